@@ -179,17 +179,18 @@ class App(Registry):
         await self._running.requests.retry_task(task_id)
 
     async def task(self, task_id: str) -> Task | None:
-        """A task as it stands now; None when there is none: the first turn of what was just emitted has not begun."""
+        """Return a task as it stands now; None when there is none: the first turn of what was just emitted has not
+        begun."""
         return await self._running.requests.task(task_id)
 
     async def questions(self, limit: int = 100) -> list[Question]:
-        """What waits for an answer, asked longest ago first."""
+        """Return what waits for an answer, asked longest ago first."""
         return await self._running.requests.questions(limit)
 
     def running(
         self, path: str | Path, *, config: Config | str | Path | None = None
     ) -> AbstractAsyncContextManager[Engine]:
-        """The engine inside a program of one's own, on asyncio or trio: `async with app.running("agent.db"):`.
+        """Return the engine inside a program of one's own, on asyncio or trio: `async with app.running("agent.db"):`.
 
         It has what the daemon has: the ready-made workflows and actions, schedules of the settings, retention, metrics.
         `config`: settings, or the path of a settings file; None: the defaults. Leaving the block drains: running

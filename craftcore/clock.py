@@ -34,10 +34,10 @@ class Clock(Protocol):
         """Seconds since the machine started, suspend included; never set back."""
 
     def zone(self) -> str:
-        """The IANA name of the machine's time zone."""
+        """Return the IANA name of the machine's time zone."""
 
     def new_id(self) -> str:
-        """A UUIDv7 (RFC 9562 §5.7), greater than every one this clock made before."""
+        """Return a UUIDv7 (RFC 9562 §5.7), greater than every one this clock made before."""
 
 
 class SystemClock:

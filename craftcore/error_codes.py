@@ -73,7 +73,7 @@ class ErrorCode(StrEnum):
 
 
 def find_code(code: str) -> ErrorCode | None:
-    """The code of this text; None for one of somebody's own."""
+    """Return the code of this text; None for one of somebody's own."""
     try:
         return ErrorCode(code)
     except ValueError:

@@ -247,7 +247,7 @@ class OutcomeUnknown(StorageError):
         self.exit_code = exit_code
 
     def from_timeout(self, spec: Any) -> OutcomeUnknown:
-        """The same, of what was to be emitted."""
+        """Return the same, of what was to be emitted."""
         return OutcomeUnknown(self.message, spec, exit_code=self.exit_code, **self.details)
 
 

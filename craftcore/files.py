@@ -17,7 +17,8 @@ class NoRegularFile(OSError):
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """The file, to be read. Raises NoRegularFile, also for a pipe into which nobody writes, and any other OSError."""
+    """Return the file, to be read. Raises NoRegularFile, also for a pipe into which nobody writes, and any other
+    OSError."""
     return open(path, "rb", opener=_open_without_blocking)
 
 

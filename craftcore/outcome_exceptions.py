@@ -105,7 +105,7 @@ class NoEffect(Exception):
 
 
 def _require_retryable(whose: str, code: object) -> ErrorCode:
-    """A code with which something is tried again. Raises InvalidInput."""
+    """Return a code with which something is tried again. Raises InvalidInput."""
     found = find_code(code) if isinstance(code, str) else None
     if found is not None and found.may_be_retried:
         return found

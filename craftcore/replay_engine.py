@@ -57,7 +57,7 @@ class ReplayEngine:
     def replay(
         self, execution_id: str, envelope: Mapping[str, Any] | None = None, *, force: bool = False
     ) -> ReplayResult:
-        """What this attempt came to. An error that was recorded is returned as such, it is not raised.
+        """Return what this attempt came to. An error that was recorded is returned as such, it is not raised.
 
         With `envelope`, only if the record is of that one: key order and `routingMetadata` do not count. `force` gives
         what there is of a record that cannot be replayed, with `warnings`; its payload may be None.
@@ -85,7 +85,7 @@ class ReplayEngine:
         return [self._entry(execution_id, force) for execution_id in execution_ids]
 
     def is_replayable(self, execution_id: str) -> tuple[bool, str | None]:
-        """Whether it can be replayed, and why not: a word of Reason, None when it can. Raises NotFound."""
+        """Return whether it can be replayed, and why not: a word of Reason, None when it can. Raises NotFound."""
         try:
             with self._core.reading() as reader:
                 reason = refusal(_record(reader, execution_id))

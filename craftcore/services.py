@@ -97,7 +97,7 @@ class Services:
             migrate.migrate(self.database, self.clock, also=lambda tx, _: give_id(tx, new_id))
 
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """The synchronous door: one transaction, on disk when the block is left."""
+        """Return the synchronous door: one transaction, on disk when the block is left."""
         return self.database.transaction()
 
     @contextmanager

@@ -33,7 +33,7 @@ _SHORT = {b"n": b"\n", b"r": b"\r", b"t": b"\t", b"b": b"\b", b"f": b"\f"}
 
 
 def _entity_names() -> dict[bytes, list[bytes]]:
-    """The characters of each name of HTML, in lower case, as UTF-8."""
+    """Return the characters of each name of HTML, in lower case, as UTF-8."""
     found: dict[bytes, list[bytes]] = {b"apos": [b"'"]}
     for name, number in name2codepoint.items():
         found.setdefault(name.lower().encode(), []).append(chr(number).encode())

@@ -211,7 +211,7 @@ def _automaton(secrets: frozenset[str]) -> _Automaton:
 
 
 def _forms(secret: str) -> Iterator[tuple[list[bytes], int, bool]]:
-    """The bytes that each place of a form accepts; how many places are a part of it; and whether a sign of base64
+    """Yield the bytes that each place of a form accepts; how many places are a part of it; and whether a sign of base64
     behind it has bits of the secret."""
     content = secret.encode(errors="surrogatepass")
     part = secret[: min(LEAST_PART, len(secret) - 1)]
@@ -231,7 +231,7 @@ def _match_any_case(byte: bytes) -> bytes:
 
 
 def _head(accepted: list[bytes]) -> bytes:
-    """A pattern of the first three places. At a place an escape or a gap may stand, and then anything."""
+    """Return a pattern of the first three places. At a place an escape or a gap may stand, and then anything."""
     if len(accepted) <= LEAST_PART:
         return _after_gap(accepted[0], b"")
     specials = b"\\%&=+\r\n\0"
@@ -240,7 +240,7 @@ def _head(accepted: list[bytes]) -> bytes:
 
 
 def _escaped_heads(begin: set[int]) -> Iterator[tuple[bytes, bytes]]:
-    """The bytes that begin an escape, and a pattern of what follows where it may spell one of these bytes."""
+    """Yield the bytes that begin an escape, and a pattern of what follows where it may spell one of these bytes."""
     spelt = b"|".join(
         _join_alternatives(_match_any_case(b"%x" % (byte >> 4)))
         + _join_alternatives(_match_any_case(b"%x" % (byte & 15)))

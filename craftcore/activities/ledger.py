@@ -43,8 +43,8 @@ class Ledger:
         return [begun.get(intent.key) or self._reenter(tx, known[intent.key], intent) for intent in intents]
 
     def _intents_of_restored_tasks(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[NewIntent]:
-        """Those of tasks that were there when the database was restored: the file they ran on before may have known
-        more of them."""
+        """Return those of tasks that were there when the database was restored: the file they ran on before may have
+        known more of them."""
         restored_at = get_fact(tx, "restored_at")
         if restored_at is None or not intents:
             return []
@@ -68,7 +68,8 @@ class Ledger:
         return self.call_again(tx, before, intent) if may_be_called else before
 
     def _may_have_gone_further(self, tx: Transaction, activity: Activity) -> bool:
-        """Whether it was last touched before the database was restored: the lost file may have called it again."""
+        """Return whether it was last touched before the database was restored: the lost file may have called it
+        again."""
         restored_at, restored_epoch = get_fact(tx, "restored_at"), get_fact(tx, "restored_epoch")
         if restored_at is None or restored_epoch is None:
             return False
@@ -108,7 +109,7 @@ class Ledger:
 
 
 def conflict(key: str, before: str, now: str) -> IdempotencyConflict:
-    """The refusal of a key that was used for something else."""
+    """Return the refusal of a key that was used for something else."""
     what = "with other arguments" if before == now else f"for {before}"
     return IdempotencyConflict(
         f"{now} was not called: its key {key} was used before {what}. Make arguments that change at each entry of the "

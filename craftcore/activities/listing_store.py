@@ -35,7 +35,7 @@ class ActivityListStore:
         task_id: str | None = None,
         action: str | None = None,
     ) -> list[Activity | Damaged]:
-        """The newest activities, newest first; of one status, task, action; None: of any."""
+        """Return the newest activities, newest first; of one status, task, action; None: of any."""
         is_open = status in (ActivityStatus.INTENT, ActivityStatus.UNKNOWN)
         return read_rows(
             tx,
@@ -50,7 +50,7 @@ class ActivityListStore:
         )
 
     def count_in_doubt(self, tx: Reader) -> tuple[int, Activity | Damaged | None]:
-        """How many are in doubt and nobody has decided, and the one that has been so for longest."""
+        """Return how many are in doubt and nobody has decided, and the one that has been so for longest."""
         row = tx.fetch_one(
             """
             SELECT count(*) AS count,
@@ -76,7 +76,7 @@ class ActivityListStore:
         return [row["idem_key"] for row in rows]
 
     def decisions(self, tx: Reader, seq: int) -> list[Row]:
-        """What was decided of an activity, the first first."""
+        """Return what was decided of an activity, the first first."""
         return tx.fetch_all(
             """
             SELECT decision, reference, note, decided_by, decided_at
@@ -88,7 +88,7 @@ class ActivityListStore:
         )
 
     def list_history(self, tx: Reader, activity: Activity) -> list[Row]:
-        """The events of an activity, over all its records, the first first."""
+        """Return the events of an activity, over all its records, the first first."""
         return tx.fetch_all(
             """
             SELECT executions.id AS execution_id, events.type, events.at, events.payload_json

@@ -154,7 +154,8 @@ class CallOutcome(NamedTuple):
 
 
 def outcome_after(ending: CallOutcome, *, in_doubt: bool) -> CallOutcome:
-    """What a call comes to when an earlier one may have had its effect: that this one had none proves nothing of that.
+    """Return what a call comes to when an earlier one may have had its effect: that this one had none proves nothing
+    of that.
 
     INTENT -> DONE      it happened: at this call or, with a provider that drops a second one, before
            -> FAILED    nothing happened, at any call

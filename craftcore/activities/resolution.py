@@ -48,7 +48,7 @@ Course = Resend | ResendLater | Reconcile | Ask | AssumeDone | Abandoned
 
 
 def resolve(activity: Activity, terms: ActionTerms, *, can_reconcile: bool, is_fresh: bool, now: float) -> Course:
-    """The course for an UNKNOWN activity. `is_fresh`: it has become so in this attempt.
+    """Return the course for an UNKNOWN activity. `is_fresh`: it has become so in this attempt.
 
     What its policy may do holds only as long as it is the policy under which it was called: code that has changed
     since may have called it in another way.

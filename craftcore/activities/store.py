@@ -83,7 +83,7 @@ class ActivityStore:
     # What the main path does
 
     def find_by_keys(self, tx: Reader, keys: Sequence[str]) -> dict[str, Activity]:
-        """Those of these keys that were used before."""
+        """Return those of these keys that were used before."""
         return {row["idem_key"]: activity_of(row) for row in tx.fetch_all(KNOWN, keys=canonicalize(list(keys)))}
 
     def add_intents(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[StartedCall]:
@@ -170,7 +170,7 @@ class ActivityStore:
         )
 
     def list_tasks_older_than(self, tx: Reader, task_seqs: Collection[int], moment: float) -> set[int]:
-        """Those of these tasks that, or whose triggers, were there at that moment."""
+        """Return those of these tasks that, or whose triggers, were there at that moment."""
         rows = tx.fetch_tuples(
             """
             SELECT tasks.seq
@@ -245,7 +245,7 @@ class ActivityStore:
     # What a boot does
 
     def intents(self, tx: Reader) -> list[Activity]:
-        """Every intent that has no end. While nothing runs, those are of processes that died."""
+        """Return every intent that has no end. While nothing runs, those are of processes that died."""
         return [activity_of(row) for row in tx.fetch_all(INTENTS)]
 
     # What a decision does
@@ -317,12 +317,12 @@ class ActivityStore:
     # What a decision and the end of a task ask
 
     def get(self, tx: Reader, key: str) -> Activity | None:
-        """The activity of this key; None when there is none."""
+        """Return the activity of this key; None when there is none."""
         row = tx.fetch_one("SELECT * FROM activity_log WHERE idem_key = :key", key=key)
         return activity_of(row) if row else None
 
     def list_numbered(self, tx: Reader, task_id: str, task_seq: int, turn: int) -> list[Activity]:
-        """The activities of one turn that are known by their number, not by a key of their own."""
+        """Return the activities of one turn that are known by their number, not by a key of their own."""
         prefix = f"activity:{task_id}:{turn}"
         rows = tx.fetch_all(
             """
@@ -340,19 +340,19 @@ class ActivityStore:
         return [activity_of(row) for row in rows]
 
     def get_by_seq(self, tx: Reader, seq: int) -> Activity:
-        """The activity of this seq, which there is."""
+        """Return the activity of this seq, which there is."""
         row = tx.fetch_one("SELECT * FROM activity_log WHERE seq = :seq", seq=seq)
         assert row is not None, seq
         return activity_of(row)
 
     def list_undecided(self, tx: Reader, task_seqs: Sequence[int]) -> list[Activity]:
-        """What is in doubt of these tasks, and nobody has decided."""
+        """Return what is in doubt of these tasks, and nobody has decided."""
         return [activity_of(row) for row in tx.fetch_all(UNDECIDED, seqs=canonicalize(list(task_seqs)))]
 
 
 @model_reader
 def activity_of(row: Row) -> Activity:
-    """The model of a full row. Raises ValueError for one that a foreign hand wrote."""
+    """Return the model of a full row. Raises ValueError for one that a foreign hand wrote."""
     known: dict[str, Any] = {name: value for name, value in row.items() if name != "idem_key"}
     return Activity(
         **{

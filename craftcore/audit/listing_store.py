@@ -67,7 +67,7 @@ class AuditListStore:
     """Reads `audit_log`. Holds nothing."""
 
     def list_newest(self, tx: Reader, limit: int, those: AuditFilter) -> list[AuditRow]:
-        """The newest rows, newest first."""
+        """Return the newest rows, newest first."""
         if those.subject is None:
             return self._list_newest(tx, NEWEST, limit, those)
         of_each = [self._list_newest(tx, NEWEST_OF, limit, those, subject=one) for one in (those.subject, *those.parts)]
@@ -87,7 +87,7 @@ class AuditListStore:
         return [row_of(map(readable_value, row.values())) for row in rows]
 
     def subjects_between(self, tx: Reader, first: str, end: str) -> list[str]:
-        """The ids to which something was done, from `first` on and before `end`."""
+        """Return the ids to which something was done, from `first` on and before `end`."""
         rows = tx.fetch_tuples(
             "SELECT DISTINCT subject FROM audit_log WHERE subject >= ?1 AND subject < ?2", (first, end)
         )

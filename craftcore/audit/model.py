@@ -60,7 +60,7 @@ class AuditRow:
 
 
 def row_of(row: Iterable[Any]) -> AuditRow:
-    """A row from its columns, in the order of the table."""
+    """Return a row from its columns, in the order of the table."""
     seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ = row
     return AuditRow(
         seq=seq,

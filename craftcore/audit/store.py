@@ -63,12 +63,12 @@ def audit(
 
 
 def last_number(tx: Reader) -> int:
-    """The number of the newest row; 0: there is none."""
+    """Return the number of the newest row; 0: there is none."""
     return tx.fetch_value("SELECT max(seq) FROM audit_log") or 0
 
 
 def list_rows(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
-    """Every row from that number on, in order; stepped as they are taken."""
+    """Return every row from that number on, in order; stepped as they are taken."""
     rows = tx.fetch_tuples(
         """
         SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash

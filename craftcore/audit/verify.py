@@ -15,8 +15,8 @@ class AuditChain:
         self.hash = anchor_hash
 
     def look(self, seq: int, row: AuditRow | None, wrong: list[str]) -> list[str]:
-        """What is wrong with the next row: before it, with its place, and what it is by itself (`wrong`). `row` is None
-        where it cannot be read."""
+        """Return what is wrong with the next row: before it, with its place, and what it is by itself (`wrong`). `row`
+        is None where it cannot be read."""
         if seq <= self._anchor_seq:
             return ["retention has removed what stood here"]
         follows = seq == self.last + 1
@@ -31,7 +31,7 @@ class AuditChain:
 
 
 def audit_faults(row: AuditRow) -> list[str]:
-    """What of one row is not as it was written, wherever it stands; [] when all is. Raises ValueError where it is no
-    JSON."""
+    """Return what of one row is not as it was written, wherever it stands; [] when all is. Raises ValueError where it
+    is no JSON."""
     is_whole = row.hash_now == row.hash and canonicalize(row.details) == row.details_json
     return [] if is_whole else ["it is not the one that its hash was made of"]

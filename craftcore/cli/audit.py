@@ -87,8 +87,8 @@ def audit(
 
 
 def _subject(reader: Reader, given: str) -> str:
-    """The whole id of what is meant, among those of which there are rows. An activity's key may lack its beginning, and
-    a trigger stands for its execution."""
+    """Return the whole id of what is meant, among those of which there are rows. An activity's key may lack its
+    beginning, and a trigger stands for its execution."""
     typed = given.removesuffix("…")
     require_text("ID", typed)
     like = AuditListStore().subjects_like
@@ -105,14 +105,14 @@ def _subject(reader: Reader, given: str) -> str:
 
 
 def _parts(reader: Reader, task_id: str) -> list[str]:
-    """The questions and irreversible actions of a task to which somebody did something."""
+    """Return the questions and irreversible actions of a task to which somebody did something."""
     log = AuditListStore()
     answered = [one for one in QuestionStore().ids_of(reader, task_id) if log.subjects_between(reader, one, one + "!")]
     return answered + log.subjects_between(reader, f"{KEY_BEGINS}{task_id}:", f"{KEY_BEGINS}{task_id};")
 
 
 def _action(reader: Reader, given: str, commands: list[str]) -> str:
-    """A command, or a noun, of this program or of the log."""
+    """Return a command, or a noun, of this program or of the log."""
     require_text("action", given)
     if any(given == name or name.startswith(f"{given} ") for name in commands):
         return given
@@ -131,7 +131,7 @@ def _user(given: str) -> tuple[int | None, str | None]:
 
 
 def _audited_names(command: click.Command | None, name: str = "") -> Iterator[str]:
-    """The whole names of what is written down, in the order of the help."""
+    """Yield the whole names of what is written down, in the order of the help."""
     if isinstance(command, click.Group):
         context = click.Context(command)
         for verb in command.list_commands(context):

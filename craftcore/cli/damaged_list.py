@@ -61,7 +61,7 @@ def say_damaged(session: Session, damaged: Sequence[Damaged]) -> int:
 
 
 def damaged_document(one: Damaged) -> dict[str, Any]:
-    """What stands for it in a document."""
+    """Return what stands for it in a document."""
     return {"id": one.id, "damaged": one.wrong}
 
 

@@ -39,11 +39,11 @@ class DaemonState:
         return self.note.pid if self.held and self.note is not None else None
 
     def is_starting(self, booted_at: float | None) -> bool:
-        """Whether who holds the lock has not come to its own epoch yet; the bell is that of the one before."""
+        """Return whether who holds the lock has not come to its own epoch yet; the bell is that of the one before."""
         return self.held and self.note is not None and (booted_at is None or booted_at < self.note.started_at)
 
     def is_stuck(self, booted_at: float | None) -> bool:
-        """Whether its event loop does not take a ring."""
+        """Return whether its event loop does not take a ring."""
         return self.held and self.has_bell and not self.is_heard and not self.is_starting(booted_at)
 
 

@@ -88,7 +88,7 @@ def schema_of(reader: Reader, path: Path) -> Schema:
 
 
 def chain_state_of(reader: Reader) -> ChainState:
-    """The head of the chain, and what is there of it."""
+    """Return the head of the chain, and what is there of it."""
     rows = list(reader.fetch_tuples(CHAIN_ENDS))
     head = (rows[0][0], rows[0][1]) if len(rows) == 1 else None
     place = 0 if head is None else head[0]
@@ -130,7 +130,7 @@ def schema_findings(schema: Schema) -> Iterator[Finding]:
 
 
 def integrity_findings(found: FileCheck, *, full: bool) -> Iterator[Finding]:
-    """Its pages are whole."""
+    """Check that its pages are whole."""
     for text in (*found.pages, *found.keys):
         yield fail("integrity", f"{text}. Stop the daemon, keep the file as it is, and restore a backup")
     if not found.is_damaged:
@@ -139,7 +139,7 @@ def integrity_findings(found: FileCheck, *, full: bool) -> Iterator[Finding]:
 
 
 def chain(ends: ChainState) -> Finding:
-    """The head is the record that was closed last."""
+    """Check that the head is the record that was closed last."""
     if ends.head is None:
         return fail("records", "the chain has no one head any more. See what is left of it", "craftcore", "verify")
     place, digest = ends.head

@@ -67,7 +67,7 @@ def place_of(path: Path, config: Path | None) -> Place:
 
 
 def place_findings(place: Place) -> Iterator[Finding]:
-    """Every rule about it."""
+    """Yield every rule about it."""
     yield from directory(place)
     yield from permissions(place)
     yield from owner_findings(place)
@@ -89,7 +89,7 @@ def directory(place: Place) -> Iterator[Finding]:
 
 
 def permissions(place: Place) -> Iterator[Finding]:
-    """The database and what lies beside it are for one user."""
+    """Check that the database and the files beside it are for one user."""
     open_ones = [seen for seen in place.beside if seen.mode & OTHERS]
     if open_ones:
         shown = ", ".join(f"{os.path.basename(seen.path)} (mode {seen.mode:o})" for seen in open_ones)
@@ -100,7 +100,8 @@ def permissions(place: Place) -> Iterator[Finding]:
 
 
 def owner_findings(place: Place) -> Iterator[Finding]:
-    """All of it belongs to the database's owner: the daemon cannot use what a command of root's made."""
+    """Check that all of it belongs to the owner of the database: the daemon cannot use what a command of root's
+    made."""
     owner = place.database.uid
     foreign = [seen for seen in (place.folder, *place.beside) if seen.uid != owner]
     for seen in foreign:
@@ -143,7 +144,7 @@ def disk(place: Place) -> Finding:
 
 
 def wal(place: Place) -> Finding:
-    """What was written has come back into the file."""
+    """Return what was written has come back into the file."""
     size = f"{place.wal_bytes:,} bytes, {place.wal_in_use:,} of them in use"
     if not is_pinned(place.wal_in_use, place.wal_readers):
         return make_passed("WAL", size)

@@ -41,7 +41,7 @@ class Unit:
 
 
 def unit_of(environ: Mapping[str, str]) -> Unit | None:
-    """The user's unit, else the system's; None when neither is installed."""
+    """Return the user's unit, else the system's; None when neither is installed."""
     config = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     for of_user, folders, home in (
@@ -70,12 +70,12 @@ def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit
 
 
 def values(lines: Iterable[str], key: str) -> list[str]:
-    """What stands behind `key=`, each time."""
+    """Return what stands behind `key=`, each time."""
     return [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == key]
 
 
 def database_in(lines: list[str], home: Path, *, of_user: bool) -> str | None:
-    """The database that a unit of these lines runs on; None when it does not say."""
+    """Return the database that a unit of these lines runs on; None when it does not say."""
     for command in values(lines, "ExecStart"):
         words = _words(command)
         for word, following in zip(words, [*words[1:], ""], strict=True):
@@ -125,7 +125,7 @@ def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Itera
 
 
 def _ask_systemd(*, of_user: bool) -> dict[str, str]:
-    """What systemd says of the unit; nothing where it does not run."""
+    """Return what systemd says of the unit; nothing where it does not run."""
     systemctl = shutil.which("systemctl")
     if systemctl is None:
         return {}

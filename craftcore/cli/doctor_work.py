@@ -144,7 +144,7 @@ def work_of(
 
 
 def work_findings(work: Work) -> Iterator[Finding]:
-    """Every rule about it."""
+    """Yield every rule about it."""
     yield from held_findings(work)
     yield claims(work)
     yield held_tasks(work)
@@ -171,7 +171,7 @@ def held_findings(work: Work) -> Iterator[Finding]:
 
 
 def claims(work: Work) -> Finding:
-    """What is claimed is held by a daemon that lives."""
+    """Return what is claimed is held by a daemon that lives."""
     if not work.claimed:
         return make_passed("claims", "none")
     if not work.daemon_runs:
@@ -190,7 +190,7 @@ def claims(work: Work) -> Finding:
 
 
 def held_tasks(work: Work) -> Finding:
-    """The code of the last start fits every live task."""
+    """Check that the code of the last start fits every live task."""
     if not work.held_tasks:
         return make_passed("held tasks", "the code of the last start fits every live task")
     tasks = format_count(work.held_tasks, "live task")
@@ -225,7 +225,7 @@ def dead_letters(work: Work) -> Finding:
 
 
 def size_of_file(work: Work) -> Finding:
-    """The database is not about to be cut to its size limit."""
+    """Check that the database is not about to be cut to its size limit."""
     if work.size is None or not is_near(work.size.used_bytes, work.size.max_bytes):
         return make_passed("retention", "the database is well below retention.max_bytes")
     text = f"{size_limit_text(work.size._asdict())}. Raise the limit, or shorten the ages"
@@ -233,7 +233,7 @@ def size_of_file(work: Work) -> Finding:
 
 
 def schedules(work: Work) -> Iterator[Finding]:
-    """Each of them can come."""
+    """Check that each of them can fire."""
     for schedule_id, reason in work.stopped:
         text = f"{schedule_id} was disabled, it {reason}. Put it right, and resume it"
         yield fail("schedules", text, "craftcore", "schedule", "why", schedule_id)
@@ -254,7 +254,8 @@ def zones(work: Work) -> Finding:
 
 
 def clock(work: Work) -> Finding:
-    """The wall clock is where it was and beyond, and nothing waits for a time that it set while it was ahead."""
+    """Check that the wall clock is where it was and beyond, and nothing waits for a time that it set while it was
+    ahead."""
     parked = _parked_text(work)
     waits = f"; it was ahead, and {parked} wait for a time set then" if parked else ""
     until = work.clock_held_until

@@ -98,7 +98,7 @@ def _delay_text(facts: dict[str, Any]) -> str:
 
 
 def _escape_value(name: str, value: Any) -> Any:
-    """The value, without what could act on a terminal: JSON and text are escaped once each."""
+    """Return the value, without what could act on a terminal: JSON and text are escaped once each."""
     if name in _JSON_FACTS or value is None or type(value) in (bool, int, float):
         return value
     return escape_control(value) if isinstance(value, str) else show_json(value, compact=True)

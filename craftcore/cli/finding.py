@@ -32,12 +32,12 @@ class Finding:
 
 
 def make_passed(check: str, text: str) -> Finding:
-    """All is well with it."""
+    """Return a finding of the level OK."""
     return Finding(check=check, level=Level.OK, text=text)
 
 
 def warn(check: str, text: str, *do: str) -> Finding:
-    """A person should look."""
+    """Return a finding of the level WARN."""
     return Finding(check=check, level=Level.WARN, text=text, do=do)
 
 
@@ -47,7 +47,7 @@ def fail(check: str, text: str, *do: str) -> Finding:
 
 
 def guard_check(check: str, look: Callable[[], Iterable[Finding]]) -> list[Finding]:
-    """What a look finds; that it cannot even be looked at is a finding, too."""
+    """Return what a look finds; that it cannot even be looked at is a finding, too."""
     try:
         return list(look())
     except CraftcoreError as error:

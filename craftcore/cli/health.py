@@ -49,7 +49,7 @@ class Trouble:
 
 
 def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
-    """How it is, and why; the most telling first, none when it is healthy."""
+    """Return how it is, and why; the most telling first, none when it is healthy."""
     troubles = [
         *_down_findings(found),
         *_replaced_findings(found),
@@ -70,7 +70,7 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
 
 
 def verdict(health: Health, troubles: list[Trouble], found: dict[str, Any]) -> str:
-    """The line that says it: `healthy: 2 at work, 0 due`, `degraded: held: …`."""
+    """Return the line that says it: `healthy: 2 at work, 0 due`, `degraded: held: …`."""
     if troubles:
         return f"{health}: {troubles[0].text}"
     counts = found["counts"]
@@ -110,7 +110,7 @@ def _lock_findings(found: dict[str, Any]) -> Iterator[Trouble]:
 
 
 def _disk_findings(found: dict[str, Any]) -> Iterator[Trouble]:
-    """What the running engine has noticed of its disk."""
+    """Yield what the running engine has noticed of its disk."""
     engine = found["engine"]
     if (why := engine["checkpoint_failed"]) is not None:
         yield Trouble(code="checkpoint", text=f"checkpoints fail: {checkpoint_text(why)}")
@@ -133,19 +133,19 @@ def exclusive_run_text(suspect: str, until: float) -> str:
 
 
 def checkpoint_text(why: str) -> str:
-    """Why checkpoints fail, and what follows from it."""
+    """Return why checkpoints fail, and what follows from it."""
     ends = f"the daemon ends after {CHECKPOINTS_FAIL_SECONDS:g} s of it"
     return f"{why}. Commits are in the WAL and go on; {ends}. Check the disk"
 
 
 def unreachable_text(why: str) -> str:
-    """Why the daemon cannot enter the directory of its database, and what follows from it."""
+    """Return why the daemon cannot enter the directory of its database, and what follows from it."""
     waits = "retention and irreversible actions wait, other work goes on in its open files"
     return f"the daemon cannot enter the directory of its database: {why}; {waits}. Let its user enter it again"
 
 
 def slow_text(seconds: float) -> str:
-    """How slow a disk is, and what follows from it."""
+    """Return how slow a disk is, and what follows from it."""
     return f"a flush takes about {seconds:g} s, and every commit waits for one. Check the disk"
 
 
@@ -182,7 +182,7 @@ def _slow(found: dict[str, Any]) -> Iterator[Trouble]:
 
 
 def _open(found: dict[str, Any]) -> Iterator[Trouble]:
-    """What a person has to decide."""
+    """Yield what a person has to decide."""
     if count := found["tasks"]["held"]:
         tasks = format_count(count, "live task")
         see = hint("task", "list", "--held")
@@ -215,7 +215,8 @@ def _space_findings(found: dict[str, Any]) -> Iterator[Trouble]:
 
 
 def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
-    """The WAL holds more than it does by itself; at less than WAL_LARGE_BYTES only somebody who reads is at fault."""
+    """Return whether the WAL holds more than it does by itself; at less than WAL_LARGE_BYTES only somebody who reads
+    is at fault."""
     return in_use_bytes > (WAL_LONG if readers else WAL_LARGE_BYTES)
 
 
@@ -229,7 +230,7 @@ def reader_text(readers: Sequence[int]) -> str:
 
 
 def size_limit_text(size: Mapping[str, Any]) -> str:
-    """How near the database is to its limit, and what the ages of retention would need."""
+    """Return how near the database is to its limit, and what the ages of retention would need."""
     used, most, needed = size["used_bytes"], size["max_bytes"], size["needed_bytes"]
     needs = "" if needed is None else f"; the ages of [retention] would need about {_megabytes(needed)}"
     return f"the database holds {_megabytes(used)} of the {_megabytes(most)} that retention.max_bytes allows{needs}"

@@ -99,7 +99,7 @@ def _formats(params: Sequence[click.Parameter]) -> Iterator[tuple[str, str]]:
 
 
 def _words(params: Iterable[click.Parameter]) -> set[str]:
-    """What the help asks for, in its words."""
+    """Return what the help asks for, in its words."""
     params = list(params)
     arguments = {_strip_markup(param.metavar) for param in params if isinstance(param, click.Argument)}
     options = {_strip_markup(param.metavar) for param in params if isinstance(param, click.Option)}

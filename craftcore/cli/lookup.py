@@ -38,7 +38,8 @@ KEY = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
 
 
 def single_match(found: Sequence[str], given: str, nobody: str) -> str:
-    """The id that `given` is, or begins, out of the first ids that begin with it, as long as that is unambiguous.
+    """Return the id that `given` is, or begins, out of the first ids that begin with it, as long as that is
+    unambiguous.
 
     Raises NotFound, with the text `nobody` where there is none.
     """
@@ -50,13 +51,13 @@ def single_match(found: Sequence[str], given: str, nobody: str) -> str:
 
 
 def resolve_id(reader: Reader, given: str) -> str:
-    """The id of the trigger that is meant. Raises NotFound."""
+    """Return the id of the trigger that is meant. Raises NotFound."""
     found = _ids_like(TriggerLists().ids_like, reader, given)
     return single_match(found, given, f"no trigger has the id {given!r:.80}; see: {hint('trigger', 'list')}")
 
 
 def find_task(reader: Reader, given: str) -> Task:
-    """The task that is meant. Raises NotFound; it says so when the id is a trigger's that is no task."""
+    """Return the task that is meant. Raises NotFound; it says so when the id is a trigger's that is no task."""
     store = TaskStore()
     found = _ids_like(TaskLists().ids_like, reader, given)
     task = store.get(reader, single_match(found, given, "" if found else _missing_task_text(reader, given)))
@@ -65,7 +66,7 @@ def find_task(reader: Reader, given: str) -> Task:
 
 
 def find_question(reader: Reader, given: str) -> Question:
-    """The question that is meant, be it open or not. Raises NotFound."""
+    """Return the question that is meant, be it open or not. Raises NotFound."""
     store = QuestionStore()
     found = _ids_like(store.ids_like, reader, given)
     whole = single_match(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
@@ -75,7 +76,7 @@ def find_question(reader: Reader, given: str) -> Question:
 
 
 def find_activity(reader: Reader, given: str) -> Activity:
-    """The activity whose key is meant: a beginning of it, or of what follows `activity:`. Raises NotFound."""
+    """Return the activity whose key is meant: a beginning of it, or of what follows `activity:`. Raises NotFound."""
     store = ActivityStore()
     typed = given.removesuffix("…")  # as a table shows a key that is too long for it
     key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
@@ -87,8 +88,8 @@ def find_activity(reader: Reader, given: str) -> Activity:
 
 
 def resolve_execution_id(reader: Reader, given: str) -> str:
-    """The id of the execution record that is meant. Raises NotFound; where the id is a trigger's, it names that one's
-    records."""
+    """Return the id of the execution record that is meant. Raises NotFound; where the id is a trigger's, it names that
+    one's records."""
     typed = given.removesuffix("…")
     is_begun = typed.startswith(RECORD_BEGINS) and KEY.fullmatch(typed)
     found = ExecutionListStore().ids_like(reader, typed) if is_begun else []
@@ -96,8 +97,8 @@ def resolve_execution_id(reader: Reader, given: str) -> str:
 
 
 def find_record(reader: Reader, given: str) -> ExecutionRecord:
-    """The execution record that is meant. Raises NotFound as `the_execution` does; RowInvalid when a bad disk left it
-    unreadable."""
+    """Return the execution record that is meant. Raises NotFound as `resolve_execution_id` does; RowInvalid when a bad
+    disk left it unreadable."""
     whole = resolve_execution_id(reader, given)
     try:
         record = RecordStore().get(reader, whole)
@@ -108,7 +109,7 @@ def find_record(reader: Reader, given: str) -> ExecutionRecord:
 
 
 def parse_choice(field: str, value: str | None, those: Sequence[str]) -> str | None:
-    """The filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
+    """Return the filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
     if value is None:
         return None
     if value.upper() not in those:
@@ -117,7 +118,7 @@ def parse_choice(field: str, value: str | None, those: Sequence[str]) -> str | N
 
 
 def parse_time_bound(field: str, given: str | None) -> float | None:
-    """The moment at which a filter begins or ends; None: there is no such bound. Raises FilterInvalid."""
+    """Return the moment at which a filter begins or ends; None: there is no such bound. Raises FilterInvalid."""
     try:
         return None if given is None else moment(field, parse_moment(given))
     except InvalidInput as error:
@@ -151,12 +152,12 @@ def refuse_database(database: Path, output: str) -> None:
 
 
 def _ids_like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
-    """The first ids that begin with it; none for what begins no id."""
+    """Return the first ids that begin with it; none for what begins no id."""
     return ids_like(reader, given) if is_name(given) else []
 
 
 def _missing_record_text(reader: Reader, given: str) -> str:
-    """Why there is no such record, and what there is instead."""
+    """Return why there is no such record, and what there is instead."""
     found = _ids_like(TriggerLists().ids_like, reader, given)
     if len(found) != 1 and found[:1] != [given]:
         return f"no execution has the id {given!r:.80}; see: {hint('inspect', '--list')}"
@@ -170,7 +171,7 @@ def _missing_record_text(reader: Reader, given: str) -> str:
 
 
 def _missing_task_text(reader: Reader, given: str) -> str:
-    """Why there is no such task, and what there is instead."""
+    """Return why there is no such task, and what there is instead."""
     found = _ids_like(TriggerLists().ids_like, reader, given)
     trigger = TriggerStore().get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
     if trigger is None:

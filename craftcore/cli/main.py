@@ -109,8 +109,8 @@ def _invoke(session: Session, arguments: list[str]) -> int:
 
 
 def _damage(session: Session) -> str | None:
-    """What is wrong with a row or a page, if that is why a command failed; None where the file is sound, or too large
-    to be read in a while. A failure on a sound file is ours."""
+    """Return what is wrong with a row or a page, if that is why a command failed; None where the file is sound, or too
+    large to be read in a while. A failure on a sound file is ours."""
     from craftcore.config import Config
     from craftcore.services import Services
     from craftcore.storage.integrity import row_fault

@@ -39,7 +39,7 @@ def show_json(value: Any, *, compact: bool = False) -> Verbatim:
 
 
 def document_text(value: Any, *, indent: int | None = 2) -> str:
-    """Return the value as JSON text. Raises NoModel for NaN and infinities: only a damaged row has one."""
+    """Return the value as JSON text. Raises UnreadableRow for NaN and infinities: only a damaged row has one."""
     try:
         return json.dumps(value, indent=indent, default=str, allow_nan=False)
     except ValueError as error:
@@ -53,7 +53,7 @@ class Output:
         self.as_json = as_json
 
     def document(self, value: Any) -> None:
-        """Print the one JSON document. Raises NoModel for a number that is none, which JSON cannot say."""
+        """Print the one JSON document. Raises UnreadableRow for a number that is none, which JSON cannot say."""
         print(document_text(value), flush=True)
 
     def line(self, text: str = "", verbatim: Verbatim | None = None, *, style: str = "") -> None:
@@ -111,7 +111,7 @@ class Output:
 
 
 def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The row with each moment also as ISO UTC: `due_at`, `due_at_iso`."""
+    """Return the row with each moment also as ISO UTC: `due_at`, `due_at_iso`."""
     told: dict[str, Any] = {}
     for name, value in row.items():
         told[name] = value
@@ -121,7 +121,7 @@ def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def paste(*words: str) -> str:
-    """A command as it is pasted into a shell."""
+    """Return a command as it is pasted into a shell."""
     return " ".join(map(_shell_word, words))
 
 
@@ -133,7 +133,7 @@ def _shell_word(word: str) -> str:
 
 
 def _fold_columns(widths: Sequence[int], room: int | None) -> list[list[int]]:
-    """Which columns share a line, so that each line has room; None: there is no end to it."""
+    """Return which columns share a line, so that each line has room; None: there is no end to it."""
     lines, used = [[0]], widths[0]
     for index, width in enumerate(widths[1:], 1):
         if room is None or used + len(GAP) + width <= room:

@@ -73,7 +73,7 @@ def list_reasons(
 def task_reasons(
     reader: Reader, task: Task, now: float, *, daemon_runs: bool, priority_weight: float, booting: bool = False
 ) -> list[Reason]:
-    """What a task waits for, be it by its trigger or without one; how it ended. Never empty."""
+    """Return what a task waits for, be it by its trigger or without one; how it ended. Never empty."""
     if task.status.is_live and task.trigger_id is not None:
         trigger = TriggerStore().get(reader, task.trigger_id)
         if trigger is not None and not trigger.status.is_settled:
@@ -186,7 +186,7 @@ def _daemon_finding() -> Reason:
 
 
 def paused_findings() -> Reason:
-    """The daemon was told to claim and fire nothing."""
+    """Return the reason that the daemon is paused: it claims and fires nothing."""
     text = "the daemon was started with --paused: it accepts, and starts nothing. Restart it without"
     return Reason(code="paused", text=text, query=show_query(ENGINE))
 

@@ -20,7 +20,7 @@ STARTED = """SELECT (SELECT count(*) FROM (SELECT workflow, created_at FROM exec
 
 
 def limit_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None, now: float) -> list[Reason]:
-    """The limits that are reached now; none when its workflow has none."""
+    """Return the limits that are reached now; none when its workflow has none."""
     for workflow, limit in (standing.limits if standing is not None else {}).items():
         if trigger.workflow == workflow or (trigger.workflow is None and trigger.source in limit["sources"]):
             sources = f",{','.join(limit['sources'])},"

@@ -37,7 +37,7 @@ SLOW_SECONDS = 60.0
 
 
 def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_runs: bool) -> list[Reason]:
-    """What holds, the most telling first; never empty."""
+    """Return what holds, the most telling first; never empty."""
     if schedule.status is not ScheduleStatus.ACTIVE:
         return [_status_finding(schedule), *_last_row(reader, schedule, now)]
     found = [
@@ -72,7 +72,7 @@ def _status_finding(schedule: Schedule) -> Reason:
 
 
 def _broken_zone_findings(schedule: Schedule) -> list[Reason]:
-    """Its zone is gone from this machine: the next tick disables it."""
+    """Return the reason that its zone is gone from this machine: the next tick disables it."""
     if not isinstance(schedule.timing, Cron):
         return []
     try:
@@ -99,7 +99,7 @@ def _held_findings(reader: Reader, now: float) -> list[Reason]:
 
 
 def _clock_ahead_findings(schedule: Schedule, now: float) -> list[Reason]:
-    """A wrong clock has been here: what comes until its mark was accounted for already."""
+    """Return the reason that a wrong clock was here: occurrences until its mark are already accounted for."""
     begins = schedule.start_at is not None and schedule.high_water_at < schedule.start_at
     if schedule.is_one_time or isinstance(schedule.timing, Startup) or begins or schedule.high_water_at <= now:
         return []
@@ -110,7 +110,7 @@ def _clock_ahead_findings(schedule: Schedule, now: float) -> list[Reason]:
 
 
 def _delay_findings(schedule: Schedule, now: float) -> list[Reason]:
-    """A clock that was ahead has set the moment of `in 17m`."""
+    """Return the reason that a clock which was ahead has set the moment of `in 17m`."""
     began = read_at(schedule)
     if began is None or began <= now + TOLERANCE:
         return []
@@ -120,7 +120,7 @@ def _delay_findings(schedule: Schedule, now: float) -> list[Reason]:
 
 
 def _overlap(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
-    """What an earlier occurrence that is not over means for the next."""
+    """Return what an earlier occurrence that is not over means for the next."""
     account = AccountStore()
     blocker = None if schedule.overlap is Overlap.ALLOW else account.running_occurrence(reader, schedule.id)
     if blocker is None:
@@ -160,7 +160,7 @@ def _next_findings(schedule: Schedule, now: float, *, daemon_runs: bool) -> list
 
 
 def _catch_up_text(schedule: Schedule, now: float) -> str:
-    """What the next tick makes of what was missed, in words."""
+    """Return what the next tick makes of what was missed, in words."""
     if schedule.is_one_time:
         return "it fires at the next tick"
     after = _format_next_after(schedule, now)
@@ -196,7 +196,7 @@ def _undeclared_findings(reader: Reader, schedule: Schedule) -> list[Reason]:
 
 
 def _last_row(reader: Reader, schedule: Schedule, now: float) -> list[Reason]:
-    """What became of the newest occurrence; none when there was none."""
+    """Return what became of the newest occurrence; none when there was none."""
     last = next(iter(AccountStore().list_history(reader, schedule.id, 1)), None)
     if last is None:
         return []

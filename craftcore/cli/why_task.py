@@ -40,7 +40,7 @@ SETTLE = "settle:"
 
 
 def wait_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
-    """What a task waits for, and how to bring it about; none when it does not wait."""
+    """Return what a task waits for, and how to bring it about; none when it does not wait."""
     wait = WaitStore().open_of(reader, task.seq)
     if wait is None or task.status is not TaskStatus.WAITING:
         return []
@@ -72,7 +72,7 @@ def held_task(reader: Reader, task: Task) -> list[Reason]:
 
 
 def task_questions(reader: Reader, task: Task, now: float) -> list[Reason]:
-    """What a person was asked about a task that does not wait for the answer: it runs on, or has ended."""
+    """Return what a person was asked about a task that does not wait for the answer: it runs on, or has ended."""
     questions = [one for one in QuestionStore().list_of_task(reader, task.seq) if one.status is QuestionStatus.OPEN]
     return [
         Reason(
@@ -86,7 +86,7 @@ def task_questions(reader: Reader, task: Task, now: float) -> list[Reason]:
 
 
 def task_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
-    """What a task waits for; else where it is now, and what is still asked about it when it has ended."""
+    """Return what a task waits for; else where it is now, and what is still asked about it when it has ended."""
     return wait_findings(reader, task, now) or [
         is_now(task),
         *([] if task.status.is_live else task_questions(reader, task, now)),
@@ -94,7 +94,7 @@ def task_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
 
 
 def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: float) -> list[Reason]:
-    """What became of a task after a settled trigger of it: what it came to there, and where it is now."""
+    """Return what became of a task after a settled trigger of it: what it came to there, and where it is now."""
     found: list[Reason] = []
     if trigger.reason == "delivered":
         found.append(_delivery_finding(reader, trigger, task))

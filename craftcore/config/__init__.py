@@ -194,7 +194,7 @@ class Config:
 
     @classmethod
     def load(cls, path: Path | None) -> Config:
-        """The file's settings over the defaults; None is the defaults.
+        """Return the file's settings over the defaults; None is the defaults.
 
         Raises ConfigInvalid: one line for a file that cannot be read, else one line per mistake in it.
         """
@@ -243,7 +243,7 @@ def _relation_mistakes(config: Config) -> Iterator[str]:
 
 
 def _email_mistakes(email: EmailSettings) -> Iterator[str]:
-    """A server without what it needs, and what belongs to a server that is not named."""
+    """Yield a server without what it needs, and what belongs to a server that is not named."""
     if email.host:
         if not email.sender:
             yield "email.sender is not set; email.host needs it"

@@ -43,7 +43,8 @@ REROUTING_PREFIXES = ("x-forwarded-", "proxy-")
 
 
 def comparable_name(header: str) -> str:
-    """The name as servers compare it: many take capital letters for small ones, and an underscore for a hyphen."""
+    """Return the name as servers compare it: many take capital letters for small ones, and an underscore for a
+    hyphen."""
     return header.lower().replace("_", "-")
 
 
@@ -77,7 +78,8 @@ class HttpTarget:
 
 
 def http_targets(where: str, given: object, mistakes: list[str]) -> dict[str, HttpTarget]:
-    """The targets of a file. A mistake is noted in one line that tells no value of a header; its target is left out."""
+    """Return the targets of a file. A mistake is noted in one line that tells no value of a header; its target is left
+    out."""
     if not isinstance(given, dict) or not all(isinstance(table, dict) for table in given.values()):
         mistakes.append(f"{where} must be written as [{where}.NAME], once for each")
         return {}
@@ -94,7 +96,8 @@ def http_targets(where: str, given: object, mistakes: list[str]) -> dict[str, Ht
 
 
 def window_mistakes(where: str, targets: Mapping[str, HttpTarget], timeout: float) -> Iterator[str]:
-    """A provider that forgets a key while a call with it may still be under way is no use."""
+    """Yield the mistake of a window that is too short: a provider that forgets a key while a call with it may still be
+    under way is no use."""
     longest = timeout + ANSWER_MARGIN_SECONDS
     for name, target in targets.items():
         if target.dedup_window is not None and target.dedup_window <= longest:
@@ -149,7 +152,7 @@ def _headers_mistakes(headers: object) -> Iterator[str]:
 
 
 def _value_mistake(name: str, value: object) -> str | None:
-    """What is wrong with it, in words that do not tell it."""
+    """Return what is wrong with it, in words that do not tell it."""
     advice = 'like { secret = "env:NAME", prefix = "Bearer " } or { secret = "credential:NAME" }'
     match value:
         case str() if name.lower() in CREDENTIAL_HEADERS or _SECRETIVE.match(value):
@@ -174,7 +177,7 @@ def _key_header_mistakes(name: object, headers: object) -> Iterator[str]:
 
 
 def _address_mistakes(table: dict[str, Any]) -> Iterator[str]:
-    """The mistakes in base_url. It is not shown: what stands in a wrong place may be a password."""
+    """Yield the mistakes in base_url. It is not shown: what stands in a wrong place may be a password."""
     base_url = table.get("base_url")
     try:
         url = urlsplit(base_url if isinstance(base_url, str) else "")

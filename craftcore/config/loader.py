@@ -67,7 +67,7 @@ _REMOVED = dict.fromkeys(
 
 
 def read(path: Path) -> dict[str, Any]:
-    """The document of a file. Raises ConfigInvalid, in one line."""
+    """Return the document of a file. Raises ConfigInvalid, in one line."""
     try:
         with open_regular(path) as file:
             text = file.read(_FILE_MAX_BYTES + 1)
@@ -83,7 +83,7 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def table_of(name: str, kinds: Kinds, given: object, mistakes: list[str]) -> Any:
-    """The settings of one table. A mistake is noted, and its key keeps the default."""
+    """Return the settings of one table. A mistake is noted, and its key keeps the default."""
     kind = kinds[name]
     if not isinstance(given, dict):
         mistakes.append(f"{name} is {_show_value(given)}; allowed: a table")
@@ -104,7 +104,7 @@ def table_of(name: str, kinds: Kinds, given: object, mistakes: list[str]) -> Any
 
 
 def schedules_of(given: object, kinds: Kinds, mistakes: list[str]) -> tuple[dict[str, Any], ...]:
-    """The `[[schedule]]` tables with nothing in them that is not one of their keys."""
+    """Return the `[[schedule]]` tables with nothing in them that is not one of their keys."""
     if not isinstance(given, list) or not all(isinstance(table, dict) for table in given):
         mistakes.append("schedule must be written as [[schedule]], once for each")
         return ()
@@ -133,7 +133,7 @@ def schedules_of(given: object, kinds: Kinds, mistakes: list[str]) -> tuple[dict
 
 
 def _check_value(rule: Any, value: Any) -> Any:
-    """The value as its setting keeps it. Raises ValueError that says what is allowed."""
+    """Return the value as its setting keeps it. Raises ValueError that says what is allowed."""
     if get_origin(rule) is Literal:
         choices = get_args(rule)
         if value in choices:
@@ -163,7 +163,7 @@ def _is_hidden(rule: Any) -> bool:
 
 
 def unknown_name_mistakes(table: str, given: dict[str, Any], known: Mapping[str, Any], kinds: Kinds) -> Iterator[str]:
-    """A line for each name that is not one of ours, with the one that was probably meant."""
+    """Yield a line for each name that is not one of ours, with the one that was probably meant."""
     for name in given:
         if name in known:
             continue
@@ -182,7 +182,7 @@ def unknown_name_mistakes(table: str, given: dict[str, Any], known: Mapping[str,
 
 
 def _show_value(value: object) -> str:
-    """The value in one short line, whatever a file may hold."""
+    """Return the value in one short line, whatever a file may hold."""
     try:
         text = repr(value)
     except ValueError:  # Python refuses to print an integer of thousands of digits

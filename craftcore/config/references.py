@@ -36,7 +36,8 @@ class SecretReference(NamedTuple):
 
 
 def secret_reference(text: object) -> SecretReference | None:
-    """What a reference refers to. None when it is no reference: then it may be the secret itself, so do not show it."""
+    """Return what a reference refers to. None when it is no reference: then it may be the secret itself, so do not
+    show it."""
     found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[4] in (".", ".."):
         return None
@@ -101,7 +102,7 @@ def is_one_line(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """The name of a machine, or its address without a port."""
+    """Return the name of a machine, or its address without a port."""
     return bool(_DOMAIN.fullmatch(text)) or _is_ip_address(text)
 
 

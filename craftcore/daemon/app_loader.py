@@ -18,7 +18,7 @@ _DOTTED = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
 
 def import_app(named: str) -> Registry:
-    """The App that `MODULE:APP` names; `MODULE` alone means its `app`, or the only App in it.
+    """Return the App that `MODULE:APP` names; `MODULE` alone means its `app`, or the only App in it.
 
     Modules are looked for in the current directory first. Raises ConfigInvalid.
     """
@@ -56,7 +56,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _load_failure(name: str, error: BaseException) -> str:
-    """The last line of the traceback and the last place in it that is no machinery of importing, or of ours."""
+    """Return the last line of the traceback and the last place in it that is no machinery of importing, or of ours."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{name} cannot be imported: {error.msg} ({error.filename}:{error.lineno})"
     ours = str(Path(__file__).parents[1])
@@ -68,7 +68,7 @@ def _load_failure(name: str, error: BaseException) -> str:
 
 
 def _modules_of(folder: Path) -> list[str]:
-    """The names that could be imported from a folder."""
+    """Return the names that could be imported from a folder."""
     files = [path.stem for path in folder.glob("*.py")]
     return files + [path.parent.name for path in folder.glob("*/__init__.py")]
 

@@ -35,7 +35,7 @@ class Reloaded:
 
 
 def list_changed_keys(old: Config, new: Config) -> list[str]:
-    """The settings that differ, as `table.key`, and `schedule` when any of those does."""
+    """Return the settings that differ, as `table.key`, and `schedule` when any of those does."""
     before, after = asdict(old), asdict(new)
     changed = ["schedule"] if before.pop("schedule") != after.pop("schedule") else []
     tables = [(table, key) for table in before for key in before[table]]
@@ -43,13 +43,13 @@ def list_changed_keys(old: Config, new: Config) -> list[str]:
 
 
 def apply_reload(old: Config, new: Config) -> Config:
-    """The old settings with what of the new ones counts at once."""
+    """Return the old settings with what of the new ones counts at once."""
     level = replace(old.log, level=new.log.level)
     return replace(old, log=level, retry=new.retry, schedule=new.schedule)
 
 
 def default_retry(config: Config) -> RetryPolicy:
-    """The policy of a workflow that declares none."""
+    """Return the policy of a workflow that declares none."""
     retry = config.retry
     return RetryPolicy(max_attempts=retry.max_attempts, base=retry.base_seconds, cap=retry.cap_seconds)
 
@@ -74,7 +74,7 @@ def answer(
 
 
 def last_reload(tx: Reader) -> Reloaded | None:
-    """The last answer that was left; None when there is none that can be read."""
+    """Return the last answer that was left; None when there is none that can be read."""
     text = get_fact(tx, "reload")
     try:
         found = json.loads(text) if text is not None else None

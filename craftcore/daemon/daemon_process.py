@@ -196,7 +196,7 @@ class Daemon:
         return await self._count_due() == 0 and engine.is_idle
 
     async def _condition(self, engine: Engine) -> Condition:
-        """How the engine is. What is due is counted only where somebody listens, and not while nothing is."""
+        """Return how the engine is. What is due is counted only where somebody listens, and not while nothing is."""
         listening = self._notifier.is_supervised and not engine.is_idle
         waiting = engine.writer.waiting_since
         live = engine.live_state()

@@ -80,7 +80,7 @@ class Doorbell:
 
 
 def may_ring(uid: int | None, *, owner: int) -> bool:
-    """The daemon's own user and root may; nobody else, nor a sender the kernel did not name."""
+    """Return whether the sender may ring: the user of the daemon or root, as the kernel names it."""
     return uid in (owner, 0)
 
 

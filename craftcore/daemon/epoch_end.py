@@ -38,7 +38,7 @@ async def end_epoch(core: Services, engine: Engine, lock: DaemonLock) -> None:
 
 
 def note_end(lock: DaemonLock, core: Services, full: StorageFull) -> bool:
-    """Whether the lock file says now that the epoch ended in order."""
+    """Return whether the lock file says now that the epoch ended in order."""
     try:
         lock.note_end(core.clock.now())
     except StorageError as error:

@@ -114,7 +114,7 @@ class DaemonLock:
             self._note = note
 
     def fileno(self) -> int:
-        """The open lock file."""
+        """Return the open lock file."""
         assert self._descriptor is not None, "the lock was released"
         return self._descriptor
 

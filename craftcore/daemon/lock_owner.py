@@ -55,7 +55,7 @@ def open_daemon_process(db_path: str | os.PathLike[str]) -> Iterator[int]:
 
 
 def _is_the_holder(pid: int, lock: str) -> bool:
-    """Whether that process holds the lock. Raises for one that may not be signalled, or must not be."""
+    """Return whether that process holds the lock. Raises for one that may not be signalled, or must not be."""
     owner = int(_status(pid, "Uid").split()[1])
     if os.geteuid() not in (0, owner):
         raise PermissionRefused(f"the daemon, pid {pid}, belongs to user id {owner}: ask as that user")
@@ -68,7 +68,7 @@ def _is_the_holder(pid: int, lock: str) -> bool:
 
 
 def _has_lock(pid: int, path: str) -> bool:
-    """Whether that process has this very file locked."""
+    """Return whether that process has this very file locked."""
     inode = os.stat(path).st_ino
     for line in LOCKS.read_text().splitlines():  # 3: FLOCK  ADVISORY  WRITE 15053 fe:00:2212282 0 EOF
         match line.split():
@@ -78,7 +78,7 @@ def _has_lock(pid: int, path: str) -> bool:
 
 
 def _has_handler(pid: int, number: signal.Signals) -> bool:
-    """Whether the process has a handler of its own for that signal."""
+    """Return whether the process has a handler of its own for that signal."""
     return bool(int(_status(pid, "SigCgt"), 16) >> (number - 1) & 1)
 
 

@@ -70,7 +70,7 @@ def _may_fit(event: dict[str, Any], max_bytes: int) -> bool:
 
 
 def _cut(event: dict[str, Any], max_bytes: int, render: Callable[[str, Any], str]) -> Iterator[str]:
-    """The fields of a line that is too long: each within its share, and a count of those that found no room."""
+    """Yield the fields of a line that is too long: each within its share, and a count of those that found no room."""
     room = max_bytes - 40  # what encloses the fields, and the count
     dropped = 0
     for key, value in event.items():

@@ -130,7 +130,7 @@ class RetentionLoop:
         return min(clock.now(), clock.boot_time() + self._ahead + AHEAD_MAX)
 
     async def _retry_on_full_disk(self, work: Callable[[], Awaitable[T]]) -> T:
-        """A full disk may have room for a smaller commit, or for this one later."""
+        """Commit again on a full disk: it may have room for a smaller commit, or for this one later."""
         while True:
             try:
                 return await work()

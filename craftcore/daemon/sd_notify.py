@@ -33,7 +33,7 @@ class Notifier:
 
     @classmethod
     def from_environment(cls, environ: MutableMapping[str, str]) -> Notifier:
-        """What systemd asked for, taken out of the environment, so that no subprocess speaks in our name."""
+        """Return what systemd asked for, taken out of the environment, so that no subprocess speaks in our name."""
         address = environ.pop("NOTIFY_SOCKET", "")
         interval = environ.pop("WATCHDOG_USEC", "")
         watched = environ.pop("WATCHDOG_PID", str(os.getpid()))
@@ -59,7 +59,7 @@ class Notifier:
         return self._say("STOPPING=1", _status(status), patience=PATIENCE_SECONDS)
 
     def notify_reloading(self) -> bool:
-        """A reload begins; `ready` ends it."""
+        """Notify that a reload begins; `notify_ready` ends it."""
         microseconds = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1000
         return self._say("RELOADING=1", f"MONOTONIC_USEC={microseconds}", patience=PATIENCE_SECONDS)
 

@@ -24,7 +24,7 @@ class Secrets:
         self._environ = environ
 
     def get(self, reference: str) -> str:
-        """The text behind `env:NAME` or `credential:NAME`; of a file without the line break at its end.
+        """Return the text behind `env:NAME` or `credential:NAME`; of a file without the line break at its end.
 
         Raises NoEffect, with the reference and what to do: nothing was sent yet, and another attempt may find it.
         """
@@ -66,7 +66,7 @@ class Secrets:
 
 
 def _content(path: Path) -> bytes | str:
-    """What is in the file, or what is wrong with it, in words."""
+    """Return what is in the file, or what is wrong with it, in words."""
     try:
         with open_regular(path) as file:
             content = file.read(SECRET_MAX_BYTES + 1)

@@ -63,7 +63,8 @@ def idle(look: Callable[[], Idle | None]) -> Idle | None:
 
 
 def find_idle(reader: Reader, clock: Clock) -> Idle | None:
-    """What waits for longer than it should while a place is free; None when nothing does, or that cannot be told."""
+    """Return what waits for longer than it should while a place is free; None when nothing does, or that cannot be
+    told."""
     told = read_engine_facts(reader)
     started_at = reader.fetch_value(STARTED_AT)
     before = clock.now() - IDLE_SECONDS

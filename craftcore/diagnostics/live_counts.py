@@ -24,12 +24,12 @@ def has_not_booted(booted_at: float | None, note: LockInfo | None, *, held: bool
 
 
 def is_cut_off(row: Trigger, *, claims_live: bool) -> bool:
-    """Whether it was running when the daemon ended."""
+    """Return whether it was running when the daemon ended."""
     return row.is_started and not claims_live
 
 
 def explain_claim(row: Trigger, *, claims_live: bool) -> str | None:
-    """What CLAIMED means of a trigger that no daemon works on; None for every other."""
+    """Return what CLAIMED means of a trigger that no daemon works on; None for every other."""
     if claims_live or row.status is not TriggerStatus.CLAIMED:
         return None
     left = "cut off when its daemon ended" if row.is_started else "claimed by a daemon that ended"

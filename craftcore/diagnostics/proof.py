@@ -20,7 +20,7 @@ class Reason:
 
 
 def show_query(sql: str, **given: Any) -> str:
-    """The query with its values in it, for a person to paste. What is run is given its values as parameters."""
+    """Return the query with its values in it, for a person to paste. What is run is given its values as parameters."""
     return " ".join(re.sub(r":([a-z]+)", lambda match: _literal(given[match[1]]), sql).split())
 
 

@@ -135,7 +135,7 @@ class AttemptCommits:
             return error
 
     def _follow_all(self, tx: Transaction, settled: list[tuple[Attempt, Outcome, Settlement]]) -> dict[int, Followed]:
-        """What the settled triggers mean for their tasks; what follows each, by the trigger's seq."""
+        """Return what the settled triggers mean for their tasks; what follows each, by the trigger's seq."""
         followed: dict[int, Followed] = {}
         ends: list[TurnEnd] = []
         turned: list[int] = []
@@ -165,7 +165,7 @@ class AttemptCommits:
             self._agents.keep(tx, task, routed.agents, task.agent)
 
     def _release_undeliverable(self, tx: Transaction, outcome: Outcome) -> Outcome:
-        """A message whose task cannot take it any more comes back."""
+        """Return a message to the queue when its task cannot take it any more."""
         if isinstance(outcome, Delivered):
             return self._turns.delivery_refusal(tx, outcome.task_id) or outcome
         return outcome
@@ -184,8 +184,8 @@ class AttemptCommits:
         ), entry
 
     def fall_back(self, tx: Transaction, run: Attempt, failed: Failed, agent: str) -> Record | None:
-        """The agent that ran has failed: note it, and that the next one is tried. None, and nothing written, when its
-        task has begun an irreversible action. Raises LeaseLost."""
+        """Note that the agent which ran has failed, and that the next one is tried. None, and nothing written,
+        when its task has begun an irreversible action. Raises LeaseLost."""
         assert run.routed is not None, run.claim
         self._claims.require_held(tx, run.claim)
         if run.entry is not None and not self._agents.fall_back(tx, run.entry.task, run.routed.agents, agent):
@@ -196,7 +196,7 @@ class AttemptCommits:
     def _next_agent_route(
         self, route: Routed | Delivery | None, entry: Entry | StaleTurn | None
     ) -> Routed | Delivery | None:
-        """The route with the agents that are tried, and the one of them that it has come to."""
+        """Return the route with the agents that are tried, and the one of them that it has come to."""
         if not isinstance(route, Routed):
             return route
         task = entry.task if isinstance(entry, Entry) else None
@@ -208,8 +208,8 @@ class AttemptCommits:
         return Routed(agent, route.reason, None if agent == route.workflow else route.workflow, agents)
 
     def _start(self, claim: Claim, route: Routed | Delivery | None) -> TurnStart:
-        """What a turn must know of a started claim. A task that it names is its own only when it carries on with it;
-        a new one is of the session that a router chose, whose lane it is in."""
+        """Return what a turn must know of a started claim. A task that it names is its own only when it carries on
+        with it; a new one is of the session that a router chose, whose lane it is in."""
         if claim.task_id is None:
             claim = claim._replace(session_id=claim.session_id or claim.lane)
         elif claim.task_id != claim.id and claim.source not in OWN:
@@ -220,14 +220,14 @@ class AttemptCommits:
         return TurnStart(claim, workflow.name, self._is_task(workflow, route, claim.payload_json), workflow.deadline)
 
     def _is_task(self, workflow: Workflow, route: Routed | Delivery | None, payload_json: str) -> bool:
-        """Whether any of the agents that may run makes a task of it."""
+        """Return whether any of the agents that may run makes a task of it."""
         agents = (route.agents if isinstance(route, Routed) else ()) or workflow.agents
         others = (self._app.workflows.get(name) for name in agents[1:])
         return workflow.is_task(payload_json) or any(other and other.is_task(payload_json) for other in others)
 
 
 def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | StaleTurn | None) -> AttemptInfo:
-    """What a record is opened of."""
+    """Return what a record is opened of."""
     routed = route if isinstance(route, Routed) else None
     if not isinstance(entry, Entry):
         return AttemptInfo(claim, routed)
@@ -235,14 +235,15 @@ def attempt_of(claim: Claim, route: Routed | Delivery | None, entry: Entry | Sta
 
 
 def limited_outcome(deadline_at: float | None, outcome: Outcome) -> Outcome:
-    """The outcome of a task's turn: what is tried again is tried again at the task's deadline in any case, to fail."""
+    """Return the outcome of a task's turn: what is tried again is tried again at the task's deadline in any case, to
+    fail."""
     if deadline_at is None or not isinstance(outcome, (Failed, Snoozed)):
         return outcome
     return replace(outcome, no_later=deadline_at)
 
 
 def _outcome(run: Attempt) -> Outcome:
-    """What it came to; of a failure also whether it may have had an effect."""
+    """Return what it came to; of a failure also whether it may have had an effect."""
     assert run.outcome is not None, run.claim
     if run.acted and isinstance(run.outcome, Failed):
         return replace(run.outcome, effect_possible=True)
@@ -270,6 +271,6 @@ def log_settled(run: Attempt, move: Settlement) -> None:
 
 
 def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:
-    """What exception it was, and where it was raised: of one that is none of ours."""
+    """Return what exception it was, and where it was raised: of one that is none of ours."""
     details = outcome.details if isinstance(outcome, Failed) else {}
     return {name: details[name] for name in ("exception_type", "where") if name in details}

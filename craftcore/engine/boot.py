@@ -166,7 +166,7 @@ def mark_restored(
 
 
 def _was_end_unrecorded(last: Row, seen: LastSeen | None) -> bool:
-    """Whether the last epoch ended in order, and the disk was too full for the database to say so."""
+    """Return whether the last epoch ended in order, and the disk was too full for the database to say so."""
     return last["ended_at"] is None and seen is not None and seen.epoch == last["epoch"] and seen.ended_at is not None
 
 
@@ -183,7 +183,8 @@ def _restored_reason(seen: LastSeen, next_epoch: int, mark: int) -> str | None:
 
 
 def _catch_up(tx: Transaction, mark: int, seen: LastSeen | None) -> int:
-    """The greater of both marks, in the database from now on: a copy that is put back once more is found out again."""
+    """Return the greater of both marks, in the database from now on: a copy that is put back once more is found out
+    again."""
     if seen is not None and seen.call_mark > mark:
         mark = seen.call_mark
         set_fact(tx, CALL_MARK, str(mark))

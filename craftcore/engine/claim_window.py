@@ -54,7 +54,7 @@ class TriggerQueue:
         return self._heap[0][1] if self._heap else None
 
     def peek_suspect(self) -> Claim | None:
-        """The best of those that must run alone; None when there is none."""
+        """Return the best of those that must run alone; None when there is none."""
         if not self._suspects:
             return None
         return min(entry for entry in self._heap if must_run_alone(entry[1]))[1]
@@ -82,5 +82,5 @@ class TriggerQueue:
             self._lanes.discard(lane)
 
     def claims(self) -> list[Claim]:
-        """What is in the window, in no order."""
+        """Return what is in the window, in no order."""
         return [claim for _, claim in self._heap]

@@ -39,7 +39,8 @@ class EngineClient:
         self._emit_claimed = partial(services.triggers.emit_claimed, epoch=epoch, lease_seconds=lease_seconds)
 
     def accept(self, spec: TriggerSpec) -> NewTrigger:
-        """The row of a spec, before anything is written. Raises InvalidInput for one that the app could only fail."""
+        """Return the row of a spec, before anything is written. Raises InvalidInput for one that the app could only
+        fail."""
         row = self._triggers.accept(spec)
         self._app.check(row)
         return row
@@ -117,11 +118,11 @@ class EngineClient:
         self._run_shielded()
 
     async def task(self, task_id: str) -> Task | None:
-        """A task as it stands now; None when there is none."""
+        """Return a task as it stands now; None when there is none."""
         return await self._writer.commit(self._tasks.find, task_id)
 
     async def questions(self, limit: int) -> list[Question]:
-        """What waits for an answer, asked longest ago first."""
+        """Return what waits for an answer, asked longest ago first."""
         return await self._writer.commit(self._tasks.questions, limit)
 
     def _run_shielded(self) -> None:

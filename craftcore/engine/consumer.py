@@ -182,7 +182,7 @@ class Consumer:
         self._loop.wake(self._work_came)
 
     def held_claims(self) -> Iterator[Claim]:
-        """Every claim that was taken out of the window and is not settled."""
+        """Yield every claim that was taken out of the window and is not settled."""
         yield from list(self._starting)
         for run in list(self.running.values()):
             yield run.claim

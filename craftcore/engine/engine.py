@@ -156,7 +156,7 @@ class Engine:
             raise KeyboardInterrupt from self._end.interrupted_by
 
     def live_state(self) -> LiveState:
-        """What only this engine knows of itself."""
+        """Return what only this engine knows of itself."""
         return state_of(self.writer, self.consumer.solitude, self.epoch)
 
     def stop(self) -> None:
@@ -226,7 +226,7 @@ class Engine:
         return list(self.consumer.running.values())
 
     def _may_claim_next(self, run: Attempt) -> bool:
-        """Whether the next turn of this run may be born claimed, past the table."""
+        """Return whether the next turn of this run may be born claimed, past the table."""
         is_limited = run.entry is not None and self.limits.is_limited(run.entry.task.workflow)
         held = self._end.stopping.is_set() or self.feeder.paused or self.feeder.held_reason is not None
         return not (is_limited or held)

@@ -61,7 +61,7 @@ def write_engine_facts(
 
 
 def read_engine_facts(reader: Reader) -> EngineFacts | None:
-    """What the last start left; None where that cannot be told, as in a file of an older program."""
+    """Return what the last start left; None where that cannot be told, as in a file of an older program."""
     text = get_fact(reader, "engine")
     try:
         found = json.loads(text) if text is not None else None
@@ -91,6 +91,6 @@ def _is_limit(limit: Any) -> bool:
 
 
 def is_paused(reader: Reader) -> bool:
-    """Whether the last start was told to claim and fire nothing."""
+    """Return whether the last start was told to claim and fire nothing."""
     told = read_engine_facts(reader)
     return told is not None and told.paused

@@ -59,7 +59,7 @@ class ExclusiveRun:
         self._count_down(claim, ALONE_SECONDS * 2**doublings)
 
     def has_waited(self, claim: Claim) -> bool:
-        """Whether a suspect has waited long enough for what runs to end; the first call begins its wait."""
+        """Return whether a suspect has waited long enough for what runs to end; the first call begins its wait."""
         if self._waiting == claim.seq:
             return self._deadline is None
         self._waiting = claim.seq

@@ -34,7 +34,7 @@ CODE_LIMIT = 100
 
 
 def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
-    """What becomes of the attempt that raised it. Of a group the decisive one counts."""
+    """Return what becomes of the attempt that raised it. Of a group the decisive one counts."""
     try:
         return _outcome(decisive_error(error), now)
     except BaseException:  # one of somebody's own is broken
@@ -42,17 +42,17 @@ def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
 
 
 def failure_of(code: ErrorCode, message: str, **details: Any) -> Failed:
-    """The failure with a code of the table, which says whether it is tried again."""
+    """Return the failure with a code of the table, which says whether it is tried again."""
     return Failed(code=code, message=message, retryable=code.may_be_retried, details=details)
 
 
 def exception_details(error: BaseException) -> dict[str, Any]:
-    """The details of an exception that is none of ours: its `exception_type`, and `where` it was raised."""
+    """Return the details of an exception that is none of ours: its `exception_type`, and `where` it was raised."""
     return {"exception_type": type_name(error), "where": traceback_places(error)}
 
 
 def wait_asked(error: BaseException, name: str = "retry_after") -> float | None:
-    """The seconds that an error's `retry_after`, or another attribute, asks for; None where it has none."""
+    """Return the seconds that an error's `retry_after`, or another attribute, asks for; None where it has none."""
     try:
         return _seconds(getattr(error, name, None))
     except BaseException:  # a property of somebody's own
@@ -114,8 +114,8 @@ def _text(code: object) -> str:
 
 
 def _plain_details(details: Mapping[str, Any]) -> dict[str, Any]:
-    """The details as they can be recorded: what is not JSON, or too deep to be carried elsewhere, becomes its repr. A
-    copy, which nobody changes any more."""
+    """Return the details as they can be recorded: what is not JSON, or too deep to be carried elsewhere, becomes its
+    repr. A copy, which nobody changes any more."""
     plain: dict[str, Any] = {}
     for key, value in details.items():
         try:
@@ -148,15 +148,15 @@ Kinds = type[BaseException] | tuple[type[BaseException], ...]
 
 
 def is_only(error: BaseException, kinds: Kinds) -> bool:
-    """Whether this is a nursery's group of these and nothing else."""
+    """Return whether this is a nursery's group of these and nothing else."""
     return safe_isinstance(error, BaseExceptionGroup) and all(
         safe_isinstance(leaf, kinds) for leaf in leaf_errors(error)
     )
 
 
 def decisive_error(error: BaseException) -> BaseException:
-    """The error that says what becomes of an attempt: of several, the first that trying again cannot help; the group
-    itself when there is none."""
+    """Return the error that says what becomes of an attempt: of several, the first that trying again cannot help; the
+    group itself when there is none."""
     found = leaf_errors(error)
     return found[0] if len(found) == 1 else next(filter(is_hopeless, found), error)
 
@@ -173,17 +173,17 @@ def is_hopeless(error: BaseException) -> bool:
 
 
 def error_text(error: BaseException) -> str:
-    """The error's own words; those of all that are in a group."""
+    """Return the error's own words; those of all that are in a group."""
     return truncate_text("; ".join(message_of(leaf) for leaf in leaf_errors(error)[:LEAVES_SAID]), MESSAGE_LIMIT)
 
 
 def first_error(error: BaseException) -> BaseException:
-    """The first error of a group; any other is its own."""
+    """Return the first error of a group; any other is its own."""
     return next(iter(leaf_errors(error)), error)
 
 
 def leaf_errors(error: BaseException) -> list[BaseException]:
-    """The errors of a group, however deep, in their order; any other error is its only one."""
+    """Return the errors of a group, however deep, in their order; any other error is its only one."""
     found, within = list[BaseException](), [error]  # no recursion: it may be deeper than the interpreter goes
     while within:
         one = within.pop()
@@ -205,7 +205,7 @@ _MACHINERY = (_OURS, str(Path(anyio.__file__).parent) + "/")
 
 
 def format_places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
-    """The places of a stack that are not ours, outermost first."""
+    """Return the places of a stack that are not ours, outermost first."""
     frames = [(frame.f_code, line) for frame, line in stack]
     return _format_places([one for one in frames if not one[0].co_filename.startswith(_MACHINERY)])
 
@@ -227,7 +227,7 @@ def _format_places(theirs: list[tuple[CodeType, int]]) -> list[str]:
 
 
 def sole_exception(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one exception in a group of one, however deep; else the group itself."""
+    """Return the one exception in a group of one, however deep; else the group itself."""
     error: BaseException = group
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]

@@ -31,7 +31,7 @@ class Fallback:
         self._commits = commits
 
     async def run(self, run: Attempt) -> Outcome:
-        """What the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
+        """Return what the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
         outcome = await self._runner.run(run)
         while isinstance(outcome, Failed) and (agent := self._next_agent(run)) is not None:
             if run.stopped_by == "shutdown":
@@ -52,7 +52,7 @@ class Fallback:
         return outcome
 
     def _next_agent(self, run: Attempt) -> str | None:
-        """The agent that is tried next; None: there is none, or none may be."""
+        """Return the agent that is tried next; None: there is none, or none may be."""
         routed = run.routed
         if routed is None or routed.workflow not in routed.agents or run.stopped_by not in (None, "shutdown"):
             return None
@@ -65,7 +65,7 @@ class Fallback:
 
 
 def _stopped_outcome(run: Attempt) -> Outcome | None:
-    """What it comes to when it was stopped while it was handed over; None: it was not."""
+    """Return what it comes to when it was stopped while it was handed over; None: it was not."""
     match run.stopped_by:
         case "cancelled":
             return Cancelled()

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 
 def fault(error: BaseException, step: str) -> Failed:
-    """The failure of the trigger that met this error in a step of the engine: it is not tried again.
+    """Return the failure of the trigger that met this error in a step of the engine: it is not tried again.
 
     Raises the error itself when it is about the storage, or ends the engine: a cancellation, or Ctrl-C.
     """

@@ -123,7 +123,7 @@ class Feeder:
             self._rung.set()
 
     def reserve_slot(self, row: NewTrigger) -> bool:
-        """Whether a new trigger may come into the window at its birth, past the table: it is plain and due, its
+        """Return whether a new trigger may come into the window at its birth, past the table: it is plain and due, its
         workflow has no limit, the window has a place, and all that was due before is in it already. If so its place is
         kept until `take_new`."""
         may = (
@@ -255,7 +255,7 @@ class Feeder:
             self._events.on_cancel_requests(look.cancel_requests)
 
     def _push(self, claim: Claim) -> bool:
-        """Whether the window takes it. A claim that meets an error of ours there is failed at once."""
+        """Return whether the window takes it. A claim that meets an error of ours there is failed at once."""
         try:
             return self._queue.push(claim)
         except Exception as error:

@@ -24,7 +24,7 @@ NAMED_MAX = 20
 
 
 def misfits(reader: Reader, app: Registry) -> dict[str, str]:
-    """Every live task that the app does not fit, and what does not."""
+    """Return every live task that the app does not fit, and what does not."""
     found: dict[str, str] = {}
     for task in HoldStore().list_live(reader):
         if (wrong := misfit(task, app.workflows, app.actions)) is not None:
@@ -62,7 +62,7 @@ class HeldTasks:
             log.info("tasks.released", count=len(self._released), reason="the code fits again")
 
     def select_startable(self, tx: Transaction, claims: Sequence[Claim]) -> list[Claim]:
-        """The claims that may be started; those of a held task are put off."""
+        """Return the claims that may be started; those of a held task are put off."""
         return [claim for claim in claims if not self._put_off(tx, claim)]
 
     def _put_off(self, tx: Transaction, claim: Claim) -> bool:

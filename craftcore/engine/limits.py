@@ -49,16 +49,16 @@ class Limits:
         return self._rates
 
     def is_limited(self, workflow: str | None) -> bool:
-        """Whether a workflow has a limit."""
+        """Return whether a workflow has a limit."""
         return workflow in self._names
 
     def workflow_of(self, trigger: Claim | NewTrigger) -> str | None:
-        """The limited workflow that a trigger will run; None when what it runs has no limit."""
+        """Return the limited workflow that a trigger will run; None when what it runs has no limit."""
         name = trigger.workflow if trigger.workflow is not None else self._by_source.get(trigger.source)
         return name if name in self._names else None
 
     def is_slot_freed(self, claim: Claim) -> bool:
-        """Whether the end of this one makes a place for another of its workflow."""
+        """Return whether the end of this one makes a place for another of its workflow."""
         return self.workflow_of(claim) in self._concurrency
 
     def note_started(self, claims: Iterable[Claim], at: float) -> None:
@@ -74,7 +74,8 @@ class Limits:
                 self._starts[name].append(at)
 
     def budget(self, held: Iterable[Claim], running: Iterable[Claim], now: float) -> Budget | None:
-        """What a look that begins now may claim; None when nothing is limited. `running` are among those held."""
+        """Return what a look that begins now may claim; None when nothing is limited. `running` are among those
+        held."""
         if not self._names:
             return None
         claimed = self._count(held)

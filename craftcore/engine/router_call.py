@@ -75,8 +75,8 @@ class RouterCall:
 
 
 async def ask(router: Router, run: Attempt, context: RoutingContext) -> Route | Outcome:
-    """The router's route. When it fails, that of the rule for the source; without one the attempt fails, too. Ctrl-C is
-    raised."""
+    """Return the router's route. When it fails, that of the rule for the source; without one the attempt fails, too.
+    Ctrl-C is raised."""
     claim = run.claim
     asked = RoutedTrigger(
         id=claim.id,

@@ -42,7 +42,7 @@ class Routes:
         self._tasks = TaskStore()
 
     def known_route(self, tx: Reader, claim: Claim) -> Routed | Delivery | None:
-        """The way that needs nobody's judgement; None when the app's router is to be asked, or nobody knows."""
+        """Return the way that needs nobody's judgement; None when the app's router is to be asked, or nobody knows."""
         if claim.starts > 1 and (own := self._tasks.get(tx, claim.id)) is not None:
             return Routed(own.workflow, "its own task")  # which is live, in its session: it is no message to that
         if claim.task_id is not None and claim.task_id != claim.id and claim.source not in OWN:
@@ -63,18 +63,18 @@ class Routes:
         return route_by_source(claim, self._app.by_source)
 
     def live_task(self, tx: Reader, route: Route) -> Task | None:
-        """The live task that a router chose; None when it has ended."""
+        """Return the live task that a router chose; None when it has ended."""
         if route.task_id is not None:
             task = self._tasks.get(tx, route.task_id)
             return task if task is not None and task.status.is_live else None
         return self._tasks.live_task_of_session(tx, route.session_id) if route.session_id is not None else None
 
     def _task_of_session(self, tx: Reader, session_id: str) -> Task | None:
-        """Its live task. One that is of no session is known by its own id: that is the lane it runs in."""
+        """Return its live task. One that is of no session is known by its own id: that is the lane it runs in."""
         task = self._tasks.live_task_of_session(tx, session_id) or self._tasks.get(tx, session_id)
         return task if task is not None and task.status.is_live else None
 
     def context(self, tx: Reader) -> RoutingContext:
-        """What a router is told."""
+        """Return what a router is told."""
         sessions = tuple(LiveSession(**row) for row in self._tasks.live_sessions(tx, SESSIONS_MAX))
         return RoutingContext(workflows=tuple(self._app.workflows), by_source=self._app.by_source, sessions=sessions)

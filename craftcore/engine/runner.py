@@ -191,7 +191,7 @@ class Runner:
         return outcome_of(error, self._doors.clock.now())
 
     def _continue(self, run: Attempt, workflow: Workflow, result: Continue[Any]) -> Outcome:
-        """What `return Continue(…)` comes to. What cannot be carried to the next turn fails this one."""
+        """Return what `return Continue(…)` comes to. What cannot be carried to the next turn fails this one."""
         turn = run.turn
         if turn is None:
             message = f"{workflow.name} returned Continue and takes no ctx: only a workflow with ctx has turns"
@@ -206,14 +206,14 @@ class Runner:
 
 
 def _payload(run: Attempt) -> str:
-    """A task's turns are all entered with the payload of the trigger that created it."""
+    """Return the payload of the turn: that of the trigger which created the task."""
     if run.entry is not None and run.entry.creator is not None:
         return run.entry.creator.payload_json
     return run.claim.payload_json
 
 
 def suspension(run: Attempt) -> Suspended:
-    """The outcome of a turn that waits."""
+    """Return the outcome of a turn that waits."""
     assert run.turn is not None, run.claim
     assert run.turn.wait is not None, run.claim
     run.move = Suspends(wait=run.turn.wait)
@@ -238,7 +238,8 @@ def _timeout_failure(workflow: Workflow) -> Failed:
 
 
 def _success(result: Any) -> Succeeded:
-    """The outcome with a result. One that cannot be stored is no reason to run the work again: a stub says so."""
+    """Return the outcome with a result. One that cannot be stored is no reason to run the work again: a stub says
+    so."""
     if result is None:
         return Succeeded()
     try:

@@ -67,7 +67,7 @@ class ExecutionListStore:
     """Reads `executions`, as people look for them. Holds nothing."""
 
     def list_newest(self, tx: Reader, limit: int, sought: RecordFilter) -> list[RecordSummary | Damaged]:
-        """The newest records that were sought, newest first."""
+        """Return the newest records that were sought, newest first."""
         sql = NEWEST
         if sought.error_code is not None or sought.status is Status.ERROR:
             sql = NEWEST_FAILED
@@ -87,7 +87,7 @@ class ExecutionListStore:
         )
 
     def error_codes(self, tx: Reader) -> set[str]:
-        """Every code that a failed record has."""
+        """Return every code that a failed record has."""
         rows = tx.fetch_tuples(
             """
             SELECT DISTINCT CAST(error_code AS BLOB)
@@ -106,7 +106,7 @@ class ExecutionListStore:
         return [id_ for (id_,) in rows]
 
     def ids_of(self, tx: Reader, trigger_id: str, limit: int) -> list[str]:
-        """The ids of a trigger's records, the newest first."""
+        """Return the ids of a trigger's records, the newest first."""
         rows = tx.fetch_tuples(
             "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY seq DESC LIMIT ?3",
             (f"exec-{trigger_id}.", f"exec-{trigger_id}/", limit),

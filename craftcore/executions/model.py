@@ -84,7 +84,7 @@ def execution_id(trigger_id: str, start: int) -> str:
 
 
 def milliseconds(since: float, now: float) -> float:
-    """How long it took; 0.0 when the clock was set back."""
+    """Return how long it took; 0.0 when the clock was set back."""
     return max(0.0, round((now - since) * 1000, 3))
 
 
@@ -97,7 +97,7 @@ def envelope(
     session_id: str | None,
     description: str | None,
 ) -> Envelope:
-    """The envelope of one attempt: the same for every attempt of a trigger.
+    """Return the envelope of one attempt: the same for every attempt of a trigger.
 
     Put together from texts that are canonical already, which is what makes hashing it cheap; names cannot hold
     a character that JSON would escape.
@@ -135,7 +135,8 @@ def require_supported(envelope: Mapping[str, Any]) -> None:
 
 
 def envelope_hash(envelope: Mapping[str, Any]) -> str:
-    """The hash of an envelope, in whatever order its keys stand; `routingMetadata` is no part of what was asked for.
+    """Return the hash of an envelope, in whatever order its keys stand; `routingMetadata` is no part of what was asked
+    for.
 
     Raises TypeError, ValueError or RecursionError for what is not JSON.
     """

@@ -73,8 +73,8 @@ class RecordState(NamedTuple):
 
 
 def refusal_to_replay(record: ExecutionRecord) -> str | None:
-    """Why it cannot be replayed, None when it can. In this order: it has no response; its header says so, or a person;
-    it is not what was written."""
+    """Return why it cannot be replayed, None when it can. In this order: it has no response; its header says so, or a
+    person; it is not what was written."""
     if record.response_hash is None and record.response_json is None:
         return Reason.EXECUTION_INCOMPLETE
     if record.invalidated is not None:
@@ -87,7 +87,7 @@ def refusal_to_replay(record: ExecutionRecord) -> str | None:
 
 
 def faults(record: ExecutionRecord) -> list[str]:
-    """What of a record is not as it was written, in words; [] when it is all there and whole.
+    """Return what of a record is not as it was written, in words; [] when it is all there and whole.
 
     A record that was closed before there was a chain (`record_hash` None) has only its envelope's hash to go by.
     """
@@ -114,7 +114,7 @@ def faults(record: ExecutionRecord) -> list[str]:
 
 
 def header_of(record: ExecutionRecord) -> Header:
-    """What the hash of a closed record covers."""
+    """Return what the hash of a closed record covers."""
     assert record.chain_seq is not None, record.id
     assert record.ended_at is not None, record.id
     return Header(

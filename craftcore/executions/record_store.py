@@ -39,23 +39,23 @@ class RecordStore:
     """Reads records. Holds nothing."""
 
     def get(self, tx: Reader, execution_id: str) -> ExecutionRecord | None:
-        """The record with this id; None when there is none."""
+        """Return the record with this id; None when there is none."""
         row = tx.fetch_one(WHOLE + " WHERE executions.id = :id", id=execution_id)
         return None if row is None else self._read_record(tx, row)
 
     def get_by_seq(self, tx: Reader, seq: int) -> ExecutionRecord | None:
-        """The record of this number; None when there is none."""
+        """Return the record of this number; None when there is none."""
         row = tx.fetch_one(WHOLE + " WHERE executions.seq = :seq", seq=seq)
         return None if row is None else self._read_record(tx, row)
 
     def get_state(self, tx: Reader, execution_id: str) -> RecordState | None:
-        """What has happened to this record since it was closed; None when there is none."""
+        """Return what has happened to this record since it was closed; None when there is none."""
         for row in tx.fetch_tuples(STANDING, (execution_id,)):
             return RecordState._make(row)
         return None
 
     def events(self, tx: Reader, seq: int) -> tuple[Event, ...]:
-        """The stream of one record."""
+        """Return the stream of one record."""
         rows = tx.fetch_tuples(
             """
             SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq

@@ -111,7 +111,7 @@ class Recorder:
         return Record(self._append(tx, record, header, _attempt_started(attempt)), routed, tx.now)
 
     def record_fallback(self, tx: Transaction, record: Record, failed: Failed, attempt: AttemptInfo) -> Record:
-        """The agent that ran has failed, and that of `attempt` is tried next, before it runs."""
+        """Record that the agent which ran has failed, and that the one of `attempt` is tried next, before it runs."""
         assert record.routed is not None, record
         assert attempt.routed is not None, attempt
         before, after = record.routed.workflow, attempt.routed.workflow
@@ -138,13 +138,13 @@ class Recorder:
         )
 
     def truncate_result(self, result_json: str) -> str:
-        """The result, or a stub with its size and hash when it is over the limit."""
+        """Return the result, or a stub with its size and hash when it is over the limit."""
         return truncate_result(result_json, self._response_max_bytes)
 
     def _append(
         self, tx: Transaction, record: Record, header: OpenHeader, stream: Sequence[tuple[EventType, str]]
     ) -> KnownRecord:
-        """The record as it is known then; after events that it did not know, its count fits no more."""
+        """Return the record as it is known then. Its count no longer fits after events that it did not know."""
         last = self._store.last_events(tx, [record.seq])[record.seq]
         rows = [(record.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
         self._store.add_events(tx, rows)
@@ -203,7 +203,7 @@ class Recorder:
 def _interrupted_end(
     seq: int, status: Status, events: Sequence[tuple[EventType, str]], known: KnownRecord | None = None
 ) -> RecordEnd:
-    """The end of an attempt without a response."""
+    """Return the end of an attempt without a response."""
     return RecordEnd(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None, known)
 
 
@@ -246,7 +246,7 @@ def _decision(routed: Routed) -> str:
 
 
 def _error_field(code: str | None) -> str:
-    """The field of an event that says it, with its comma."""
+    """Return the field of an event that says it, with its comma."""
     return f'"error_code":{canonicalize(str(code))},' if code else ""
 
 

@@ -138,7 +138,7 @@ def assess(facts: AttemptFacts) -> Recommendation:
 
 
 def state_of(facts: AttemptFacts) -> State:
-    """The first that holds."""
+    """Return the first that holds."""
     if facts.status is Status.SUCCESS:
         return State.COMPLETE
     if facts.newest_id != facts.id:
@@ -182,7 +182,8 @@ def _complete(facts: AttemptFacts) -> Recommendation:
 
 
 def _doubt_recommendation(facts: AttemptFacts) -> Recommendation:
-    """A person says first what became of it; of a call that has no end, a daemon finds that it is in doubt."""
+    """Recommend that an operator resolves the act first; of a call that has no end, a daemon finds that it is in
+    doubt."""
     act = facts.acts[0]
     more = f" (and {len(facts.acts) - 1} more)" if len(facts.acts) > 1 else ""
     if act.has_intent:

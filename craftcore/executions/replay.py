@@ -66,7 +66,7 @@ class ReplayEntry:
 
 
 def replay(record: ExecutionRecord, envelope: Mapping[str, Any] | None = None, *, force: bool = False) -> ReplayResult:
-    """The recorded response. With `envelope`, only if that is what the record is of.
+    """Return the recorded response. With `envelope`, only if that is what the record is of.
 
     `force` gives what there is of a record that cannot be replayed, with warnings; a wrong envelope it does not excuse.
     Raises NotReplayable, ReplayHashMismatch; InvalidInput for an envelope that is not JSON.
@@ -95,7 +95,7 @@ def replay(record: ExecutionRecord, envelope: Mapping[str, Any] | None = None, *
 
 
 def refusal(record: ExecutionRecord) -> str | None:
-    """Why a record cannot be replayed, None when it can; in the order of `why_not_replayable`."""
+    """Return why a record cannot be replayed, None when it can; in the order of `why_not_replayable`."""
     return _refuse(record, _response(record))
 
 
@@ -121,7 +121,7 @@ def _refuse(record: ExecutionRecord, response: dict[str, Any] | None) -> str | N
 
 
 def _response(record: ExecutionRecord) -> dict[str, Any] | None:
-    """The response as the object it must be. None: there is none, or it is none."""
+    """Return the response as the object it must be. None: there is none, or it is none."""
     try:
         response = None if record.response_json is None else json.loads(record.response_json)
     except (ValueError, RecursionError):

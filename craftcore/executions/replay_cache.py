@@ -29,7 +29,8 @@ class ReplayCache:
         self._lock = threading.Lock()
 
     def get(self, execution_id: str, standing: RecordState | None, now: float) -> Kept | None:
-        """What is kept of this record. None when nothing is, it is too old, or the record stands otherwise by now."""
+        """Return what is kept of this record. None when nothing is, it is too old, or the record stands otherwise by
+        now."""
         with self._lock:
             kept = self._kept.get(execution_id)
             if kept is None:

@@ -27,7 +27,7 @@ class Response(NamedTuple):
 
 
 def response_of(outcome: Final, max_bytes: int) -> Response:
-    """The response of an outcome; what is too large for it is a stub."""
+    """Return the response of an outcome; what is too large for it is a stub."""
     match outcome:
         case Succeeded(result_json=result, is_stored=is_stored):
             kept = truncate_result(result, max_bytes)
@@ -50,8 +50,8 @@ def response_of(outcome: Final, max_bytes: int) -> Response:
 
 
 def error_text(failed: Failed, details: Mapping[str, Any]) -> str:
-    """The response of a failure: the error with its code, message, details, whether it may be tried again and not
-    sooner than when (seconds), and `effect_possible` as Failed says what it means."""
+    """Return the response of a failure: the error with its code, message, details, whether it may be tried again and
+    not sooner than when (seconds), and `effect_possible` as Failed says what it means."""
     error = {
         "code": str(failed.code),
         "message": failed.message,
@@ -64,7 +64,7 @@ def error_text(failed: Failed, details: Mapping[str, Any]) -> str:
 
 
 def truncate_result(result_json: str, max_bytes: int) -> str:
-    """The result, or a stub with its size and hash when it is over the limit."""
+    """Return the result, or a stub with its size and hash when it is over the limit."""
     if len(result_json) <= max_bytes:
         return result_json
     digest = sha256(result_json.encode()).hexdigest()

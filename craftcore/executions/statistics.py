@@ -47,5 +47,5 @@ def statistics(found: Sequence[RecordSummary]) -> Statistics:
 
 
 def rank(ordered: Sequence[float], share: float) -> float | None:
-    """The smallest that so large a share is not above: of [1, 2, 3, 4] half is at most 2. None of nothing."""
+    """Return the smallest that so large a share is not above: of [1, 2, 3, 4] half is at most 2. None of nothing."""
     return ordered[max(0, ceil(share * len(ordered)) - 1)] if ordered else None

@@ -145,7 +145,7 @@ class RecordClosure(NamedTuple):
 
 
 def is_large(body: str | None) -> bool:
-    """Whether a body is kept beside the row of its record."""
+    """Return whether a body is kept beside the row of its record."""
     return body is not None and len(body) > BODY_MAX
 
 
@@ -153,7 +153,7 @@ class ExecutionStore:
     """Rows of `executions` and `events`."""
 
     def next_seq(self, tx: Transaction) -> int:
-        """The number of the next record: the writer assigns them, because RETURNING promises no order."""
+        """Return the number of the next record: the writer assigns them, because RETURNING promises no order."""
         return int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM executions"))
 
     def open_all(self, tx: Transaction, openings: Sequence[NewRecord]) -> None:
@@ -168,7 +168,7 @@ class ExecutionStore:
             tx.execute_many(OPEN, openings)
 
     def list_open(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
-        """Those of these records that have no end yet, each with the number of its newest event."""
+        """Return those of these records that have no end yet, each with the number of its newest event."""
         return dict(tx.fetch_tuples(STILL_OPEN, (canonicalize(list(seqs)),)))
 
     def open_headers(self, tx: Reader, seqs: Sequence[int]) -> dict[int, OpenHeader]:
@@ -176,7 +176,7 @@ class ExecutionStore:
         return {row[0]: OpenHeader._make(row) for row in tx.fetch_tuples(OPEN_HEADERS, (canonicalize(list(seqs)),))}
 
     def streams(self, tx: Reader, seqs: Sequence[int]) -> dict[int, Stream]:
-        """The streams of these records as they are, by seq. One that has no event yet is missing."""
+        """Return the streams of these records as they are, by seq. One that has no event yet is missing."""
         streams: dict[int, Stream] = {}
         for seq, *event in tx.fetch_tuples(STREAMS, (canonicalize(list(seqs)),)):
             stream = streams.get(seq)
@@ -227,7 +227,7 @@ class ExecutionStore:
         )
 
     def last_events(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
-        """The number of the newest event of each of these records."""
+        """Return the number of the newest event of each of these records."""
         return dict(tx.fetch_tuples(LAST_EVENTS, (canonicalize(list(seqs)),)))
 
     def add_events(self, tx: Transaction, events: Sequence[EventRow]) -> None:
@@ -235,11 +235,12 @@ class ExecutionStore:
         tx.execute_many(ADD_EVENT, events)
 
     def list_started(self, tx: Reader, epoch: int) -> list[int]:
-        """The open records of this epoch's started claims."""
+        """Return the open records of this epoch's started claims."""
         return [seq for (seq,) in tx.fetch_tuples(OPEN_AND_STARTED, (epoch,))]
 
     def list_of_trigger(self, tx: Reader, trigger_id: str) -> list[Row]:
-        """The records of one trigger with their bodies, first attempt first. A body that retention stripped is None."""
+        """Return the records of one trigger with their bodies, first attempt first. A body that retention stripped is
+        None."""
         rows = tx.fetch_all(
             """
             SELECT executions.*,
@@ -262,7 +263,7 @@ class ExecutionStore:
         return rows
 
     def list_of_task(self, tx: Reader, task_id: str, limit: int) -> list[Row]:
-        """The headers of the newest records of a task, newest first."""
+        """Return the headers of the newest records of a task, newest first."""
         return tx.fetch_all(
             """
             SELECT id, trigger_id, turn, attempt, status, error_code, created_at, ended_at, latency_ms
@@ -277,14 +278,14 @@ class ExecutionStore:
         )
 
     def count_of_task(self, tx: Reader, task_id: str) -> int:
-        """How many records a task has: one for each time that one of its turns was entered."""
+        """Return how many records a task has: one for each time that one of its turns was entered."""
         count: int = tx.fetch_value(
             "SELECT count(*) FROM executions WHERE task_id = :task_id AND task_id IS NOT NULL", task_id=task_id
         )
         return count
 
     def events(self, tx: Reader, execution_seq: int) -> list[Row]:
-        """The stream of one record."""
+        """Return the stream of one record."""
         return tx.fetch_all(
             "SELECT seq, type, at, payload_json FROM events WHERE execution_seq = :seq ORDER BY seq", seq=execution_seq
         )

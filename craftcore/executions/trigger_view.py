@@ -43,7 +43,7 @@ class TriggerView:
 
     @staticmethod
     def of(claim: Claim, creator: Creator | None, started_at: float, overdue_after: float) -> TriggerView:
-        """The view of a started trigger, `creator` being that of its task when it is another.
+        """Return the view of a started trigger, `creator` being that of its task when it is another.
 
         Raises OverflowError, ValueError or OSError when `due_at` is no moment.
         """

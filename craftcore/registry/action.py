@@ -86,7 +86,7 @@ class Action(Generic[R]):
             raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
 
     def __call__(self, *call: Call, **arguments: Any) -> Any:
-        """The function itself, given a Call of your own: outside the ledger, for a test of it.
+        """Return the function itself, given a Call of your own: outside the ledger, for a test of it.
 
         Raises InvalidInput without one: a workflow that means `await ctx.act(pay, …)` and says `await pay(…)`.
         """
@@ -132,7 +132,7 @@ class Action(Generic[R]):
         return list(self._signature.parameters)
 
     def terms_for(self, arguments: Mapping[str, Any]) -> ActionTerms:
-        """The terms of a call with these arguments."""
+        """Return the terms of a call with these arguments."""
         return self.terms if self._terms_of is None else self._terms_of(arguments)
 
     def check(self, arguments: Mapping[str, Any]) -> None:
@@ -167,7 +167,7 @@ class Action(Generic[R]):
 
 
 def is_irreversible_name(name: str) -> bool:
-    """Whether one of its words is one of those: `send_email` and `postMessage`, but not `postgres.query`."""
+    """Return whether one of its words is one of those: `send_email` and `postMessage`, but not `postgres.query`."""
     words = {word.lower() for word in _WORD.findall(name)}
     return not IRREVERSIBLE_WORDS.isdisjoint(words | {word.removesuffix("s") for word in words})
 
@@ -182,7 +182,7 @@ def terms_of(
     timeout: float | timedelta,
     settle_after: float | timedelta | None,
 ) -> ActionTerms:
-    """What `@app.action` was told. Raises ConfigInvalid for what makes no sense of a reversible one."""
+    """Return what `@app.action` was told. Raises ConfigInvalid for what makes no sense of a reversible one."""
     in_doubt_only = {
         "on_unknown": on_unknown,
         "idempotent_provider": None if idempotent_provider is False else idempotent_provider,
@@ -213,7 +213,7 @@ def _seconds(value: float | timedelta) -> float:
 
 
 def contradictions(terms: ActionTerms) -> list[str]:
-    """What cannot be meant."""
+    """Return what cannot be meant."""
     mistakes = []
     switches: dict[str, object] = {
         "irreversible": terms.irreversible,
@@ -250,7 +250,7 @@ def contradictions(terms: ActionTerms) -> list[str]:
 
 
 def _signature(whose: str, fn: F) -> inspect.Signature:
-    """The parameters beside the call. Raises ConfigInvalid."""
+    """Return the parameters beside the call. Raises ConfigInvalid."""
     bodies = (fn, getattr(fn, "__call__", None))  # noqa: B004
     if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in bodies):
         raise ConfigInvalid(f"{whose}: a generator is no action; nothing of it would run. Return instead")

@@ -234,7 +234,7 @@ class Registry:
         self.schedules[spec.id] = spec
 
     def policy_of(self, workflow: str | None) -> RetryPolicy:
-        """The retry policy of a workflow, the default where it declares none or is unknown."""
+        """Return the retry policy of a workflow, the default where it declares none or is unknown."""
         declared = self.workflows.get(workflow) if workflow is not None else None
         if declared is None:
             return self.default_retry
@@ -267,7 +267,7 @@ class Registry:
             raise ConfigInvalid("\n".join(lacking))
 
     def check_actions(self) -> list[str]:
-        """The actions that by their names cannot be taken back, and do not say whether they can.
+        """Return the actions that by their names cannot be taken back, and do not say whether they can.
 
         Raises ConfigInvalid for those that are to be reconciled, and nothing says how.
         """

@@ -89,8 +89,8 @@ class Router(Protocol):
 
 
 def check_route(route: object) -> Route:
-    """A router's answer, its workflows by the names they are known by. Raises TypeError or ValueError for one that is
-    none."""
+    """Return a router's answer, its workflows by the names they are known by. Raises TypeError or ValueError for one
+    that is none."""
     if not isinstance(route, Route):
         raise TypeError(f"the router returned {route!r:.200}, not a Route")
     for field in ("workflow", "session_id", "task_id"):
@@ -114,13 +114,13 @@ def check_route(route: object) -> Route:
 
 
 def route_by_source(claim: Claim, workflows: Mapping[str, str]) -> Routed | None:
-    """The workflow declared for the source; None when there is none."""
+    """Return the workflow declared for the source; None when there is none."""
     workflow = workflows.get(claim.source)
     return Routed(workflow, "rule by source") if workflow is not None else None
 
 
 def unroutable_failure(claim: Claim, workflow: str | None, declared: Iterable[str]) -> Failed:
-    """The outcome of a trigger that no workflow handles, and what there would have been."""
+    """Return the outcome of a trigger that no workflow handles, and what there would have been."""
     asked = f"source: {claim.source}" if workflow is None else f"intent: {'/'.join(intent_of(workflow))}"
     return Failed(
         code=ErrorCode.CAPABILITY_NOT_FOUND,

@@ -77,7 +77,7 @@ class Workflow:
     """Which payloads make it a task, where not all do: with another one its ctx is None. None: all, if it takes ctx."""
 
     def is_task(self, payload_json: str) -> bool:
-        """Whether a trigger with this payload begins a task."""
+        """Return whether a trigger with this payload begins a task."""
         return self.takes_context and (self.task_when is None or self.task_when(payload_json))
 
     @property
@@ -90,7 +90,7 @@ class Workflow:
         return self.concurrency is not None or self.rate is not None
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
-        """The keyword arguments of a payload, converted to the annotations.
+        """Return the keyword arguments of a payload, converted to the annotations.
 
         Raises msgspec.ValidationError when it does not fit, msgspec.DecodeError when it is not JSON.
         """
@@ -126,7 +126,7 @@ FALLBACK_MAX = 20
 
 
 def order_mistake(workflow: object, fallback: object) -> str | None:
-    """What is wrong with an order of workflows in which each is tried once; None: nothing."""
+    """Return what is wrong with an order of workflows in which each is tried once; None: nothing."""
     if not isinstance(fallback, tuple) or not all(is_name(name) for name in fallback):
         return f"fallback {fallback!r:.200}, which must be a list of names"
     if workflow is None:

@@ -27,7 +27,7 @@ class Horizons(NamedTuple):
 
 
 def horizons(settings: RetentionSettings, now: float, longest_catch_up: float) -> Horizons:
-    """The horizons at this moment. `longest_catch_up`: seconds, of all schedules.
+    """Return the horizons at this moment. `longest_catch_up`: seconds, of all schedules.
 
     >>> horizons(RetentionSettings(triggers=60, keys=60, dead=0), 1_000_000.0, 86_400.0)[:3]
     (999940.0, -inf, 308800.0)

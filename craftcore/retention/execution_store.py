@@ -192,7 +192,8 @@ class OldLooseRecords:
 
 
 def _read_chain_state(tx: Reader) -> tuple[int, int]:
-    """The place of the anchor, and the number up to which every closed record was passed. Raises NoModel."""
+    """Return the place of the anchor, and the number up to which every closed record was passed. Raises
+    UnreadableRow."""
     row = tx.fetch_one(ENDS)
     assert row is not None
     for name, value in row.items():
@@ -202,7 +203,7 @@ def _read_chain_state(tx: Reader) -> tuple[int, int]:
 
 
 def _passable_records(tx: Reader, old: Horizons, rows: list[Row]) -> list[tuple[Row, bool]]:
-    """The records that the anchor may pass, in the order of the chain, and whether each may go."""
+    """Return the records that the anchor may pass, in the order of the chain, and whether each may go."""
     newest, rest = tx.fetch_value(NEWEST), InUse(tx, old.dead)
     passing: list[tuple[Row, bool]] = []
     for row in sorted(rows, key=lambda row: row["chain_seq"]):
@@ -221,8 +222,8 @@ def _records_without_gap(anchor: int, passing: list[tuple[Row, bool]], *, to_the
 
 
 def _is_young(row: Row, old: Horizons) -> bool:
-    """Whether it ends the look. A record that is later than now was stamped by a clock that was ahead: it stays behind
-    the anchor until its time has come, and those that ended after it go at theirs."""
+    """Return whether it ends the look. A record that is later than now was stamped by a clock that was ahead: it stays
+    behind the anchor until its time has come, and those that ended after it go at theirs."""
     ended_at: float = row["ended_at"]
     return old.history < ended_at <= old.now
 

@@ -70,7 +70,7 @@ class OldAudit:
         return Found(seqs, seqs[-1] if len(seqs) == BATCH else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """The oldest ones that are due now."""
+        """Return the oldest ones that are due now."""
         taken = Taken()
         due = self._due_rows(tx, old, 0)
         if due:

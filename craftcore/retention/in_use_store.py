@@ -90,7 +90,7 @@ class InUse:
         return not self._live[trigger_id]
 
     def busy_task(self, task_id: str | None) -> Busy | None:
-        """The task with this id while it is busy; None when it is not, or not there."""
+        """Return the task with this id while it is busy; None when it is not, or not there."""
         if task_id not in self._busy:
             row = self._tx.fetch_one(BUSY, task_id=task_id, dead=self._dead)
             is_busy = row is not None and (row.pop("goes_on") or row["is_in_doubt"])
@@ -119,7 +119,7 @@ class InUse:
         return busy is None or (row["turn"] < busy.turn and is_numbered(row["idem_key"], row["task_id"]))
 
     def can_remove_child(self, parent_id: str | None, child_id: str) -> bool:
-        """The last turn of its parent did not start it, so nobody can wait for its result."""
+        """Return whether the last turn of its parent did not start it, so that none can wait for its result."""
         parent = self.busy_task(parent_id)
         if parent is None:
             return True
@@ -130,7 +130,7 @@ class InUse:
 
 
 def is_numbered(key: str, task_id: str) -> bool:
-    """Whether an activity is known by turn and number, not by a key that its author gave.
+    """Return whether an activity is known by turn and number, not by a key that its author gave.
 
     >>> is_numbered("activity:t:3.1", "t"), is_numbered("activity:t:order-3.1", "t")
     (True, False)

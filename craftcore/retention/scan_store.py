@@ -41,7 +41,7 @@ class WindowScan:
         self._most = most
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        """What is due in the window after this number."""
+        """Return what is due in the window after this number."""
         oldest: float | None = tx.fetch_value(self._first, after=after)
         if oldest is None or self._since(old) < oldest <= old.now:
             return Found([], None)

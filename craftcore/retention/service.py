@@ -100,7 +100,7 @@ class Retention:
         return Retention(self._settings, limit_of(tx, self.horizons(tx, now), excess, beat))
 
     def size(self, tx: Reader, now: float) -> Size:
-        """What the database holds, and how much it may."""
+        """Return what the database holds, and how much it may."""
         return size_of(tx, self._settings, now)
 
     def horizons(self, tx: Reader, now: float) -> Horizons:
@@ -108,11 +108,11 @@ class Retention:
         return self._limit.tighten(horizons(self._settings, now, tx.fetch_value(LONGEST_CATCH_UP)))
 
     def find(self, tx: Reader, step: Step, now: float, after: int = 0) -> Found:
-        """What is due of this kind, from that number on."""
+        """Return what is due of this kind, from that number on."""
         return step.rows.find(tx, self.horizons(tx, now), after)
 
     def count_due(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Due:
-        """What would be taken now. Visits all that is old, and calls `beat` now and then."""
+        """Return what would be taken now. Visits all that is old, and calls `beat` now and then."""
         due = Due({}, TableSizes(Counter(), Counter()))
         old = self.horizons(tx, now)
         for step in STEPS:

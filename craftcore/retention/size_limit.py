@@ -64,7 +64,7 @@ UNLIMITED = Limit()
 
 
 def is_near(used_bytes: int, max_bytes: int) -> bool:
-    """Whether it is worth a word.
+    """Return whether it is worth a word.
 
     >>> is_near(79, 100), is_near(80, 100), is_near(10**12, 0)
     (False, True, False)
@@ -73,14 +73,15 @@ def is_near(used_bytes: int, max_bytes: int) -> bool:
 
 
 def size_of(tx: Reader, settings: RetentionSettings, now: float) -> Size:
-    """What the database holds without its free pages and its WAL."""
+    """Return what the database holds without its free pages and its WAL."""
     used: int = tx.fetch_value(USED_BYTES)
     needed = _needed_bytes(tx, settings, used, now) if is_near(used, settings.max_bytes) else None
     return Size(used, settings.max_bytes, needed)
 
 
 def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object]) -> Limit:
-    """The moments up to which the oldest settled bodies, then the oldest settled rows, come to `excess` bytes."""
+    """Return the moments up to which the oldest settled bodies, then the oldest settled rows, come to `excess`
+    bytes."""
     rest = InUse(tx, old.dead)
     streams = (
         _weights(tx.iterate(RECORD_BODIES), rest.can_remove_record, old.bodies, old.now),
@@ -139,8 +140,8 @@ def _share(tx: Reader) -> float:
 
 
 def _needed_bytes(tx: Reader, settings: RetentionSettings, used: int, now: float) -> int | None:
-    """What the database would come to by the ages, if work goes on as in the last week. None: it is younger than a day,
-    or is to be kept for ever."""
+    """Return what the database would come to by the ages, if work goes on as in the last week. None: it is younger
+    than a day, or is to be kept for ever."""
     first = tx.fetch_one(FIRST_RECORD, after=tx.fetch_value(PASSED_RECORD))
     if first is None or now - first["created_at"] < DAY or not settings.bodies or not settings.history:
         return None
@@ -155,7 +156,7 @@ def _needed_bytes(tx: Reader, settings: RetentionSettings, used: int, now: float
 
 
 def _find_first_since(tx: Reader, low: int, high: int, moment: float) -> Row:
-    """The first record that began since then, by bisection: records are numbered as they begin."""
+    """Return the first record that began since then, by bisection: records are numbered as they begin."""
     found = tx.fetch_one(FIRST_RECORD, after=low - 1)
     assert found is not None
     while low < high:

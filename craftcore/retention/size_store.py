@@ -210,7 +210,7 @@ OF_EPOCHS: Statements = (("epochs", REMOVED_EPOCHS),)
 
 
 def weigh(tx: Reader, statements: Statements, old: Horizons, found: Found) -> TableSizes:
-    """What these rows weigh as they are now, by the statements of their kind."""
+    """Return what these rows weigh as they are now, by the statements of their kind."""
     gone = [seq for seq in found.seqs if seq not in found.kept]
     lists = {"seqs": json.dumps(found.seqs), "kept": json.dumps(sorted(found.kept)), "gone": json.dumps(gone)}
     weight = TableSizes(Counter(), Counter())

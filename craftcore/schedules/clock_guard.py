@@ -50,7 +50,7 @@ class ClockChange:
 
 
 def clock_change(before: ClockSample, now: ClockSample) -> ClockChange:
-    """What the wall clock did beyond going on, and how long the machine was suspended."""
+    """Return what the wall clock did beyond going on, and how long the machine was suspended."""
     passed = now.boot_time - before.boot_time
     return ClockChange(step=now.wall - before.wall - passed, asleep=passed - (now.loop - before.loop))
 
@@ -94,7 +94,7 @@ class ClockTrust:
             record(tx, epoch, "held", latest - tx.now)
 
     def is_held(self, tx: Transaction, epoch: int) -> bool:
-        """Whether schedules wait for the clock. It lets them go itself once the clock is back where it was."""
+        """Return whether schedules wait for the clock. It lets them go itself once the clock is back where it was."""
         until = number(tx, "clock_held")
         if until is None:
             return False
@@ -110,8 +110,8 @@ class ClockTrust:
             set_fact(tx, "clock_seen_at", repr(tx.now))
 
     def trust(self, tx: Transaction) -> float | None:
-        """A person says that the clock is right: schedules go on, and what was written by a clock ahead is due by its
-        own delay. The time that schedules waited for; None when they did not."""
+        """Trust the clock again on the word of an operator: schedules go on, and what was written by a clock ahead is
+        due by its own delay. The time that schedules waited for; None when they did not."""
         until = number(tx, "clock_held")
         delete_fact(tx, "clock_held")
         set_fact(tx, "clock_seen_at", repr(tx.now))

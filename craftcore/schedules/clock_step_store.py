@@ -102,14 +102,15 @@ class ClockStepStore:
         self._schedules = ScheduleStore()
 
     def may_be_ahead(self, tx: Reader, now: float) -> bool:
-        """Whether one of the newest triggers, or a one-time schedule, was written by a clock that was ahead."""
+        """Return whether one of the newest triggers, or a one-time schedule, was written by a clock that was ahead."""
         latest: float | None = tx.fetch_value(
             "SELECT max(created_at) FROM (SELECT created_at FROM triggers ORDER BY seq DESC LIMIT :most)", most=NEWEST
         )
         return (latest is not None and latest > now + TOLERANCE) or bool(self.list_schedules_ahead(tx, now))
 
     def latest_stamp(self, tx: Reader, now: float) -> float:
-        """The latest stamp of a live row, or moment after `now` at which a one-time schedule was read; 0.0: none."""
+        """Return the latest stamp of a live row, or moment after `now` at which a one-time schedule was read; 0.0:
+        none."""
         latest: float | None = tx.fetch_value(LATEST)
         return max([latest or 0.0, *(at for at, _ in self.list_schedules_ahead(tx, now))])
 
@@ -122,7 +123,7 @@ class ClockStepStore:
         return [(at, one) for one in found if (at := read_at(one)) is not None and at > now + TOLERANCE]
 
     def count_ahead(self, tx: Reader, now: float) -> int:
-        """How many triggers wait for a time that was set while the clock was ahead."""
+        """Return how many triggers wait for a time that was set while the clock was ahead."""
         count: int = tx.fetch_value(AHEAD, now=now, held=HELD_UNTIL)
         return count
 

@@ -80,7 +80,7 @@ class AccountStore:
     def find_occurrence(
         self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[FireCause]
     ) -> Occurrence | None:
-        """The line of this moment that fired or waits, for one of these causes; None when there is none.
+        """Return the line of this moment that fired or waits, for one of these causes; None when there is none.
 
         A one-time schedule whose id is used again may come at the same moment again; a slot of a recurring one not.
         """
@@ -104,7 +104,8 @@ class AccountStore:
         return occurrence_of(row) if row else None
 
     def close_buffered(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
-        """A buffered occurrence has fired (`of`: the trigger's id) or is skipped (`of`: why). False when it did."""
+        """Write that a buffered occurrence has fired (`of`: the id of the trigger) or is skipped (`of`: why). False
+        when it did."""
         changed = tx.run(
             """
             UPDATE schedule_occurrences
@@ -123,7 +124,7 @@ class AccountStore:
         return changed == 1
 
     def list_buffered(self, tx: Reader, schedule_id: str) -> list[Occurrence]:
-        """What waits for an earlier occurrence of this schedule, oldest first."""
+        """Return what waits for an earlier occurrence of this schedule, oldest first."""
         rows = tx.fetch_all(
             """
             SELECT *
@@ -137,7 +138,7 @@ class AccountStore:
         return [occurrence_of(row) for row in rows]
 
     def ready(self, tx: Reader, limit: int) -> list[Occurrence]:
-        """The oldest buffered occurrence of each schedule of which nothing is at work any more."""
+        """Return the oldest buffered occurrence of each schedule of which nothing is at work any more."""
         rows = tx.fetch_all(
             """
             SELECT *
@@ -166,7 +167,7 @@ class AccountStore:
         return [occurrence_of(row) for row in rows]
 
     def list_history(self, tx: Reader, schedule_id: str, limit: int) -> list[Occurrence]:
-        """The newest lines of the account, newest first."""
+        """Return the newest lines of the account, newest first."""
         rows = tx.fetch_all(
             "SELECT * FROM schedule_occurrences WHERE schedule_id = :id ORDER BY seq DESC LIMIT :limit",
             id=schedule_id,
@@ -175,7 +176,7 @@ class AccountStore:
         return [occurrence_of(row) for row in rows]
 
     def live_trigger(self, tx: Reader, schedule_id: str) -> str | None:
-        """A trigger of this schedule that is not settled; None when there is none."""
+        """Return a trigger of this schedule that is not settled; None when there is none."""
         found: str | None = tx.fetch_value(
             """
             SELECT id
@@ -190,7 +191,7 @@ class AccountStore:
         return found
 
     def live_task(self, tx: Reader, schedule_id: str) -> str | None:
-        """A task of this schedule that has not ended; None when there is none."""
+        """Return a task of this schedule that has not ended; None when there is none."""
         found: str | None = tx.fetch_value(
             """
             SELECT id
@@ -205,7 +206,7 @@ class AccountStore:
         return found
 
     def running_occurrence(self, tx: Reader, schedule_id: str) -> RunningOccurrence | None:
-        """What is not over of an earlier occurrence; None when nothing is."""
+        """Return what is not over of an earlier occurrence; None when nothing is."""
         if (task_id := self.live_task(tx, schedule_id)) is not None:
             return RunningOccurrence("task", task_id)
         trigger_id = self.live_trigger(tx, schedule_id)
@@ -231,7 +232,7 @@ class AccountStore:
         return found or {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
 
     def list_unstarted_triggers(self, tx: Reader, schedule_id: str, *, after: float = -1.0) -> list[str]:
-        """The ids of its triggers that are accepted, have not started, and are of a moment after that."""
+        """Return the ids of its triggers that are accepted, have not started, and are of a moment after that."""
         rows = tx.fetch_all(
             """
             SELECT id
@@ -250,5 +251,5 @@ class AccountStore:
 
 @model_reader
 def occurrence_of(row: Row) -> Occurrence:
-    """The model of a line of the account."""
+    """Return the model of a line of the account."""
     return Occurrence(**{**row, "cause": FireCause(row["cause"]), "outcome": Outcome(row["outcome"])})

@@ -93,8 +93,8 @@ class ScheduleService:
     def declare(
         self, tx: Transaction, origin: Origin, specs: Sequence[ScheduleSpec], *, elsewhere: Collection[str] = ()
     ) -> list[DeclareResult]:
-        """All that this origin declares now: upsert each, and disable what it declares no longer; what became of each.
-        What is declared `elsewhere` now is not disabled: that origin takes it over as it is.
+        """Declare all schedules of this origin: upsert each, and disable what it declares no longer; what became
+        of each. What is declared `elsewhere` now is not disabled: that origin takes it over as it is.
 
         Raises ConfigInvalid with one line per mistake; nothing is written then.
         """
@@ -126,7 +126,7 @@ class ScheduleService:
         return schedule
 
     def list_all(self, tx: Reader) -> list[Schedule]:
-        """Every schedule that was not removed and can be read. A damaged one fires nothing."""
+        """Return every schedule that was not removed and can be read. A damaged one fires nothing."""
         return [schedule for schedule in self._store.list_all(tx) if isinstance(schedule, Schedule)]
 
     def pause(self, tx: Transaction, schedule_id: str, reason: str = "paused") -> Schedule:
@@ -240,7 +240,7 @@ class ScheduleService:
     def _begin(
         self, tx: Transaction, declared: Declared, origin: Origin, before: Schedule | None, change: Change
     ) -> DeclareResult:
-        """A fresh timing from now on. A declared moment that is past is accounted for as skipped."""
+        """Return a fresh timing from now on. A declared moment that is past is accounted for as skipped."""
         schedule = self._declarations.begin(declared, origin, before, tx.now)
         put = self._write(tx, schedule, change)
         if schedule.reason == MISSED and isinstance(schedule.timing, Once):
@@ -249,7 +249,7 @@ class ScheduleService:
         return put
 
     def _redeclare(self, tx: Transaction, before: Schedule) -> DeclareResult:
-        """The same declaration once more."""
+        """Handle the same declaration once more."""
         if before.status is ScheduleStatus.DISABLED:
             return self._write(tx, self._wake(tx, before), "enabled")
         if before.status is ScheduleStatus.FINISHED and before.origin is Origin.OPERATOR:
@@ -267,7 +267,8 @@ class ScheduleService:
         return activate(replace(schedule, high_water_at=mark, updated_at=tx.now))
 
     def _close(self, tx: Transaction, schedule: Schedule, reason: str) -> Schedule:
-        """A generation ends: what has come of it and was not accounted for yet is skipped, and what waits."""
+        """End a generation: an occurrence of it that has come and was not accounted for yet is skipped, and what
+        waits."""
         closed = replace(schedule, runs=schedule.runs - self._firing.drop_buffered(tx, schedule, reason))
         if schedule.status is ScheduleStatus.FINISHED:
             return closed

@@ -80,7 +80,7 @@ class ScheduleStore:
         return schedule_of(row) if row else None
 
     def list_due(self, tx: Reader, now: float, limit: int) -> list[Schedule]:
-        """Those whose next occurrence has come, the longest waiting first."""
+        """Return those whose next occurrence has come, the longest waiting first."""
         rows = tx.fetch_all(
             """
             SELECT *
@@ -111,12 +111,12 @@ class ScheduleStore:
         )
 
     def list_of_origin(self, tx: Reader, origin: Origin) -> list[Schedule]:
-        """Those that this origin declared and that are not removed."""
+        """Return those that this origin declared and that are not removed."""
         rows = tx.fetch_all("SELECT * FROM schedules WHERE origin = :origin AND status <> 'REMOVED'", origin=origin)
         return [schedule_of(row) for row in rows]
 
     def list_one_time_after(self, tx: Reader, moment: float) -> list[Schedule | Damaged]:
-        """Those of one moment that have not finished and come later than `moment`, by id."""
+        """Return those of one moment that have not finished and come later than `moment`, by id."""
         return read_rows(
             tx,
             """
@@ -132,12 +132,13 @@ class ScheduleStore:
         )
 
     def list_startup(self, tx: Reader) -> list[Schedule]:
-        """The active ones that fire when a daemon starts."""
+        """Return the active ones that fire when a daemon starts."""
         rows = tx.fetch_all("SELECT * FROM schedules WHERE kind = 'startup' AND status = 'ACTIVE' ORDER BY id")
         return [schedule_of(row) for row in rows]
 
     def list_ahead(self, tx: Reader, now: float) -> list[Schedule]:
-        """Those accounted for beyond `now`: a wrong clock has been here, and they wait until it is right again."""
+        """Return those accounted for beyond `now`: a wrong clock has been here, and they wait until it is right
+        again."""
         rows = tx.fetch_all(
             """
             SELECT *
@@ -210,7 +211,7 @@ _NO_TIMING = dict.fromkeys(_TIMING)
 
 @model_reader
 def schedule_of(row: Row) -> Schedule:
-    """The model of a full row."""
+    """Return the model of a full row."""
     return Schedule(
         **{
             **{name: value for name, value in row.items() if name not in _TIMING},

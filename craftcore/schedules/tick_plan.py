@@ -57,13 +57,13 @@ def decide(schedule: Schedule, now: float) -> Decision:
 
 
 def next_upcoming(schedule: Schedule, *, after: float) -> float | None:
-    """The first occurrence after that moment and within the schedule's end; None when there is none."""
+    """Return the first occurrence after that moment and within the schedule's end; None when there is none."""
     moment = next_occurrence(schedule.timing, after)
     return None if moment is None or (schedule.until_at is not None and moment > schedule.until_at) else moment
 
 
 def skip(schedule: Schedule, after: float, until: float, reason: str) -> Skipped | None:
-    """The run of occurrences in (after, until] as skipped; None when there is none."""
+    """Return the run of occurrences in (after, until] as skipped; None when there is none."""
     first = next_occurrence(schedule.timing, after)
     last = last_occurrence(schedule.timing, until, after=after)
     if first is None or last is None:
@@ -72,13 +72,14 @@ def skip(schedule: Schedule, after: float, until: float, reason: str) -> Skipped
 
 
 def jitter(schedule_id: str, nominal_at: float, most: float) -> float:
-    """How much later than its moment an occurrence fires: 0 to `most` seconds, always the same for the same one."""
+    """Return how much later than its moment an occurrence fires: 0 to `most` seconds, always the same for the same
+    one."""
     digest = hashlib.sha256(f"{schedule_id}:{int(nominal_at)}".encode()).digest()
     return most * int.from_bytes(digest[:4], "big") / (1 << 32)
 
 
 def _choose(schedule: Schedule, after: float, until: float, now: float) -> tuple[list[float], str]:
-    """Which of (after, until] fire, oldest first, and why the others do not."""
+    """Return which of (after, until] fire, oldest first, and why the others do not."""
     if schedule.is_one_time:
         return newest_occurrences(schedule.timing, after, until, 1), ""
     window = max(schedule.catch_up_window, MISFIRE_GRACE)  # what comes in time is not missed, however small the window

@@ -96,8 +96,8 @@ class TickService:
     def _validate(
         self, tx: Transaction, schedule: Schedule, ticked: Ticked, ask: Callable[[Schedule, float], T]
     ) -> T | None:
-        """The answer of a schedule that can fire, before anything is written; None when it cannot go on: a zone that is
-        gone, a payload over a limit that was lowered, a damaged row. Then it is disabled."""
+        """Return the answer of a schedule that can fire, before anything is written; None when it cannot go on: a zone
+        that is gone, a payload over a limit that was lowered, a damaged row. Then it is disabled."""
         try:
             self._firing.check(schedule)
             return ask(schedule, tx.now)
@@ -160,7 +160,7 @@ def _is_timed(schedule: Schedule, now: float) -> bool:
 
 
 def _exhausted_reason(schedule: Schedule) -> str | None:
-    """Why nothing comes any more; None while something may."""
+    """Return why nothing comes any more; None while something may."""
     if schedule.is_one_time:
         return "fired" if schedule.runs else "skipped"
     if schedule.max_runs is not None and schedule.runs >= schedule.max_runs:

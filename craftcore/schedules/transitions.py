@@ -24,7 +24,7 @@ MISSED = "had passed when it was declared"
 
 
 def new_schedule(declared: Declared, timing: Timing, origin: Origin, before: Schedule | None, now: float) -> Schedule:
-    """A schedule from now on: nothing of it is accounted for, and nothing that is past will fire.
+    """Return a schedule from now on: nothing of it is accounted for, and nothing that is past will fire.
 
     `before` is what its id stood for until now, None when it is new; what was paused stays so.
     """
@@ -64,7 +64,7 @@ def apply_edit(before: Schedule, declared: Declared, origin: Origin, now: float)
 
 
 def has_timing_changed(before: Schedule, declared: Declared) -> bool:
-    """Whether what was declared comes at other times: another expression, start, or zone that somebody chose."""
+    """Return whether what was declared comes at other times: another expression, start, or zone that somebody chose."""
     chosen = (
         before.timezone if before.timezone_given else None,
         declared.timezone if declared.timezone_given else None,
@@ -84,7 +84,7 @@ def activate(schedule: Schedule) -> Schedule:
 
 
 def exhausted_reason(schedule: Schedule) -> str:
-    """Why one that has run as often as it may is finished."""
+    """Return why one that has run as often as it may is finished."""
     return "its one run is spent" if schedule.max_runs == 1 else f"all its {schedule.max_runs} runs are spent"
 
 
@@ -137,7 +137,7 @@ def set_back(schedule: Schedule, step: float, now: float) -> Schedule:
 
 
 def spec_of(schedule: Schedule) -> ScheduleSpec:
-    """The declaration of a schedule, to be changed and put again."""
+    """Return the declaration of a schedule, to be changed and put again."""
     return ScheduleSpec(
         id=schedule.id,
         when=schedule.expression,

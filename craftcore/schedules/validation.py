@@ -24,7 +24,7 @@ E = TypeVar("E", bound=StrEnum)
 
 
 def accept(spec: ScheduleSpec, row: NewTrigger, *, local_zone: str) -> Declared:
-    """The checked form of a spec. `row` is the trigger it would fire now, accepted already.
+    """Return the checked form of a spec. `row` is the trigger it would fire now, accepted already.
 
     Raises ScheduleInvalid, naming the option, its value and what is allowed. The expression is not read here.
     """

@@ -13,14 +13,14 @@ SHOWN = 80
 
 
 def show_value(value: object) -> str:
-    """A refused value in one short line, whatever it is."""
+    """Return a refused value in one short line, whatever it is."""
     return truncate_text(safe_repr(value), SHOWN)
 
 
 def seconds(
     what: str, value: object, refuse: type[Exception], *, least: float = 0.0, most: float, above: bool = False
 ) -> float:
-    """The seconds of a number or a timedelta. `above`: more than `least`, not as much.
+    """Return the seconds of a number or a timedelta. `above`: more than `least`, not as much.
 
     Raises `refuse` for anything else: text, bool, NaN, and what is out of bounds.
     """
@@ -35,14 +35,15 @@ def seconds(
 
 
 def require_whole_number(what: str, value: object, least: int, most: int, refuse: type[Exception]) -> int:
-    """An int within these bounds, both included. Raises `refuse` for anything else, True and 3.0 included."""
+    """Return an int within these bounds, both included. Raises `refuse` for anything else, True and 3.0 included."""
     if type(value) is not int or not least <= value <= most:
         raise refuse(f"{what} {show_value(value)} must be a whole number from {least} to {most}")
     return value
 
 
 def list_of(what: str, value: object, of: str, refuse: type[Exception]) -> tuple[object, ...]:
-    """The parts of a list or another iterable. Raises `refuse` for all else and for text: its parts are letters."""
+    """Return the parts of a list or another iterable. Raises `refuse` for all else and for text: its parts are
+    letters."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         hint = f": write [{show_value(value)}]" if isinstance(value, str) else ""
         raise refuse(f"{what} {show_value(value)} must be a list of {of}{hint}")

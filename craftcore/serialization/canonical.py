@@ -17,7 +17,7 @@ _encode_tree = _encoder(check_circular=False).encode
 
 
 def canonicalize(value: Any) -> str:
-    """The one text of a JSON value: `canonical({"b": 1, "a": "é"}) == '{"a":"\\\\u00e9","b":1}'`.
+    """Return the one text of a JSON value: `canonical({"b": 1, "a": "é"}) == '{"a":"\\\\u00e9","b":1}'`.
 
     Raises TypeError for what is not JSON, ValueError for NaN, infinities and circular values.
     """

@@ -24,7 +24,8 @@ _UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
 
 
 def decode(text: str, type_: Any = Any, where: str = "value") -> Any:
-    """The value of a text, as that type. Raises InvalidInput with the path, from `where` on, to what does not fit."""
+    """Return the value of a text, as that type. Raises InvalidInput with the path, from `where` on, to what does not
+    fit."""
     try:
         return msgspec.json.decode(text, type=type_, dec_hook=decode_custom)
     except msgspec.MsgspecError as error:
@@ -38,8 +39,8 @@ def decode(text: str, type_: Any = Any, where: str = "value") -> Any:
 
 
 def encode_roundtrip(value: Any, type_: Any, where: str) -> tuple[str, Any]:
-    """The canonical text of a value, and the value as that text will bring it back: what is returned the first time
-    equals what is returned from the record. Raises InvalidInput as `json_text` and `from_json` do."""
+    """Return the canonical text of a value, and the value as that text will bring it back: what is returned the first
+    time equals what is returned from the record. Raises InvalidInput as `json_text` and `from_json` do."""
     text = encode(value, where)
     kind = type(value)
     if kind in SCALARS and (type_ is Any or type_ is kind):
@@ -48,7 +49,7 @@ def encode_roundtrip(value: Any, type_: Any, where: str) -> tuple[str, Any]:
 
 
 def return_type(fn: Callable[..., Any]) -> Any:
-    """The annotated type of what a function returns. Any when it has none, or one that JSON cannot become.
+    """Return the annotated type of what a function returns. Any when it has none, or one that JSON cannot become.
 
     A class returns itself.
     """
@@ -64,7 +65,7 @@ def return_type(fn: Callable[..., Any]) -> Any:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Whether calling it gives something to await."""
+    """Return whether calling it gives something to await."""
     while isinstance(fn, partial):
         fn = fn.func
     if getattr(fn, AWAITABLE, False):
@@ -90,7 +91,7 @@ def require_readable(kind: Any) -> None:
 
 
 def decode_custom(kind: Any, value: Any) -> Any:
-    """What msgspec asks for types that it does not know: a pydantic model makes itself, out of names or aliases.
+    """Return what msgspec asks for types that it does not know: a pydantic model makes itself, out of names or aliases.
 
     It is given JSON again where it can read it: a strict model takes the text of a moment from nothing else.
     """
@@ -117,7 +118,7 @@ class Either(metaclass=_AnyOfThem):
 
     @classmethod
     def model_validate(cls, value: Any) -> Any:
-        """The value as the one type that writes the same text again; else as the first that loses no key.
+        """Return the value as the one type that writes the same text again; else as the first that loses no key.
 
         Raises ValueError when none fits, or several do.
         """
@@ -147,7 +148,7 @@ class Either(metaclass=_AnyOfThem):
 
 @lru_cache(maxsize=1024)
 def readable_type(hint: Any) -> Any:
-    """The same type, or one that reads its unions. Raises TypeError for what JSON cannot become."""
+    """Return the same type, or one that reads its unions. Raises TypeError for what JSON cannot become."""
     try:
         require_readable(hint)
     except TypeError:
@@ -182,7 +183,7 @@ def _return_type(fn: Any) -> Any:
 
 
 def _return_hint(fn: Any) -> Any:
-    """The annotation alone: a parameter may be of a type that only the checker imports."""
+    """Return the annotation alone: a parameter may be of a type that only the checker imports."""
     for annotated in (fn, type(fn).__call__):
         annotations = getattr(annotated, "__annotations__", {})
         if "return" in annotations:

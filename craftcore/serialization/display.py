@@ -7,7 +7,7 @@ from typing import Any
 
 
 def json_or_text(text: str | None) -> Any:
-    """What a column of JSON says; a row that was damaged is shown as it is."""
+    """Return what a column of JSON says; a row that was damaged is shown as it is."""
     try:
         return None if text is None else json.loads(text)
     except (ValueError, RecursionError):

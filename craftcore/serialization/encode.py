@@ -40,7 +40,7 @@ _HALF = re.compile(r"\\ud").search
 
 
 def encode(value: Any, where: str) -> str:
-    """The canonical text of a value. Raises InvalidInput with the path, from `where` on, to what is not JSON."""
+    """Return the canonical text of a value. Raises InvalidInput with the path, from `where` on, to what is not JSON."""
     plain = value if _is_plain(value, MAX_DEPTH) else _build(value, where)
     try:
         text = canonicalize_tree(plain)
@@ -53,7 +53,7 @@ def encode(value: Any, where: str) -> str:
 
 
 def _is_plain(value: Any, levels: int, rows: bool = True) -> bool:
-    """Whether it is JSON as it is: only a number, or half a character, can still spoil it.
+    """Return whether it is JSON as it is: only a number, or half a character, can still spoil it.
 
     `rows` False: and no list lies in a list or tuple.
     """
@@ -78,7 +78,8 @@ def _is_plain(value: Any, levels: int, rows: bool = True) -> bool:
 
 
 def _build(value: Any, where: str) -> Any:
-    """The value in dicts, lists and scalars: at the speed of msgspec, and by a walk where that cannot do it or say why.
+    """Return the value in dicts, lists and scalars: at the speed of msgspec, and by a walk where that cannot do it or
+    say why.
 
     msgspec sorts a set by `<`, which between sets says nothing about order: what may have been a set of sets is walked.
     """
@@ -160,7 +161,7 @@ def _open_struct(value: msgspec.Struct) -> Any:
 
 
 def _set_fields(value: Any, fields: Iterable[str]) -> dict[str, Any]:
-    """The fields that hold something."""
+    """Return the fields that hold something."""
     parts = ((field, getattr(value, field, msgspec.UNSET)) for field in fields)
     return {field: part for field, part in parts if part is not msgspec.UNSET}
 
@@ -170,7 +171,8 @@ class _Unknown(TypeError):
 
 
 def _encode_unknown(value: Any) -> Any:
-    """What msgspec asks for values of types that it does not know: pydantic models, and heirs of text and numbers."""
+    """Return what msgspec asks for values of types that it does not know: pydantic models, and heirs of text and
+    numbers."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -183,8 +185,8 @@ def _encode_unknown(value: Any) -> Any:
 
 
 def _dump_pydantic(model: Any) -> Any:
-    """A pydantic model, dumped so that `convert` brings it back: by its own names, or by its aliases where those are
-    all that its pydantic takes; without what is computed."""
+    """Return a pydantic model, dumped so that `convert` brings it back: by its own names, or by its aliases where
+    those are all that its pydantic takes; without what is computed."""
     kind: Any = type(model)
     wanted = {"round_trip": True, "by_alias": "by_name" not in options_of(kind, "model_validate")}
     known = options_of(kind, "model_dump")
@@ -194,8 +196,8 @@ def _dump_pydantic(model: Any) -> Any:
 
 
 def _repair_dump(dumped: Any, original: Any) -> Any:
-    """A dump without what would give one model two texts, or another value: sets are in whatever order, and a NaN
-    whose field is untyped is null. It is put back, to be refused as any other."""
+    """Return a dump without what would give one model two texts, or another value: sets are in whatever order, and a
+    NaN whose field is untyped is null. It is put back, to be refused as any other."""
     if dumped is None:
         return original if isinstance(original, float) and not math.isfinite(original) else None
     if hasattr(original, "__pydantic_root_model__"):
@@ -217,7 +219,7 @@ def _repair_dump(dumped: Any, original: Any) -> Any:
 
 @lru_cache(maxsize=1024)
 def options_of(kind: Any, method: str) -> frozenset[str]:
-    """The names of what a method of a type takes."""
+    """Return the names of what a method of a type takes."""
     return frozenset(inspect.signature(getattr(kind, method)).parameters)
 
 
@@ -264,12 +266,13 @@ def _path_text(where: str, name: str) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """The type of an error and its own words, in one line that can be stored."""
+    """Return the type of an error and its own words, in one line that can be stored."""
     return f"{type_name(error)}: {describe(str, error):.{SHOWN}}"
 
 
 def describe(tell: Callable[[Any], str], value: Any) -> str:
-    """What `str` or `repr` tells of it, in one line that can be stored; the name of its type where that fails."""
+    """Return what `str` or `repr` tells of it, in one line that can be stored; the name of its type where that
+    fails."""
     try:
         text = " ".join(tell(value).split())
     except BaseException:  # somebody's __repr__ is broken, or it is too deep for it

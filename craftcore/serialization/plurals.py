@@ -4,10 +4,10 @@ from __future__ import annotations
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
-    """The number and the noun that agrees with it; `plural` where an s at the end does not make it."""
+    """Return the number and the noun that agrees with it; `plural` where an s at the end does not make it."""
     return f"{count:,} {agree_noun(count, noun, plural)}"
 
 
 def agree_noun(count: int, noun: str, plural: str | None = None) -> str:
-    """The noun alone."""
+    """Return the noun alone."""
     return noun if count == 1 else plural or f"{noun}s"

@@ -32,7 +32,7 @@ def traceback_of(error: BaseException) -> TracebackType | None:
 
 
 def message_of(error: BaseException) -> str:
-    """The error's own words, or the name of its type."""
+    """Return the error's own words, or the name of its type."""
     try:
         text = truncate_text(str(error), MESSAGE_LIMIT)
     except BaseException:  # somebody's __str__ is broken, too
@@ -41,7 +41,7 @@ def message_of(error: BaseException) -> str:
 
 
 def type_name(value: object) -> str:
-    """The name of its type, as Python knows it: a metaclass of somebody's own may say another, or none."""
+    """Return the name of its type, as Python knows it: a metaclass of somebody's own may say another, or none."""
     name: str = _NAME.__get__(type(value))
     return truncate_text(name, MESSAGE_LIMIT)
 
@@ -53,7 +53,7 @@ def truncate_text(text: str, limit: int) -> str:
 
 
 def safe_repr(value: object) -> str:
-    """The repr of anything, or the name of its type."""
+    """Return the repr of anything, or the name of its type."""
     try:
         return truncate_text(repr(value), MESSAGE_LIMIT)
     except BaseException:  # somebody's __repr__ is broken, or it is too deep for it

@@ -28,7 +28,8 @@ class Damaged(NamedTuple):
 def read_rows(
     tx: Reader, sql: str, model: Callable[[Row], Model], /, *, key: str = "id", **params: Any
 ) -> list[Model | Damaged]:
-    """Every row as its model, a damaged one in its place as what is wrong with it; `key`: the column that names it."""
+    """Return every row as its model, a damaged one in its place as what is wrong with it; `key`: the column that names
+    it."""
     try:
         return [model(row) for row in tx.fetch_all(sql, **params)]
     except UNREADABLE:  # one is at fault, and the others must not pay
@@ -36,7 +37,7 @@ def read_rows(
 
 
 def try_read(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
-    """What `read` makes of a row, or what is wrong with that row."""
+    """Return what `read` makes of a row, or what is wrong with that row."""
     try:
         return read()
     except UNREADABLE as error:
@@ -44,7 +45,7 @@ def try_read(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
 
 
 def require_readable(found: list[Model | Damaged]) -> list[Model]:
-    """For who needs every one of them. Raises NoModel when one is damaged."""
+    """For who needs every one of them. Raises UnreadableRow when one is damaged."""
     ones: list[Model] = []
     for one in found:
         if isinstance(one, Damaged):
@@ -54,14 +55,14 @@ def require_readable(found: list[Model | Damaged]) -> list[Model]:
 
 
 def describe_damage(error: BaseException) -> str:
-    """What a damaged row raised, for people."""
+    """Return what a damaged row raised, for people."""
     if isinstance(error, UnicodeDecodeError):
         return f"a text is not UTF-8: {error.object!r:.200}"
     return f"{error!s:.300}"
 
 
 def model_reader(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
-    """The same function; a row that it cannot read raises NoModel, which says which row it is."""
+    """Return the same function; a row that it cannot read raises UnreadableRow, which says which row it is."""
 
     @wraps(model)
     def read(row: Row) -> Model:
@@ -77,7 +78,7 @@ def model_reader(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
 
 
 def invalid_text(row: Row) -> str | None:
-    """Which of its texts is none; None when all are."""
+    """Return which of its texts is none; None when all are."""
     for name, value in row.items():
         try:
             if isinstance(value, bytes):
@@ -88,12 +89,12 @@ def invalid_text(row: Row) -> str | None:
 
 
 def readable_text(value: bytes | None) -> str | None:
-    """A text, bad bytes as escapes."""
+    """Return a text, bad bytes as escapes."""
     return None if value is None else value.decode(errors="backslashreplace")
 
 
 def readable_value(value: Any) -> Any:
-    """The same of a value that is one of those, or of another kind and stays as it is."""
+    """Return the same of a value that is one of those, or of another kind and stays as it is."""
     return readable_text(value) if isinstance(value, bytes) else value
 
 

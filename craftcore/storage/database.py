@@ -126,7 +126,8 @@ class Database:
     def connect_and_watch(
         self, *, on_busy: Callable[[int], bool] | None = None, on_wal: Callable[[int], object] | None = None
     ) -> tuple[apsw.Connection, OpenFiles]:
-        """The same, and which files it has open. Raises a StorageError when one was deleted or replaced meanwhile."""
+        """Return the same, and which files it has open. Raises a StorageError when one was deleted or replaced
+        meanwhile."""
         connection = self.connect(on_busy=on_busy, on_wal=on_wal)
         try:
             return connection, OpenFiles.from_connection(self.path)
@@ -212,7 +213,7 @@ class Database:
             connection.close()
 
     def _read_error(self, error: apsw.Error) -> StorageError:
-        """Why it cannot be read: a WAL that was taken away looks like a damaged file."""
+        """Return why it cannot be read: a WAL that was taken away looks like a damaged file."""
         try:
             refuse_lost_by_daemon(self.path)
         except StorageError as lost:

@@ -34,7 +34,7 @@ class Loop(Protocol):
         """Seconds on the clock of the loop, also outside of a task; on the loop's own thread only."""
 
     def get_current_task(self) -> object:
-        """The task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
+        """Return the task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
 
     async def forget_cancel(self) -> None:
         """Take back a cancellation that somebody else asked of this task and nobody heard yet."""
@@ -121,7 +121,7 @@ class TrioLoop:
 
 
 def get_current_loop() -> Loop:
-    """The loop this coroutine runs on."""
+    """Return the loop this coroutine runs on."""
     try:
         return AsyncioLoop()
     except RuntimeError:  # no asyncio loop is running

@@ -39,7 +39,7 @@ class LastSeen(NamedTuple):
 
 
 def get_fact(tx: Reader, name: str) -> str | None:
-    """What stands under that name; None when nothing does."""
+    """Return what stands under that name; None when nothing does."""
     value: str | None = tx.fetch_value("SELECT value FROM facts WHERE name = :name", name=name)
     return value
 
@@ -60,7 +60,7 @@ def give_id(tx: Transaction, new_id: str) -> None:
 
 
 def call_mark(tx: Reader) -> int:
-    """How many commits have begun irreversible calls in this database; 0 when there were none."""
+    """Return how many commits have begun irreversible calls in this database; 0 when there were none."""
     mark: int = tx.fetch_value(
         "SELECT coalesce(max(CAST(value AS INTEGER)), 0) FROM facts WHERE name = :name", name=CALL_MARK
     )

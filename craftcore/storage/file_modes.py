@@ -30,5 +30,5 @@ def close_to_others(real: str) -> None:
 
 
 def is_own_file(found: os.stat_result) -> bool:
-    """Whether this is a regular file of this user with one name."""
+    """Return whether this is a regular file of this user with one name."""
     return stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_uid == os.geteuid()

@@ -25,7 +25,7 @@ WAL_HEADER, FRAME_HEADER = 32, 24
 
 
 def wal_bytes(path: Path) -> int:
-    """How long the WAL of this database is; 0 when there is none, or when the system does not say."""
+    """Return how long the WAL of this database is; 0 when there is none, or when the system does not say."""
     try:
         return path.with_name(f"{path.name}-wal").stat().st_size
     except OSError:  # a folder that cannot be entered just now says nothing about the file in it
@@ -54,12 +54,12 @@ def wal_in_use(path: Path) -> int:
 
 
 def can_shrink(reader: Reader) -> bool:
-    """Whether this file can give pages back in small steps; one that was made otherwise only grows."""
+    """Return whether this file can give pages back in small steps; one that was made otherwise only grows."""
     return bool(reader.fetch_value("PRAGMA auto_vacuum") == 2)
 
 
 def count_free_pages(reader: Reader) -> int:
-    """How many pages of the file hold nothing."""
+    """Return how many pages of the file hold nothing."""
     count: int = reader.fetch_value("PRAGMA freelist_count")
     return count
 

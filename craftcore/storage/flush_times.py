@@ -23,7 +23,7 @@ class FlushTimes:
         self._began = time.monotonic()
 
     def end(self) -> float:
-        """The flush has ended, well or not; how many seconds it took."""
+        """Note the end of a flush, successful or not. Return how many seconds it took."""
         assert self._began is not None, "no flush has begun"
         now = time.monotonic()
         seconds, self._began = now - self._began, None

@@ -58,19 +58,20 @@ def check_file(reader: Reader, migrations: list[Migration] | None = None) -> Fil
 
 
 def check_pages(reader: Reader) -> list[str]:
-    """The same of the pages alone, and the constraints of the rows on them."""
+    """Return the same of the pages alone, and the constraints of the rows on them."""
     pages = [str(said) for (said,) in reader.fetch_tuples("PRAGMA integrity_check(100)")]
     return [] if pages == ["ok"] else pages
 
 
 def quick_check(reader: Reader) -> list[str]:
-    """What is wrong with the pages, without comparing them with the indexes; empty when nothing is."""
+    """Return what is wrong with the pages, without comparing them with the indexes; empty when nothing is."""
     pages = [str(said) for (said,) in reader.fetch_tuples("PRAGMA quick_check(10)")]
     return [] if pages == ["ok"] else pages
 
 
 def row_fault(reader: Reader) -> str | None:
-    """The first row, or page, that breaks a rule of its table, or belongs to a row that is not there; None if none."""
+    """Return the first row, or page, that breaks a rule of its table, or belongs to a row that is not there; None if
+    none."""
     if pages := quick_check(reader):
         return pages[0]
     for table, rowid, parent, _ in reader.fetch_tuples("PRAGMA foreign_key_check"):
@@ -79,7 +80,7 @@ def row_fault(reader: Reader) -> str | None:
 
 
 def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> list[str]:
-    """What of the schema is gone, changed, or hangs on a table or a view of ours and is not of our making.
+    """Return what of the schema is gone, changed, or hangs on a table or a view of ours and is not of our making.
 
     Tables of the user's own are theirs, with whatever hangs on them.
     """
@@ -118,7 +119,7 @@ def _schema_objects(reader: Reader) -> dict[Thing, tuple[str, str, str]]:
 
 
 def _migrated_schema(migrations: list[Migration]) -> dict[Thing, tuple[str, str, str]]:
-    """The schema of an empty database with these."""
+    """Return the schema of an empty database with these."""
     connection = apsw.Connection(":memory:")
     try:
         for sql in (LEDGER, *(migration.sql for migration in migrations)):

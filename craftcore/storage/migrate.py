@@ -24,7 +24,7 @@ from craftcore.storage.transaction import Reader, Transaction
 
 
 def list_pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Migration]:
-    """Which migrations the database still lacks. Raises DatabaseInvalid when its history is not ours."""
+    """Return which migrations the database still lacks. Raises DatabaseInvalid when its history is not ours."""
     if reader.fetch_value("SELECT count(*) FROM sqlite_schema WHERE name = 'schema_migrations'") == 0:
         return migrations
     rows = reader.fetch_tuples("SELECT name, sha256 FROM schema_migrations ORDER BY name")

@@ -32,7 +32,7 @@ class Migration:
 
 
 def list_migrations() -> list[Migration]:
-    """The migrations of this program, in order: beside the package in a checkout, inside it in a wheel."""
+    """Return the migrations of this program, in order: beside the package in a checkout, inside it in a wheel."""
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "migrations", here.parents[2] / "migrations"):
         if folder.is_dir():
@@ -41,13 +41,14 @@ def list_migrations() -> list[Migration]:
 
 
 def load(folder: Path) -> list[Migration]:
-    """The migrations of a folder, in order of their numbers."""
+    """Return the migrations of a folder, in order of their numbers."""
     files = sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))
     return [Migration(name=file.stem, sql=file.read_text()) for file in files]
 
 
 def object_names_of(migrations: list[Migration]) -> frozenset[str]:
-    """The tables, indexes, views and triggers of a database with these, in lower case: to SQLite it is the same name.
+    """Return the tables, indexes, views and triggers of a database with these, in lower case: to SQLite it is the same
+    name.
 
     Asked of an empty database, because a real one holds tables of its user's, too.
     """

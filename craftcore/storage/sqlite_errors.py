@@ -77,7 +77,7 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
 
 
 def translate_os(error: OSError, path: str | Path) -> StorageError:
-    """The same for what the operating system says while a file or directory is made."""
+    """Return the same for what the operating system says while a file or directory is made."""
     match error.errno:
         case errno.EACCES | errno.EPERM:
             return PermissionRefused(f"{path}: permission denied")
@@ -90,7 +90,7 @@ def translate_os(error: OSError, path: str | Path) -> StorageError:
 
 
 def is_undone(error: apsw.Error, connection: apsw.Connection) -> bool:
-    """Whether a COMMIT that failed so has surely written nothing, once it is rolled back.
+    """Return whether a COMMIT that failed so has surely written nothing, once it is rolled back.
 
     The commit record is the last thing that a transaction writes to the WAL. One that found no room for it, or was
     refused on a read-only file system, has not happened. Of an I/O error or a failed flush nobody can say that.
@@ -101,7 +101,7 @@ def is_undone(error: apsw.Error, connection: apsw.Connection) -> bool:
 
 
 def is_write_refused(error: apsw.Error) -> bool:
-    """Whether the operating system refused to write to a file; `system_errno` of the connection says why."""
+    """Return whether the operating system refused to write to a file; `system_errno` of the connection says why."""
     return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) == apsw.SQLITE_IOERR_WRITE
 
 
@@ -126,7 +126,7 @@ def full_disk_reason(path: str | Path) -> str | None:
 
 
 def is_read_only(path: str | Path) -> bool:
-    """Whether the file system of this path, or of its directory, is mounted read-only."""
+    """Return whether the file system of this path, or of its directory, is mounted read-only."""
     for place in (path, Path(path).parent):
         try:
             return bool(os.statvfs(place).f_flag & os.ST_RDONLY)

@@ -39,7 +39,7 @@ class Reader:
         self._connection = connection
 
     def fetch_one(self, sql: str, /, **params: Any) -> Row | None:
-        """The first row by column name, None when there is none."""
+        """Return the first row by column name, None when there is none."""
         cursor = self._connection.execute(sql, params)
         row = cursor.fetchone()
         if row is None:
@@ -49,7 +49,7 @@ class Reader:
         return dict(zip(names, row, strict=True))
 
     def fetch_all(self, sql: str, /, **params: Any) -> list[Row]:
-        """Every row by column name."""
+        """Return every row by column name."""
         cursor = self._connection.execute(sql, params)
         first = cursor.fetchone()
         if first is None:
@@ -58,7 +58,7 @@ class Reader:
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
     def iterate(self, sql: str, /, **params: Any) -> Iterator[Row]:
-        """Every row by column name, stepped as they are consumed: rows not taken are rows not visited."""
+        """Yield every row by column name, stepped as they are consumed: rows not taken are rows not visited."""
         cursor = self._connection.execute(sql, params)
         names: list[str] = []
         for row in cursor:
@@ -66,7 +66,7 @@ class Reader:
             yield dict(zip(names, row, strict=True))
 
     def fetch_all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
-        """The same with every text as its bytes, which can be read also where they are no text."""
+        """Return the same with every text as its bytes, which can be read also where they are no text."""
         cursor = self._connection.execute(sql, params)
         try:
             names = [f'"{column[0]}"' for column in cursor.get_description()]
@@ -79,11 +79,11 @@ class Reader:
         return self.fetch_all(f"SELECT {columns} FROM ({sql})", **params)  # noqa: S608 - the columns of a static statement
 
     def fetch_tuples(self, sql: str, params: Sequence[Any] = ()) -> Iterable[tuple[Any, ...]]:
-        """The rows as tuples, stepped as they are consumed: rows not taken are rows not visited."""
+        """Return the rows as tuples, stepped as they are consumed: rows not taken are rows not visited."""
         return self._connection.execute(sql, params)
 
     def fetch_value(self, sql: str, /, **params: Any) -> Any:
-        """The first column of the first row, None when there is no row."""
+        """Return the first column of the first row, None when there is no row."""
         row = self._connection.execute(sql, params).fetchone()
         return None if row is None else row[0]
 

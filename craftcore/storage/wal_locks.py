@@ -28,14 +28,14 @@ class _Lock(NamedTuple):
 
 
 def reader_pids(path: Path) -> list[int]:
-    """The processes that have a snapshot of it open, by number. Empty where the system does not say; one in another
-    container is not seen."""
+    """Return the processes that have a snapshot of it open, by number. Empty where the system does not say; one in
+    another container is not seen."""
     held = [lock for lock in _locks(path) if lock.kind == "READ"]
     return sorted({lock.pid for lock in held if lock.first in READ_MARKS and lock.last in READ_MARKS})
 
 
 def writer_pid(path: Path) -> int | None:
-    """The process that holds the write lock; None when nobody does, or the system does not say."""
+    """Return the process that holds the write lock; None when nobody does, or the system does not say."""
     held = (lock.pid for lock in _locks(path) if lock.kind == "WRITE" and lock.first == lock.last == WRITE_BYTE)
     return next(held, None)
 

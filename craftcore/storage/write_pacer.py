@@ -36,7 +36,7 @@ class WritePacer:
 
 
 def busy_timeout_handler(seconds: float) -> Callable[[int], bool]:
-    """A busy handler that polls, jittered, and gives up after `seconds`."""
+    """Return a busy handler that polls, jittered, and gives up after `seconds`."""
     started = 0.0
 
     def wait(tries: int) -> bool:

@@ -171,8 +171,8 @@ class Writer:
         commit that is theirs alone; the answer of `record`.
 
         What either raises is raised here and nothing was written, as with `commit`. SQL that `user` may not run is
-        InvalidInput, a constraint it breaks RowInvalid. After APART_SECONDS it is TookTooLong: SQL is interrupted then,
-        Python cannot be, and holds up every other commit until it returns.
+        InvalidInput, a constraint it breaks RowInvalid. After APART_SECONDS it is TransactionTimeout: SQL is
+        interrupted then, Python cannot be, and holds up every other commit until it returns.
         """
         require_plain(user)
         result: R = await self._submit(
@@ -318,7 +318,8 @@ class Writer:
             rides = again
 
     def _fail(self, batch: list[WorkItem], error: BaseException) -> StorageError | None:
-        """The batch was not committed, or nobody can know: everyone hears why, and all but a full disk is fatal."""
+        """Answer every caller with the error of a batch that was not committed, or may not be: each learns why, and
+        all but a full disk is fatal."""
         if isinstance(error, apsw.Error):
             error = translate(error, self._database.path, self._connection)
         for piece in batch:
@@ -341,7 +342,8 @@ class Writer:
         return fatal
 
     def _wait_for_lock(self, tries: int) -> bool:
-        """The busy handler of the daemon's writer never gives up; it says since when it waits."""
+        """Wait for the write lock. The busy handler of the daemon's writer never gives up; it logs since when it
+        waits."""
         if self.waiting_since is None:
             self.waiting_since = time.monotonic()
         self._tried_at = time.monotonic()

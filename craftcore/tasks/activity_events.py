@@ -99,7 +99,7 @@ class ActivityEvents:
             answers.update((key, one._replace(mark=mark)) for key, one in begun.items())
 
     def intent_of(self, tx: Transaction, intent: NewIntent) -> StartedCall | None:
-        """The intent that was written by this attempt and has no end yet; None when there is none."""
+        """Return the intent that was written by this attempt and has no end yet; None when there is none."""
         found = self._store.get(tx, intent.key)
         if found is None or found.status is not ActivityStatus.INTENT or found.execution_seq != intent.execution_seq:
             return None
@@ -113,17 +113,17 @@ class ActivityEvents:
         return [end.begun.seq in settled for end in ends]
 
     def get(self, tx: Transaction, key: str) -> Activity:
-        """The activity of this key as it stands; it was begun."""
+        """Return the activity of this key as it stands; it was begun."""
         found = self._store.get(tx, key)
         assert found is not None, key
         return found
 
     def find(self, tx: Transaction, key: str) -> Activity | None:
-        """The activity of this key as it stands; None when nothing was begun under it."""
+        """Return the activity of this key as it stands; None when nothing was begun under it."""
         return self._store.get(tx, key)
 
     def list_numbered(self, tx: Transaction, task_id: str, task_seq: int, turn: int) -> list[Activity]:
-        """The activities of one turn that are known by their number, not by a key of their own."""
+        """Return the activities of one turn that are known by their number, not by a key of their own."""
         return self._store.list_numbered(tx, task_id, task_seq, turn)
 
     def decide(
@@ -135,7 +135,8 @@ class ActivityEvents:
         reference: str | None,
         event: NewEvent,
     ) -> Activity:
-        """A policy ended a doubt. The activity as it stands then. Raises StateRefused when somebody else did before."""
+        """Write that a policy ended a doubt. Return the activity as it is then. Raises StateRefused when somebody else
+        did before."""
         now = self._store.get_by_seq(tx, activity.seq)
         if not now.is_open or now.calls != activity.calls:
             raise StateRefused(f"{now.key} {describe_status(now)}; nothing was written")
@@ -180,13 +181,14 @@ class ActivityEvents:
 
 
 def intent_event(act: NewAct, begun: StartedCall) -> NewEvent:
-    """The event of an intent. Names need no escaping."""
+    """Return the event of an intent. Names need no escaping."""
     text = f'{{"action":"{act.intent.action}","attempt":{begun.calls},"key":"{act.intent.key}"}}'
     return act.event._replace(payload_json=text, activity_seq=begun.seq)
 
 
 def question_about(activity: Activity, why: str | None) -> NewQuestion:
-    """What a person is asked about an activity in doubt. Its arguments are shown beside it, and not written here."""
+    """Return what a person is asked about an activity in doubt. Its arguments are shown beside it, and not written
+    here."""
     called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     said = f" ({activity.error_message})" if activity.error_message else ""
     happened = f"It was called at {called}, and {activity.reason}{said}."

@@ -25,7 +25,7 @@ ACTS_MAX = 100
 
 
 def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs: bool) -> AttemptFacts:
-    """What is known of an attempt beside its record."""
+    """Return what is known of an attempt beside its record."""
     trigger = TriggerStore().get(reader, record.trigger_id)
     task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
     [newest] = ExecutionListStore().ids_of(reader, record.trigger_id, 1) or [record.id]

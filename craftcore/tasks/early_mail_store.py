@@ -26,7 +26,7 @@ class EarlyMailStore:
         )
 
     def count(self, tx: Reader, trigger_id: str) -> int:
-        """How many signals are kept for this trigger."""
+        """Return how many signals are kept for this trigger."""
         count: int = tx.fetch_value("SELECT count(*) FROM early_mail WHERE trigger_id = :id", id=trigger_id)
         return count
 

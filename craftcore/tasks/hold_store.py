@@ -102,7 +102,7 @@ class HoldStore:
     """Rows of `task_holds`. Holds nothing; every method runs on the transaction it is given."""
 
     def list_live(self, tx: Reader) -> Iterator[LiveTask]:
-        """Every live task, as the next turn would find it."""
+        """Return every live task, as the next turn would find it."""
         return map(LiveTask._make, tx.fetch_tuples(LIVE))
 
     def get_live(self, tx: Reader, task_id: str) -> LiveTask | None:
@@ -110,7 +110,7 @@ class HoldStore:
         return next(map(LiveTask._make, tx.fetch_tuples(ONE, (task_id,))), None)
 
     def ids(self, tx: Transaction) -> set[str]:
-        """The live tasks that are held. Rows of others are deleted first."""
+        """Return the live tasks that are held. Rows of others are deleted first."""
         tx.run(
             """
             DELETE FROM task_holds
@@ -121,7 +121,7 @@ class HoldStore:
         return {task_id for (task_id,) in tx.fetch_tuples("SELECT task_id FROM task_holds")}
 
     def is_held(self, tx: Reader, task_id: str) -> bool:
-        """Whether it has a row: a person may have taken it away meanwhile."""
+        """Return whether it has a row: a person may have taken it away meanwhile."""
         return tx.fetch_value("SELECT 1 FROM task_holds WHERE task_id = :task", task=task_id) is not None
 
     def put_all(self, tx: Transaction, reasons: Mapping[str, str]) -> None:
@@ -151,16 +151,16 @@ class HoldStore:
         return None if row is None else PutOff(readable_text(row["trigger_id"]), readable_text(row["trigger_reason"]))
 
     def get_reason(self, tx: Reader, task_id: str) -> str | None:
-        """Why this task is held; None when it is not. Of a task that has ended it means nothing."""
+        """Return why this task is held; None when it is not. Of a task that has ended it means nothing."""
         reason: str | None = tx.fetch_value("SELECT reason FROM task_holds WHERE task_id = :task", task=task_id)
         return reason
 
     def count(self, tx: Reader) -> int:
-        """How many live tasks are held."""
+        """Return how many live tasks are held."""
         return int(tx.fetch_value(COUNT))
 
     def list_held(self, tx: Reader, limit: int) -> list[Hold | Damaged]:
-        """The live tasks that are held, the one held for longest first."""
+        """Return the live tasks that are held, the one held for longest first."""
         return read_rows(tx, OLDEST_HELD, _hold, key="task_id", limit=limit)
 
 

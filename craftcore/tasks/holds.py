@@ -56,7 +56,7 @@ class Holds:
 
 
 def task_advanced_by(claim: Claim) -> str | None:
-    """The task that a claim would begin or go on with; None when it brings a message to one."""
+    """Return the task that a claim would begin or go on with; None when it brings a message to one."""
     if claim.task_id is None or claim.task_id == claim.id:
         return claim.id
     return claim.task_id if claim.source in OURS else None

@@ -31,13 +31,13 @@ SUSPENDED, LATER = "suspended: ", "continues later"
 
 
 def task_of(reader: Reader, trigger: Trigger) -> Task | None:
-    """The task that a trigger created, advances, or was delivered to; None when it has to do with none."""
+    """Return the task that a trigger created, advances, or was delivered to; None when it has to do with none."""
     task_id = task_id_of(reader, trigger)
     return None if task_id is None else TaskStore().get(reader, task_id)
 
 
 def task_id_of(reader: Reader, trigger: Trigger) -> str | None:
-    """Its id, whose row retention may have taken."""
+    """Return its id, whose row retention may have taken."""
     if trigger.reason == "delivered":
         delivered: str | None = reader.fetch_value(DELIVERED_TO, **_records(trigger))
         return delivered
@@ -45,7 +45,7 @@ def task_id_of(reader: Reader, trigger: Trigger) -> str | None:
 
 
 def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
-    """The dedup key of the trigger that goes on with the task after this one; None when no turn follows it."""
+    """Return the dedup key of the trigger that goes on with the task after this one; None when no turn follows it."""
     turn = reader.fetch_value(TURN, **_records(trigger))
     if turn is None or trigger.reason is None:
         return None
@@ -60,5 +60,5 @@ def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
 
 
 def _records(trigger: Trigger) -> dict[str, str]:
-    """The span of the ids of its records."""
+    """Return the span of the ids of its records."""
     return {"low": f"exec-{trigger.id}.", "high": f"exec-{trigger.id}/"}

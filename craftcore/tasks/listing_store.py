@@ -21,7 +21,7 @@ class TaskLists:
         session_id: str | None = None,
         limit: int = 50,
     ) -> list[Task | Damaged]:
-        """The newest tasks that match, newest first. `held`: only live ones that are."""
+        """Return the newest tasks that match, newest first. `held`: only live ones that are."""
         return read_rows(
             tx,
             """
@@ -45,7 +45,8 @@ class TaskLists:
         )
 
     def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
-        """The tasks that this one started, the first first. All are younger than it, and older ones are not visited."""
+        """Return the tasks that this one started, the first first. All are younger than it, and older ones are not
+        visited."""
         rows = tx.fetch_all(
             "SELECT * FROM tasks WHERE seq > :seq AND parent_id = :id ORDER BY seq LIMIT :limit",
             seq=task.seq,
@@ -64,14 +65,14 @@ class TaskLists:
         return [row["id"] for row in rows]
 
     def live_ids(self, tx: Reader) -> list[str]:
-        """The ids of all tasks that run or wait."""
+        """Return the ids of all tasks that run or wait."""
         return [
             row["id"]
             for row in tx.fetch_all("SELECT id FROM tasks WHERE status IN ('RUNNING', 'WAITING') ORDER BY seq")
         ]
 
     def counts(self, tx: Reader) -> dict[str, int]:
-        """How many run and how many wait, and how many questions are open."""
+        """Return how many run and how many wait, and how many questions are open."""
         row = tx.fetch_one(
             """
             SELECT (SELECT count(*) FROM tasks WHERE status = 'RUNNING') AS running,

@@ -50,7 +50,7 @@ class MailStore:
         return Mail(seq, task_seq, event, payload_json, trigger_id, sent_by)
 
     def list_unread_of(self, tx: Reader, task_seq: int, event: str) -> Iterator[Mail]:
-        """Those of that event that were not read, oldest first; what is not taken is not visited."""
+        """Return those of that event that were not read, oldest first; what is not taken is not visited."""
         rows = tx.fetch_tuples(
             """
             SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
@@ -73,7 +73,7 @@ class MailStore:
         )
 
     def list_left_by(self, tx: Reader, task_seqs: Sequence[int]) -> list[Mail]:
-        """What these tasks did not read, oldest first."""
+        """Return what these tasks did not read, oldest first."""
         rows = tx.fetch_tuples(
             """
             SELECT seq, task_seq, event, payload_json, trigger_id, sent_by
@@ -115,7 +115,7 @@ class MailStore:
         )
 
     def count_unread(self, tx: Reader, task_seq: int, limit: int) -> int:
-        """How many mails of a task nobody has read, counted no further than `limit`."""
+        """Return how many mails of a task nobody has read, counted no further than `limit`."""
         count: int = tx.fetch_value(
             """
             SELECT count(*)
@@ -127,7 +127,7 @@ class MailStore:
         return count
 
     def list_unread(self, tx: Reader, task_seq: int, limit: int) -> list[Row]:
-        """What nobody has read, oldest first, as people are told."""
+        """Return what nobody has read, oldest first, as people are told."""
         return tx.fetch_all(
             """
             SELECT event, payload_json, trigger_id, sent_by, created_at

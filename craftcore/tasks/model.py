@@ -271,8 +271,8 @@ class Entry:
 
 
 def entry_text(entry: Entry) -> str | None:
-    """What a record says of a turn that is entered: why, and with what; canonical JSON. None for the first turn's first
-    entry."""
+    """Return what a record says of a turn that is entered: why, and with what; canonical JSON. None for the first
+    turn's first entry."""
     if entry.resume is Resume.FIRST:
         return None
     by = rest = ""

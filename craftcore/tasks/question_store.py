@@ -133,14 +133,14 @@ class QuestionStore:
         )
 
     def open_question_about(self, tx: Reader, activity_seq: int) -> Question | None:
-        """The open question about an activity; None when nobody is asked."""
+        """Return the open question about an activity; None when nobody is asked."""
         row = tx.fetch_one(
             SELECT + "WHERE questions.activity_seq = :seq AND questions.status = 'OPEN'", seq=activity_seq
         )
         return question_of(row) if row else None
 
     def has_open(self, tx: Reader, task_seq: int, kind: QuestionKind) -> bool:
-        """Whether somebody is asked something of this kind about a task."""
+        """Return whether somebody is asked something of this kind about a task."""
         found: int | None = tx.fetch_value(
             "SELECT 1 FROM questions WHERE task_seq = :task_seq AND kind = :kind AND status = 'OPEN' LIMIT 1",
             task_seq=task_seq,
@@ -149,7 +149,7 @@ class QuestionStore:
         return found is not None
 
     def find_of_wait(self, tx: Reader, task_seq: int, wait_seq: int) -> Question | None:
-        """The open question a wait belongs to; None when there is none."""
+        """Return the open question a wait belongs to; None when there is none."""
         row = tx.fetch_one(
             SELECT + "WHERE questions.task_seq = :task_seq AND wait_seq = :wait_seq AND questions.status = 'OPEN'",
             task_seq=task_seq,
@@ -158,22 +158,22 @@ class QuestionStore:
         return question_of(row) if row else None
 
     def get(self, tx: Reader, question_id: str) -> Question | None:
-        """The whole row; None when there is none."""
+        """Return the whole row; None when there is none."""
         row = tx.fetch_one(SELECT + "WHERE questions.id = :id", id=question_id)
         return question_of(row) if row else None
 
     def open_ones(self, tx: Reader, limit: int) -> list[Question | Damaged]:
-        """What waits for an answer, asked longest ago first."""
+        """Return what waits for an answer, asked longest ago first."""
         open_ones = SELECT + "WHERE questions.status = 'OPEN' ORDER BY questions.seq LIMIT :limit"
         return read_rows(tx, open_ones, question_of, limit=limit)
 
     def list_of_task(self, tx: Reader, task_seq: int) -> list[Question]:
-        """All that was asked by a task or about it, the first first."""
+        """Return all that was asked by a task or about it, the first first."""
         rows = tx.fetch_all(SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq", seq=task_seq)
         return [question_of(row) for row in rows]
 
     def ids_of(self, tx: Reader, task_id: str) -> list[str]:
-        """The ids of all that was asked by a task or about it."""
+        """Return the ids of all that was asked by a task or about it."""
         rows = tx.fetch_all(
             "SELECT id FROM questions WHERE task_seq = (SELECT seq FROM tasks WHERE id = :id)", id=task_id
         )
@@ -191,7 +191,7 @@ class QuestionStore:
 
 @model_reader
 def question_of(row: Row) -> Question:
-    """The model of a full row."""
+    """Return the model of a full row."""
     options = row["options_json"]
     known = {name: value for name, value in row.items() if name not in ("options_json", "request_json")}
     return Question(
@@ -207,7 +207,8 @@ def question_of(row: Row) -> Question:
 
 
 def _add_arguments(row: Row) -> str:
-    """The question about an activity as it is put: with its arguments, which no other row holds a second time."""
+    """Return the question about an activity as it is put: with its arguments, which no other row holds a second
+    time."""
     request = row["request_json"] or "arguments that are not kept"
     if len(request) > REQUEST_SHOWN:
         request = request[:REQUEST_SHOWN] + "…"

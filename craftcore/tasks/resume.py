@@ -42,7 +42,7 @@ class Resumed:
         return bool(self.reclaimed or self.resumed or self.stale)
 
     def notice(self) -> dict[str, Any]:
-        """The payload of the restart notice."""
+        """Return the payload of the restart notice."""
         named = [*self.resumed, *self.reclaimed, *self.stale][:NAMED_MAX]
         return {
             "kind": "restart",

@@ -15,7 +15,7 @@ COUNT_LIMIT = 1 << 31
 
 @model_reader
 def task_of(row: Row) -> Task:
-    """The model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
+    """Return the model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
     status = TaskStatus(row["status"])
     agents: tuple[str, ...] | None = None
     text = row.pop("agents_json")
@@ -39,7 +39,7 @@ def _check(row: Row) -> None:
 
 
 def agents_of(text: str) -> tuple[str, ...]:
-    """The column of a row. Raises NoModel, or ValueError for what is no JSON."""
+    """Return the column of a row. Raises UnreadableRow, or ValueError for what is no JSON."""
     try:
         agents = json.loads(text)
     except RecursionError as error:

@@ -68,15 +68,15 @@ class TaskService:
         self._early = EarlyMailStore()
 
     def find(self, tx: Reader, task_id: str) -> Task | None:
-        """The task with this id; None when there is none."""
+        """Return the task with this id; None when there is none."""
         return self._tasks.get(tx, task_id)
 
     def questions(self, tx: Reader, limit: int) -> list[Question]:
-        """What waits for an answer, asked longest ago first."""
+        """Return what waits for an answer, asked longest ago first."""
         return require_readable(self._questions.open_ones(tx, limit))
 
     def get(self, tx: Reader, task_id: str) -> Task:
-        """The task with this id. Raises NotFound."""
+        """Return the task with this id. Raises NotFound."""
         task = self._tasks.get(tx, task_id)
         if task is None:
             raise NotFound(f"no task {task_id}")
@@ -281,7 +281,7 @@ class TaskService:
         return task
 
     def _is_running(self, tx: Transaction, task: Task) -> bool:
-        """Its code runs, and will be cancelled at its next await."""
+        """Return whether its code runs; it is cancelled at its next await."""
         if task.trigger_id is None:
             return False
         try:

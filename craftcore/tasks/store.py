@@ -88,7 +88,7 @@ class TaskStore:
         return tasks
 
     def list_failed_with(self, tx: Reader, seqs: Sequence[int], code: str) -> list[Task]:
-        """Those of these tasks that have FAILED with this code."""
+        """Return those of these tasks that have FAILED with this code."""
         rows = tx.fetch_all(
             """
             SELECT *
@@ -103,12 +103,12 @@ class TaskStore:
         return [task_of(row) for row in rows]
 
     def get(self, tx: Reader, task_id: str) -> Task | None:
-        """The whole row; None when there is none."""
+        """Return the whole row; None when there is none."""
         row = tx.fetch_one("SELECT * FROM tasks WHERE id = :id", id=task_id)
         return task_of(row) if row else None
 
     def get_by_seq(self, tx: Reader, seq: int) -> Task:
-        """The row of this number, which is there."""
+        """Return the row of this number, which is there."""
         row = tx.fetch_one("SELECT * FROM tasks WHERE seq = :seq", seq=seq)
         assert row is not None, seq
         return task_of(row)
@@ -167,8 +167,8 @@ class TaskStore:
         return changed == 1
 
     def live_task_of_session(self, tx: Reader, session_id: str) -> Task | None:
-        """The live task of a session that takes its messages: one that waits for a message, or for an answer that may
-        be one, before the others, then the newest. None when none is live."""
+        """Return the live task of a session that takes its messages: one that waits for a message, or for an answer
+        that may be one, before the others, then the newest. None when none is live."""
         row = tx.fetch_one(
             """
             SELECT tasks.*
@@ -186,7 +186,7 @@ class TaskStore:
         return task_of(row) if row else None
 
     def live_sessions(self, tx: Reader, limit: int) -> list[Row]:
-        """Each session with a live task, and what its router needs to know of it; the one last moved first."""
+        """Return each session with a live task, and what its router needs to know of it; the one last moved first."""
         return tx.fetch_all(
             """
             SELECT tasks.session_id,
@@ -211,8 +211,8 @@ class TaskStore:
         )
 
     def list_running(self, tx: Reader) -> list[Row]:
-        """Every RUNNING task with the state of its trigger (`trigger_status` None: the row is gone), and when it last
-        moved. Tasks that wait are not visited."""
+        """Return every RUNNING task with the state of its trigger (`trigger_status` None: the row is gone), and when
+        it last moved. Tasks that wait are not visited."""
         return tx.fetch_all(
             """
             SELECT tasks.seq,
@@ -238,18 +238,19 @@ class TaskStore:
         )
 
     def creator(self, tx: Reader, task_id: str) -> Row | None:
-        """What a turn must know of the trigger that created its task; None when its row is gone."""
+        """Return what a turn must know of the trigger that created its task; None when its row is gone."""
         return tx.fetch_one(
             "SELECT payload_json, description, schedule_id, nominal_at FROM triggers WHERE id = :id", id=task_id
         )
 
     def has_creator(self, tx: Reader, task_id: str) -> bool:
-        """Whether the trigger that created this task is there with its payload: retention may have taken either."""
+        """Return whether the trigger that created this task is there with its payload: retention may have taken
+        either."""
         found: int | None = tx.fetch_value("SELECT 1 FROM triggers WHERE id = :id AND stripped_at IS NULL", id=task_id)
         return found is not None
 
     def trigger_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str | None]:
-        """Why each of these triggers came back to be started again."""
+        """Return why each of these triggers came back to be started again."""
         rows = tx.fetch_tuples(
             "SELECT seq, reason FROM triggers WHERE seq IN (SELECT value FROM json_each(?1))",
             (canonicalize(list(seqs)),),

@@ -45,9 +45,9 @@ class TaskCloser:
         self.close(tx, [task])
 
     def close(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
-        """What these tasks leave when they have just ended: questions are withdrawn, waits end, what is in doubt is
-        asked about, messages nobody read are emitted and routed anew, parents go on. When the earliest of the triggers
-        made is due; None: there are none.
+        """Return what these tasks leave when they have just ended: questions are withdrawn, waits end, what is in
+        doubt is asked about, messages nobody read are emitted and routed anew, parents go on. When the earliest of the
+        triggers made is due; None: there are none.
 
         `tasks` as they were while they lived.
         """
@@ -92,7 +92,7 @@ def end_of_task(
     code: str | None = None,
     message: str | None = None,
 ) -> Advance:
-    """The move that ends a task where it is. A cancelled one was aborted, whatever ended its trigger."""
+    """Return the move that ends a task where it is. A cancelled one was aborted, whatever ended its trigger."""
     if status is TaskStatus.CANCELLED:
         code, message = code or ErrorCode.WORKFLOW_ABORTED, message or reason
     return Advance(

@@ -72,8 +72,8 @@ class TurnService:
         self._questions = QuestionStore()
 
     def delivery_refusal(self, tx: Transaction, task_id: str) -> Released | Failed | None:
-        """What becomes of a message that its task cannot take: routed anew when it has ended, tried again when its
-        mailbox is full. None: it takes it."""
+        """Return what becomes of a message that its task cannot take: routed anew when it has ended, tried again when
+        its mailbox is full. None: it takes it."""
         task = self._tasks.get(tx, task_id)
         if task is None or not task.status.is_live:
             return Released(reason=f"task {task_id} has ended")
@@ -83,7 +83,7 @@ class TurnService:
         return None
 
     def deliver(self, tx: Transaction, claim: Claim, task_id: str) -> Followed:
-        """A message reached its task, which does not refuse it."""
+        """Return whether the task of a message accepts it."""
         task = self._tasks.get(tx, task_id)
         assert task is not None, task_id
         event = MESSAGE if claim.source == TriggerSource.MESSAGE else claim.source.lower()

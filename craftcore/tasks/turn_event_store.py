@@ -56,7 +56,7 @@ class MemoStore:
     """Events of tasks. Holds nothing."""
 
     def held_leases(self, tx: Reader, leases: Sequence[tuple[int, str]]) -> set[tuple[int, str]]:
-        """The leases (trigger seq, token) among these that are still held."""
+        """Return the leases (trigger seq, token) among these that are still held."""
         seqs = sorted({seq for seq, _ in leases})
         return {(seq, token) for seq, token in tx.fetch_tuples(HELD, (canonicalize(seqs),))} & set(leases)
 
@@ -81,7 +81,7 @@ class MemoStore:
         )
 
     def read_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
-        """What this turn completed: memo -> the event's text."""
+        """Return what this turn completed: memo -> the event's text."""
         rows = tx.fetch_tuples(
             "SELECT memo, payload_json FROM events WHERE task_seq = ?1 AND turn = ?2 AND memo IS NOT NULL",
             (task_seq, turn),
@@ -89,7 +89,7 @@ class MemoStore:
         return dict(rows)
 
     def stream(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
-        """The newest events of a task, oldest of them first."""
+        """Return the newest events of a task, oldest of them first."""
         rows = tx.fetch_tuples(
             """
             SELECT executions.id, executions.turn, events.seq, type, at, payload_json

@@ -46,7 +46,7 @@ class TurnRecorder:
         ]
 
     def append_all(self, tx: Transaction, events: list[NewEvent]) -> list[int]:
-        """The same for turns that are known to hold their triggers, or records known to be open."""
+        """Return the same for turns that are known to hold their triggers, or records known to be open."""
         if not events:
             return []
         last = Counter(self._records.last_events(tx, sorted({event.execution_seq for event in events})))
@@ -93,7 +93,7 @@ class TurnRecorder:
         return emitted
 
     def stream(self, tx: Transaction, task_id: str, limit: int) -> list[StreamRow]:
-        """The newest events of a task, oldest of them first."""
+        """Return the newest events of a task, oldest of them first."""
         return self._memos.stream(tx, task_id, limit)
 
     def ask_stalled(self, tx: Transaction, claim: Claim, task: Task, asked: NewQuestion) -> None:

@@ -65,17 +65,17 @@ class WaitStore:
         return changed == 1
 
     def open_of(self, tx: Reader, task_seq: int) -> Wait | None:
-        """What a task waits for; None when it does not."""
+        """Return what a task waits for; None when it does not."""
         row = tx.fetch_one(OPEN, seq=task_seq)
         return wait_of(row) if row else None
 
     def look(self, tx: Reader, task_seq: int) -> Wait | Damaged | None:
-        """The same, or what is wrong with its row."""
+        """Return the same, or what is wrong with its row."""
         found = read_rows(tx, OPEN, wait_of, seq=task_seq)
         return found[0] if found else None
 
     def list_of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Wait]:
-        """The waits of one turn, the first first; without those that ended only because the task did."""
+        """Return the waits of one turn, the first first; without those that ended only because the task did."""
         rows = tx.fetch_all(
             "SELECT * FROM waits WHERE task_seq = :task_seq AND turn = :turn AND resolved_by IS NOT 'end' ORDER BY seq",
             task_seq=task_seq,
@@ -93,7 +93,7 @@ class WaitStore:
 
 @model_reader
 def wait_of(row: Row) -> Wait:
-    """The model of a full row. Raises ValueError for one that is none."""
+    """Return the model of a full row. Raises ValueError for one that is none."""
     if row["status"] not in ("WAITING", "RESOLVED"):
         raise ValueError(f"status {row['status']!r:.80} is unknown")
     by = row["resolved_by"]

@@ -132,7 +132,7 @@ class WaitService:
         return self.resolve(tx, task, wait, *brought)
 
     def is_full(self, tx: Transaction, task: Task) -> bool:
-        """Its mailbox takes no more."""
+        """Return whether its mailbox is full."""
         return self._mails.count_unread(tx, task.seq, MAILBOX_MAX) >= MAILBOX_MAX
 
     def _resolve_from_mailbox(self, tx: Transaction, task: Task, wait: Wait, activity_seq: int | None) -> bool:
@@ -156,7 +156,7 @@ class WaitService:
         return False
 
     def _resolution_by(self, tx: Transaction, wait: Wait, mail: Mail) -> tuple[ResolvedBy, str] | None:
-        """How this mail ends this wait, and with which value; None when it does not."""
+        """Return how this mail ends this wait, and with which value; None when it does not."""
         if wait.kind is WaitKind.EVENT and wait.event == mail.event:
             return (ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL), mail.payload_json
         if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE:
@@ -172,7 +172,7 @@ class WaitService:
         self._mails.read(tx, mail, wait.seq)
 
     def _emit(self, tx: Transaction, task: Task, wait: Wait, at: float) -> str:
-        """The one trigger that goes on with the turn of this wait."""
+        """Return the one trigger that goes on with the turn of this wait."""
         spec = TriggerSpec(
             workflow=task.workflow,
             source=TriggerSource.CONTINUATION,
@@ -187,13 +187,14 @@ class WaitService:
 
 
 def has_renewed_budget(wait: Wait) -> bool:
-    """Whether a wait that is over has renewed the work budget of its task."""
+    """Return whether a wait that is over has renewed the work budget of its task."""
     rested = (wait.resolved_at or 0.0) - wait.created_at >= REST_SECONDS
     return rested or wait.resolved_by is not ResolvedBy.TIMER
 
 
 def answer_in(question: Question, payload_json: str) -> str | None:
-    """What a message answers to a question that may be answered by one: its `text`. None when it is no answer."""
+    """Return what a message answers to a question that may be answered by one: its `text`. None when it is no
+    answer."""
     if not question.by_message:
         return None
     payload: Any = json.loads(payload_json)
@@ -207,7 +208,7 @@ def answer_in(question: Question, payload_json: str) -> str | None:
 
 
 def task_end_document(task: Task) -> str:
-    """How a task ended, as its parent is told: canonical JSON."""
+    """Return how a task ended, as its parent is told: canonical JSON."""
     error = None if task.error_code is None else {"code": task.error_code, "message": task.error_message}
     return f'{{"error":{canonicalize(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
 

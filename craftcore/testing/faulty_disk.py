@@ -130,7 +130,7 @@ class _FaultyFile(apsw.VFSFile):
             raise apsw.BusyError("not lockable") from error
 
     def _refusal(self, number: int) -> apsw.Error:
-        """What SQLite makes of a write that failed with this errno."""
+        """Return what SQLite makes of a write that failed with this errno."""
         self._disk.last_errno = number
         error = apsw.IOError(f"the faulty disk refuses the write: {os.strerror(number)}")
         error.extendedresult = apsw.SQLITE_IOERR_WRITE  # type: ignore[attr-defined]  # apsw reads it

@@ -126,7 +126,7 @@ class _JournaledFile(apsw.VFSFile):
 
 
 def _tear(entry: Entry, rng: random.Random) -> Entry:
-    """The write as it may have reached the plates: whole, or up to some sector."""
+    """Return the write as it may have reached the plates: whole, or up to some sector."""
     if entry.did == "truncate" or len(entry.data) <= SECTOR or rng.random() < 0.7:
         return entry
     return entry._replace(data=entry.data[: SECTOR * rng.randrange(len(entry.data) // SECTOR)])

@@ -76,7 +76,7 @@ class BudgetUse:
         return [destination for destination in self._limited if self.is_full(destination)]
 
     def is_full(self, destination: str) -> bool:
-        """Whether nothing more may be claimed of what goes there."""
+        """Return whether nothing more may be claimed of what goes there."""
         workflow = self._limited.get(destination)
         return workflow is not None and self._left[workflow] <= 0
 
@@ -86,7 +86,7 @@ class BudgetUse:
             self._workflows[seq] = workflow
 
     def has_place(self, seq: int) -> bool:
-        """Whether this candidate may be claimed."""
+        """Return whether this candidate may be claimed."""
         workflow = self._workflows.get(seq)
         return workflow is None or self._left[workflow] > 0
 
@@ -111,8 +111,8 @@ class CandidateStore:
         safe_mode: bool = False,
         budget: Budget | None = None,
     ) -> tuple[list[int], bool]:
-        """The `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane, of
-        limited workflows no more than the budget; and whether more may be due than was taken.
+        """Return the `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane,
+        of limited workflows no more than the budget; and whether more may be due than was taken.
 
         Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count.
         One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table,
@@ -161,8 +161,8 @@ class CandidateStore:
 def select_within_limits(
     tx: Reader, asked: tuple[int, float, str, float], spending: BudgetUse, *, safe_mode: bool
 ) -> Iterator[tuple[float, int, int, str | None]]:
-    """The candidates of one priority, as CANDIDATES brings them. Once another workflow is full they are asked for anew,
-    from there on."""
+    """Yield the candidates of one priority, as CANDIDATES brings them. Once another workflow is full they are asked
+    for anew, from there on."""
     priority = asked[0]
     reached = (-math.inf, 0)
     while True:

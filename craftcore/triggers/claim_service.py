@@ -109,7 +109,8 @@ class ClaimService:
         return ClaimResult(claims=claims, more=more, next_due=self._candidates.next_due(tx, tx.now))
 
     def rank(self, claim: Claim) -> tuple[float, int, int]:
-        """What sorts claims: a priority point is worth `priority_weight` seconds of waiting; ties by priority, age."""
+        """Return what sorts claims: a priority point is worth `priority_weight` seconds of waiting; ties by priority,
+        age."""
         return (claim.due_at + self._priority_weight * claim.priority, claim.priority, claim.seq)
 
     def start_all(self, tx: Transaction, claims: Sequence[Claim], *, alone: bool = False) -> list[Started | Exception]:
@@ -197,7 +198,7 @@ class ClaimService:
         )
 
     def release_epoch(self, tx: Transaction, epoch: int) -> int:
-        """An epoch ends in order: hand back all it still holds, started or not; how many.
+        """End an epoch in order: hand back every claim that it holds, started or not. Return how many.
 
         What was to be cancelled settles instead.
         """
@@ -215,7 +216,7 @@ class ClaimService:
         return self._claims.extend_leases(tx, epoch, tx.now + self.lease_seconds)
 
     def cancel_requests(self, tx: Transaction, epoch: int) -> list[int]:
-        """The seqs of running triggers that somebody wants cancelled."""
+        """Return the seqs of running triggers that somebody wants cancelled."""
         return self._claims.cancel_requests(tx, epoch)
 
     def reclaim(self, tx: Transaction, epoch: int, *, machine_restarted: bool = False) -> Reclaimed:

@@ -139,11 +139,11 @@ class ClaimStore:
         return [(seq, token) for seq, token in rows]
 
     def list_cancel_requested(self, tx: Reader, claims: Sequence[Claim]) -> dict[int, str]:
-        """Those whose cancellation was asked for while they ran: why, by seq."""
+        """Return those whose cancellation was asked for while they ran: why, by seq."""
         return self._cancel_reasons(tx, [claim.seq for claim in claims])
 
     def cancel_reason(self, tx: Reader, seq: int) -> str:
-        """Why this one is to be cancelled, as whoever asked for it said."""
+        """Return why this one is to be cancelled, as whoever asked for it said."""
         return self._cancel_reasons(tx, [seq])[seq]
 
     def _cancel_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str]:
@@ -159,7 +159,7 @@ class ClaimStore:
         return dict(rows)
 
     def has_lease(self, tx: Reader, seq: int, token: str) -> bool:
-        """Whether a trigger is claimed under this token."""
+        """Return whether a trigger is claimed under this token."""
         return (seq, token) in set(tx.fetch_tuples(HELD, (canonicalize([seq]),)))
 
     def give_back(
@@ -264,7 +264,7 @@ class ClaimStore:
         return changed == 1
 
     def cancel_requests(self, tx: Reader, epoch: int) -> list[int]:
-        """The seqs of running triggers whose cancellation was asked for."""
+        """Return the seqs of running triggers whose cancellation was asked for."""
         rows = tx.fetch_tuples(
             """
             SELECT seq

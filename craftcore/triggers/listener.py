@@ -18,7 +18,7 @@ class TriggerListener(Protocol):
         """This one was given another life."""
 
     def has_task(self, tx: Transaction, trigger_id: str) -> bool:
-        """Whether something has begun with this one, although it may not be started now."""
+        """Return whether something has begun with this one, although it may not be started now."""
 
 
 class NullListener:

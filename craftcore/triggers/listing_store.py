@@ -43,7 +43,7 @@ class TriggerLists:
         session_id: str | None = None,
         limit: int = 50,
     ) -> list[Trigger | Damaged]:
-        """The newest triggers that match, newest first."""
+        """Return the newest triggers that match, newest first."""
         return read_rows(
             tx,
             """
@@ -65,13 +65,13 @@ class TriggerLists:
         )
 
     def list_dead(self, tx: Reader, limit: int) -> list[Trigger | Damaged]:
-        """The dead letters, last buried first."""
+        """Return the dead letters, last buried first."""
         dead = "SELECT * FROM triggers WHERE status = 'DEAD' ORDER BY settled_at DESC LIMIT :limit"
         return read_rows(tx, dead, trigger_of, limit=limit)
 
     def live_counts(self, tx: Reader, now: float) -> dict[str, int]:
-        """How many are due, scheduled for later, put off because their task is held, claimed, running, dead. Reads the
-        partial indexes only."""
+        """Return how many are due, scheduled for later, put off because their task is held, claimed, running, dead.
+        Reads the partial indexes only."""
         row = tx.fetch_one(
             """
             SELECT (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= :now) AS due,
@@ -90,7 +90,8 @@ class TriggerLists:
         return row
 
     def count_failed_since(self, tx: Reader, since: float) -> FailedLately:
-        """What became FAILED since then. What a person discarded does not count: their reason is not its error."""
+        """Return what became FAILED since then. What a person discarded does not count: their reason is not its
+        error."""
         row = tx.fetch_one(
             """
             SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || error_code) AS BLOB) AS newest

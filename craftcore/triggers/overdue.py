@@ -14,7 +14,7 @@ def moment_due(claim: Claim) -> float:
 
 
 def overdue_seconds(due_at: float, now: float, overdue_after: float) -> float | None:
-    """How late a trigger is that starts now; None while that is not worth a word."""
+    """Return how late a trigger is that starts now; None while that is not worth a word."""
     late = now - due_at
     return late if late > overdue_after else None
 

@@ -20,7 +20,7 @@ SELECT *,
 
 
 def check_trigger(row: Row) -> None:
-    """Check that the engine can go on with a live row that is text throughout. Raises NoModel."""
+    """Check that the engine can go on with a live row that is text throughout. Raises UnreadableRow."""
     if row["source"] not in tuple(TriggerSource):
         raise UnreadableRow(f"source {row['source']!r:.80} is unknown")
     if not 0 <= row["fire_at"] < YEAR_10000:

@@ -99,7 +99,8 @@ class TriggerService:
         return [*self._store.insert_claimed(tx, rows, epoch=epoch, token=f"{epoch}-0", lease_until=until)]
 
     def is_anybody_waiting(self, tx: Transaction, session_id: str) -> bool:
-        """Whether another trigger of this session is due: then one born claimed would go before it, whatever ranks."""
+        """Return whether another trigger of this session is due: then one born claimed would go before it, whatever
+        ranks."""
         return self._store.has_due(tx, session_id, tx.now)
 
     def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
@@ -125,16 +126,18 @@ class TriggerService:
         return self._store.insert_again(tx, trigger_id, self._clock.new_id(), payload_json)
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """What this live trigger was to advance is corrupt: it is a dead letter. False when it is settled, or gone."""
+        """Return what this live trigger was to advance is corrupt: it is a dead letter. False when it is settled, or
+        gone."""
         return self._hands.bury(tx, trigger_id, message)
 
     def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """A delivered message cannot be read where it lies: it is a dead letter, and can be requeued. False when it was
-        not delivered, or is gone."""
+        """Bury a delivered message that cannot be read where it lies: it becomes a dead letter, and can be requeued.
+        False when it was not delivered, or is gone."""
         return self._hands.mark_undelivered(tx, trigger_id, message)
 
     def _find_existing(self, tx: Transaction, row: NewTrigger) -> Row | None:
-        """The trigger that already holds the id, else the key. An id is held as long as anything of it is on record."""
+        """Return the trigger that already holds the id, else the key. An id is held as long as anything of it is on
+        record."""
         standing = None
         if row.id_given:
             standing = self._store.find_id(tx, row.id) or self._store.find_trace(tx, row.id)
@@ -169,18 +172,18 @@ class TriggerService:
     # The operator's hands
 
     def get(self, tx: Transaction, trigger_id: str) -> Trigger:
-        """The trigger with this id. Raises NotFound."""
+        """Return the trigger with this id. Raises NotFound."""
         trigger = self._store.get(tx, trigger_id)
         if trigger is None:
             raise NotFound(f"no trigger {trigger_id}")
         return trigger
 
     def has_trigger(self, tx: Transaction, trigger_id: str) -> bool:
-        """Whether there is such a trigger, live or settled."""
+        """Return whether there is such a trigger, live or settled."""
         return self._store.find_id(tx, trigger_id) is not None
 
     def is_live(self, tx: Transaction, trigger_id: str) -> bool:
-        """Whether there is such a trigger, and it is not settled."""
+        """Return whether there is such a trigger, and it is not settled."""
         trigger = self._store.get(tx, trigger_id)
         return trigger is not None and not trigger.status.is_settled
 

@@ -154,7 +154,7 @@ def cancel_settlement(reason: str) -> Settlement:
 
 
 def is_cancellation(move: Settlement) -> bool:
-    """Whether a started trigger ends because somebody wanted it cancelled."""
+    """Return whether a started trigger ends because somebody wanted it cancelled."""
     return (move.status, move.error_code) == (CANCELLED.status, CANCELLED.error_code)
 
 
@@ -212,7 +212,7 @@ def _wait(failed: Failed, backoff: float) -> float:
 
 
 def is_poison(crash_count: int, started_alone: bool) -> bool:
-    """Whether a crash buries the trigger. `crash_count` includes this crash.
+    """Return whether a crash buries the trigger. `crash_count` includes this crash.
 
     Only one that took the process down while it ran alone is guilty; those beside it, and a job that was hit by
     other crashes, survive.
@@ -221,8 +221,8 @@ def is_poison(crash_count: int, started_alone: bool) -> bool:
 
 
 def counts_as_crash(machine_restarts: int | None) -> bool:
-    """Whether the end of the process blames what ran. `machine_restarts`: in how many restarts of the machine it was,
-    this one included; None: the machine ran on.
+    """Return whether the end of the process blames what ran. `machine_restarts`: in how many restarts of the machine
+    it was, this one included; None: the machine ran on.
 
     A power cut hits whatever runs, and a long job again and again. So only every second restart counts.
     """
@@ -230,5 +230,5 @@ def counts_as_crash(machine_restarts: int | None) -> bool:
 
 
 def must_run_alone(claim: Claim) -> bool:
-    """Whether it was in too many crashes to be started beside others."""
+    """Return whether it was in too many crashes to be started beside others."""
     return claim.crash_count >= CRASHES_BEFORE_ALONE

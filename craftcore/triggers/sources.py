@@ -128,7 +128,7 @@ def system_key(kind: str, epoch: int) -> str:
 
 
 def _first_part(part: str) -> str:
-    """The first part of a key of two."""
+    """Return the first part of a key of two."""
     if ":" in part:
         raise InvalidInput(
             f"{safe_repr(part)} is the first part of a dedup key, and has a colon: use another character"

@@ -74,15 +74,15 @@ class TriggerStore:
         )
 
     def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
-        """What `emit` must know of the trigger with this id; None when there is none."""
+        """Return what `emit` must know of the trigger with this id; None when there is none."""
         return tx.fetch_one(
             "SELECT id, status, due_at, payload_json, stripped_at, dedup_scope FROM triggers WHERE id = :id",
             id=trigger_id,
         )
 
     def find_trace(self, tx: Reader, trigger_id: str) -> Row | None:
-        """The same of a trigger whose row retention removed, as far as its task or its last record tells; None when
-        neither is there."""
+        """Return the same of a trigger whose row retention removed, as far as its task or its last record tells; None
+        when neither is there."""
         return tx.fetch_one(
             """
             SELECT :id AS id,
@@ -107,8 +107,8 @@ class TriggerStore:
         )
 
     def find_key(self, tx: Reader, dedup_key: str) -> Row | None:
-        """What `emit` must know of the trigger that holds this dedup key, itself or by the live task that it created;
-        None when it is free."""
+        """Return what `emit` must know of the trigger that holds this dedup key, itself or by the live task that it
+        created; None when it is free."""
         return tx.fetch_one(
             """
             SELECT id, status, due_at, payload_json, stripped_at, dedup_scope
@@ -134,7 +134,7 @@ class TriggerStore:
         )
 
     def has_due(self, tx: Reader, session_id: str, now: float) -> bool:
-        """Whether a trigger of this session is due and not claimed."""
+        """Return whether a trigger of this session is due and not claimed."""
         found: int | None = tx.fetch_value(
             """
             SELECT 1
@@ -212,7 +212,7 @@ class TriggerStore:
         return [superseded["id"] for superseded in rows]
 
     def get(self, tx: Reader, trigger_id: str) -> Trigger | None:
-        """The whole row; None when there is none."""
+        """Return the whole row; None when there is none."""
         row = tx.fetch_one("SELECT * FROM triggers WHERE id = :id", id=trigger_id)
         return trigger_of(row) if row else None
 
@@ -238,13 +238,13 @@ class TriggerStore:
         return changed == 1
 
     def live_ids(self, tx: Reader) -> list[str]:
-        """The ids of all that is not settled."""
+        """Return the ids of all that is not settled."""
         return [row["id"] for row in tx.fetch_all("SELECT id FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")]
 
 
 @model_reader
 def trigger_of(row: Row) -> Trigger:
-    """The model of a full row."""
+    """Return the model of a full row."""
     return Trigger(
         **{
             **row,

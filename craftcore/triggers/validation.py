@@ -32,7 +32,8 @@ _Path: TypeAlias = "tuple[_Path | None, str | int]"
 
 
 def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: int) -> NewTrigger:
-    """The row for a spec. Raises InvalidInput or PayloadTooLarge, naming the field, the value and what is allowed."""
+    """Return the row for a spec. Raises InvalidInput or PayloadTooLarge, naming the field, the value and what is
+    allowed."""
     source: object = spec.source
     defaults = DEFAULTS.get(source) if isinstance(source, str) else None
     if defaults is None:
@@ -107,12 +108,13 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
 
 
 def is_name(value: object) -> bool:
-    """Whether this can be a key, an id or a name."""
+    """Return whether this can be a key, an id or a name."""
     return type(value) is str and NAME.fullmatch(value) is not None
 
 
 def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
-    """The canonical text of a payload. Refuses what is not a JSON object, or would not come back as it went in."""
+    """Return the canonical text of a payload. Refuses what is not a JSON object, or would not come back as it went
+    in."""
     if not isinstance(payload, Mapping):
         raise InvalidInput(f"payload must be a JSON object, not {type(payload).__name__}")
     payload = payload if type(payload) is dict else dict(payload)
@@ -164,7 +166,7 @@ def _is_number(value: object) -> bool:
 
 
 def show_value(value: object) -> str:
-    """The value in one short line, whatever was given."""
+    """Return the value in one short line, whatever was given."""
     try:
         return f"{value!r:.80}"
     except ValueError:  # Python refuses to print an integer of thousands of digits

@@ -13,6 +13,6 @@ def intent_of(workflow: str) -> tuple[str, str]:
 
 
 def bare_name(workflow: str) -> str:
-    """The text by which a workflow is known: the first version is not said."""
+    """Return the text by which a workflow is known: the first version is not said."""
     name, version = intent_of(workflow)
     return name if version == FIRST_VERSION else workflow

@@ -94,7 +94,7 @@ async def send_email(
     in_reply_to: str | None = None,
     sender: str | None = None,
 ) -> Any:
-    """The workflow of the same name, for `emit` and `schedule`: one message, and what the action returned."""
+    """Return the workflow of the same name, for `emit` and `schedule`: one message, and what the action returned."""
     optional = {
         "cc": cc,
         "bcc": bcc,

@@ -59,7 +59,7 @@ class Draft:
 
 
 def build_message(draft: Draft, *, message_id: str, sender: Mailbox, now: float) -> OutgoingMessage:
-    """The message. `sender` is whom it is from unless it names another of the same domain.
+    """Return the message. `sender` is whom it is from unless it names another of the same domain.
 
     Raises Fail with every mistake in the arguments: nothing was sent, and the same arguments never will be.
     """
@@ -87,7 +87,7 @@ def build_message(draft: Draft, *, message_id: str, sender: Mailbox, now: float)
 
 
 def _mailboxes(name: str, given: object, mistakes: list[str]) -> list[Mailbox]:
-    """The addresses of one argument: none, one, or a list of them."""
+    """Return the addresses of one argument: none, one, or a list of them."""
     texts = [] if given is None else list(given) if isinstance(given, list | tuple) else [given]
     found = []
     for text in texts:
@@ -133,7 +133,7 @@ def _mistakes(draft: Draft, to: list[Mailbox], reply_to: list[Mailbox], recipien
 
 
 def _body(draft: Draft) -> bytes:
-    """The rest of the headers, the empty line, and the text."""
+    """Return the rest of the headers, the empty line, and the text."""
     message = EmailMessage(policy=_BODY)
     message.set_content(str(draft.body))
     if draft.html is not None:

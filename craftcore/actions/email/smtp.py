@@ -69,7 +69,7 @@ class Delivery:
         return f"{self._settings.host}:{self._port}"
 
     async def send(self) -> str:
-        """What the server replied when it took the message. Raises NoEffect, Fail or DeliveryUnknown."""
+        """Return what the server replied when it took the message. Raises NoEffect, Fail or DeliveryUnknown."""
         try:
             if (refused := await self._begin()) is not None:
                 raise refused
@@ -147,7 +147,7 @@ class Delivery:
             await self._stream.drain()
 
     async def _finish(self) -> str:
-        """The final dot, and what the server says to it."""
+        """Return the final dot, and what the server says to it."""
         import aiosmtplib
 
         if not self._smtp.is_connected:  # asked without giving way: from here to the dot nothing else runs
@@ -183,7 +183,7 @@ class Delivery:
         return Fail(ErrorCode.UNAUTHORIZED if code in WHO_ARE_YOU else ErrorCode.AGENT_ERROR, said, smtp_code=code)
 
     def _answer_text(self, text: str) -> str:
-        """What somebody else said, as it can be kept."""
+        """Return what somebody else said, as it can be kept."""
         return truncate_text(" ".join(self._scrubber.head(text, SAID_CHARACTERS).split()), SAID_CHARACTERS)
 
     async def _leave(self) -> None:
@@ -200,7 +200,7 @@ class Delivery:
 
 
 def _password_forms(username: str, password: str | None) -> Iterator[str]:
-    """The password, and the ways in which it is told to the server."""
+    """Yield the password, and the ways in which it is told to the server."""
     if password is not None:
         yield password
         for spelt in (f"\0{username}\0{password}", password):

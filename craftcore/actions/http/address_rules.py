@@ -68,7 +68,7 @@ _global = ip_network("2000::/3")
 
 
 def refusal(address: Address, *, allow_private: bool) -> str | None:
-    """What kind of address it is that no request may go to. None: it may."""
+    """Return what kind of address it is that no request may go to. None: it may."""
     if (inner := _embedded_address(address)) is not None:
         return refusal(inner, allow_private=allow_private)
     if (kind := _kind(address, _never)) is not None:
@@ -81,7 +81,8 @@ def refusal(address: Address, *, allow_private: bool) -> str | None:
 
 
 async def addresses_of(host: str, port: int, *, allow_private: bool, resolve: Resolve) -> list[str]:
-    """The addresses that a request to this host goes to, and to no others: a second look-up might lead elsewhere.
+    """Return the addresses that a request to this host goes to, and to no others: a second look-up might lead
+    elsewhere.
 
     Raises Fail when one of them may not be asked, NoEffect when the host cannot be found.
     """

@@ -160,7 +160,8 @@ class Exchange:
                     await self._stream.aclose()
 
     def _pin_address(self, address: str) -> httpx2.Request:
-        """The request as it goes to this very address: the name is in its Host header, and in the TLS handshake."""
+        """Return the request as it goes to this very address: the name is in its Host header, and in the TLS
+        handshake."""
         import httpx2
 
         name = self._url.raw_host.decode("ascii").removesuffix(".")

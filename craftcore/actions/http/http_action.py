@@ -54,7 +54,7 @@ def http_action(
     resolve: Resolve = look_up,
     clock: Clock | None = None,
 ) -> Action:
-    """The action, bound to settings. `secret` gives what a reference of a target stands for, at each call."""
+    """Return the action, bound to settings. `secret` gives what a reference of a target stands for, at each call."""
     clock = clock or SystemClock()
 
     async def http_request(
@@ -100,14 +100,15 @@ async def send_request(
     json: Any = None,
     body: str | None = None,
 ) -> Any:
-    """The action as a workflow."""
+    """Return the action as a workflow."""
     return await ctx.act(
         HTTP_REQUEST, url=url, method=method, target=target, headers=headers, query=query, json=json, body=body
     )
 
 
 def _terms(settings: HttpSettings, method: object, name: object) -> ActionTerms:
-    """A safe method is a plain step. Of others the target says whether it may be repeated, and what doubt comes to."""
+    """Return the terms of a request: a safe method is a plain step. For others the target says whether the request may
+    be repeated, and what follows from doubt."""
     seconds = settings.timeout + ANSWER_MARGIN_SECONDS
     if isinstance(method, str) and method.upper() in SAFE_METHODS:
         return ActionTerms(irreversible=False, timeout=seconds)
@@ -124,7 +125,7 @@ def _terms(settings: HttpSettings, method: object, name: object) -> ActionTerms:
 
 
 def _target(settings: HttpSettings, name: object) -> HttpTarget | None:
-    """The target of this name. Raises Fail when there is none."""
+    """Return the target of this name. Raises Fail when there is none."""
     found = settings.target.get(name) if isinstance(name, str) else None
     if name is not None and found is None:
         raise refusal(f"there is no [http.target.{name!s:.100}] in the configuration")
@@ -137,8 +138,8 @@ async def _ask(
     target: HttpTarget | None,
     resolve: Resolve,
 ) -> tuple[Answer, httpx2.URL]:
-    """The last answer, and who gave it. A redirect is followed for GET and HEAD only; each host on the way is judged,
-    and what is the target's own stays behind for good once a redirect leads away from it."""
+    """Return the last answer, and who gave it. A redirect is followed for GET and HEAD only; each host on the way is
+    judged, and what is the target's own stays behind for good once a redirect leads away from it."""
     import httpx2
 
     now, cancelled_at = anyio.current_time(), anyio.current_effective_deadline()
@@ -193,7 +194,8 @@ def _redirect_url(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.
 
 
 def _masked_error(ended: NoEffect | Fail | MissingAnswer, request: Request) -> Exception:
-    """The same, told without a secret. Where nothing can have happened, an answer that is missing is no doubt."""
+    """Return the same, told without a secret. Where nothing can have happened, an answer that is missing is no
+    doubt."""
     said = request.scrubber.text(str(ended))
     if isinstance(ended, Fail):
         return Fail(ended.code, said, **ended.details)

@@ -69,7 +69,7 @@ class Request:
 
 
 def method_of(given: object) -> str:
-    """The method as it is sent. Raises Fail."""
+    """Return the method as it is sent. Raises Fail."""
     method = given.upper() if isinstance(given, str) else ""
     if method not in METHODS:
         raise refusal(f"method {given!r:.40} is none of {', '.join(sorted(METHODS))}")
@@ -77,7 +77,8 @@ def method_of(given: object) -> str:
 
 
 def compose(arguments: Mapping[str, Any], target: HttpTarget | None, key: str, secret: Callable[[str], str]) -> Request:
-    """The request of a call. Raises Fail for what no attempt could send, NoEffect when a secret is not to be had."""
+    """Return the request of a call. Raises Fail for what no attempt could send, NoEffect when a secret is not to be
+    had."""
     method = method_of(arguments["method"])
     url = add_query(absolute_url(arguments["url"], target), arguments["query"])
     check(url)
@@ -95,7 +96,7 @@ def compose(arguments: Mapping[str, Any], target: HttpTarget | None, key: str, s
 
 
 def absolute_url(given: object, target: HttpTarget | None) -> httpx2.URL:
-    """The address, which with a target is within its own. Raises Fail."""
+    """Return the address, which with a target is within its own. Raises Fail."""
     import httpx2
 
     if not isinstance(given, str) or len(given) > URL_MAX_CHARACTERS:
@@ -143,7 +144,7 @@ def check(url: httpx2.URL, told: Callable[[str], str] = str) -> None:
 
 
 def add_query(url: httpx2.URL, query: Mapping[str, Any] | None) -> httpx2.URL:
-    """The address with `query` behind what it asks already. Raises Fail."""
+    """Return the address with `query` behind what it asks already. Raises Fail."""
     pairs = []
     for name, value in (query or {}).items():
         for one in value if isinstance(value, list) else [value]:
@@ -162,7 +163,7 @@ def refusal(message: str) -> Fail:
 
 
 def _payload_headers(given: object, target: HttpTarget | None, key_header: str) -> Iterator[tuple[str, str]]:
-    """The payload's headers. Raises Fail for one that is not the payload's to give."""
+    """Yield the payload's headers. Raises Fail for one that is not the payload's to give."""
     if not isinstance(given, Mapping) or not all(isinstance(name, str) for name in given):
         raise refusal("headers must be a table of texts")
     if len({comparable_name(name) for name in given}) != len(given) or len(given) > HEADERS_MAX:
@@ -191,7 +192,7 @@ def _payload_headers(given: object, target: HttpTarget | None, key_header: str) 
 def _own_headers(
     target: HttpTarget | None, secret: Callable[[str], str], secrets: list[str]
 ) -> Iterator[tuple[str, str]]:
-    """The target's headers, with what its references stand for."""
+    """Yield the target's headers, with what its references stand for."""
     for name, value in (target.headers if target else {}).items():
         if not isinstance(value, SecretHeader):
             yield name, value
@@ -209,7 +210,8 @@ def _own_headers(
 
 
 def _basic_parts(text: str) -> list[str]:
-    """What the provider reads out of HTTP's Basic scheme, and may echo: user and password, and the password alone."""
+    """Return what the provider reads out of HTTP's Basic scheme, and may echo: user and password, and the password
+    alone."""
     try:
         pair = b64decode(text, validate=True).decode()
     except ValueError:
@@ -218,7 +220,7 @@ def _basic_parts(text: str) -> list[str]:
 
 
 def _content(method: str, json: Any, body: str | None) -> tuple[bytes | None, dict[str, str]]:
-    """The body, and the header that says what it is."""
+    """Return the body, and the header that says what it is."""
     if json is None and body is None:
         return None, {}
     if json is not None and body is not None:

@@ -82,7 +82,8 @@ def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scr
 
 
 def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[str, Any]:
-    """What is kept of an answer, without any secret. Secrets are replaced first, and the body is cut to `keep` then."""
+    """Return what is kept of an answer, without any secret. Secrets are replaced first, and the body is cut to `keep`
+    then."""
     cut = answer.cut or (Cut.LONG if answer.body_bytes > keep else None)
     body = answer.body
     if scrubber.has_secrets and _is_encoded(answer):
@@ -116,7 +117,7 @@ async def read_in_thread(answer: Answer, read: Callable[[], _Read]) -> _Read:
 
 
 def header(answer: Answer, name: str) -> str | None:
-    """The first header of this name, in lower case."""
+    """Return the first header of this name, in lower case."""
     return next((value for header, value in answer.headers if header.lower() == name), None)
 
 
@@ -126,7 +127,7 @@ def _is_encoded(answer: Answer) -> bool:
 
 
 def _error_message(answer: Answer, scrubber: Scrubber) -> str:
-    """What the provider says is wrong, or where else it is to be asked."""
+    """Return what the provider says is wrong, or where else it is to be asked."""
     if 300 <= answer.status < 400:
         location = header(answer, "location") or ""
         where = f" to {_mask(location, SAID_CHARACTERS, scrubber)}" if location else ""
@@ -144,7 +145,8 @@ def _error_message(answer: Answer, scrubber: Scrubber) -> str:
 
 
 def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
-    """How the provider calls what it did: the `id` of its answer, or where it is, or how it calls the request."""
+    """Return how the provider calls what it did: the `id` of its answer, or where it is, or how it calls the
+    request."""
     match _json(answer):
         case {"id": str(said)} if said:
             return _mask(said, REFERENCE_CHARACTERS, scrubber)
@@ -155,7 +157,7 @@ def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
 
 
 def _json(answer: Answer) -> Any:
-    """The value; None when the body is no JSON, is too large to look at, or not all there."""
+    """Return the value; None when the body is no JSON, is too large to look at, or not all there."""
     try:
         return json.loads(answer.body) if answer.cut is None and len(answer.body) <= JSON_MAX_BYTES else None
     except (ValueError, RecursionError):
@@ -179,7 +181,8 @@ def _mask(text: str, limit: int, scrubber: Scrubber) -> str:
 
 
 def _text(content: bytes, content_type: str, *, complete: bool) -> str | None:
-    """The text that the bytes are; a character that is cut in two at their end is left out. None: they are no text."""
+    """Return the text that the bytes are; a character that is cut in two at their end is left out. None: they are no
+    text."""
     charset = match[1] if (match := _CHARSET.search(content_type)) else "utf-8"
     try:
         return codecs.getincrementaldecoder(charset)().decode(content, final=complete)

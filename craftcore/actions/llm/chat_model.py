@@ -81,7 +81,7 @@ class ChatModel:
         return f"{self._model} at {self._base_url}"
 
     async def ask(self, instructions: str, question: str) -> str:
-        """What it answers. Raises ModelFailed when it does not in time, or not as a chat completion."""
+        """Return what it answers. Raises ModelFailed when it does not in time, or not as a chat completion."""
         import httpx2
 
         try:
@@ -101,7 +101,7 @@ class ChatModel:
         return json.dumps({**self._parameters, "model": self._model, "messages": messages, "stream": False}).encode()
 
     async def _post(self, content: bytes) -> tuple[httpx2.Response, bytes]:
-        """The head of the answer, and the beginning of its body.
+        """Return the head of the answer, and the beginning of its body.
 
         A client for each question: a router is made before there is a loop, and may outlive one. It follows no
         redirect and knows no proxy, so the key goes to the address it was given for and nowhere else.
@@ -133,7 +133,7 @@ class ChatModel:
         raise ModelFailed(f"{self} answered with something else than a chat completion; is the address right?")
 
     def _error_message(self, body: bytes) -> str:
-        """What the endpoint says is wrong, where it says so the usual way."""
+        """Return what the endpoint says is wrong, where it says so the usual way."""
         match _json(body):
             case {"error": {"message": str(said)}} | {"error": str(said)} | {"message": str(said)}:
                 return f": {truncate_text(self._scrubber.head(said, SAID_CHARACTERS), SAID_CHARACTERS)}"
@@ -152,7 +152,7 @@ async def _read_beginning(response: httpx2.Response) -> bytes:
 
 
 def _json(body: bytes) -> Any:
-    """The value; None when it is no JSON."""
+    """Return the value; None when it is no JSON."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -160,7 +160,7 @@ def _json(body: bytes) -> Any:
 
 
 def _address_mistakes(base_url: object, *, keyed: bool, allow_plain_http: bool) -> Iterator[str]:
-    """The mistakes in an address. It is not shown: what stands in a wrong place may be a password."""
+    """Yield the mistakes in an address. It is not shown: what stands in a wrong place may be a password."""
     import httpx2
 
     try:

@@ -86,7 +86,7 @@ class LLMRouter:
         return f"<LLMRouter {self._model}>"
 
     async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
-        """The live session that the model chose, or a new one.
+        """Return the live session that the model chose, or a new one.
 
         Raises ModelFailed or RoutingFailed; neither is tried again here, the engine's retry does that.
         """
@@ -101,7 +101,7 @@ class LLMRouter:
         return self._begin(trigger, context) if choice == NEW else Route(session_id=offered[choice].session_id)
 
     def _begin(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
-        """A session of its own: one without a name could never be chosen for the next message."""
+        """Return a new session: one without a name could never be chosen for the next message."""
         workflow = context.by_source.get(trigger.source, self._new_session)
         if workflow is None:
             raise RoutingFailed(
@@ -112,7 +112,7 @@ class LLMRouter:
 
 
 def question(trigger: RoutedTrigger, offered: Mapping[str, LiveSession]) -> str:
-    """What the model is shown, as JSON: a text in it cannot pretend to be the end of its own field."""
+    """Return what the model is shown, as JSON: a text in it cannot pretend to be the end of its own field."""
     message = {
         "source": trigger.source,
         "description": truncate_text(trigger.description or "", DESCRIPTION_CHARACTERS),
@@ -132,7 +132,7 @@ def question(trigger: RoutedTrigger, offered: Mapping[str, LiveSession]) -> str:
 
 
 def parse_choice(answer: str, offered: Container[str]) -> str:
-    """The offered word that the answer consists of, bare, quoted, fenced or as `{"session": …}`.
+    """Return the offered word that the answer consists of, bare, quoted, fenced or as `{"session": …}`.
 
     Raises RoutingFailed for anything else, also for a right word among others.
     """
@@ -160,5 +160,5 @@ def _session_in(text: str) -> str:
 
 
 def _unescape(payload_json: str) -> str:
-    r"""A payload with its letters as they are: a small model reads no \u0441, and each would count for six."""
+    r"""Return a payload with its letters as they are: a small model reads no \u0441, and each would count for six."""
     return json.dumps(json.loads(payload_json), ensure_ascii=False)

@@ -46,7 +46,7 @@ class Capture:
             self._trim()
 
     def text(self) -> str:
-        """What was kept, as text; bytes that are not UTF-8 become U+FFFD."""
+        """Return what was kept, as text; bytes that are not UTF-8 become U+FFFD."""
         self._trim()
         if self.total_bytes == len(self._head) + len(self._tail):
             return (self._head + self._tail).decode(errors="replace")

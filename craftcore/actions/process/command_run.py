@@ -39,7 +39,7 @@ class _Asked(msgspec.Struct):
 
 
 def is_irreversible(payload_json: str) -> bool:
-    """Whether a payload of `command.run` asks for the ledger. One that is refused later does not."""
+    """Return whether a payload of `command.run` asks for the ledger. One that is refused later does not."""
     try:
         return msgspec.json.decode(payload_json, type=_Asked).irreversible
     except msgspec.MsgspecError:
@@ -47,7 +47,8 @@ def is_irreversible(payload_json: str) -> bool:
 
 
 def command_action(programs: Programs) -> Action:
-    """The action `command.run`: the arguments are those of the workflow, but `irreversible`, which it always is."""
+    """Return the action `command.run`: the arguments are those of the workflow, but `irreversible`, which it always
+    is."""
 
     async def run_once(
         call: Call,
@@ -78,7 +79,7 @@ def command_action(programs: Programs) -> Action:
 
 
 def command_run(programs: Programs, action: Action) -> Callable[..., Coroutine[Any, Any, dict[str, object]]]:
-    """The workflow `command.run`: a task, in the ledger, where `is_irreversible(payload)`; else neither."""
+    """Return the workflow `command.run`: a task, in the ledger, where `is_irreversible(payload)`; else neither."""
 
     async def run_command(
         ctx: TaskContext | None,

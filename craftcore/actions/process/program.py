@@ -140,7 +140,7 @@ def check(argv: Any, cwd: Any, env: Any, timeout: Any, stdin: Any) -> None:
 
 
 def is_timeout(value: Any) -> TypeGuard[float]:
-    """Whether it is a time that a program may be given."""
+    """Return whether it is a time that a program may be given."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= TIMEOUT_MAX_SECONDS
 
 
@@ -163,8 +163,8 @@ async def _start(argv: list[str], cwd: str | None, env: Mapping[str, str], *, st
 
 
 def _has_not_started(error: OSError) -> bool:
-    """Whether the process was not made, or could not become the program. What fails after that (somebody to wait for
-    its end, its pipes) leaves one that runs."""
+    """Return whether the process was not made, or could not become the program. What fails after that (somebody to
+    wait for its end, its pipes) leaves one that runs."""
     made_by = Popen.__init__.__code__
     return any(frame.f_code is made_by for frame, _ in traceback.walk_tb(error.__traceback__))
 

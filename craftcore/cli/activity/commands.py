@@ -110,7 +110,7 @@ def show(session: Session, /, key: str) -> None:
 
 
 def _related_document(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
-    """What belongs to an activity, beside its row."""
+    """Return what belongs to an activity, beside its row."""
     store = ActivityListStore()
     return {
         "task": task_summary(task),

@@ -25,23 +25,23 @@ FLAGS = {Decision.HAPPENED: "--happened", Decision.RESEND: "--resend", Decision.
 
 
 def activity_document(activity: Activity) -> dict[str, Any]:
-    """The row for programs, without its arguments and its result."""
+    """Return the row for programs, without its arguments and its result."""
     return add_iso_times({name: getattr(activity, name) for name in DOCUMENT})
 
 
 def event_document(event: Row) -> dict[str, Any]:
-    """An event of an activity's history."""
+    """Return an event of an activity's history."""
     known = {name: value for name, value in event.items() if name != "payload_json"}
     return add_iso_times({**known, "payload": json_or_text(event["payload_json"])})
 
 
 def task_summary(task: Task) -> dict[str, Any]:
-    """What an activity's document says of its task."""
+    """Return what an activity's document says of its task."""
     return {"id": task.id, "workflow": task.workflow, "status": task.status, "turn": task.turn}
 
 
 def activity_row(activity: Activity) -> tuple[object, ...]:
-    """Its row under LIST_COLUMNS."""
+    """Return its row under LIST_COLUMNS."""
     # Of one that was decided, the reason says who did, and the error is that of the call before.
     said = f": {activity.error_message}" if activity.error_message and activity.decision is None else ""
     return (
@@ -55,7 +55,7 @@ def activity_row(activity: Activity) -> tuple[object, ...]:
 
 
 def describe_status(activity: Activity, task: Task, question: Question | None, *, claims_live: bool) -> str | None:
-    """What its status means for who wants to know whether it happened; None where the status says it all."""
+    """Return what its status means for who wants to know whether it happened; None where the status says it all."""
     match activity.status:
         case ActivityStatus.DONE:
             return None
@@ -78,7 +78,7 @@ def describe_status(activity: Activity, task: Task, question: Question | None, *
 
 
 def decisions_for(activity: Activity) -> tuple[Decision, ...]:
-    """What a person may decide of it as it stands."""
+    """Return what a person may decide of it as it stands."""
     match activity.status:
         case ActivityStatus.UNKNOWN:
             return tuple(Decision)
@@ -89,7 +89,7 @@ def decisions_for(activity: Activity) -> tuple[Decision, ...]:
 
 
 def decision_result(activity: Activity, decision: Decision, task: Task) -> str:
-    """What a decision comes to, after it was taken."""
+    """Return what a decision comes to, after it was taken."""
     what = f"{activity.action} ({activity.key})"
     match decision:
         case Decision.HAPPENED:
@@ -107,12 +107,12 @@ def decision_result(activity: Activity, decision: Decision, task: Task) -> str:
 
 
 def retry_command(decision: Decision, task: Task) -> tuple[str, ...]:
-    """The command that lets a task that has failed come to its act again, where that is of use."""
+    """Return the command that lets a task that has failed come to its act again, where that is of use."""
     return ("task", "retry", task.id) if task.status is TaskStatus.FAILED and decision is not Decision.GIVE_UP else ()
 
 
 def confirmation_text(activity: Activity, decision: Decision) -> str:
-    """What a person at a terminal is asked to confirm: `This will …. Go on?`"""
+    """Return what a person at a terminal is asked to confirm: `This will …. Go on?`"""
     what = f"{activity.action} ({activity.key})"
     match decision:
         case Decision.HAPPENED:

@@ -139,7 +139,7 @@ def _print_record(session: Session, given: str, *, with_events: bool, with_envel
 def _recommendation(
     reader: Reader, core: Services, record: ExecutionRecord, *, daemon_runs: bool, booting: bool
 ) -> Recommendation:
-    """What to do about it; of one that waits, what for."""
+    """Return what to do about it; of one that waits, what for."""
     now, weight = core.clock.now(), core.config.triggers.priority_weight
     found = assess(facts_of(reader, record, now, daemon_runs=daemon_runs and not booting))
     if found.state is not State.WAITS:
@@ -156,7 +156,7 @@ def _recommendation(
 
 
 def _parse_filter(reader: Reader, given: dict[str, Any]) -> RecordFilter:
-    """The filters as they are stored. Raises FilterInvalid, naming those there are."""
+    """Return the filters as they are stored. Raises FilterInvalid, naming those there are."""
     for field in ("workflow", "envelope_hash"):
         if given[field] is not None:
             require_text(field.replace("_", " "), given[field])
@@ -183,7 +183,7 @@ def _status(given: str | None) -> Status | None:
 
 
 def _error_code(reader: Reader, code: str | None) -> str | None:
-    """A code of ours, however it was typed, or one that a workflow of the user's failed with."""
+    """Return a code of ours, however it was typed, or one that a workflow of the user's failed with."""
     if code is None or code.upper() in list(ErrorCode):
         return None if code is None else code.upper()
     theirs = ExecutionListStore().error_codes(reader) - set(ErrorCode)

@@ -77,7 +77,7 @@ def _replay(session: Session, given: str, envelope: Mapping[str, Any] | None, fo
 
 
 def _result_document(result: ReplayResult) -> dict[str, Any]:
-    """The result; the text of the response would say the same once more."""
+    """Return the result; the text of the response would say the same once more."""
     return {field.name: getattr(result, field.name) for field in fields(result) if field.name != "response_json"}
 
 

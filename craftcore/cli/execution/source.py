@@ -15,12 +15,13 @@ READ_MAX_BYTES = 256 << 20
 
 
 def is_file(given: str) -> bool:
-    """Whether a file is meant: no id has a `/`, and every whole one ends in its number."""
+    """Return whether a file is meant: no id has a `/`, and every whole one ends in its number."""
     return "/" in given or given.endswith(".json")
 
 
 def load_record(session: Session, given: str) -> ExecutionRecord:
-    """The record of an id, which may be shortened, or in a file. Raises NotFound; InvalidInput for a bad file."""
+    """Return the record of an id, which may be shortened, or in a file. Raises NotFound; InvalidInput for a bad
+    file."""
     if is_file(given):
         return record_in(given)
     with session.core().reading() as reader:
@@ -28,7 +29,7 @@ def load_record(session: Session, given: str) -> ExecutionRecord:
 
 
 def record_in(path: str) -> ExecutionRecord:
-    """The record that was exported to a file. Raises InvalidInput with the path to what is wrong in it."""
+    """Return the record that was exported to a file. Raises InvalidInput with the path to what is wrong in it."""
     # It brings msgspec, which other reading commands do without.
     from craftcore.executions.document.load import record_of
 
@@ -40,7 +41,8 @@ def record_in(path: str) -> ExecutionRecord:
 
 
 def envelope_in(path: str) -> dict[str, Any]:
-    """The envelope in a file, by itself or in an exported record. Raises InvalidInput for what is no JSON object."""
+    """Return the envelope in a file, by itself or in an exported record. Raises InvalidInput for what is no JSON
+    object."""
     envelope = _read(path, f"the envelope in {path}")
     if isinstance(envelope, dict) and {"header", "envelope"} <= envelope.keys():  # an envelope has neither
         envelope = envelope["envelope"]

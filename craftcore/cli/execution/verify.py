@@ -115,7 +115,7 @@ def _verify_record(session: Session, execution_id: str) -> int:
 
 
 def _record(reader: Reader, execution_id: str) -> tuple[ExecutionRecord | None, list[Fault]]:
-    """The record, and what is wrong with it; None where it cannot even be read. Raises NotFound."""
+    """Return the record, and what is wrong with it; None where it cannot even be read. Raises NotFound."""
     whole = resolve_execution_id(reader, execution_id)
     try:
         record = RecordStore().get(reader, whole)

@@ -19,7 +19,7 @@ Told = dict[str, Any]
 
 
 def summary_document(row: RecordSummary) -> Told:
-    """A row of the list, for programs."""
+    """Return a row of the list, for programs."""
     return add_iso_times(
         {
             "id": row.id,
@@ -37,13 +37,14 @@ def summary_document(row: RecordSummary) -> Told:
 
 
 def record_row(row: RecordSummary) -> tuple[object, ...]:
-    """Its row under LIST_COLUMNS."""
+    """Return its row under LIST_COLUMNS."""
     replayable = REPLAYABLE if row.replayable_reason is None else f"{NOT_REPLAYABLE}: {row.replayable_reason}"
     return row.id, clock_time(row.created_at), row.workflow, row.status, replayable
 
 
 def record_document(record: ExecutionRecord) -> Told:
-    """The document of one, without its stream and its bodies. A text that is no JSON any more is told as it is."""
+    """Return the document of one, without its stream and its bodies. A text that is no JSON any more is told as it
+    is."""
     reason = refusal_to_replay(record)
     return add_iso_times(
         {
@@ -70,7 +71,7 @@ def record_document(record: ExecutionRecord) -> Told:
 
 
 def event_document(event: Event) -> Told:
-    """An event of the stream; what it has to do with, where it has."""
+    """Return an event of the stream; what it has to do with, where it has."""
     told = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
     told["payload"] = json_or_text(event.payload_json)
     of_task = {"task_seq": event.task_seq, "turn": event.turn, "memo": event.memo, "activity_seq": event.activity_seq}
@@ -78,12 +79,12 @@ def event_document(event: Event) -> Told:
 
 
 def envelope_document(record: ExecutionRecord) -> Any:
-    """What was asked for; None once it was stripped."""
+    """Return what was asked for; None once it was stripped."""
     return json_or_text(record.envelope_json)
 
 
 def statistics_document(found: Statistics, limit: int) -> Told:
-    """What many say, for programs. `limit`: how many there could have been."""
+    """Return what many say, for programs. `limit`: how many there could have been."""
     return {
         **add_iso_times({"records": found.records, "oldest_at": found.oldest_at, "newest_at": found.newest_at}),
         "limit": limit,
@@ -114,7 +115,7 @@ def say_statistics(out: Output, found: Statistics, limit: int) -> None:
 
 
 def _last_event(event: Event) -> Told:
-    """An event with its facts beside its number and type, as in `"agent": "processor-a"`."""
+    """Return an event with its facts beside its number and type, as in `"agent": "processor-a"`."""
     told = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
     payload = json_or_text(event.payload_json)
     if not isinstance(payload, dict):
@@ -123,7 +124,7 @@ def _last_event(event: Event) -> Told:
 
 
 def _routing(record: ExecutionRecord) -> Any:
-    """The decision, under the strategy that brought it; None while nothing is decided."""
+    """Return the decision, under the strategy that brought it; None while nothing is decided."""
     routing = json_or_text(record.routing_json)
     if not isinstance(routing, dict):
         return routing
@@ -132,7 +133,7 @@ def _routing(record: ExecutionRecord) -> Any:
 
 
 def _error(record: ExecutionRecord) -> Told | None:
-    """What the response says went wrong. Without one that can be read: its code, and nothing else is known."""
+    """Return what the response says went wrong. Without one that can be read: its code, and nothing else is known."""
     if record.error_code is None:
         return None
     response = json_or_text(record.response_json)

@@ -149,7 +149,8 @@ def edit(
 def _work(
     before: Schedule, changes: dict[str, Any], command: list[str] | None, irreversible: bool | None
 ) -> dict[str, Any]:
-    """What a changed command comes to; its directory, environment and timeout stay, and that it is irreversible."""
+    """Return what a changed command comes to; its directory, environment and timeout stay, and that it is
+    irreversible."""
     runs_command = before.workflow == COMMAND
     kept = spec_of(before).payload if runs_command else {}
     if command is None:

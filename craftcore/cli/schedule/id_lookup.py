@@ -13,7 +13,7 @@ from craftcore.storage.transaction import Reader
 
 
 def resolve_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> str:
-    """The id that `given` is, or begins, as long as that is unambiguous. Raises NotFound.
+    """Return the id that `given` is, or begins, as long as that is unambiguous. Raises NotFound.
 
     What is the whole id of a removed one never means another, also where `removed` ones are not looked for.
     """
@@ -27,7 +27,7 @@ def resolve_schedule_id(reader: Reader, given: str, *, removed: bool = False) ->
 
 
 def find_schedule(reader: Reader, given: str, *, removed: bool = False) -> Schedule:
-    """The schedule of that id. Raises NotFound."""
+    """Return the schedule of that id. Raises NotFound."""
     schedule = ScheduleStore().get(reader, resolve_schedule_id(reader, given, removed=removed))
     assert schedule is not None, given
     return schedule

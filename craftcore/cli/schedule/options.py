@@ -70,14 +70,15 @@ READ: dict[str, Callable[[str], Any]] = {
 
 
 def schedule_options(fn: F) -> F:
-    """All of them."""
+    """Return all of them."""
     for option in reversed(OPTIONS):
         fn = option(fn)
     return fn
 
 
 def read_options(given: dict[str, Any]) -> dict[str, Any]:
-    """What was given and nothing else, as fields of ScheduleSpec. Raises InvalidInput for what cannot be read."""
+    """Return what was given and nothing else, as fields of ScheduleSpec. Raises InvalidInput for what cannot be
+    read."""
     return {name: READ[name](value) if name in READ else value for name, value in given.items() if value is not None}
 
 
@@ -95,14 +96,14 @@ class WithCommand(OperatorCommand):
 
 
 def command_payload(command: list[str], irreversible: bool | None) -> dict[str, Any]:
-    """The payload that makes `command.run` run it. Raises UsageError when there is no program."""
+    """Return the payload that makes `command.run` run it. Raises UsageError when there is no program."""
     if not command or not command[0]:
         raise click.UsageError("after -- there is no command")
     return irreversible_payload({"argv": command}, irreversible)
 
 
 def irreversible_payload(payload: dict[str, Any], irreversible: bool | None) -> dict[str, Any]:
-    """The payload of a command that is irreversible, or is not; None: as it is."""
+    """Return the payload of a command that is irreversible, or is not; None: as it is."""
     if irreversible is None:
         return payload
     if irreversible:

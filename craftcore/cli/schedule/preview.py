@@ -92,8 +92,8 @@ def preview(
 
 
 def upcoming_rows(schedule: Schedule, now: float, count: int, *, since: float | None = None) -> list[dict[str, Any]]:
-    """The next occurrences that fire, as rows; what is late already is not among them. Raises ScheduleInvalid when
-    this machine does not know its zone."""
+    """Return the next occurrences that fire, as rows; what is late already is not among them. Raises ScheduleInvalid
+    when this machine does not know its zone."""
     if schedule.status in (ScheduleStatus.FINISHED, ScheduleStatus.REMOVED):
         return []
     after = schedule.high_water_at
@@ -141,5 +141,5 @@ def _chain(following: Callable[[float], float | None], after: float) -> Iterator
 
 
 def _moment_before(first: float) -> float:
-    """The latest moment that is before `first`, as occurrences go: they are whole seconds."""
+    """Return the latest moment that is before `first`, as occurrences go: they are whole seconds."""
     return math.ceil(first) - 1

@@ -92,7 +92,7 @@ def _latest_document(latest: Row | Damaged) -> Row:
 
 
 def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
-    """The cells of a line. `marks`: one says whether what it runs is irreversible."""
+    """Return the cells of a line. `marks`: one says whether what it runs is irreversible."""
     starts = schedule.status is ScheduleStatus.ACTIVE and isinstance(schedule.timing, Startup)
     return (
         schedule.id,
@@ -220,7 +220,7 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
 
 
 def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
-    """A line of the account, with what its trigger is now; None for one that is gone."""
+    """Return a line of the account, with what its trigger is now; None for one that is gone."""
     trigger = reader.fetch_one(TRIGGER_STATUS, id=line.trigger_id) if line.trigger_id else None
     return add_iso_times(
         {

@@ -27,13 +27,13 @@ DOCUMENT = (
 
 
 def document(schedule: Schedule) -> dict[str, Any]:
-    """The row for programs: the payload as an object."""
+    """Return the row for programs: the payload as an object."""
     payload = json_or_text(schedule.payload_json)
     return add_iso_times({name: payload if name == "payload" else getattr(schedule, name) for name in DOCUMENT})
 
 
 def expression_text(expression: str, timing: Timing, timezone: str) -> str:
-    """What was written, and what it means: `every day at 3am (0 3 * * * in Europe/Berlin)`."""
+    """Return what was written, and what it means: `every day at 3am (0 3 * * * in Europe/Berlin)`."""
     match timing:
         case Cron(expression=cron):
             return f"{expression} in {timezone}" if cron == expression else f"{expression} ({cron} in {timezone})"
@@ -64,8 +64,8 @@ def next_occurrence_text(schedule: Schedule, now: float) -> str:
 
 
 def command_line(schedule: Schedule) -> str | None:
-    """The command it runs, quoted as for a shell, so that a word too many is seen, and whether it is irreversible; None
-    when it runs none."""
+    """Return the command it runs, quoted as for a shell, so that a word too many is seen, and whether it is
+    irreversible; None when it runs none."""
     argv = _command(schedule).get("argv")
     if not isinstance(argv, list):
         return None
@@ -74,18 +74,18 @@ def command_line(schedule: Schedule) -> str | None:
 
 
 def is_irreversible(schedule: Schedule) -> bool:
-    """Whether it runs a command under the ledger."""
+    """Return whether it runs a command under the ledger."""
     return _command(schedule).get("irreversible") is True
 
 
 def _command(schedule: Schedule) -> dict[str, Any]:
-    """The payload of a command; empty when it runs none."""
+    """Return the payload of a command; empty when it runs none."""
     payload = json_or_text(schedule.payload_json)
     return payload if schedule.workflow == COMMAND and isinstance(payload, dict) else {}
 
 
 def next_firing(schedule: Schedule) -> float | None:
-    """The next occurrence, past those that were asked to be skipped; None when none is awaited."""
+    """Return the next occurrence, past those that were asked to be skipped; None when none is awaited."""
     if schedule.next_at is None or schedule.skip_to_at is None or schedule.skip_to_at < schedule.next_at:
         return schedule.next_at
     try:

@@ -115,7 +115,7 @@ def _app(named: str | None) -> str:
 
 
 def _warnings(named: str | None) -> list[str]:
-    """What an app that can be run should have said."""
+    """Return what an app that can be run should have said."""
     if named is None:
         return []
     from craftcore.daemon.app_loader import import_app
@@ -125,7 +125,8 @@ def _warnings(named: str | None) -> list[str]:
 
 
 def _schedules(session: Session, named: str | None) -> str:
-    """Those of the app and of the settings can be declared as they are, and what they run would take them."""
+    """Check that the schedules of the app and of the settings can be declared as they are, and what they run would
+    take them."""
     from craftcore.daemon.app_loader import import_app
     from craftcore.daemon.builtin_actions import declare_ready_made
     from craftcore.daemon.declared_schedules import declarations
@@ -138,7 +139,7 @@ def _schedules(session: Session, named: str | None) -> str:
 
 
 def _directory(path: Path) -> str:
-    """The database's directory can be written, or made."""
+    """Check that the directory of the database can be written, or made."""
     folder = path.parent
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not existing.is_dir():
@@ -149,7 +150,7 @@ def _directory(path: Path) -> str:
 
 
 def _database(session: Session) -> str:
-    """The file is ours, readable, and of this program's schema. One that is not there yet is no problem."""
+    """Check that the file is ours, readable, and of this program's schema. One that is not there yet is no problem."""
     from craftcore.services import Services
 
     core = Services(session.path, Config(), read_only=session.is_read_only)
@@ -161,7 +162,7 @@ def _database(session: Session) -> str:
 
 
 def _load_deployment(session: Session, named: str) -> tuple[Registry, Services]:
-    """The app with what is ready-made, and the database, to be read."""
+    """Return the app with what is ready-made, and the database, to be read."""
     from craftcore.daemon.app_loader import import_app
     from craftcore.daemon.builtin_actions import declare_ready_made
     from craftcore.services import Services
@@ -172,7 +173,7 @@ def _load_deployment(session: Session, named: str) -> tuple[Registry, Services]:
 
 
 def _tasks(session: Session, named: str | None) -> str:
-    """The app fits every live task there is."""
+    """Check that the app fits every live task."""
     if named is None:
         return "not looked at: which they must fit is MODULE:APP"
     from craftcore.engine.held_tasks import misfits
@@ -196,7 +197,7 @@ def _tasks(session: Session, named: str | None) -> str:
 
 
 def _workflows(session: Session, named: str | None) -> str:
-    """The app declares the workflow of every trigger that waits, and of what every schedule fires."""
+    """Check that the app declares the workflow of every trigger that waits, and of what every schedule fires."""
     if named is None:
         return "not looked at: who declares them is MODULE:APP"
     from craftcore.diagnostics.undeclared import find_undeclared

@@ -138,7 +138,7 @@ def _unit_directory(root: str | None, path: Path) -> Path:
 
 
 def _installed_text(path: Path) -> str | None:
-    """What the file says; None when there is none."""
+    """Return what the file says; None when there is none."""
     try:
         with open_regular(path) as file:
             return file.read(UNIT_MAX_BYTES).decode(errors="backslashreplace")

@@ -43,7 +43,7 @@ SYSTEM = Scope(
 
 
 def user_scope(home: Path) -> Scope:
-    """The scope of the user whose home that is."""
+    """Return the scope of the user whose home that is."""
     config = home / ".config"
     return Scope(
         folder="user",
@@ -54,7 +54,7 @@ def user_scope(home: Path) -> Scope:
 
 
 def list_units(scope: Scope, *, backup: bool, places: tuple[Path, ...] = SHIPPED) -> dict[str, str]:
-    """The units of a scope, name -> text as shipped; with `backup` those of the regular backup, too."""
+    """Return the units of a scope, name -> text as shipped; with `backup` those of the regular backup, too."""
     folder = next(place for place in places if place.is_dir()) / scope.folder
     names = ["craftcore.service"]
     if backup:
@@ -65,7 +65,8 @@ def list_units(scope: Scope, *, backup: bool, places: tuple[Path, ...] = SHIPPED
 
 
 def render(text: str, program: str) -> str:
-    """The unit with the program that it starts. Raises InvalidInput for a path that systemd would read as another."""
+    """Return the unit with the program that it starts. Raises InvalidInput for a path that systemd would read as
+    another."""
     if not PLAIN_PATH.fullmatch(program):
         raise InvalidInput(
             f"{program!r:.200} cannot stand in a unit: give an absolute path of letters, digits, spaces and /.+@:~,_-"
@@ -75,7 +76,7 @@ def render(text: str, program: str) -> str:
 
 
 def find_program() -> str:
-    """The `craftcore` that belongs to this Python: of its virtual environment, if it is in one.
+    """Return the `craftcore` that belongs to this Python: of its virtual environment, if it is in one.
 
     Raises InvalidInput when there is none, as in a checkout that is not installed.
     """
@@ -86,7 +87,8 @@ def find_program() -> str:
 
 
 def hidden_directory(program: str) -> str | None:
-    """Which directory keeps the system unit from seeing the program, or the Python that it is run by; None: none."""
+    """Return which directory keeps the system unit from seeing the program, or the Python that it is run by; None:
+    none."""
     paths = {program, os.path.realpath(program), os.path.realpath(Path(program).with_name("python"))}
     for path in sorted(paths):
         for folder in HIDDEN:
@@ -96,7 +98,7 @@ def hidden_directory(program: str) -> str | None:
 
 
 def environment_text(scope: Scope) -> str:
-    """What a new environment file says: nothing yet, and how to say it."""
+    """Return what a new environment file says: nothing yet, and how to say it."""
     return (
         "# Variables of craftcore.service, one NAME=value a line. The settings refer to secrets here as env:NAME.\n"
         "#CRAFTCORE_APP=package.module:app\n"

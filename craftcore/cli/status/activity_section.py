@@ -16,7 +16,7 @@ from craftcore.storage.transaction import Reader
 
 
 def read_in_doubt(reader: Reader) -> dict[str, Any]:
-    """The key `in_doubt` of the document: those that nobody has decided."""
+    """Return the key `in_doubt` of the document: those that nobody has decided."""
     count, oldest = ActivityListStore().count_in_doubt(reader)
     return {"in_doubt": {"count": count, "oldest": None if oldest is None else _doubt_document(oldest)}}
 

@@ -84,7 +84,7 @@ class Doctor:
         self._running: DaemonState | None = None
 
     def findings(self) -> Iterator[Finding]:
-        """Each look for itself: what one cannot see, the others still do."""
+        """Run each check by itself: one that fails does not stop the others."""
         path = self._session.path.absolute()
         yield from guard_check("settings", self._settings)
         try:
@@ -180,6 +180,6 @@ def _finding_document(finding: Finding, path: Path) -> dict[str, Any]:
 
 
 def _paste(finding: Finding, path: Path) -> str:
-    """The command as it is pasted, on this very database."""
+    """Return the command as it is pasted, on this very database."""
     program, *words = finding.do
     return paste(program, *(("--db", str(path.absolute())) if program == "craftcore" else ()), *words)

@@ -30,7 +30,7 @@ EVENTS = {
 
 
 def read_schedules(reader: Reader, now: float) -> dict[str, Any]:
-    """The keys `schedules`, `safe_mode` and `clock` of the document."""
+    """Return the keys `schedules`, `safe_mode` and `clock` of the document."""
     counts = dict(tuple(row) for row in reader.fetch_tuples(COUNTS))
     following = reader.fetch_one(NEXT) or {"id": None, "next_at": None}
     until = number(reader, "clock_held")
@@ -53,7 +53,7 @@ def read_schedules(reader: Reader, now: float) -> dict[str, Any]:
 
 
 def schedules_alarm(found: dict[str, Any]) -> str | None:
-    """Why schedules wait for a person, and what to do; None when they do not."""
+    """Return why schedules wait for a person, and what to do; None when they do not."""
     if (until := found["clock"]["held_until"]) is not None:
         return _clock_held(until, found["now"])
     if ahead := found["schedules"]["ahead"]:
@@ -64,7 +64,7 @@ def schedules_alarm(found: dict[str, Any]) -> str | None:
 
 
 def schedules_held_reason(reader: Reader, now: float) -> str | None:
-    """Why no schedule fires, whatever its row says, and what to do; None when nothing holds them."""
+    """Return why no schedule fires, whatever its row says, and what to do; None when nothing holds them."""
     if held := get_fact(reader, "held"):
         return f"everything is held: {held}. To let it go on: {hint('release')}"
     if safe_mode := get_fact(reader, "safe_mode"):

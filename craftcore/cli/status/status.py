@@ -187,14 +187,14 @@ def _status_document(live: LiveState) -> dict[str, Any]:
 
 
 def _oldest_due(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
-    """The trigger that is due for longest with nothing of its own lane before it; `id` None: there is none."""
+    """Return the trigger that is due for longest with nothing of its own lane before it; `id` None: there is none."""
     oldest = reader.fetch_one(BEHIND, now=now) or {"id": None, "due_at": None}
     seconds = None if oldest["due_at"] is None else now - oldest["due_at"]
     return {"id": oldest["id"], "seconds": seconds, "allowed_seconds": allowed}
 
 
 def _idle_document(core: Services, now: float) -> dict[str, Any] | None:
-    """The trigger that is not started although places are free; None: there is none."""
+    """Return the trigger that is not started although places are free; None: there is none."""
 
     def look() -> Idle | None:
         with core.reading() as reader:
@@ -215,7 +215,7 @@ def _disk(path: Path) -> dict[str, int | None] | None:
 
 
 def other_reader_pids(path: Path, daemon: int | None) -> list[int]:
-    """The processes that read it now, besides this one and, while there is another, the daemon."""
+    """Return the processes that read it now, besides this one and, while there is another, the daemon."""
     pids = [pid for pid in reader_pids(path) if pid != os.getpid()]
     return [pid for pid in pids if pid != daemon] or pids
 

@@ -15,7 +15,7 @@ from craftcore.tasks.listing_store import TaskLists
 
 
 def read_tasks(reader: Reader, epoch: int | None) -> dict[str, Any]:
-    """The keys `tasks` and `restart` of the document. `restart` None: this epoch began with no task at work."""
+    """Return the keys `tasks` and `restart` of the document. `restart` None: this epoch began with no task at work."""
     restart = _restart(get_fact(reader, "restart"), epoch)
     tasks = {**TaskLists().counts(reader), "held": HoldStore().count(reader)}
     return {"tasks": tasks, "restart": None if restart is None else add_iso_times(restart)}

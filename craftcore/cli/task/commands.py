@@ -163,7 +163,7 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
 
 
 def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
-    """What belongs to a task, beside its row."""
+    """Return what belongs to a task, beside its row."""
     questions = QuestionStore().list_of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
     mails = MailStore().list_unread(reader, task.seq, MAILS_SHOWN)
     children = TaskLists().children(reader, task, CHILDREN_SHOWN)

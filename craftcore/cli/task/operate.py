@@ -21,7 +21,7 @@ from craftcore.triggers.store import TriggerStore
 
 
 def _trigger_to_begin(reader: Reader, given: str) -> str | None:
-    """The id of a live trigger that has created no task yet; None: the id is of no such trigger."""
+    """Return the id of a live trigger that has created no task yet; None: the id is of no such trigger."""
     try:
         trigger = TriggerStore().get(reader, resolve_id(reader, given))
     except NotFound:

@@ -20,7 +20,7 @@ DOCUMENT = (
 
 
 def question_document(question: Question) -> dict[str, Any]:
-    """The row for programs."""
+    """Return the row for programs."""
     default = json_or_text(question.default_json)
     return add_iso_times({name: default if name == "default" else getattr(question, name) for name in DOCUMENT})
 
@@ -58,7 +58,7 @@ def _answer_result(question: Question, task: Task) -> str:
 
 
 def answer_command(question: Question) -> str:
-    """The command, and what it takes; how it was closed when it is not open."""
+    """Return the command, and what it takes; how it was closed when it is not open."""
     if question.status is not QuestionStatus.OPEN:
         return f"It is {question.status}."
     choices = "any text" if question.options is None else shorten(", ".join(map(quote, question.options)), SAID_MAX)

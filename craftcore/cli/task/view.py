@@ -25,12 +25,12 @@ LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until
 
 
 def task_document(task: Task) -> dict[str, Any]:
-    """The row for programs, without its state and result."""
+    """Return the row for programs, without its state and result."""
     return add_iso_times({name: getattr(task, name) for name in DOCUMENT})
 
 
 def wait_document(wait: Wait | Damaged | None) -> dict[str, Any] | None:
-    """What a task waits for; None when it does not."""
+    """Return what a task waits for; None when it does not."""
     if wait is None:
         return None
     if isinstance(wait, Damaged):
@@ -40,24 +40,24 @@ def wait_document(wait: Wait | Damaged | None) -> dict[str, Any] | None:
 
 
 def mail_document(mail: Row) -> dict[str, Any]:
-    """A mail that nobody has read."""
+    """Return a mail that nobody has read."""
     known = {name: value for name, value in mail.items() if name != "payload_json"}
     return add_iso_times({**known, "payload": json_or_text(mail["payload_json"])})
 
 
 def event_document(event: StreamRow) -> dict[str, Any]:
-    """An event of a task's stream."""
+    """Return an event of a task's stream."""
     known = {name: value for name, value in event._asdict().items() if name != "payload_json"}
     return add_iso_times({**known, "payload": json_or_text(event.payload_json)})
 
 
 def hold_reason(reader: Reader, task: Task) -> str | None:
-    """What the code of the last start does not fit of a live task; None when it fits, or has ended."""
+    """Return what the code of the last start does not fit of a live task; None when it fits, or has ended."""
     return HoldStore().get_reason(reader, task.id) if task.status.is_live else None
 
 
 def task_row(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple[object, ...]:
-    """Its row under LIST_COLUMNS."""
+    """Return its row under LIST_COLUMNS."""
     if isinstance(wait, Damaged):
         until: str | None = "damaged"
     else:

@@ -47,7 +47,8 @@ class Keyboard:
         os.close(self._wake_write)
 
     def wait(self, seconds: float) -> tuple[str, str]:
-        """What happens first within so many seconds: (KEY, the key), or RESIZED, NOTHING, GONE and an empty text."""
+        """Return what happens first within so many seconds: (KEY, the key), or RESIZED, NOTHING, GONE and an empty
+        text."""
         ready, _, _ = select.select([self._input, self._wake_read], [], [], seconds)
         if self._wake_read in ready:
             os.read(self._wake_read, 1024)

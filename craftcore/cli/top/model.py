@@ -54,7 +54,7 @@ def rates(ended_before: int, ended: int, failed: int, seconds: float) -> Rates |
 
 
 def view(found: Mapping[str, Any], now_rates: Rates | None) -> View:
-    """The whole of what was read."""
+    """Return the whole of what was read."""
     counts, now = found["counts"], found["now"]
     oldest = found["oldest_due_seconds"]
     lag = "nothing is late" if oldest is None else f"the oldest due since {format_span(oldest)}"
@@ -119,7 +119,7 @@ def _running_section(found: Mapping[str, Any]) -> Section:
 
 
 def _cut_off(found: Mapping[str, Any]) -> Section:
-    """What ran when the daemon ended: due when one starts."""
+    """Return what ran when the daemon ended: due when one starts."""
 
     def cells(row: Mapping[str, Any]) -> Sequence[str]:
         return (
@@ -180,7 +180,7 @@ def _doubt_section(found: Mapping[str, Any]) -> Section:
 def _rows(
     rows: Sequence[Mapping[str, Any]], cells: Callable[[Mapping[str, Any]], Sequence[str]], *, columns: int
 ) -> list[Sequence[str]]:
-    """A damaged one says only which it is and what is wrong with it."""
+    """Return the cells of each row. A damaged row shows its id and its fault."""
 
     def to_document(row: Mapping[str, Any]) -> Sequence[str]:
         if "damaged" in row:
@@ -196,5 +196,5 @@ def _section(title: str, rows: Sequence[Sequence[str]], count: int | None, *, gi
 
 
 def _name(row: Mapping[str, Any]) -> str:
-    """What runs; where that is not known yet, what it came from."""
+    """Return what runs; where that is not known yet, what it came from."""
     return str(row["workflow"] or f"({row['source']})")

@@ -27,7 +27,7 @@ ONE_LINE_EACH = 50
 
 
 def tasks_of(reader: Reader, found: list[Trigger]) -> dict[str, Task]:
-    """The task of each trigger that has to do with one, by the trigger's id."""
+    """Return the task of each trigger that has to do with one, by the trigger's id."""
     return {row.id: task for row in found if (task := task_of(reader, row)) is not None}
 
 
@@ -37,13 +37,13 @@ def task_status_text(row: Trigger, task: Task) -> str:
 
 
 def requeued_text(row: Trigger, tasks: dict[str, Task]) -> str:
-    """What became of a requeued trigger, and of a task that had failed with it."""
+    """Return what became of a requeued trigger, and of a task that had failed with it."""
     lives = row.id in tasks and tasks[row.id].status.is_live
     return f"is pending again, due {clock_time(row.due_at)}{', and its task goes on with it' if lives else ''}"
 
 
 def cancelled_text(row: Trigger, tasks: dict[str, Task]) -> str:
-    """What became of a cancelled trigger, and of the task that it was to advance."""
+    """Return what became of a cancelled trigger, and of the task that it was to advance."""
     if row.is_started:
         return "has started; asked to cancel"
     ended = row.id in tasks and tasks[row.id].status is TaskStatus.CANCELLED
@@ -85,14 +85,14 @@ def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], s
 
 
 def trigger_document(row: Trigger) -> dict[str, Any]:
-    """The row as its JSON document: the payload as an object, moments also in ISO."""
+    """Return the row as its JSON document: the payload as an object, moments also in ISO."""
     told = asdict(row)
     told["payload"] = json_or_text(told.pop("payload_json"))
     return add_iso_times(told)
 
 
 def task_summary(task: Task | None) -> dict[str, Any] | None:
-    """What a trigger's document says of its task; None when it has to do with none."""
+    """Return what a trigger's document says of its task; None when it has to do with none."""
     return None if task is None else {"id": task.id, "status": task.status, "turn": task.turn}
 
 

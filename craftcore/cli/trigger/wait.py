@@ -63,7 +63,8 @@ def wait_for_end(session: Session, core: Services, told: dict[str, Any], patienc
 
 
 def _wait_for_end(session: Session, core: Services, trigger_id: str, deadline: float) -> dict[str, Any]:
-    """How it ended, read until it has. What is asked meanwhile is said, for it may wait for whoever reads this."""
+    """Wait until it has ended, and return how. What is asked meanwhile is said, for it may wait for whoever reads
+    this."""
     pause = POLL_FIRST
     said_already: set[str] = set()
     while True:

@@ -119,7 +119,7 @@ def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Attempt | None:
 
 
 def _attempt_in(frame: FrameType) -> Attempt | None:
-    """The run in the context of the task that a frame of the event loop is running."""
+    """Return the run in the context of the task that a frame of the event loop is running."""
     task = frame.f_locals.get(_STEPS_OF_LOOPS[frame.f_code.co_name])
     contexts = (getattr(task, name, None) for name in ("_context", "context"))
     context = next((one for one in contexts if isinstance(one, Context)), None)

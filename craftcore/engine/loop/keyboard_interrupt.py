@@ -16,7 +16,7 @@ from craftcore.serialization.untrusted import safe_isinstance, traceback_of
 
 
 def is_ctrl_c(error: BaseException) -> bool:
-    """Whether the Python function that handles SIGINT raised this error, or one of its group.
+    """Return whether the Python function that handles SIGINT raised this error, or one of its group.
 
     False with Python's own handler, `signal.default_int_handler`: it has no frame, so nobody can tell it from a
     `raise` in the code that it interrupted.
@@ -29,7 +29,7 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 
 def _sigint_code() -> CodeType | None:
-    """The code of the handler of SIGINT; None when it is none of Python's functions."""
+    """Return the code of the handler of SIGINT; None when it is none of Python's functions."""
     handler: object = signal.getsignal(signal.SIGINT)
     while isinstance(handler, partial):
         handler = handler.func
@@ -38,7 +38,7 @@ def _sigint_code() -> CodeType | None:
 
 
 def _find_raising_function(error: BaseException) -> CodeType | None:
-    """The function that raised it; None when it has no traceback."""
+    """Return the function that raised it; None when it has no traceback."""
     code = None
     for frame, _ in walk_tb(traceback_of(error)):
         code = frame.f_code

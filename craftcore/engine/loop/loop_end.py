@@ -72,13 +72,13 @@ async def _wait(tripwire: asyncio.Future[None]) -> None:
 
 
 def _was_broken(main: asyncio.Future[Any] | None) -> bool:
-    """Whether the loop's runner cancels what is left although the main task has not ended."""
+    """Return whether the loop's runner cancels what is left although the main task has not ended."""
     cleans_up = any(frame.f_code.co_name == "_cancel_all_tasks" for frame in _frames())
     return cleans_up and main is not None and not main.done()
 
 
 def _main_task() -> asyncio.Future[Any] | None:
-    """What the loop runs until it is complete; None where that cannot be seen."""
+    """Return what the loop runs until it is complete; None where that cannot be seen."""
     for frame in _frames():
         if frame.f_code.co_name == "run_until_complete" and isinstance(
             main := frame.f_locals.get("future"), asyncio.Future

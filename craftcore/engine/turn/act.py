@@ -81,8 +81,8 @@ def _find_action(turn: Turn, action: Action | str) -> Action:
 
 
 def _place(turn: Turn, key: str | None) -> str:
-    """What tells one act of a task from another: the key given, for the whole task; else turn and number, and which
-    agent it is that counts, when it is not the first."""
+    """Return what tells one act of a task from another: the key given, for the whole task; else turn and number, and
+    which agent it is that counts, when it is not the first."""
     if key is None:
         number = f"{turn.task.turn}.{turn.next_ordinal('act', None).removeprefix('act#')}"
         return number if turn.later_agent is None else f"{number}@{turn.later_agent}"
@@ -135,7 +135,8 @@ class _Act:
         self._call = LedgeredCall(turn, action, terms, key, arguments, text)
 
     async def run(self) -> Any:
-        """Its result, as it is on record. Raises what the action raised; Suspend while somebody has to find out."""
+        """Return its result, as it is on record. Raises what the action raised; Suspend while somebody has to find
+        out."""
         found = await self._call.run_once()
         while isinstance(found, Activity):
             match found.status:
@@ -251,7 +252,7 @@ class _Act:
         return name
 
     def _result(self, activity: Activity) -> Any:
-        """What a DONE one returned, or the reference that somebody gave for it."""
+        """Return what a DONE one returned, or the reference that somebody gave for it."""
         where = f"the result of {self._action.name}"
         if activity.result_unstored is not None:
             return unstored_result(activity.result_unstored)

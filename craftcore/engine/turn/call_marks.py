@@ -41,7 +41,7 @@ class CallMarks:
         return answers
 
     def has_reached(self, mark: int) -> bool:
-        """Whether this mark, or a later one, is on disk."""
+        """Return whether this mark, or a later one, is on disk."""
         return self._written >= mark
 
     async def wait_for(self, mark: int) -> None:

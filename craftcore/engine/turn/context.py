@@ -86,7 +86,8 @@ class TaskContext(Generic[S]):
 
     @track_await("ctx.events")
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
-        """The newest events of this task, at most `limit` from 1 to 10,000, oldest of them first. Raises InvalidInput.
+        """Return the newest events of this task, at most `limit` from 1 to 10,000, oldest of them first. Raises
+        InvalidInput.
 
         Those of ended turns age: `data` is {} once retention took what they say, and they go with their records.
         """
@@ -164,7 +165,8 @@ class TaskContext(Generic[S]):
         key: str | None = None,
         on_change: OnChange = "error",
     ) -> T:
-        """A step whose plain `fn(tx, *args)` writes tables of your own in this file, in the commit that records it.
+        """Run a step whose plain `fn(tx, *args)` writes tables of your own in this file, in the commit that records
+        it.
 
         Its SQL may not touch our tables, begin or end transactions, or use PRAGMA or ATTACH, and has one second.
         Raises what `fn` raises, and nothing of it is written then; InvalidInput for SQL that is not allowed.
@@ -289,5 +291,5 @@ class TaskContext(Generic[S]):
         return answer
 
     def _moment_after(self, what: str, seconds: float | timedelta | None) -> float | None:
-        """The moment so many seconds from now; None for None."""
+        """Return the moment so many seconds from now; None for None."""
         return None if seconds is None else self._turn.moment_after(what, seconds)

@@ -33,7 +33,7 @@ def resolve_delay(now: float, what: str, length: float | timedelta) -> float:
 
 
 def budget_wait(task: Task, used: str, name: str) -> NewWait:
-    """What a task waits for that worked on and on while nothing came from outside."""
+    """Return what a task waits for that worked on and on while nothing came from outside."""
     asked = NewQuestion(
         kind=QuestionKind.BUDGET,
         question=f"Task {task.id} ({task.workflow}) took {used} without rest, at turn {task.turn}. Go on with it?",
@@ -43,7 +43,7 @@ def budget_wait(task: Task, used: str, name: str) -> NewWait:
 
 
 def move_of_continue(task: Task, settings: TaskSettings, now: float, result: Continue[Any]) -> Continues:
-    """The move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
+    """Return the move of a turn that returned Continue. Raises InvalidInput or PayloadTooLarge."""
     text = encode(result.state, "state")
     if len(text) > settings.state_max_bytes:
         raise PayloadTooLarge(
@@ -69,6 +69,6 @@ def move_of_continue(task: Task, settings: TaskSettings, now: float, result: Con
 
 
 def document(wait: NewWait) -> dict[str, Any]:
-    """What a record says of a wait that begins."""
+    """Return what a record says of a wait that begins."""
     question = {} if wait.question is None else {"question": wait.question.question}
     return {"wait": wait.name, "kind": wait.kind, "event": wait.event, "due_at": wait.due_at, **question}

@@ -34,7 +34,7 @@ async def emit_recorded(
 
 
 def find_emitted(turn: Turn, identity: str, digest: str) -> Emitted:
-    """What the record says was emitted under this identity. Raises StepConflict when that was something else."""
+    """Return what the record says was emitted under this identity. Raises StepConflict when that was something else."""
     told = decode(turn.memo[identity])
     if told["args"] != digest:
         raise StepConflict(f"{identity} was emitted with other arguments in this turn: give each its own key=…")

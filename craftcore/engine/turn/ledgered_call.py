@@ -155,7 +155,7 @@ class LedgeredCall:
         return answer
 
     async def _mark_refusal(self, begun: StartedCall) -> Answer | None:
-        """Why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
+        """Return why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
         marks = self._turn.doors.call_marks
         if marks.has_reached(begun.mark):
             return None

@@ -158,7 +158,7 @@ class ProviderCall:
 
 
 def _failure_answer(error: Exception) -> Answer:
-    """What an exception of an action says."""
+    """Return what an exception of an action says."""
     text, wait = message_of(error), wait_asked(error)
     try:
         match error:
@@ -190,7 +190,7 @@ def deadline_of(turn: Turn, timeout: float) -> datetime:
 async def reconcile(
     turn: Turn, action: Action, terms: ActionTerms, call: Call, arguments: Mapping[str, Any]
 ) -> ReconcileAnswer | str:
-    """What the provider says became of the calls so far; why it does not know, when a person has to be asked."""
+    """Return what the provider says became of the calls so far; why it does not know, when a person has to be asked."""
     assert action.reconciler is not None, action.name
     fn = partial(action.reconciler, call, **arguments)
     wait = RECONCILE_WAIT_SECONDS
@@ -219,7 +219,7 @@ def _finding(answer: Any) -> ReconcileAnswer | str:
 
 
 def unstored_result(why: str) -> dict[str, str]:
-    """What stands for a result that could not be kept, the first time as at a re-entry."""
+    """Return what stands for a result that could not be kept, the first time as at a re-entry."""
     return {"result_unstored": why}
 
 
@@ -246,7 +246,7 @@ def _unknown_outcome(reason: str, message: str) -> CallOutcome:
 
 
 def _reference_in(value: Any) -> str | None:
-    """The provider's reference: what was returned, if it is text, or what a mapping says."""
+    """Return the provider's reference: what was returned, if it is text, or what a mapping says."""
     try:
         given = value if isinstance(value, str) or not isinstance(value, Mapping) else value.get("provider_ref")
         return truncate_text(given, REFERENCE_MAX) if isinstance(given, str) and given else None

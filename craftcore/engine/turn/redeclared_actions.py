@@ -25,7 +25,8 @@ from craftcore.serialization.decode import decode
 
 
 async def is_ledgered(turn: Turn, action: Action, key: str | None, place: str, activity_key: str) -> bool:
-    """Whether an action that can be repeated was irreversible when it was called before: the ledger knows its key."""
+    """Return whether an action that can be repeated was irreversible when it was called before: the ledger knows its
+    key."""
     if place in turn.acts:
         return True
     if turn.identity("step", action.name, key or place.partition("@")[0]) in turn.memo:
@@ -38,7 +39,7 @@ async def is_ledgered(turn: Turn, action: Action, key: str | None, place: str, a
 async def find_step_result(
     turn: Turn, action: Action, key: str | None, place: str, activity_key: str, arguments: Mapping[str, Any]
 ) -> tuple[bool, Any]:
-    """Whether a step has done what an irreversible act is about to do, and its result then.
+    """Return whether a step has done what an irreversible act is about to do, and its result then.
 
     Raises IdempotencyConflict when that step was called with other arguments.
     """

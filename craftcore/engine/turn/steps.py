@@ -38,7 +38,7 @@ class Completed(msgspec.Struct):
 
 
 def find_completed_event(memo: Mapping[str, str], identity: str) -> str | None:
-    """The newest event of a completed step; None when it is not completed."""
+    """Return the newest event of a completed step; None when it is not completed."""
     text, revision = memo.get(identity), 0
     while (later := memo.get(f"{identity}~{revision + 1}")) is not None:
         text, revision = later, revision + 1
@@ -58,7 +58,7 @@ class Step:
         self._revision = 0
 
     def find_result(self, on_change: OnChange) -> tuple[bool, Any]:
-        """Whether it is completed, and its result then.
+        """Return whether it is completed, and its result then.
 
         Raises StepConflict when it was called with other arguments, unless those are to run it again.
         """
@@ -79,7 +79,8 @@ class Step:
         return False, None
 
     def store(self, result: Any, latency_ms: float) -> tuple[str, Any]:
-        """The text of its event, and the result as a re-entry will find it. Raises InvalidInput or PayloadTooLarge."""
+        """Return the text of its event, and the result as a re-entry will find it. Raises InvalidInput or
+        PayloadTooLarge."""
         text, value = encode_roundtrip(result, self._type, f"the result of step {self.name}")
         self.turn.require_small(text, f"the result of step {self.name}")
         key = "null" if self.key is None else f'"{self.key}"'
@@ -147,7 +148,7 @@ async def run_step(
 async def run_transaction(
     turn: Turn, name: str, fn: Callable[..., Any], args: tuple[Any, ...], *, key: str | None, on_change: OnChange
 ) -> Any:
-    """A step whose function writes the user's own tables, in the commit that records it."""
+    """Return the result of a step whose function writes the user's own tables, in the commit that records it."""
     _check(name, fn, on_change, None)
     step = Step(turn, name, key, fn, args)
     is_there, result = step.find_result(on_change)
@@ -183,8 +184,8 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
 def _to_awaitable(
     turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], on_return: Callable[[Any], None]
 ) -> Callable[[], Awaitable[Any]]:
-    """The function as something to await: on the loop when it is a coroutine function, else in a thread, which tells
-    what it returned also when nobody awaits it any more."""
+    """Return the function as something to await: on the loop when it is a coroutine function, else in a thread, which
+    tells what it returned also when nobody awaits it any more."""
     if is_async(fn):
         return partial(fn, *args)
 
@@ -208,7 +209,7 @@ def _wait_before_next(
 
 
 def digest_of(args: Sequence[Any]) -> str:
-    """What tells one call of a step from another: the arguments as JSON; of one that is not JSON, its type."""
+    """Return what tells one call of a step from another: the arguments as JSON; of one that is not JSON, its type."""
     if not args:
         return ""
     try:

@@ -105,7 +105,7 @@ class Turn(TurnState):
     # Identity
 
     def claim_identity(self, kind: str, name: str, key: str | None) -> str:
-        """The identity of something that has a name: once per name, or name and key, in one entry of a turn.
+        """Return the identity of something that has a name: once per name, or name and key, in one entry of a turn.
 
         Raises StepConflict for the second, InvalidInput for what is no name.
         """
@@ -121,16 +121,16 @@ class Turn(TurnState):
         return identity
 
     def identity(self, kind: str, name: str, key: str | None) -> str:
-        """What the agent that runs completes is known by, when it has a name."""
+        """Return what the agent that runs completes is known by, when it has a name."""
         return f"{kind}:{name}{self._scope}" if key is None else f"{kind}:{name}/{key}{self._scope}"
 
     def is_taken(self, identity: str) -> bool:
-        """Whether this entry has come to it."""
+        """Return whether this entry has come to it."""
         return identity in self._taken
 
     def next_ordinal(self, kind: str, key: str | None) -> str:
-        """The identity of something that needs no name: its key, else its place among those of the turn's own task.
-        Acts have places of their own: whatever else a turn does at a re-entry must not make one of them another.
+        """Return the identity of something that needs no name: its key, else its place among those of the turn's own
+        task. Acts have places of their own: whatever else a turn does at a re-entry must not make one of them another.
 
         Raises KeyRequired in any other task: there is no order among several; and inside a step.
         """
@@ -165,7 +165,7 @@ class Turn(TurnState):
     def event(
         self, type_: EventType, payload_json: str, memo: str | None, *, activity_seq: int | None = None
     ) -> NewEvent:
-        """An event of this turn, to be written by the commit that brings it about."""
+        """Return an event of this turn, to be written by the commit that brings it about."""
         claim, record = self.run.claim, self.run.record
         return NewEvent(
             claim.seq,
@@ -208,7 +208,7 @@ class Turn(TurnState):
     # Waiting
 
     async def wait_or_suspend(self, kind: str, key: str | None, make: Callable[[str], NewWait]) -> Wait:
-        """The wait of this identity once it is over; suspends the turn until then.
+        """Return the wait of this identity once it is over; suspends the turn until then.
 
         Raises InvalidInput or KeyRequired.
         """
@@ -216,7 +216,7 @@ class Turn(TurnState):
         return self.resolved_wait(name) or self.suspend_for(f"ctx.{kind}", make(name))
 
     def resolved_wait(self, name: str) -> Wait | None:
-        """The wait of this turn that is known by that name and is over; None when it has not begun."""
+        """Return the wait of this turn that is known by that name and is over; None when it has not begun."""
         return self._entry.waits.get(name)
 
     def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
@@ -243,7 +243,8 @@ class Turn(TurnState):
         raise self.again
 
     def moment_after(self, what: str, length: float | timedelta) -> float:
-        """The moment so many seconds from now. Raises InvalidInput, which names `what` it is, for anything else."""
+        """Return the moment so many seconds from now. Raises InvalidInput, which names `what` it is, for anything
+        else."""
         return resolve_delay(self.doors.clock.now(), what, length)
 
     def refuse_when_over(self) -> None:

@@ -57,7 +57,7 @@ class CallsMade:
             self._limit = KEPT + len(self._made)
 
     def close(self) -> list[Left]:
-        """The calls that have not begun, the first first. They never will."""
+        """Return the calls that have not begun, the first first. They never will."""
         left = []
         for one in self._made:
             if not one.has_begun:

@@ -88,7 +88,7 @@ class ChainWriter:
         return headers, streams
 
     def _read(self, tx: Transaction, seqs: Sequence[int]) -> Iterator[tuple[dict[int, OpenHeader], dict[int, Stream]]]:
-        """All of them at once; one by one where a text of one is none any more, without that one."""
+        """Yield all of them at once; one by one where a text of one is none any more, without that one."""
         try:
             yield self._store.open_headers(tx, seqs), self._store.streams(tx, seqs)
         except UnicodeDecodeError:
@@ -97,7 +97,7 @@ class ChainWriter:
 
 
 def _is_consistent(header: OpenHeader, stream: Stream | None, newest: int) -> bool:
-    """Whether what was read goes on where it ends: a bad disk may have changed a number of it."""
+    """Return whether what was read goes on where it ends: a bad disk may have changed a number of it."""
     return type(header.created_at) is float and newest == (stream.count if stream is not None else 0)
 
 

@@ -43,7 +43,8 @@ def head_document(head: Head) -> dict[str, Any]:
 
 
 def head_from(text: str) -> Head:
-    """What `head_text` wrote, by itself or in the manifest of a backup. Raises InvalidInput for anything else."""
+    """Return what `head_text` wrote, by itself or in the manifest of a backup. Raises InvalidInput for anything
+    else."""
     try:
         found = json.loads(text)
         if isinstance(found, dict) and "craftcore_backup" in found:
@@ -64,7 +65,8 @@ def head_from(text: str) -> Head:
 def head_faults_since(
     before: Head, now: Head, ends: ChainState, *, there: str | None, audit_there: str | None
 ) -> Iterator[Fault]:
-    """What went wrong since `before`. `there` and `audit_there`: the hashes that stand at its places today, if any."""
+    """Yield what went wrong since `before`. `there` and `audit_there`: the hashes that stand at its places today, if
+    any."""
     if before.place > now.place:
         yield _cut(Area.CHAIN, before.place, f"the chain ends at place {now.place}", f"was at place {before.place}")
     elif before.place >= max(1, ends.anchor_seq) and there != before.hash:

@@ -76,7 +76,7 @@ class Stream:
         self._digest: Any = None
 
     def append(self, type_: str, at: float, payload_json: str) -> int:
-        """The next event of the attempt itself; its number."""
+        """Return the next event of the attempt itself; its number."""
         comma = "," if self.count else ""
         self.count += 1
         self.text += f'{comma}[{self.count},"{type_}",{at!r},{payload_json},null,null,null,null]'
@@ -103,7 +103,7 @@ class Stream:
 
 
 def events_hash(events: Iterable[Event]) -> str:
-    """The hash of a whole stream."""
+    """Return the hash of a whole stream."""
     stream = Stream()
     for event in events:
         stream.add(event)
@@ -111,7 +111,7 @@ def events_hash(events: Iterable[Event]) -> str:
 
 
 def record_hash(header: Header) -> str:
-    """The hash of a header. Put together by hand, because it is on the way of every trigger; only what an author
+    """Return the hash of a header. Put together by hand, because it is on the way of every trigger; only what an author
     chooses can hold a character that JSON would escape."""
     text = (
         f'{{"attempt":{header.attempt},"chain_seq":{header.chain_seq},"created_at":{header.created_at!r},'

@@ -95,7 +95,7 @@ class Verification:
             yield from self._head_faults(self._before, self.head, ends)
 
     def faults_of(self, record: ExecutionRecord) -> list[Fault]:
-        """What is wrong with one record, its neighbours in the chain left aside."""
+        """Return what is wrong with one record, its neighbours in the chain left aside."""
         if record.chain_seq is not None:
             wrong = record_faults(record)
         else:

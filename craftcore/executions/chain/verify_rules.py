@@ -89,8 +89,8 @@ class Behind:
         self._hash: str | None = None
 
     def look(self, kept: Retained, id: str, record: ExecutionRecord | None, wrong: list[str]) -> Iterator[Fault]:
-        """What is wrong with the next one, in the order of the chain. `record` is None where it cannot be read or is
-        not there: `wrong` says which."""
+        """Yield what is wrong with the next one, in the order of the chain. `record` is None where it cannot be read
+        or is not there: `wrong` says which."""
         place = kept.place
         found = [*wrong]
         if not 0 < place <= self._ends.anchor_seq:
@@ -119,13 +119,13 @@ class Chain:
         self.missing = 0
 
     def begin(self) -> Iterator[Fault]:
-        """What is wrong with the ends, before any record is looked at."""
+        """Yield what is wrong with the ends, before any record is looked at."""
         if self._ends.anchor_seq == 0 and self._ends.anchor_hash:
             yield Fault(area=Area.CHAIN, wrong="retention removed nothing, and the hash of what it removed is there")
 
     def look(self, place: object, id: str, record: ExecutionRecord | None, wrong: list[str]) -> Iterator[Fault]:
-        """What is wrong with the next one: before it, with its place, and what it is by itself (`wrong`). `record` is
-        None where it cannot be read."""
+        """Yield what is wrong with the next one: before it, with its place, and what it is by itself (`wrong`).
+        `record` is None where it cannot be read."""
         if not isinstance(place, int):
             yield Fault(area=Area.RECORD, id=id, wrong=f"its place in the chain is {place!r:.80}, and no number")
             return
@@ -143,7 +143,7 @@ class Chain:
         yield from (Fault(area=Area.RECORD, id=id, place=place, wrong=text) for text in wrong)
 
     def end(self) -> Iterator[Fault]:
-        """What is wrong with the head, once every record was seen."""
+        """Yield what is wrong with the head, once every record was seen."""
         if self._ends.head_seq > self.last:
             yield self._gap(self._ends.head_seq + 1, "nothing comes after that")
         elif self._ends.head_seq < self.last:
@@ -162,8 +162,8 @@ class Chain:
 
 
 def record_faults(record: ExecutionRecord) -> list[str]:
-    """What of one record is not as it was written, wherever it stands; [] when all is. A column that holds what its
-    CHECK forbids may pass for another value here: that is for the check of the file."""
+    """Return what of one record is not as it was written, wherever it stands; [] when all is. A column that holds what
+    its CHECK forbids may pass for another value here: that is for the check of the file."""
     wrong = faults(record)
     if record.chain_seq is not None and (lacks := [name for name in SEALED if getattr(record, name) is None]):
         wrong.append(f"it stands in the chain and lacks what every record there has: {', '.join(lacks)}")
@@ -179,7 +179,7 @@ def record_faults(record: ExecutionRecord) -> list[str]:
 
 
 def unchained_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
-    """The same of one that stands in no chain: it is open, or was closed before there was a chain."""
+    """Return the same of one that stands in no chain: it is open, or was closed before there was a chain."""
     wrong = record_faults(record)
     sealed = (record.events_hash, record.response_hash, record.prev_hash, record.record_hash)
     if any(hash_ is not None for hash_ in sealed):
@@ -197,8 +197,9 @@ def unchained_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
 
 
 def count_fault(*, newest: int, there: int, removed: int, gaps: int, absent: list[int]) -> Fault | None:
-    """A record that stands in no chain leaves a gap in the numbers when it goes: from 1 to `newest` each is there, but
-    for those that retention `removed` and the `gaps` of the chain. `absent`: the first numbers that are not there.
+    """Account for a record outside the chain, which leaves a gap in the numbers when it goes: from 1 to `newest` each
+    is there, but for those that retention `removed` and the `gaps` of the chain. `absent`: the first numbers that are
+    not there.
     """
     lost = newest - there - removed - gaps
     if lost == 0:

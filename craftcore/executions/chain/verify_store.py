@@ -66,7 +66,7 @@ class VerifyingStore:
     """Reads what is to be verified. Holds nothing."""
 
     def chain_states(self, tx: Reader) -> list[ChainState]:
-        """The row of `record_chain`; another number of rows than one is wrong."""
+        """Return the row of `record_chain`; another number of rows than one is wrong."""
         rows = tx.fetch_tuples(
             """
             SELECT head_seq, head_hash, unchained_to, anchor_seq, anchor_hash, anchor_record, removed, audit_anchor_seq,
@@ -93,17 +93,17 @@ class VerifyingStore:
         )
 
     def name(self, tx: Reader, seq: int) -> str:
-        """The id of a record, also where it is no text any more."""
+        """Return the id of a record, also where it is no text any more."""
         id: bytes | None = tx.fetch_value("SELECT CAST(id AS BLOB) FROM executions WHERE seq = :seq", seq=seq)
         return (id or b"").decode(errors="backslashreplace")[:200]
 
     def numbers(self, tx: Reader) -> Numbers:
-        """How many records there are, and the highest number."""
+        """Return how many records there are, and the highest number."""
         [row] = tx.fetch_tuples("SELECT count(*), coalesce(max(seq), 0) FROM executions")
         return Numbers._make(row)
 
     def missing_numbers(self, tx: Reader) -> list[int]:
-        """The first numbers of records that are not there."""
+        """Return the first numbers of records that are not there."""
         return [number for (number,) in tx.fetch_tuples(ABSENT)]
 
     def list_orphan_events(self, tx: Reader) -> Iterable[tuple[Any, ...]]:

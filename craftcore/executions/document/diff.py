@@ -41,7 +41,7 @@ class Difference(NamedTuple):
 
 
 def differences(a: ExecutionRecord, b: ExecutionRecord) -> list[Difference]:
-    """Every part that is not the same, from the status down to the last event."""
+    """Return every part that is not the same, from the status down to the last event."""
     found = [
         *_leaf_differences("status", str(a.status), str(b.status)),
         *_leaf_differences("error_code", a.error_code, b.error_code),
@@ -75,7 +75,7 @@ def _text_differences(path: str, a: str | None, b: str | None) -> Iterator[Diffe
 
 
 def _leaf_differences(path: str, a: Any, b: Any, *, is_own: bool = False) -> Iterator[Difference]:
-    """The leaves in which two values differ, in the order of their names and places."""
+    """Yield the leaves in which two values differ, in the order of their names and places."""
     waiting = [(path, a, b)]
     while waiting:
         where, one, other = waiting.pop()
@@ -103,7 +103,7 @@ def _is_same(a: Any, b: Any) -> bool:
 
 
 def _read(text: str | None) -> Any:
-    """What a text says; one that was damaged is compared as it is."""
+    """Return what a text says; one that was damaged is compared as it is."""
     try:
         value = None if text is None else json.loads(text)
         canonicalize(value)

@@ -36,7 +36,7 @@ EVENT = ("at", "task_seq", "turn", "memo", "activity_seq")
 
 
 def document_of(record: ExecutionRecord) -> dict[str, Any]:
-    """The document. A text that is not JSON is null in its place, and whole in `craftcore.texts`."""
+    """Return the document. A text that is not JSON is null in its place, and whole in `craftcore.texts`."""
     texts: dict[str, str] = {}
 
     def part(path: str, text: str | None) -> dict[str, Any] | None:
@@ -82,7 +82,8 @@ def event_path(number: int) -> str:
 
 
 def parse_object(text: str | None) -> tuple[dict[str, Any] | None, bool]:
-    """The object that a text says, None when it says none; and whether the text is what canonical JSON makes of it."""
+    """Return the object that a text says, None when it says none; and whether the text is what canonical JSON makes of
+    it."""
     try:
         value = None if text is None else json.loads(text)
         again = canonicalize(value)

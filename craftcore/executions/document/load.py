@@ -23,7 +23,8 @@ from craftcore.serialization.plurals import format_count
 
 
 def record_of(value: Any) -> ExecutionRecord:
-    """The record of a document. Raises InvalidInput with the path to what cannot be in one: `events[3].seq: …`."""
+    """Return the record of a document. Raises InvalidInput with the path to what cannot be in one: `events[3].seq:
+    …`."""
     document = shape_of(value)
     if document.envelope is not None:
         require_supported(document.envelope)
@@ -120,7 +121,7 @@ def _payload(path: str, payload: Object | None) -> str:
 
 
 def _hashed_text(document: Document) -> str | None:
-    """The text of the envelope that its hash is of: some hash `routingMetadata` with it, and most do not."""
+    """Return the text of the envelope that its hash is of: some hash `routingMetadata` with it, and most do not."""
     if document.envelope is None:
         return None
     text = _canonicalize("envelope", document.envelope)

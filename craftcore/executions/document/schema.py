@@ -99,7 +99,7 @@ class Document(msgspec.Struct):
 
 
 def shape_of(value: Any) -> Document:
-    """The document. Raises InvalidInput with the path to what cannot be in one: `events[3].seq: …`."""
+    """Return the document. Raises InvalidInput with the path to what cannot be in one: `events[3].seq: …`."""
     _refuse_deep(value)
     ours = value.get("craftcore") if isinstance(value, dict) else None
     if isinstance(ours, dict) and ours.get("format") != FORMAT:
@@ -115,7 +115,7 @@ def shape_of(value: Any) -> Document:
 
 
 def schema_refusal(path: str, why: str) -> InvalidInput:
-    """The refusal; `path` '': of the whole."""
+    """Return the refusal; `path` '': of the whole."""
     return InvalidInput(f"it is no document of a record: {f'{path:.200}: ' if path else ''}{why:.500}")
 
 

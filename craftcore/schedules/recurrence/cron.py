@@ -36,8 +36,8 @@ _SEARCH_YEARS = 50
 
 
 def cron_after(timing: Cron, t: int) -> int | None:
-    """The first moment strictly after `t`; None: none within fifty years or by 9999. Raises ScheduleInvalid for an
-    expression that was damaged in its row."""
+    """Return the first moment strictly after `t`; None: none within fifty years or by 9999. Raises ScheduleInvalid for
+    an expression that was damaged in its row."""
     zone = find_zone(timing.timezone)
     try:
         search = _next_wall_time if is_wildcard(timing.expression) else _next_fixed_time
@@ -47,7 +47,7 @@ def cron_after(timing: Cron, t: int) -> int | None:
 
 
 def is_wildcard(expression: str) -> bool:
-    """Whether the cadence is kept on the wall clock, rather than each wall time once."""
+    """Return whether the cadence is kept on the wall clock, rather than each wall time once."""
     minute, hour, *_ = expression.split()
     return minute.startswith("*") or hour.startswith("*")
 
@@ -84,7 +84,7 @@ def _next_wall_time(expression: str, zone: ZoneInfo, t: int) -> int | None:
 
 
 def count_cron(timing: Cron, counted: int, until: int) -> int:
-    """How many there are in (counted, until], where `counted` is one itself."""
+    """Return how many there are in (counted, until], where `counted` is one itself."""
     expression, zone = timing.expression, find_zone(timing.timezone)
     fixed = not is_wildcard(expression)
     total, offset_before = 0, offset_at(zone, counted)
@@ -104,7 +104,8 @@ def count_cron(timing: Cron, counted: int, until: int) -> int:
 
 
 def match_after(expression: str, wall: int) -> int | None:
-    """The first wall time after `wall` that the fields name. None: there is none within fifty years or by 9999."""
+    """Return the first wall time after `wall` that the fields name. None: there is none within fifty years or by
+    9999."""
     day, second = divmod(wall, _DAY)
     days, times = _days(expression, _year(day)), _times(expression)
     nth = bisect_left(days, day)
@@ -116,7 +117,7 @@ def match_after(expression: str, wall: int) -> int | None:
 
 
 def _count_matches(expression: str, first: int, last: int) -> int:
-    """How many wall times first..last the fields name."""
+    """Return how many wall times first..last the fields name."""
     (first_day, since), (last_day, until) = divmod(first, _DAY), divmod(last, _DAY)
     years = range(_year(first_day), _year(last_day) + 1)
     days = {day for year in years for day in _days(expression, year) if first_day <= day <= last_day}
@@ -131,7 +132,7 @@ def _count_matches(expression: str, first: int, last: int) -> int:
 
 @lru_cache(maxsize=256)
 def _times(expression: str) -> tuple[int, ...]:
-    """The seconds of a day at which it comes, on the days it does."""
+    """Return the seconds of a day at which it comes, on the days it does."""
     minute, hour, *_ = expression.split()
     midnight = datetime(2001, 1, 1, tzinfo=UTC)
     times: list[int] = []
@@ -144,7 +145,7 @@ def _times(expression: str) -> tuple[int, ...]:
 
 @lru_cache(maxsize=512)
 def _days(expression: str, year: int) -> tuple[int, ...]:
-    """The days of that year on which it comes, and the next one after it, counted from 1970-01-01."""
+    """Return the days of that year on which it comes, and the next one after it, counted from 1970-01-01."""
     _, _, *days_and_months = expression.split()
     eve = datetime(year, 1, 1, tzinfo=UTC) - timedelta(seconds=1)
     days: list[int] = []

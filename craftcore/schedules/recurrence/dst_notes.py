@@ -10,7 +10,8 @@ from craftcore.schedules.recurrence.timing import Cron, Timing
 
 
 def note(timing: Timing, t: float) -> str | None:
-    """Why `t`, an occurrence of cron, is not the plain time its fields name. None when it is, and for other timings.
+    """Return why `t`, an occurrence of cron, is not the plain time its fields name. None when it is, and for other
+    timings.
 
     A fixed time that a gap skips comes at the first instant after the gap; see `cron`.
     """

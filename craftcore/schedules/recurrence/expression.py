@@ -67,7 +67,7 @@ class Parsed:
 
 
 def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, past_allowed: bool = False) -> Parsed:
-    """What `text` means if declared at `now`, in the IANA zone `timezone`.
+    """Return what `text` means if declared at `now`, in the IANA zone `timezone`.
 
     `zone_given`: somebody chose that zone, so an ISO moment without one is read in it; else it is refused.
     `past_allowed`: an ISO moment or a time of today that has passed is no mistake.
@@ -85,7 +85,7 @@ def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, pas
 
 
 def check_zone(name: str) -> ZoneInfo:
-    """The IANA zone of that name. Raises ScheduleInvalid, with the nearest name there is."""
+    """Return the IANA zone of that name. Raises ScheduleInvalid, with the nearest name there is."""
     if type(name) is not str or not _ZONE.fullmatch(name) or len(name) > 100:
         raise ScheduleInvalid(f"time zone {_show_value(name)} must be an IANA name such as Europe/Berlin or UTC")
     if _NO_ZONE.fullmatch(name):
@@ -100,7 +100,7 @@ def check_zone(name: str) -> ZoneInfo:
 
 
 def _normalize(text: str) -> str:
-    """The text with single spaces, once it is one that could be read at all."""
+    """Return the text with single spaces, once it is one that could be read at all."""
     if len(text) > MAX_CHARACTERS:
         raise natural_language.Unreadable(f"it has {len(text):,} characters; the limit is {MAX_CHARACTERS}")
     for character in text:
@@ -129,7 +129,7 @@ def _read(written: str, now: float, zone: ZoneInfo, zone_given: bool, past_allow
 
 
 def _moment(spoken: str, now: float, zone: ZoneInfo | None, past_allowed: bool) -> Once:
-    """An ISO 8601 moment; without an offset it is on the wall of `zone`, and None refuses it."""
+    """Return an ISO 8601 moment; without an offset it is on the wall of `zone`, and None refuses it."""
     parts = _MOMENT.fullmatch(spoken)
     try:
         moment = datetime.fromisoformat(f"{parts[1]}T{parts[2]}{(parts[3] or '').upper()}") if parts else None

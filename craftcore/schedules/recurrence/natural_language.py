@@ -53,7 +53,7 @@ class Unreadable(Exception):
 
 
 def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) -> Timing:
-    """The timing that these words name. `past_allowed`: a time of today may have passed. Raises Unreadable."""
+    """Return the timing that these words name. `past_allowed`: a time of today may have passed. Raises Unreadable."""
     if (seconds := delay(words)) is not None:
         return parse_once(now + seconds)
     first, _, rest = words.partition(" ")
@@ -186,7 +186,7 @@ def _step(words: str) -> int:
 
 
 def _days(words: str) -> frozenset[int] | None:
-    """The days of the week in `mon, wed and fri`. None when these are no days."""
+    """Return the days of the week in `mon, wed and fri`. None when these are no days."""
     days: frozenset[int] = frozenset()
     for name in _BETWEEN_DAYS.split(words):
         if name not in _DAYS:
@@ -196,7 +196,7 @@ def _days(words: str) -> frozenset[int] | None:
 
 
 def _field(days: frozenset[int]) -> str:
-    """The day-of-week field, as a person would write it."""
+    """Return the day-of-week field, as a person would write it."""
     for named, field in (("day", "*"), ("weekday", "1-5")):
         if days == _DAYS[named]:
             return field

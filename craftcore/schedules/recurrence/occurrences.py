@@ -15,7 +15,8 @@ from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Ti
 
 
 def next_occurrence(timing: Timing, t: float) -> float | None:
-    """The first occurrence strictly after `t`. None: nothing comes any more, or nobody can say when (at startup)."""
+    """Return the first occurrence strictly after `t`. None: nothing comes any more, or nobody can say when (at
+    startup)."""
     match timing:
         case Once(at=at):
             return at if at > t else None
@@ -30,7 +31,7 @@ def next_occurrence(timing: Timing, t: float) -> float | None:
 
 
 def last_occurrence(timing: Timing, t: float, *, after: float) -> float | None:
-    """The newest occurrence in (after, t]. None when there is none."""
+    """Return the newest occurrence in (after, t]. None when there is none."""
     newest_known = next_occurrence(timing, after)
     if newest_known is None or newest_known > t:
         return None
@@ -48,7 +49,7 @@ def last_occurrence(timing: Timing, t: float, *, after: float) -> float | None:
 
 
 def occurrences(timing: Timing, after: float, until: float) -> Iterator[float]:
-    """All in (after, until], oldest first, made as they are asked for."""
+    """Yield all in (after, until], oldest first, made as they are asked for."""
     moment = next_occurrence(timing, after)
     while moment is not None and moment <= until:
         yield moment
@@ -70,7 +71,7 @@ def count(timing: Timing, after: float, until: float) -> int:
 
 
 def newest_occurrences(timing: Timing, after: float, until: float, limit: int) -> list[float]:
-    """The newest `limit` of those in (after, until], oldest first."""
+    """Return the newest `limit` of those in (after, until], oldest first."""
     found: list[float] = []
     while len(found) < limit and (moment := last_occurrence(timing, until, after=after)) is not None:
         found.append(moment)

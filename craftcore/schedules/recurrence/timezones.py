@@ -17,7 +17,7 @@ _DAY = 86_400
 
 @lru_cache(maxsize=64)
 def find_zone(name: str) -> ZoneInfo:
-    """The zone of a timing. Raises ScheduleInvalid when this machine no longer knows it."""
+    """Return the zone of a timing. Raises ScheduleInvalid when this machine no longer knows it."""
     try:
         return ZoneInfo(name)
     except (KeyError, ValueError, OSError) as error:
@@ -37,7 +37,8 @@ def moment_of(zone: ZoneInfo, wall: int) -> int:
 
 
 def change_in(zone: ZoneInfo, before: int, by: int) -> int:
-    """The first instant in (before, by] with another offset, as `by` has. There is one: no zone changes twice a day."""
+    """Return the first instant in (before, by] with another offset, as `by` has. There is one: no zone changes twice a
+    day."""
     offset = offset_at(zone, before)
     while by - before > 1:
         middle = (before + by) // 2

@@ -99,8 +99,8 @@ def back_up(database: Database, target: Path, version: str, head: Head) -> Manif
 def back_up_into(
     database: Database, folder: Path, keep: int, version: str, head: Head
 ) -> tuple[Path, Manifest, list[Path]]:
-    """The same under a name of its moment in a folder, made when it is missing; then the oldest of ours there go, so
-    that `keep` are left. The new one, and those that went."""
+    """Return the same under a name of its moment in a folder, made when it is missing; then the oldest of ours there
+    go, so that `keep` are left. The new one, and those that went."""
     make_folder(folder)
     remove_stale(folder)
     _sweep_manifests(folder)
@@ -141,7 +141,8 @@ def _sweep_manifests(folder: Path) -> None:
 
 
 def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
-    """The backups there under names as `back_up_into` gives them, that have a manifest of ours and the size it says.
+    """Yield the backups there under names as `back_up_into` gives them, that have a manifest of ours and the size it
+    says.
 
     They belong to this user or to the owner of the folder: others may leave files in one with the sticky bit.
     """

@@ -48,7 +48,7 @@ def manifest_text(manifest: Manifest) -> str:
 
 
 def manifest_from(text: str, path: Path) -> Manifest:
-    """What `manifest_text` wrote. Raises DatabaseInvalid for anything else."""
+    """Return what `manifest_text` wrote. Raises DatabaseInvalid for anything else."""
     try:
         found = json.loads(text)
         if not isinstance(found, dict) or found.pop("craftcore_backup", None) != VERSION:
@@ -79,7 +79,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 
 def list_expired(others: Iterable[tuple[Path, Manifest]], new: Manifest, keep: int) -> list[Path]:
-    """Which of these backups go, so that `keep` stay with the new one: the oldest, of the same database.
+    """Return which of these backups go, so that `keep` stay with the new one: the oldest, of the same database.
 
     What says that it is newer than the new one (a clock was set back) stays, and is not counted.
     """

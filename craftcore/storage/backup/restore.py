@@ -117,7 +117,7 @@ def origin(draft: StagingFile, database: Database, sha256: str, manifest: Manife
 
 
 def present_id(database: Database) -> tuple[bool, str | None]:
-    """Whether there is a database, and its id; None where it has none or cannot be read."""
+    """Return whether there is a database, and its id; None where it has none or cannot be read."""
     if not database.path.exists():
         return False, None
     try:
@@ -183,7 +183,8 @@ def _with_original_path(file: Path, draft: StagingFile) -> Iterator[None]:
 
 
 def _connect_exclusively(path: Path, patience: float) -> apsw.Connection | None:
-    """A connection beside which there is no other, to a file that has its WAL in it; None where it is too damaged.
+    """Return a connection beside which there is no other, to a file that has its WAL in it; None where it is too
+    damaged.
 
     It is no WAL database any more: who waits for it meanwhile finds, when they would write to it, that its name is
     another file's by then, and does not.
@@ -225,8 +226,9 @@ def _leave_wal(connection: apsw.Connection, path: Path, patience: float) -> None
 
 
 def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
-    """A second name for what is there and what lies beside it, which then goes from beside the place; None when there
-    is nothing. `opened` is closed when nobody holds a lock on it any more: to close a file takes SQLite its locks."""
+    """Make a second name for what is there and what lies beside it, which then goes from beside the place; None when
+    there is nothing. `opened` is closed when nobody holds a lock on it any more: to close a file takes SQLite its
+    locks."""
     beside = [side for side in SIDES if place.with_name(place.name + side).exists()]
     if not place.exists() and not beside:
         return None

@@ -61,7 +61,7 @@ class StagingFile:
         self._private = private
 
     def database(self, clock: Clock) -> Database:
-        """The draft as a database."""
+        """Return the draft as a database."""
         return Database(self.path, clock, vfs=self.vfs)
 
     def copy(self, database: Database) -> None:
@@ -81,7 +81,7 @@ class StagingFile:
             )
 
     def leftover_files(self) -> list[str]:
-        """Which files of SQLite's are left beside the draft."""
+        """Return which files of SQLite's are left beside the draft."""
         return [side for side in SIDES if _stat_at(NAME + side, self._private) is not None]
 
     def publish(self) -> None:
@@ -135,7 +135,7 @@ def staging_file(place: Path) -> Iterator[StagingFile]:
 
 
 def staging_path(place: Path) -> Path:
-    """The private directory of the draft for that place."""
+    """Return the private directory of the draft for that place."""
     return place.with_name(BEGINS + place.name)
 
 
@@ -160,7 +160,7 @@ def remove_stale(folder: Path) -> list[str]:
 
 
 def _enter(folder: int, name: str, shown: Path, *, make: bool) -> int:
-    """The private directory: ours alone, and locked."""
+    """Return the private directory: ours alone, and locked."""
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)

@@ -21,7 +21,7 @@ RULES = (
 def refusal(
     action: int, first: str | None, second: str | None, where: str | None, by: str | None, ours: frozenset[str]
 ) -> str | None:
-    """Why SQL of the user's may not do this, told as SQLite's authorizer is; None when it may.
+    """Return why SQL of the user's may not do this, told as SQLite's authorizer is; None when it may.
 
     `by` is the trigger that would do it. What is not known here is refused. That nobody writes sqlite_schema by hand
     is SQLite's own rule, which it does not leave to us.
@@ -62,8 +62,8 @@ def refusal(
 
 
 def list_reserved_names() -> frozenset[str]:
-    """Every table, index and view of this program's schema. Those of a later one cannot be foreseen: where the user has
-    a table of such a name, the migration that makes it is refused and nothing is changed."""
+    """Return every table, index and view of this program's schema. Those of a later one cannot be foreseen: where the
+    user has a table of such a name, the migration that makes it is refused and nothing is changed."""
     return object_names_of(list_migrations())
 
 
