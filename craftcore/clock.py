@@ -25,7 +25,7 @@ def utc_iso(moment: float | None) -> str | None:
 
 
 class Clock(Protocol):
-    """What the time is, and what the next id is."""
+    """A source of times and ids."""
 
     def now(self) -> float:
         """Wall time in UTC epoch seconds."""

@@ -1,7 +1,7 @@
-"""What can go wrong, as it stands in records: one table of codes, and what is done about each.
+"""The table of error codes in records: category, retryable, backoff.
 
-The first fourteen are the failure model's own, the others are ours beside them.
-The page docs/reference/error-codes.md explains each code.
+The first fourteen are the failure model's own, the others are ours beside them. The page docs/reference/error-codes.md
+explains each code.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Backoff(StrEnum):
 
 
 class ErrorCode(StrEnum):
-    """What went wrong."""
+    """An error code."""
 
     VALIDATION_ERROR = "VALIDATION_ERROR"
     PAYLOAD_TOO_LARGE = "PAYLOAD_TOO_LARGE"

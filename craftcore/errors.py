@@ -66,7 +66,7 @@ class CraftcoreError(Exception):
 
 
 class InvalidInput(CraftcoreError):
-    """What was given cannot be accepted. Nothing was written."""
+    """The input is refused. Nothing was written."""
 
     exit_code = 64
 

@@ -1,4 +1,4 @@
-"""What an activity is: one irreversible action, known by its key, whatever becomes of the process that calls it."""
+"""Activities: one irreversible action each, known by its key, whatever becomes of the process that calls it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ActivityStatus(StrEnum):
 
 
 class OnUnknown(StrEnum):
-    """What becomes of an activity when nobody knows whether it happened."""
+    """The policy for an activity whose outcome is unknown."""
 
     ASK = "ask"
     """A person decides."""
@@ -36,7 +36,7 @@ class OnUnknown(StrEnum):
 
 
 class Decision(StrEnum):
-    """What was decided of an activity in doubt, by a person or by its policy."""
+    """A decision about an activity in doubt, by an operator or by its policy."""
 
     HAPPENED = "happened"
     RESEND = "resend"
@@ -110,12 +110,12 @@ class Activity:
 
     @property
     def last_call(self) -> StartedCall:
-        """What settles its last call, while that has no end."""
+        """The values by which its last call is settled, while it has no end."""
         return StartedCall(self.seq, self.calls, self.in_doubt)
 
 
 class NewIntent(NamedTuple):
-    """What is about to be done. `request_json` None: too large to be kept."""
+    """An intent, before its call. `request_json` None: too large to be kept."""
 
     key: str
     task_id: str
@@ -141,7 +141,7 @@ class StartedCall(NamedTuple):
 
 
 class CallOutcome(NamedTuple):
-    """What a call came to. `may_retry`: another call may help."""
+    """The outcome of a call. `may_retry`: another call may help."""
 
     status: ActivityStatus
     reason: str

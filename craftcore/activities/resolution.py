@@ -1,4 +1,4 @@
-"""What to do about an activity of which nobody knows whether it happened. Decides only."""
+"""The resolution of an activity whose outcome is unknown. Decides only."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `craftcore doctor` finds of the daemon: that one runs, has booted, and answers."""
+"""Checks of `craftcore doctor` on the daemon: one runs, has booted, and answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `craftcore doctor` finds in the file: schema, pages, the end of the chain, and if its lock file knows it."""
+"""Checks of `craftcore doctor` on the file: schema, pages, the end of the chain, and its identity in the lock file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `craftcore doctor` finds where the database lies: who may read and write there, and how much room there is."""
+"""Checks of `craftcore doctor` on the directory: permissions, owners and free space."""
 
 from __future__ import annotations
 

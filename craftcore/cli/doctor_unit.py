@@ -1,4 +1,4 @@
-"""What `craftcore doctor` finds of the systemd unit: that it is ours, for this database, and enabled.
+"""Checks of `craftcore doctor` on the systemd unit: it is craftcore's, for this database, and enabled.
 
 Read from the files; systemd itself is only asked how the unit does, where it runs.
 """

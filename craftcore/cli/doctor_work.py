@@ -1,4 +1,4 @@
-"""What `craftcore doctor` finds in the work: what is held, left behind, in doubt, given up, or cannot be scheduled."""
+"""Checks of `craftcore doctor` on the work: held, abandoned, in doubt, dead, or impossible to schedule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exit code of `craftcore` means: the one table. Which of them an error is, craftcore/errors.py says."""
+"""The table of the exit codes of `craftcore`. Which of them an error is, craftcore/errors.py says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `craftcore doctor` finds: one line each, how bad it is, and the command that helps."""
+"""Findings of `craftcore doctor`: a line, a level and a remedy each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person means by what they typed: an id that may be shortened, a filter, a text that is to be stored."""
+"""The meaning of typed arguments: ids that may be shortened, filters, texts to store."""
 
 from __future__ import annotations
 

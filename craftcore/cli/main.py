@@ -31,7 +31,7 @@ MAY_BE_DAMAGE = (
     AssertionError,
     MemoryError,
 )
-"""What a damaged row raises where nobody expected it, and a bug of ours as well."""
+"""The exceptions that a damaged row raises in unexpected places; bugs raise them as well."""
 
 DAMAGE_SECONDS = 5.0
 """How long it is looked for damage that could explain a failure."""

@@ -1,4 +1,4 @@
-"""What a command prints: for people plain lines and tables, with --json one document. Nothing printed can act.
+"""The output of a command: plain lines and tables for people, one document with --json. Nothing printed can act.
 
 Whatever comes from the database is escaped: a payload that speaks to a terminal, or begins a line of its own, is shown
 and not obeyed. JSON is ASCII and escapes by itself.

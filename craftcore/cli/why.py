@@ -1,6 +1,6 @@
-"""What a trigger waits for: every reason that holds now, each with the query that proves it.
+"""The reasons why a trigger does not run: all that hold now, each with the query that proves it.
 
-What a task waits for is told in `why_task.py`.
+The reasons of a task are in `why_task.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a schedule waits for: why it does not fire or when it will, each reason with the query that proves it."""
+"""The reasons why a schedule does not fire, or when it will, each with the query that proves it."""
 
 from __future__ import annotations
 

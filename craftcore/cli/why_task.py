@@ -1,4 +1,4 @@
-"""What a task waits for and how it goes on, and what became of it after one of its triggers: each with its proof."""
+"""The reasons why a task waits, and what became of it after one of its triggers, each with the query that proves it."""
 
 from __future__ import annotations
 

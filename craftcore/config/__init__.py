@@ -87,8 +87,8 @@ class RetrySettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskSettings:
-    """What a task may take. `max_turns` and `max_steps` count what it does without rest: since something last came from
-    outside, or it slept for a minute. Times in seconds; `stall_after` 0: never."""
+    """The limits of a task. `max_turns` and `max_steps` count what it does without rest: since something last came
+    from outside, or it slept for a minute. Times in seconds; `stall_after` 0: never."""
 
     state_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 1 << 20
     result_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
@@ -100,7 +100,7 @@ class TaskSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordSettings:
-    """What is kept of an execution."""
+    """The limits and ages of records."""
 
     response_max_bytes: Annotated[int, Between(1024, 256 << 20)] = 8 << 20
 
@@ -125,7 +125,7 @@ class RetentionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandSettings:
-    """What `command.run` allows. `timeout` in seconds; `environment` names the variables it passes on."""
+    """The limits of `command.run`. `timeout` in seconds; `environment` names the variables it passes on."""
 
     timeout: Annotated[float, Between(0.1, 2_592_000)] = 3600.0
     output_max_bytes: Annotated[int, Between(0, 16 << 20)] = 64 << 10
@@ -150,7 +150,7 @@ class EmailSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """What `http.request` allows, and the providers it knows by name. `timeout` in seconds, for the whole of a call."""
+    """The limits of `http.request`, and its named targets. `timeout` in seconds, for the whole of a call."""
 
     timeout: Annotated[float, Between(0.1, 3600)] = 30.0
     response_max_bytes: Annotated[int, Between(0, 16 << 20)] = 64 << 10

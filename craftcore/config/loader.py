@@ -54,7 +54,7 @@ SCHEDULE_KEYS = (
     *("catch_up_spacing", "overlap", "jitter", "expires_after", "start", "until", "max_runs", "session_id", "priority"),
     *("description", "max_attempts", "irreversible"),
 )
-"""What a `[[schedule]]` may say. Its values are judged where schedules are declared."""
+"""The keys of a `[[schedule]]` table. Its values are judged where schedules are declared."""
 
 
 _KEYS_OF_A_FOLDER = ("host", "port", "security", "username", "password", "folder", "settle", "is_complete")

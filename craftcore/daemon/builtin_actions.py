@@ -1,4 +1,4 @@
-"""What every app that the daemon runs can do besides its own, unless it declares something of that name itself."""
+"""The built-in workflows and actions of every app that the daemon runs, unless the app declares the same name."""
 
 from __future__ import annotations
 

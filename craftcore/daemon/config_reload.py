@@ -21,7 +21,7 @@ AT_ONCE = ("log.level", "schedule", "retry.max_attempts", "retry.base_seconds", 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reloaded:
-    """What a reload came to. `refused`: a line for each mistake, and then nothing was changed; `applied` counts now,
+    """The result of a reload. `refused`: a line for each mistake, and then nothing was changed; `applied` counts now,
     `at_next_start` does not before. `number`: the how many-th of its epoch. `began`: when it began to read them, in
     seconds since the machine started; who asked later than that is not answered by it."""
 

@@ -1,4 +1,5 @@
-"""What `craftcore run` does: boot, say READY, run until a signal or until idle, drain, and say with which code it ends.
+"""The process of `craftcore run`: boot, notify READY, run until a signal or until idle, drain, and end with an exit
+code.
 
 first SIGTERM or SIGINT    claim nothing more, let running work finish within `daemon.shutdown_grace`
 a second one               cancel it now; its attempts are given back
@@ -114,7 +115,7 @@ class Daemon:
 
     @property
     def failure(self) -> CraftcoreError | None:
-        """What ended its engine although nobody asked for that; None: nothing did."""
+        """The error that ended its engine; None when it ended in order."""
         return None if self._engine is None else self._engine.failure
 
     async def serve(self, paused: bool, until_idle: bool) -> int:

@@ -1,4 +1,4 @@
-"""What code and configuration file declare, checked against each other and against the app."""
+"""The schedules that code and configuration declare, checked against each other and against the app."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from craftcore.schedules.service import ScheduleService
 log = structlog.get_logger(__name__)
 
 MARK_IT = "after a crash it may be done again: say irreversible=True, or irreversible=False where that does no harm"
-"""What is said of an action that by its name cannot be taken back."""
+"""The warning about an action whose name sounds irreversible."""
 
 
 def declarations(app: Registry, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:

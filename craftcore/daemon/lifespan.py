@@ -1,4 +1,4 @@
-"""One engine's life: lock, boot, consume, drain. What the daemon and an embedded engine have in common."""
+"""One engine's life: lock, boot, consume, drain. The daemon and an embedded engine share it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `systemctl status` shows of the daemon: one line, the trouble first. Pure."""
+"""The status line of the daemon in `systemctl status`: one line, problems first. Pure."""
 
 from __future__ import annotations
 

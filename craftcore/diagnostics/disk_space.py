@@ -17,7 +17,7 @@ LOW_INODES = 1_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskSpace:
-    """What is free to this user. `inodes` None: this file system does not count them."""
+    """The space that is free to this user. `inodes` None: this file system does not count them."""
 
     bytes: int
     inodes: int | None

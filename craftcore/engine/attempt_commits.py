@@ -1,4 +1,4 @@
-"""What the commits of the main path write: how attempts begin, where they are routed, how they end.
+"""The two commits of the main path: attempts begin, are routed, and end.
 
 On the writer's thread; each method is a rule over a transaction it is given.
 """

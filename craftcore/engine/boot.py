@@ -40,12 +40,11 @@ UNCLEAN_STARTS_SECONDS = 600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Boot:
-    """What the boot found and did.
+    """The result of a boot.
 
-    call_mark  what the lock file has to remember, beside the epoch
-    held       why nothing is claimed until a person releases it
-    safe_mode  why scheduled and resumed work is not
-    in_doubt   how many irreversible actions were being called when it died
+    call_mark  what the lock file has to remember, beside the epoch held       why nothing is claimed until a person
+    releases it safe_mode  why scheduled and resumed work is not in_doubt   how many irreversible actions were being
+    called when it died
     """
 
     epoch: int

@@ -1,4 +1,4 @@
-"""What a program asks of a running engine: accept this, cancel that, answer, tell, look.
+"""The calls of a program to a running engine: emit, cancel, answer, signal and read.
 
 Each is one commit on the writer, and whoever has to act on it is rung once it is on disk.
 """

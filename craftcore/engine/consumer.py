@@ -205,7 +205,7 @@ class Consumer:
         return self._ready.popleft()
 
     def _drop_unstarted(self, claims: list[Claim], runs: list[Attempt]) -> None:
-        """What was cancelled, superseded, replaced or stale before its start needs no place and no lane."""
+        """A trigger that was cancelled, superseded, replaced or stale before its start needs no slot and no lane."""
         if len(runs) == len(claims):
             return
         started = {(run.claim.seq, run.claim.lease_token) for run in runs}

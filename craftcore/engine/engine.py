@@ -186,7 +186,7 @@ class Engine:
 
     @property
     def failure(self) -> CraftcoreError | None:
-        """What ended it although nobody asked for that; None: nothing did."""
+        """The error that ended it; None when it ended in order."""
         return self._end.failure
 
     @property

@@ -36,7 +36,7 @@ class EngineEnd:
         self._hurried = anyio.Event()
         self._news = anyio.Event()
         self.failure: CraftcoreError | None = None
-        """What ended it although nobody asked for that; None: nothing did."""
+        """The error that ended it; None when it ended in order."""
         self.interrupted_by: BaseException | None = None
         self._ended_by_host = False
 
@@ -120,7 +120,7 @@ class EngineEnd:
 
     def _interrupt(self, error: BaseException) -> None:
         """Ctrl-C came while code of the engine or of a workflow ran: end as if it had come elsewhere in the program.
-        What runs is cancelled and given back."""
+        Running attempts are cancelled and given back."""
         self.interrupted_by = self.interrupted_by or error
         self.stop_now()
         self._news.set()

@@ -1,4 +1,4 @@
-"""What a start decided that no row shows, left as the fact `engine` for those who ask why something does not run."""
+"""The decisions of a start that no row shows, stored in the fact `engine` for `trigger why`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "seconds": (float, type(None)),
     "sources": (list,),
 }
-"""What is said of a limit."""
+"""The description of a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -213,7 +213,7 @@ def format_places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
 def traceback_places(error: BaseException) -> list[str]:
     """`["/srv/agent/app.py:81 in report", …]`: from the outermost to where it was raised; of a group that of its first.
 
-    What is raised within craftcore itself, and went through nothing else, has its last place alone.
+    An exception that was raised within craftcore alone has only its last place.
     """
     frames = [(frame.f_code, line) for frame, line in walk_tb(traceback_of(first_error(error)))]
     theirs = [one for one in frames if not one[0].co_filename.startswith(_MACHINERY)] or frames[-1:]

@@ -38,8 +38,8 @@ URGENT_LIMIT = 16
 
 
 class ClaimRequest(NamedTuple):
-    """What a look is to bring, decided on the loop's thread. `held`: the heartbeat is due, and this is what we hold.
-    `budget`: how many of each limited workflow; None: there are no limits."""
+    """The request of a poll, decided on the thread of the event loop. `held`: the heartbeat is due, and this is what
+    we hold. `budget`: how many of each limited workflow; None: there are no limits."""
 
     limit: int
     before_rank: float | None
@@ -49,7 +49,7 @@ class ClaimRequest(NamedTuple):
 
 
 class FeedResult(NamedTuple):
-    """What one look at the table brought. `held`: why nothing may be claimed; `safe_mode`: why less may."""
+    """The result of one poll of the table. `held`: why nothing may be claimed; `safe_mode`: why less may."""
 
     window: ClaimResult
     cancel_requests: list[int]
@@ -230,7 +230,7 @@ class Feeder:
         return FeedResult(window, self._claims.cancel_requests(tx, self._epoch), held, safe_mode)
 
     def _take(self, want: ClaimRequest, look: FeedResult) -> None:
-        """Push what was claimed. What a router took the lane of in the meantime must be handed back."""
+        """Push what was claimed. A claim whose lane a router took in the meantime is handed back."""
         self.polls += 1
         self._looked.set()
         window = look.window

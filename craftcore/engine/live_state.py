@@ -1,7 +1,7 @@
-"""What only the running engine knows of itself, left as the fact `live_state` for other processes to read.
+"""The state that only the running engine knows, stored in the fact `live_state` for other processes.
 
-It is written when it changes, so a healthy engine writes nothing. What keeps the engine from writing at all, a full
-disk for example, cannot be told in this way.
+It is written when it changes, so a healthy engine writes nothing. A problem that stops all writes, such as a full
+disk, cannot be reported in this way.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from craftcore.schedules.tick_service import Ticked
 
 
 class Observer(Protocol):
-    """What somebody who counts is told."""
+    """The events that a counter receives."""
 
     def on_booted(self) -> None:
         """The claims of earlier daemons were taken back."""

@@ -191,7 +191,7 @@ class Runner:
         return outcome_of(error, self._doors.clock.now())
 
     def _continue(self, run: Attempt, workflow: Workflow, result: Continue[Any]) -> Outcome:
-        """Return what `return Continue(…)` comes to. What cannot be carried to the next turn fails this one."""
+        """Return what `return Continue(…)` comes to. A state that cannot be carried to the next turn fails this one."""
         turn = run.turn
         if turn is None:
             message = f"{workflow.name} returned Continue and takes no ctx: only a workflow with ctx has turns"

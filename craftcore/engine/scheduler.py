@@ -28,7 +28,8 @@ CLOCK_SEEN_SECONDS = 900.0
 
 
 class Seen(NamedTuple):
-    """What a look is told of the clocks. `latest`: the furthest the wall clock has been since this boot."""
+    """The clocks, as a tick of the schedules receives them. `latest`: the furthest the wall clock has been since this
+    boot."""
 
     change: ClockChange
     latest: float
@@ -116,7 +117,7 @@ class Scheduler:
         return Seen(change, self._latest, store, back)
 
     def _say(self, seen: Seen, ticked: Ticked | None) -> None:
-        """What a person should know: what the clocks did, what did not fire. What fired has a record."""
+        """What a person should know: what the clocks did, what did not fire. A schedule that fired has a record."""
         if seen.change.is_worth_noting:
             log.warning("clock.moved", step=round(seen.change.step, 3), asleep=round(seen.change.asleep, 3))
         if self.held is not (ticked is None):

@@ -26,8 +26,8 @@ from craftcore.storage.event_loop import get_current_loop
 
 
 async def run_in_thread(run: Attempt, call: Callable[[], Any], limiter: anyio.CapacityLimiter) -> Any:
-    """Run a plain function in a thread. What holds its place waits until it returns, also when it is cancelled, so that
-    it never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it was cancelled never
+    """Run a plain function in a thread. Its slot stays taken until it returns, also when it is cancelled, so that it
+    never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it was cancelled never
     does."""
     loop = get_current_loop()
     returned = loop.create_waiter()

@@ -72,7 +72,7 @@ class Cut(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a provider answered. `body` is the beginning; `body_bytes` and `body_sha256` are of all that arrived."""
+    """The answer of a provider. `body` is the beginning; `body_bytes` and `body_sha256` are of all that arrived."""
 
     status: int
     headers: Sequence[tuple[str, str]]

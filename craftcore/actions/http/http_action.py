@@ -41,7 +41,7 @@ ERROR_BODY_BYTES = 16 << 10
 """Of an answer as much is looked at as its complaint or its id may need, however little is kept."""
 
 HEADROOM_SECONDS = 1.0
-"""What is left of the time of an attempt for saying what came of a call."""
+"""The seconds of an attempt that are reserved for reporting the outcome of a call."""
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _FOLLOWED = frozenset({"GET", "HEAD"})

@@ -1,4 +1,4 @@
-"""What `http.request` sends: arguments judged, and made into a request, before anything leaves.
+"""The request of `http.request`: its arguments are checked and converted before anything is sent.
 
 A payload chooses where to ask and what to say. It cannot choose what goes with a target's secrets: with a target, the
 address stays within the target's, and no header that identifies or frames a request is the payload's.
@@ -54,7 +54,7 @@ _NOT_WITH_TARGET = REPRESENTATION_HEADERS | REROUTING_HEADERS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is to be sent. `own` are the headers of the target, resolved: they go to its origin only."""
+    """A request to send. `own` are the headers of the target, resolved: they go to its origin only."""
 
     method: str
     url: httpx2.URL

@@ -1,4 +1,4 @@
-"""What an answer means: it happened, it did not and may be asked again, it was refused, or nobody knows.
+"""The meaning of an answer: done, not done and may be repeated, refused, or unknown.
 
     2xx                  it happened
     301, 307, 308        refused: it is to be asked elsewhere, and nothing was done here

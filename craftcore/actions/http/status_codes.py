@@ -1,4 +1,4 @@
-"""What an answer that is no success says: its status as a code, and how long its sender wants to be left alone."""
+"""Failed answers: the error code of a status, and how long its sender asks to wait."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A language model behind an OpenAI-compatible endpoint, asked one question at a time.
 
-It needs httpx2, of the extra `llm`, which is imported when a model is made: this module can be without it. What comes
-back was written by somebody else: it is bounded, the key is cut out of it, and nothing here acts upon it.
+It needs httpx2, of the extra `llm`, which is imported when a model is made: this module can be without it. The answer
+is untrusted text: its length is limited, the key is cut out of it, and no code acts on it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a program wrote, as much of it as is kept: the beginning and the end, with a mark where the middle was."""
+"""The output of a program as it is kept: the beginning and the end, with a mark in place of the middle."""
 
 from __future__ import annotations
 

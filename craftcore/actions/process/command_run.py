@@ -28,7 +28,7 @@ COMMAND = "command.run"
 
 KEY_VARIABLE = "CRAFTCORE_IDEMPOTENCY_KEY"
 ATTEMPT_VARIABLE = "CRAFTCORE_ATTEMPT"
-"""What a program is told of the call, so that it can see for itself whether it has done this before."""
+"""The environment variables of a call, by which a program can detect a repetition."""
 
 STOPPING_SECONDS = 30.0
 """How much longer than its program a call may take, beside the grace: to start it, end it, and hear its last words."""

@@ -1,8 +1,8 @@
 """Ending a program together with what it started: by its process group, politely first, surely after.
 
-The program must have been started as the leader of its own session. What leaves the group on purpose (`setsid`, a
-shell's job control) is out of reach. The group's number is used also after its leader was reaped: the kernel keeps it
-while the group has members, and of an empty group it says that there is none.
+The program must have been started as the leader of its own session. A process that leaves the group on purpose
+(`setsid`, the job control of a shell) is out of reach. The group's number is used also after its leader was reaped:
+the kernel keeps it while the group has members, and of an empty group it says that there is none.
 """
 
 from __future__ import annotations

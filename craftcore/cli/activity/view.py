@@ -21,7 +21,7 @@ DOCUMENT = (
 LIST_COLUMNS = ("key", "called", "action", "status", "reference", "reason")
 
 FLAGS = {Decision.HAPPENED: "--happened", Decision.RESEND: "--resend", Decision.GIVE_UP: "--give-up"}
-"""What `activity resolve` calls each decision."""
+"""The options of `activity resolve`, one for each decision."""
 
 
 def activity_document(activity: Activity) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What a play of the demo came to, counted from the file that the work wrote and from the table."""
+"""The result of the demo, counted from the file that the work wrote and from the table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `schedule add` and `schedule edit` can be told, written once: the options, and the command after `--`."""
+"""The arguments that `schedule add` and `schedule edit` share: the options, and the command after `--`."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ SHIPPED = (HERE.parents[2] / "_shipped" / "systemd", HERE.parents[3] / "systemd"
 """Inside the package in a wheel, at the top of the repository in a checkout."""
 
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
-"""What the system unit does not see: ProtectHome=yes, PrivateTmp=yes."""
+"""Directories that the system unit cannot see: ProtectHome=yes, PrivateTmp=yes."""
 
 PLAIN_PATH = re.compile(r"/[\w/.+@:~, -]+")
 """A path that systemd and `env` read as it stands, within quotation marks: no `%`, `$`, `=`, quote or line break."""

@@ -1,4 +1,4 @@
-"""What `craftcore status` says of irreversible actions: how many are in doubt, and which for longest."""
+"""The lines of `craftcore status` on irreversible actions: how many are in doubt, and the oldest of them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """`craftcore doctor`: everything that can be looked at, one line each, and what to do about what is not well.
 
-What is found is gathered once; each rule about it is pure, in `doctor_place`, `doctor_file`, `doctor_daemon`,
-`doctor_work` and `doctor_unit`.
+The facts are read once. Each rule is pure: see `doctor_place`, `doctor_file`, `doctor_daemon`, `doctor_work` and
+`doctor_unit`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What `craftcore status` says of schedules: how many there are, and what keeps them from coming."""
+"""The lines of `craftcore status` on schedules: how many there are, and why they do not fire."""
 
 from __future__ import annotations
 

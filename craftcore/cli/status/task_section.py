@@ -1,4 +1,4 @@
-"""What `craftcore status` says of tasks: how many there are, and what the last start did with them."""
+"""The lines of `craftcore status` on tasks: how many there are, and what the last start did with them."""
 
 from __future__ import annotations
 

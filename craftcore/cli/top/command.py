@@ -74,7 +74,7 @@ class Sampler:
 
     @property
     def damaged(self) -> list[Damaged]:
-        """What the last look could not tell."""
+        """The values that the last snapshot could not read."""
         return [] if self._before is None else self._before.damaged
 
     def _look(self) -> tuple[Snapshot, Rates | None]:

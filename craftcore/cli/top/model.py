@@ -1,4 +1,4 @@
-"""What `craftcore top` shows of what it read: which lines, and which of them when there is not room for all. Pure.
+"""The model of `craftcore top`: the lines of a snapshot, and those that fit the terminal. Pure.
 
 All text is escaped here, and nothing of the terminal is known but its height.
 """

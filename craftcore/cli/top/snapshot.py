@@ -1,5 +1,5 @@
-"""What `craftcore top` reads, at one moment. Every statement stops when it has enough to show, or goes by an index of
-what is live."""
+"""The snapshot of `craftcore top`, at one moment. Every statement stops when it has enough to show, or goes by an
+index of what is live."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the database says of the moment, for those who watch it. Every statement goes by an index of what is live."""
+"""Gauges that are read from the database. Every statement goes by an index of what is live."""
 
 from __future__ import annotations
 

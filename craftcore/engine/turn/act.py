@@ -1,4 +1,4 @@
-"""What `ctx.act` does: an irreversible action is done once, whatever becomes of its turn.
+"""The path of `ctx.act`: an irreversible action is called once, whatever becomes of its turn.
 
 `ledgered_call.py` is one call of it. Here is what comes before: which act this is, and with what it is called. And
 what comes after, when nobody knows whether it happened. `resolution.py` decides: it is called again, the provider is

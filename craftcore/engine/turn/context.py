@@ -1,4 +1,4 @@
-"""What a workflow that asks for `ctx` is given."""
+"""The context that a workflow receives as `ctx`."""
 
 from __future__ import annotations
 
@@ -248,7 +248,7 @@ class TaskContext(Generic[S]):
     ) -> Any:
         """Suspend the turn until the event is signalled to this task; what it brought. `default` after `timeout`.
 
-        What arrived before anybody waited is kept, in order. The event "message" is a message to the task.
+        Events that arrive before the wait are kept, in order. The event "message" is a message to the task.
         """
         if not is_name(event):
             raise InvalidInput(f"event {show_value(event)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")

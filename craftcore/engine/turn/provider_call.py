@@ -58,7 +58,7 @@ class Answer(NamedTuple):
 
 
 class ReconcileAnswer(NamedTuple):
-    """What a provider knew when it was asked."""
+    """The answer of a reconcile function."""
 
     decision: Decision
     reference: str | None

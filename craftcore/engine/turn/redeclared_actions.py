@@ -1,6 +1,6 @@
-"""What a turn has done of an action that is declared in another way by now, or was a step: it is not done again.
+"""Actions that were declared differently, or were steps, at an earlier entry of the turn: they are not done again.
 
-What is on record decides, whatever the code says at this entry:
+The record decides, whatever the code declares at this entry:
 
     was irreversible, is not           its row of the ledger decides, as if it still were
     was not, is irreversible           the step of the same place is its result

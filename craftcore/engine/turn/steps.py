@@ -31,7 +31,7 @@ OnChange = Literal["error", "rerun"]
 
 
 class Completed(msgspec.Struct):
-    """What the event of a completed step says."""
+    """The event of a completed step."""
 
     args: str
     result: msgspec.Raw
@@ -91,7 +91,7 @@ class Step:
 
     @property
     def memo(self) -> str:
-        """What its event is known by."""
+        """The identity of its event."""
         return f"{self.identity}~{self._revision}" if self._revision else self.identity
 
 

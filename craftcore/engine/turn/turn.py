@@ -53,12 +53,11 @@ def in_step() -> Iterator[None]:
 
 
 class TurnServices(NamedTuple):
-    """What a turn reaches of the engine.
+    """The services of the engine that a turn uses.
 
-    call_marks  begin acts, with their call marks on disk beside the file
-    accept      refuses a spec that the app could only fail
-    due         tells the feeder when to look
-    flights     the irreversible actions that are being called, by key
+    call_marks  begin acts, with their call marks on disk beside the file accept      refuses a spec that the app could
+    only fail due         tells the feeder when to look flights     the irreversible actions that are being called, by
+    key
     """
 
     writer: Writer
@@ -100,7 +99,8 @@ class Turn(TurnState):
         self.later_agent = None if is_first or routed is None else routed.workflow
         """The agent that runs, when it is not the first; None: it is."""
         self._scope = "" if self.later_agent is None else f"|{self.later_agent}"
-        """What tells that which a later agent of the turn does from what the first one did. No name holds a `|`."""
+        """The mark that separates the identities of a later agent of the turn from those of the first. No name holds a
+        `|`."""
 
     # Identity
 

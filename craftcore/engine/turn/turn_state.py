@@ -36,12 +36,12 @@ class TurnState:
         """Those that this entry has come to."""
         self.memo = dict(entry.memo)
         self.wait: NewWait | None = None
-        """What the turn is suspended for."""
+        """The wait for which the turn is suspended."""
         self.again: RetryActLater | None = None
         """Why this attempt ends so that the next one can go on."""
         self.is_over = False
         self.calls_made = CallsMade()
-        """What its code has called of `ctx`."""
+        """The calls of `ctx` that its code has made."""
         self.progress_at = time.monotonic()
         self.asked_at = 0.0
         """When a person was asked whether it is stalled, by monotonic time; 0.0: never."""

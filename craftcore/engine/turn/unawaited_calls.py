@@ -39,7 +39,7 @@ class Left(NamedTuple):
 
     @property
     def describe(self) -> str:
-        """What the author is told."""
+        """The message to the author."""
         return f"{self.name}(…) at {self.place} was not awaited, so it did nothing. Write: await {self.name}(…)"
 
 
