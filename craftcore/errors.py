@@ -61,7 +61,7 @@ class CraftcoreError(Exception):
 
     @property
     def name(self) -> str:
-        """What went wrong, for programs: of NotFound it is NOT_FOUND."""
+        """The name of the error for programs: for NotFound it is NOT_FOUND."""
         return re.sub(r"(?<!^)(?=[A-Z])", "_", type(self).__name__).upper()
 
 
@@ -152,7 +152,7 @@ class KeyRequired(CraftcoreError):
 class ChildFailed(CraftcoreError):
     """A child task FAILED, was CANCELLED, or had not ended in time; `details` has its id, status, code and message.
 
-    What became of it is on record: trying again would be told the same.
+    The outcome is on record: another try gets the same answer.
     """
 
     code = ErrorCode.CHILD_FAILED
@@ -258,7 +258,7 @@ class DatabaseInvalid(StorageError):
 
 
 class RowInvalid(StorageError):
-    """What was to be written, or a row it touches, contradicts the schema. Nothing was written."""
+    """The written row, or one that it touches, contradicts the schema. Nothing was written."""
 
     exit_code = 65
 

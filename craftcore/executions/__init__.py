@@ -1,1 +1,1 @@
-"""What was seen: one record per attempt, and the events in it."""
+"""Records of executions: one for each attempt, with its events."""

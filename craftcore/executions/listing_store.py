@@ -38,7 +38,7 @@ None is found by its envelope's hash or its moment: such an index would cost eve
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordFilter:
-    """What a list is narrowed to; None: not by that. `since` and before `until` a record was opened."""
+    """The filter of a list; None: any value. `since` and before `until` a record was opened."""
 
     status: Status | None = None
     error_code: str | None = None

@@ -1,4 +1,4 @@
-"""What a record says: its envelope, its events, its response. Pure."""
+"""Records: envelope, events and response. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from craftcore.triggers.workflow_names import FIRST_VERSION, intent_of
 
 
 class EventType(StrEnum):
-    """What can stand in a record's stream. The first six are the failure model's, the others ours."""
+    """The types of events in the stream of a record. The first six are the failure model's, the others ours."""
 
     INTENT_RECEIVED = "INTENT_RECEIVED"
     AGENT_ATTEMPT_START = "AGENT_ATTEMPT_START"

@@ -15,10 +15,10 @@ from craftcore.serialization.canonical import sha256_of
 class ExecutionRecord:
     """One record: header, envelope, events and response.
 
-    Texts are as they were written, canonical JSON. `envelope_json` and `response_json` are None once retention stripped
-    them (`stripped_at`); a record without a response has no `response_hash` either. What stands in the chain
-    (`chain_seq` to `record_hash`) is None until it is closed. `invalidated`: why a person invalidated it; None: nobody
-    did.
+    Texts are as they were written, canonical JSON. `envelope_json` and `response_json` are None once retention
+    stripped them (`stripped_at`); a record without a response has no `response_hash` either. The fields of the chain
+    (`chain_seq` to `record_hash`) are None until it is closed. `invalidated`: why a person invalidated it; None:
+    nobody did.
     """
 
     seq: int
@@ -61,12 +61,12 @@ class ExecutionRecord:
 
     @property
     def routing(self) -> dict[str, Any] | None:
-        """What was decided; None while nothing is."""
+        """The decision; None while there is none."""
         return None if self.routing_json is None else json.loads(self.routing_json)
 
 
 class RecordState(NamedTuple):
-    """What may happen to a closed record: when its bodies were taken away, and the row of its last invalidation."""
+    """The state of a closed record: when its bodies were removed, and the row of its last invalidation."""
 
     stripped_at: float | None
     invalidation: int | None

@@ -1,4 +1,4 @@
-"""What each step of an attempt writes into its record. Each method is a rule over a transaction it is given."""
+"""The writes of each step of an attempt into its record. Each method is a rule over a transaction it is given."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ class Routed(NamedTuple):
 
 
 class AttemptInfo(NamedTuple):
-    """What a record is opened of. `turn` None: it is of no task. `entered`: the text of the event that says with what
-    a turn is entered again; None: there is nothing to say."""
+    """The values by which a record is opened. `turn` None: it is of no task. `entered`: the text of the event that
+    says with what a turn is entered again; None: there is nothing to say."""
 
     claim: Claim
     routed: Routed | None

@@ -1,6 +1,6 @@
-"""What can be done about an attempt that did not end well, from what is on record of it. Pure.
+"""Recommendations for an attempt that did not succeed, from its record. Pure.
 
-What a crash leaves, by when it came:
+The state that a crash leaves, by its moment:
 
     before   there is no record: nothing of it happened, and the trigger runs as if nothing had been
     during   the record is incomplete: its last event says how far it came, and this module what to do
@@ -49,16 +49,12 @@ class Act:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptFacts:
-    """What is known of an attempt.
+    """The known facts of an attempt.
 
-    newest_id        of its trigger's records
-    ended_at         None: it runs, or ended with its process
-    trigger_status   None: the row is gone
-    cancel_asked     somebody wants its trigger's attempt to end
-    acts             of its task; those whose end nobody knows
-    irreversible     how many irreversible calls its record has
-    not_replayable   why its record cannot be replayed; None: it can, or it has not succeeded
-    task_is_over     its task has ended
+    newest_id        of its trigger's records ended_at         None: it runs, or ended with its process trigger_status
+    None: the row is gone cancel_asked     somebody wants its trigger's attempt to end acts             of its task;
+    those whose end nobody knows irreversible     how many irreversible calls its record has not_replayable   why its
+    record cannot be replayed; None: it can, or it has not succeeded task_is_over     its task has ended
     """
 
     id: str
@@ -82,7 +78,7 @@ class AttemptFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recommendation:
-    """What a person is told. `commands`: word by word, without the name of the program."""
+    """The recommendation to an operator. `commands`: word by word, without the name of the program."""
 
     state: State
     text: str

@@ -26,13 +26,13 @@ _WORDS: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What an attempt came to, as it was recorded; nothing was run for it. It may be shared: do not change it.
+    """The recorded outcome of an attempt; nothing was run for it. It may be shared: do not change it.
 
     `status` is the record's: `success`, `error`, and after a forced replay also `incomplete` or `suspended`. `payload`
     is the result, None where that is None or there is none. `error` is the recorded error, an object with its `code`
-    and `message`; None for a success. `response_json` is the whole response, to the byte as it was recorded; None where
-    there is none. `original_timestamp` is when the attempt began, ISO 8601 in UTC. `warnings` is [] unless the replay
-    was forced.
+    and `message`; None for a success. `response_json` is the whole response, to the byte as it was recorded; None
+    where there is none. `original_timestamp` is when the attempt began, ISO 8601 in UTC. `warnings` is [] unless the
+    replay was forced.
     """
 
     status: str

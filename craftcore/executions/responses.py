@@ -1,4 +1,4 @@
-"""What an attempt came to, as its record keeps it. Pure."""
+"""Responses: the outcome of an attempt, as its record keeps it. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What many records say together: how they ended, what failed, how long they took. Pure."""
+"""Statistics of many records: outcomes, errors and durations. Pure."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class NewRecord(NamedTuple):
 
 
 class OpenHeader(NamedTuple):
-    """What an open record says of itself."""
+    """The header of an open record."""
 
     seq: int
     id: str

@@ -1,1 +1,1 @@
-"""What user code declares: workflows, actions and the router."""
+"""The declarations of user code: workflows, actions and the router."""

@@ -35,13 +35,13 @@ IRREVERSIBLE_WORDS = {
     *("email", "mail", "message", "sms", "send", "post", "publish"),
     *("pay", "payment", "charge", "refund", "transfer"),
 }
-"""What an action that cannot be taken back is called."""
+"""Words in the names of irreversible actions."""
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 class Declare(Protocol):
-    """What `@app.action(…)` gives: takes the function, and returns the Action that returns what it returns."""
+    """The decorator of `@app.action(…)`: it takes the function and returns the Action with the same result type."""
 
     @overload
     def __call__(self, fn: Callable[..., Awaitable[T]], /) -> Action[T]: ...
@@ -123,7 +123,7 @@ class Action(Generic[R]):
 
     @cached_property
     def result_type(self) -> Any:
-        """What it says that it returns. Looked at when it is first called: a class may be declared below it."""
+        """The annotated result type. Looked at when it is first called: a class may be declared below it."""
         return return_type(self.fn)
 
     @property

@@ -13,11 +13,10 @@ MESSAGE_ID_DOMAIN = "craftcore.invalid"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """What an action is given as its first argument: this call of it.
+    """The first argument of an action: this call of it.
 
-    key       the same for every call of one activity, whichever process makes it. Give it to the provider
-    attempt   counts the calls from 1
-    deadline  when this call is cancelled
+    key       the same for every call of one activity, whichever process makes it. Give it to the provider attempt
+    counts the calls from 1 deadline  when this call is cancelled
     """
 
     key: str

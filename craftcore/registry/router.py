@@ -50,7 +50,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutedTrigger:
-    """What a router sees of a trigger."""
+    """A trigger, as a router sees it."""
 
     id: str
     source: str
@@ -74,7 +74,8 @@ class LiveSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingContext:
-    """What a router may choose from. `sessions`: those with a live task, the last moved first, at most a hundred."""
+    """The context of a routing decision: the choices of a router. `sessions`: those with a live task, the last moved
+    first, at most a hundred."""
 
     workflows: tuple[str, ...]
     by_source: Mapping[str, str]

@@ -110,8 +110,8 @@ class Workflow:
 
 
 class Parameters(NamedTuple):
-    """What a function tells of itself: the type its named parameters make, whether it takes other keys as well, the
-    type of its task's state, and which keyword is given the trigger."""
+    """The signature of a workflow: the type of its named parameters, whether it takes other keys, the type of its
+    state, and the keyword that receives the trigger."""
 
     is_async: bool
     takes_context: bool

@@ -1,1 +1,1 @@
-"""What is kept, for how long, and how the rest goes: in small batches, children before parents."""
+"""Retention: the age of each kind of row, and the removal in small batches, children before parents."""

@@ -14,8 +14,8 @@ AFTER_CATCH_UP = 7 * 86_400.0
 
 
 class Horizons(NamedTuple):
-    """What ended at or before such a moment may go; NEVER: it is kept. What is later than `now` was stamped by a clock
-    that was ahead, and says nothing of its neighbours' age."""
+    """Rows that ended at or before these moments may be removed; NEVER: none. A row later than `now` was stamped by a
+    clock that was ahead. It does not show the age of its neighbours."""
 
     triggers: float
     dead: float

@@ -24,8 +24,8 @@ class Found(NamedTuple):
 
 @dataclass(slots=True)
 class Taken:
-    """What a batch did, in rows by table. `passed`: records that stay behind the anchor of the chain. `more`: not all
-    that it was given fitted into it."""
+    """The rows that a batch removed, by table. `passed`: records that stay behind the anchor of the chain. `more`: not
+    all that it was given fitted into it."""
 
     removed: Counter[str] = field(default_factory=Counter)
     stripped: Counter[str] = field(default_factory=Counter)

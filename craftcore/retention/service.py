@@ -1,4 +1,4 @@
-"""What goes, table by table: a look by any reader finds it, and a guarded batch takes what is still due then.
+"""The removal, table by table: any reader finds the rows, and a guarded batch removes those that are still due.
 
 A look visits at most WINDOW rows and locks nothing. A batch is a rule over a transaction it is given; a kill after any
 of them leaves a file in which nothing is half gone.
@@ -58,7 +58,7 @@ class Step(NamedTuple):
 
 
 class Due(NamedTuple):
-    """What would be taken now: rows of each kind, and of each table, with all that goes with them."""
+    """The rows that would be removed now, by kind and by table, with all that depends on them."""
 
     kinds: dict[str, int]
     weight: TableSizes

@@ -46,7 +46,7 @@ class Size(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """What ended at or before such a moment goes before its age is over; NEVER: nothing does."""
+    """Rows that ended at or before these moments are removed before their age; NEVER: none."""
 
     bodies: float = NEVER
     rows: float = NEVER

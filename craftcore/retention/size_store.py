@@ -1,7 +1,7 @@
 """How much a look found: rows and bytes by table, of what would go and all that goes with it.
 
-Bytes are those of texts. What the same pass strips before it removes the row weighs where it is stripped. What has gone
-weighs nothing any more, so a batch took the difference of before and after.
+Bytes are those of texts. A body that is stripped and then removed in one pass is counted once, as stripped. A removed
+row has no size, so a batch removed the difference of before and after.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ SELECT *
 """The newest task and the newest activity stay for their numbers, and a doubt for ever: they and their decisions."""
 
 LEDGER = ("activity_decisions", "activity_log", "tasks")
-"""What stays of a task that is kept."""
+"""The rows that stay of a task that is kept."""
 
 CHILDREN = {
     "activity_decisions": """

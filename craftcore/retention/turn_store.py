@@ -1,4 +1,4 @@
-"""The ended turns of live tasks: their waits, activities and questions. What the current turn reads stays.
+"""The ended turns of live tasks: their waits, activities and questions. Rows that the current turn reads stay.
 
 An activity with a key of its own stays for as long as its task lives, since any later turn may call it again by that
 key. The newest activity of each task stays too: a FALLBACK asks whether a task has ever acted.

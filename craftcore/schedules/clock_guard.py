@@ -39,7 +39,8 @@ class ClockSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockChange:
-    """What happened between two readings. `step`: seconds the wall clock was set by; `asleep`: seconds of suspend."""
+    """The change between two samples of the clocks. `step`: seconds the wall clock was set by; `asleep`: seconds of
+    suspend."""
 
     step: float
     asleep: float

@@ -1,8 +1,8 @@
 """Live rows that were written while the wall clock was ahead: found by their own stamps, and set back with the clock.
 
-A row whose stamp lies in the future was written by a clock that was ahead. What is due by a delay (a trigger without a
-given time, a backoff, a sleep, a timeout, a deadline) moves back by as much as the clock did. A moment that a user gave
-stays. The stamps move, too, so a second step finds the rows as the first one left them.
+A row whose stamp lies in the future was written by a clock that was ahead. Moments that follow from a delay (a trigger
+without a given time, a backoff, a sleep, a timeout, a deadline) move back as much as the clock did. A moment that a
+user gave stays. The stamps move, too, so a second step finds the rows as the first one left them.
 
 A one-time schedule such as `in 17m` needs no stamp: its moment less its delay is when it was read.
 """

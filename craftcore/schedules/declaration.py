@@ -20,7 +20,7 @@ Change = Literal["added", "changed", "enabled", "disabled", "unchanged"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclareResult:
-    """What declaring a schedule came to."""
+    """The result of declaring a schedule."""
 
     schedule: Schedule
     change: Change

@@ -1,5 +1,5 @@
-"""What becomes of one occurrence: it fires, it is buffered behind an earlier one, or it is skipped; with its line in
-the account, in the same commit."""
+"""The firing of one occurrence: it fires, waits behind an earlier one, or is skipped, with its row in the same
+commit."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from craftcore.triggers.sources import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringResult:
-    """What became of one occurrence. `trigger_id` and `due_at` None: it did not fire, or not yet; `reason` says why.
+    """The result of one occurrence. `trigger_id` and `due_at` None: it did not fire, or not yet; `reason` says why.
     `cause` is told of those that fired."""
 
     schedule_id: str
@@ -192,7 +192,7 @@ def _key(schedule: Schedule, nominal_at: float, cause: FireCause) -> str:
 
 
 _SLOTS = (FireCause.TIME, FireCause.BACKFILL)
-"""What fires for one of these has fired for the other."""
+"""An occurrence that fired for one of these causes has fired for the other."""
 
 
 def _duplicate_result(schedule: Schedule, nominal_at: float, trigger_id: str | None) -> FiringResult:

@@ -1,4 +1,4 @@
-"""What a schedule is: what is declared, what the table holds, and the account of its occurrences."""
+"""Schedules: the declaration, the row, and the occurrences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class CatchUp(StrEnum):
 
 
 class Overlap(StrEnum):
-    """What an occurrence does while the task of an earlier one has not ended: one waits, none does, or they overlap."""
+    """The rule for an occurrence while the task of an earlier one has not ended: one waits, none waits, or they
+    overlap."""
 
     BUFFER_ONE = "buffer_one"
     SKIP = "skip"
@@ -57,7 +58,7 @@ class FireCause(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What became of an occurrence. A buffered one fires, or is skipped, when the one before it is settled."""
+    """The outcome of an occurrence. A buffered one fires, or is skipped, when the one before it is settled."""
 
     FIRED = "fired"
     BUFFERED = "buffered"
@@ -66,7 +67,7 @@ class Outcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSpec:
-    """What is declared. Checked as a whole by `accept`, before anything is written.
+    """A declaration of a schedule. Checked as a whole by `accept`, before anything is written.
 
     when              an expression: `at 3pm`, `in 10m`, `every 2h`, `every monday at 9am`, `0 7 * * *`, `on startup`, …
     timezone          an IANA name; None: the machine's, as it is when the schedule is declared

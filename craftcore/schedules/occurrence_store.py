@@ -15,7 +15,7 @@ _INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
 
 
 class RunningOccurrence(NamedTuple):
-    """What is not over of an earlier occurrence: its task, whose id is its trigger's; or the trigger alone."""
+    """The unfinished part of an earlier occurrence: its task, which has the id of its trigger; or the trigger alone."""
 
     noun: str
     id: str

@@ -1,4 +1,4 @@
-"""What is declared, and what an operator may do to a schedule. Each method is a rule over a transaction it is given.
+"""The declaration of schedules, and the operations on them. Each method is a rule over a transaction it is given.
 
 Declaring is an upsert by id: the same declaration again changes nothing, so no restart and no second `schedule add`
 moves a moment. Nothing here fires the past, except what a person asks for by `run_now` and `backfill`.
@@ -39,7 +39,7 @@ BACKFILL_MAX = 1000
 
 
 class ScheduleService:
-    """Declare, change and look after schedules. What has come due is `TickService`'s."""
+    """Declare, change and look after schedules. Due occurrences belong to `TickService`."""
 
     def __init__(self, clock: Clock, triggers: TriggerService) -> None:
         self._declarations = Declarations(clock, triggers)
@@ -93,8 +93,8 @@ class ScheduleService:
     def declare(
         self, tx: Transaction, origin: Origin, specs: Sequence[ScheduleSpec], *, elsewhere: Collection[str] = ()
     ) -> list[DeclareResult]:
-        """Declare all schedules of this origin: upsert each, and disable what it declares no longer; what became
-        of each. What is declared `elsewhere` now is not disabled: that origin takes it over as it is.
+        """Declare all schedules of this origin: upsert each, and disable what it declares no longer; what became of
+        each. A schedule that is now declared `elsewhere` is not disabled: that origin takes it over unchanged.
 
         Raises ConfigInvalid with one line per mistake; nothing is written then.
         """

@@ -1,4 +1,4 @@
-"""What a tick makes of the occurrences that have come since the last one. Pure: decides only; the service writes it.
+"""The plan of a tick for the occurrences since the last one. Pure: decides only; the service writes it.
 
 Every occurrence in (high-water mark, now] is in the answer once: it fires, or it is in a run of skipped ones.
 

@@ -25,7 +25,7 @@ PLACED_MAX = 500
 
 @dataclass(slots=True, kw_only=True)
 class Ticked:
-    """What a tick did. `next_at`: the next occurrence of all, None when none is awaited; `more`: a batch was not
+    """The result of a tick. `next_at`: the next occurrence of all, None when none is awaited; `more`: a batch was not
     enough. `skipped` and `disabled` go by the id of their schedule."""
 
     placed: list[FiringResult] = field(default_factory=list)

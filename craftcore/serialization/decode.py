@@ -18,7 +18,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import SCALARS, SHOWN, describe, describe_error, encode, options_of
 
 AWAITABLE = "_craftcore_awaitable"
-"""What a plain function is marked with that returns a coroutine."""
+"""The mark of a plain function that returns a coroutine."""
 
 _UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
 

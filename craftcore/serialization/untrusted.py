@@ -1,6 +1,6 @@
-"""What user code says of itself, as it can be stored: it may be endless, no text at all, or fail to be said.
+"""Safe str() and repr() of user objects, truncated for storage.
 
-What Python knows of a value is asked here, never what the value says: even its `__class__` may be somebody's property.
+Types are read from Python, not from the value: even its `__class__` may be a property of user code.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What runs inside one commit: the pieces of a batch, each group of them under a savepoint of its own.
+"""A batch of work items in one transaction, each group under its own savepoint.
 
 Whoever is at fault pays alone: a piece that raises is undone and hears why, the others stand.
 """
@@ -76,7 +76,7 @@ def group_items(batch: list[WorkItem]) -> list[WorkGroup]:
 def run_groups(
     connection: apsw.Connection, database: Database, groups: list[WorkGroup], before: Before, after: list[After]
 ) -> list[WorkGroup]:
-    """Run every group. What is returned must run once more: SQLite ended the transaction under one of them.
+    """Run every group. The returned groups must run again: SQLite ended the transaction during one of them.
 
     Raises StorageFull when that was for want of space, which the others would not find either.
     """

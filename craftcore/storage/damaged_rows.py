@@ -15,7 +15,7 @@ from craftcore.storage.transaction import Reader, Row
 Model = TypeVar("Model")
 
 UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
-"""What a damaged row raises when it is read. Text that is not UTF-8 is a ValueError."""
+"""The exceptions of reading a damaged row. Text that is not UTF-8 is a ValueError."""
 
 
 class Damaged(NamedTuple):

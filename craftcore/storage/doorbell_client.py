@@ -20,7 +20,7 @@ def doorbell_path(db_path: str | os.PathLike[str]) -> str:
 
 
 TRIGGERS, EVERYTHING = b"t", b"*"
-"""What has changed, as a ring says it: so that an emit costs the scheduler nothing."""
+"""The kinds of change that a ring names, so that an emit does not wake the scheduler."""
 
 
 def ring(db_path: str | os.PathLike[str], what: bytes = TRIGGERS) -> bool:

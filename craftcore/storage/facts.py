@@ -29,8 +29,8 @@ CALL_MARK = "call_mark"
 
 
 class LastSeen(NamedTuple):
-    """What the lock file remembers of a database: how far it had come. `call_mark` is 0 when it remembers none;
-    `ended_at`: when that epoch ended in order, if the disk was too full for the database to say so."""
+    """The progress of a database, as its lock file stores it. `call_mark` is 0 when it remembers none; `ended_at`:
+    when that epoch ended in order, if the disk was too full for the database to say so."""
 
     database_id: str
     epoch: int

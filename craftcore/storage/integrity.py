@@ -25,13 +25,13 @@ SELECT type, name, tbl_name, sql
 """
 
 Thing = tuple[str, str]
-"""What kind of thing it is, and its name in lower case: to SQLite it is the same name."""
+"""The kind of a schema object and its name in lower case: SQLite ignores case."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileCheck:
-    """What is wrong, in words; three empty lists when nothing is. `pages` and `keys`: the file is damaged. `schema`: it
-    is not what the migrations made."""
+    """The faults, as texts; three empty lists when there are none. `pages` and `keys`: the file is damaged. `schema`:
+    it is not what the migrations made."""
 
     pages: list[str]
     keys: list[str]

@@ -16,7 +16,7 @@ from pathlib import Path
 from craftcore.errors import DatabaseInvalid, StorageError
 
 SIDES = ("", "-wal", "-shm")
-"""What follows the name of the database in the names of its three files."""
+"""The suffixes of the three files of a database."""
 
 DESCRIPTORS = "/proc/self/fd"
 

@@ -1,4 +1,4 @@
-"""What an apsw exception means to us. No apsw exception leaves storage and the stores."""
+"""The mapping of apsw exceptions to errors of craftcore. No apsw exception leaves storage and the stores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NO_ROOM = {
 """Why a write found no room. SQLite says "full" of the first only; of the others it says "disk I/O error"."""
 
 PROBE_BYTES = 64 << 10
-"""What a WAL and its index need at their beginning."""
+"""The bytes that a WAL and its index need at their beginning."""
 
 CHECKPOINTS_FAIL_SECONDS = 60.0
 """Seconds of failed checkpoints after which the daemon ends: the WAL grows without bound, and the disk is failing."""

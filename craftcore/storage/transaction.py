@@ -1,4 +1,4 @@
-"""What a store is given: a reader of one snapshot, or a transaction that also writes.
+"""The argument of each store method: a reader of one snapshot, or a transaction that also writes.
 
 Rows come by name (`one`, `all`: for people and full models) or as tuples (`tuples`, `many`: for the main path).
 """

@@ -85,7 +85,7 @@ class Writer:
         self._on_flushed = on_flushed
         self._pending: deque[WorkItem] = deque()
         self._batch: list[WorkItem] = []
-        """What is being written, until its answers are on their way."""
+        """The items that are being written, until their answers are on their way."""
         self._batch_is_over = False
         """It was committed, or failed: its pieces have their answers."""
         self._bell = threading.Condition(threading.Lock())
@@ -145,9 +145,9 @@ class Writer:
     async def commit(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work(tx, *args, **kwargs)` and return its answer once it is on disk.
 
-        What `work` raises is raised here and nothing of it was written. Also raises StorageFull (nothing written),
-        OutcomeUnknown (the flush failed). Cancelling a caller withdraws a piece that has not begun; one that began
-        is heard to its end first.
+        An exception of `work` is raised here, and none of its writes stay. Also raises StorageFull (nothing written),
+        OutcomeUnknown (the flush failed). Cancelling a caller withdraws a piece that has not begun; one that began is
+        heard to its end first.
         """
         work = partial(work, **kwargs) if kwargs else work
         result: T = await self._submit(WorkItem(work, args, self._loop.create_waiter()))
@@ -158,7 +158,7 @@ class Writer:
     ) -> T:
         """Run `work(tx, items)` on this item together with all that wait for the same work; this item's answer.
 
-        `in_any_case`: cancelling the caller withdraws nothing. What this says has happened.
+        `in_any_case`: cancelling the caller withdraws nothing. The returned outcome has happened.
         """
         piece = WorkItem(work, (item,), self._loop.create_waiter(), each=True)
         result: T = await self._submit(piece, in_any_case=in_any_case)
@@ -170,7 +170,7 @@ class Writer:
         """Run `user(tx, *args)`, which writes the user's tables, and `record(tx, its result)`, which writes ours, in a
         commit that is theirs alone; the answer of `record`.
 
-        What either raises is raised here and nothing was written, as with `commit`. SQL that `user` may not run is
+        An exception of either is raised here and nothing was written, as with `commit`. SQL that `user` may not run is
         InvalidInput, a constraint it breaks RowInvalid. After APART_SECONDS it is TransactionTimeout: SQL is
         interrupted then, Python cannot be, and holds up every other commit until it returns.
         """
@@ -237,7 +237,7 @@ class Writer:
             self._checkpoint()
 
     def _die(self, error: BaseException) -> None:
-        """Whatever ends this thread: who waits hears why, and the daemon ends. What was committed stays committed."""
+        """Whatever ends this thread: who waits hears why, and the daemon ends. The commit stays."""
         log.critical("writer.died", exc_info=error)
         why = WriterDied(f"{self._database.path}: the thread that writes was ended by {safe_repr(error)}")
         batch = self._batch
@@ -396,7 +396,7 @@ class Writer:
 
 
 def _call_each(before: Before) -> None:
-    """What was committed stays committed, whatever these raise."""
+    """The commit stays, whatever these raise."""
     for fn, value in before.items():
         try:
             fn(value)

@@ -47,7 +47,7 @@ class NewAct(NamedTuple):
 
 
 class ActEnd(NamedTuple):
-    """What a call of a running turn came to, and what the record says of it."""
+    """The outcome of a call of a running turn, and its event."""
 
     begun: StartedCall
     ending: CallOutcome

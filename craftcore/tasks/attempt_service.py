@@ -1,4 +1,4 @@
-"""What a person may do about an attempt that has no end, or has failed: let it run again, or leave it."""
+"""Operations on an attempt that has no end or has failed: retry it, or skip it."""
 
 from __future__ import annotations
 

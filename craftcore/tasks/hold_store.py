@@ -68,9 +68,9 @@ COUNT = f"SELECT count(*) FROM ({HELD})"  # noqa: S608 - of static statements
 
 
 class LiveTask(NamedTuple):
-    """What the code must fit, as bytes of text. `agents`: JSON, None: as its workflow declares; `agent`: of them the
-    one that goes on, None: the first; `actions`: those its turn has called, with commas between them, None: none;
-    `used_ctx`: something that only a ctx can do is recorded of it."""
+    """The data that the code must fit, as bytes of text. `agents`: JSON, None: as its workflow declares; `agent`: of
+    them the one that goes on, None: the first; `actions`: those its turn has called, with commas between them, None:
+    none; `used_ctx`: something that only a ctx can do is recorded of it."""
 
     id: bytes
     workflow: bytes

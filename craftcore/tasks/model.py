@@ -1,4 +1,4 @@
-"""What a task is: what the table holds, what a turn is given, and how a turn can end."""
+"""Tasks: the row, the entry of a turn, and the ends of a turn."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Resume(StrEnum):
 
 
 class WaitKind(StrEnum):
-    """What can be waited for. Each may also end at a moment of its own."""
+    """The kinds of waits. Each may also end at a moment of its own."""
 
     TIMER = "timer"
     EVENT = "event"
@@ -48,7 +48,7 @@ class WaitKind(StrEnum):
 
 
 class ResolvedBy(StrEnum):
-    """What ended a wait: the first that came."""
+    """The cause that ended a wait: the first that came."""
 
     TIMER = "timer"
     SIGNAL = "signal"
@@ -70,7 +70,7 @@ MESSAGE = "message"
 """The event that a message to a task is."""
 
 CONTINUED = "continued"
-"""What a turn knows the wait by that it was begun with."""
+"""The identity of the wait by which a turn was begun."""
 
 
 class QuestionKind(StrEnum):
@@ -89,7 +89,7 @@ CANCEL = "cancel"
 WAIT_ON = "wait"
 TRY_AGAIN = "retry"
 LEAVE = "leave"
-"""What can be answered to a question that is not the task's own."""
+"""The answers to a question that the engine asks."""
 
 
 class QuestionStatus(StrEnum):
@@ -197,7 +197,8 @@ class NewTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewQuestion:
-    """What is asked. `options` None: any text answers. `default_json` holds when nobody answers in time."""
+    """A question, before it is stored. `options` None: any text answers. `default_json` holds when nobody answers in
+    time."""
 
     kind: QuestionKind
     question: str
@@ -209,8 +210,8 @@ class NewQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWait:
-    """What a turn, or the next one, waits for. `due_at` None: for as long as it takes; `at_given`: it was given as a
-    moment, not as a delay."""
+    """A wait, before it is stored. `due_at` None: for as long as it takes; `at_given`: it was given as a moment, not
+    as a delay."""
 
     name: str
     kind: WaitKind
@@ -250,7 +251,7 @@ Move = Returned | Continues | Suspends
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """What a turn is entered with.
+    """The entry of a turn.
 
     creator       payload, description and occurrence of the trigger that created the task; None: it is the claimed
                   one, or its row is gone

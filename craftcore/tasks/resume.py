@@ -53,7 +53,7 @@ class Resumed:
 
 
 class ResumeContract:
-    """What happens to tasks at a boot. `max_age` in seconds."""
+    """The resume contract: the rules for tasks at a boot. `max_age` in seconds."""
 
     def __init__(self, triggers: TriggerService, tasks: TaskService, waiting: WaitService, *, max_age: float) -> None:
         self._triggers = triggers

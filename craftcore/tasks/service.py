@@ -1,5 +1,5 @@
-"""What people and other programs may do to tasks: signal, answer, cancel, retry. Each method is a rule over a
-transaction it is given; ring the daemon's bell after the commit."""
+"""Operations on tasks: signal, answer, cancel, retry. Each method is a rule over a transaction it is given; ring the
+daemon's bell after the commit."""
 
 from __future__ import annotations
 
@@ -161,7 +161,7 @@ class TaskService:
         return found
 
     def _go_by(self, tx: Transaction, question: Question, choice: str) -> None:
-        """What an answer brings about."""
+        """The effect of an answer."""
         task = self._tasks.get_by_seq(tx, question.task_seq)
         if question.kind is QuestionKind.CONFLICT:
             if choice == TRY_AGAIN:
@@ -190,9 +190,9 @@ class TaskService:
         return self.get(tx, task_id)
 
     def retry(self, tx: Transaction, task_id: str) -> Task:
-        """Let a FAILED task try its last turn again, with all its attempts. What the turn completed is kept,
-        and signals that nobody had read are in the mailbox again. Let one that is held go on with the code that runs,
-        which it may not fit: it may fail then.
+        """Let a FAILED task try its last turn again, with all its attempts. Completed steps are kept, and unread
+        signals are in the mailbox again. Let one that is held go on with the code that runs, which it may not fit: it
+        may fail then.
 
         Raises NotFound, or StateRefused: it is neither, retention took what it was started with, or other live work
         holds its dedup key.

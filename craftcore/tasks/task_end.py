@@ -1,5 +1,4 @@
-"""What the end of a task brings with it, in the same commit: nobody is left waiting for it, and nothing it was sent is
-lost."""
+"""The end of a task, in one commit: every wait for it is resolved, and no message to it is lost."""
 
 from __future__ import annotations
 

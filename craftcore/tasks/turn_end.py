@@ -1,4 +1,4 @@
-"""What a turn comes to. It is written by the commit that settles its trigger, and nowhere else.
+"""The end of a turn. It is written by the commit that settles its trigger, and nowhere else.
 
 `turn_start.py` is how a turn begins, `turn_events.py` what it completes on its way.
 """
@@ -48,7 +48,7 @@ class TurnEnd(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What follows a settled turn: the next one's claim, or when the trigger that goes on is due; `ended`: nothing."""
+    """The continuation of a settled turn: the claim of the next one, or when its trigger is due; `ended`: none."""
 
     claim: Claim | None = None
     due_at: float | None = None

@@ -1,4 +1,4 @@
-"""What a turn completes on its way: events of its record, each in a commit of its own or with what it brings about."""
+"""The events of a turn: each is committed alone or with its effect."""
 
 from __future__ import annotations
 

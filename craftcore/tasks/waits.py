@@ -42,7 +42,7 @@ REST_SECONDS = 60.0
 
 
 class StartedWait(NamedTuple):
-    """What became of a new wait. `due_at`: when its trigger is due, None when it has none."""
+    """The result of beginning a wait. `due_at`: when its trigger is due, None when it has none."""
 
     status: TaskStatus
     reason: str

@@ -8,7 +8,7 @@
         disk.slow_syncs(5.0)            # every flush takes so many seconds
         disk.free()                     # healthy again
 
-What fails is SQLite's own call, so everything above it is real: the rollback, the result codes, the file that is left.
+The call of SQLite itself fails, so everything above it is real: the rollback, the result codes, the file that is left.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ SELECT due_at + ?4, seq, lane, due_at, coalesce(workflow, '/' || source)
    AND NOT (?6 AND source IN ('SCHEDULED', 'RESUME'))
  ORDER BY due_at, seq
 """
-"""What comes after a place: (?7, ?8). ?5 is what is full, ?6 whether it is safe mode. The index tells it all: what is
+"""The rows after a position: (?7, ?8). ?5 has the full workflows, ?6 is safe mode. The index tells it all: what is
 passed over costs an entry, not a row."""
 
 

@@ -39,7 +39,7 @@ PolicyOf = Callable[[Claim], RetryPolicy]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimResult:
-    """What a claim brought: leased triggers, whether more may be due, and when the next one becomes due (or None)."""
+    """The result of a claim: leased triggers, whether more may be due, and when the next one becomes due (or None)."""
 
     claims: list[Claim]
     more: bool
@@ -55,7 +55,7 @@ class Started(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reclaimed:
-    """What a boot found of earlier epochs."""
+    """The claims of earlier epochs that a boot found."""
 
     unstarted: int
     crashed: int
@@ -153,8 +153,8 @@ class ClaimService:
     def settle_all(
         self, tx: Transaction, ends: Sequence[tuple[Claim, Outcome]], policy_of: PolicyOf
     ) -> list[Settlement | Exception]:
-        """Settle many; an answer each. What was to be cancelled while it ran does not come back for another attempt,
-        and its task does not go on."""
+        """Settle many; an answer each. A trigger that was cancelled while it ran gets no other attempt, and its task
+        does not continue."""
         for claim, outcome in ends:
             if isinstance(outcome, Rerouted):
                 self._claims.join_lane(tx, claim, outcome.session_id)
@@ -183,7 +183,7 @@ class ClaimService:
         return move
 
     def join_lane(self, tx: Transaction, claim: Claim, session_id: str) -> None:
-        """A router put this started trigger into a session's lane. What the producer asked for stays as it was.
+        """A router put this started trigger into a session's lane. The request of the producer stays as it was.
 
         Raises LeaseLost.
         """
@@ -200,7 +200,7 @@ class ClaimService:
     def release_epoch(self, tx: Transaction, epoch: int) -> int:
         """End an epoch in order: hand back every claim that it holds, started or not. Return how many.
 
-        What was to be cancelled settles instead.
+        A trigger that was to be cancelled settles instead.
         """
         for seq in self._claims.cancel_requests(tx, epoch):
             self._cancel(tx, seq, crashed=False)
@@ -223,7 +223,8 @@ class ClaimService:
         """Boot: return every claim of earlier epochs, whatever its lease says, because its holder is dead.
 
         A started one was in a crash; the one that was running alone in its third is poison and DEAD. Of restarts of
-        the machine only every second one counts as a crash. What was to be cancelled settles and does not come back.
+        the machine only every second one counts as a crash. A trigger that was to be cancelled settles and does not
+        come back.
         """
         unstarted = crashed = 0
         poisoned: list[str] = []

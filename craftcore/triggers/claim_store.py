@@ -90,7 +90,7 @@ class ClaimStore:
     def start_all(
         self, tx: Transaction, claims: Sequence[Claim], *, alone: bool
     ) -> dict[tuple[int, str], tuple[int, int]]:
-        """Count the attempt of claimed triggers: (seq, token) -> (attempts, starts). What is missing lost its lease."""
+        """Count the attempt of claimed triggers: (seq, token) -> (attempts, starts). A missing one lost its lease."""
         rows = tx.execute_many(START, [(tx.now, int(alone), claim.seq, claim.lease_token) for claim in claims])
         return {(seq, token): (attempts, starts) for seq, token, attempts, starts in rows}
 

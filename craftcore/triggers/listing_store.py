@@ -90,7 +90,7 @@ class TriggerLists:
         return row
 
     def count_failed_since(self, tx: Reader, since: float) -> FailedLately:
-        """Return what became FAILED since then. What a person discarded does not count: their reason is not its
+        """Return what became FAILED since then. Discarded ones do not count: the reason of the operator is not an
         error."""
         row = tx.fetch_one(
             """

@@ -84,8 +84,8 @@ class OperatorStore:
         return changed == 1
 
     def discard(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
-        """Take a dead letter off the list, DEAD -> FAILED, visibly. What has FAILED is no news any more. False when
-        it is neither, or was discarded before."""
+        """Take a dead letter off the list, DEAD -> FAILED, visibly. A FAILED trigger is not reported any more. False
+        when it is neither, or was discarded before."""
         changed = tx.run(
             "UPDATE triggers SET status = 'FAILED', reason = :reason, updated_at = :now "
             "WHERE id = :id AND (status = 'DEAD' OR (status = 'FAILED' AND reason = error_code))",

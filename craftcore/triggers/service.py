@@ -1,4 +1,4 @@
-"""What producers and operators may do to triggers. Each method is a rule over a transaction it is given.
+"""Operations of producers and operators on triggers. Each method is a rule over a transaction it is given.
 
 The life of a claim, from lease to settle, is in `claim_service.py`.
 """
@@ -232,8 +232,8 @@ class TriggerService:
         return self.get(tx, trigger_id)
 
     def discard(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Trigger:
-        """Take a dead letter off the list; it stays readable as FAILED. What is FAILED is no news any more. Raises
-        NotFound or StateRefused."""
+        """Take a dead letter off the list; it stays readable as FAILED. A FAILED trigger is not reported any more.
+        Raises NotFound or StateRefused."""
         if not self._hands.discard(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(

@@ -40,8 +40,9 @@ class Failed:
     """The attempt failed. `retry_after` (seconds) is the least wait somebody asked for, None when nobody did;
     `no_later` the moment at which it comes back in any case, because its task has a deadline.
 
-    `effect_possible` False is a promise: of the irreversible actions that the attempt came to, none has had its effect,
-    nor can it have any more. True: one has, or nobody knows. What was not declared irreversible does not count.
+    `effect_possible` False is a promise: of the irreversible actions that the attempt came to, none has had its
+    effect, nor can it have any more. True: one has, or nobody knows. An action that was not declared irreversible does
+    not count.
     """
 
     code: str

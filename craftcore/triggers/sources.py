@@ -35,7 +35,7 @@ from craftcore.triggers.model import DedupScope, TriggerSource
 
 
 class Defaults(NamedTuple):
-    """What a spec leaves open is taken from here."""
+    """Options that a spec leaves open are taken from here."""
 
     priority: int
     scope: DedupScope

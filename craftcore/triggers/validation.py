@@ -19,7 +19,7 @@ NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 """Keys, ids and names travel as HTTP headers, Message-IDs and workflow ids of other engines."""
 
 KEY_OF_OURS = re.compile(r"(turn|wake|resume):[A-Za-z0-9._:@+-]{1,240}")
-"""What a task goes on with has a key that holds the whole of its id, however long that is."""
+"""The trigger that continues a task has a key with the whole id, however long that is."""
 
 MAX_ATTEMPTS = 1000
 MAX_DEPTH = 32

@@ -22,8 +22,8 @@ class KnownRecord(NamedTuple):
 
 
 class RecordEnd(NamedTuple):
-    """What closes one record: its last events, as (type, text), and what it came to. `replayable_reason`: why it cannot
-    be replayed; None: it can. `known`: what need not be read again; None: nothing."""
+    """The end of one record: its last events, as (type, text), and its outcome. `replayable_reason`: why it cannot be
+    replayed; None: it can. `known`: what need not be read again; None: nothing."""
 
     execution_seq: int
     events: Sequence[tuple[str, str]]

@@ -1,6 +1,6 @@
 """The ends of the chains as they were at one moment, to be kept where nobody who changes the file can reach. Pure.
 
-What was cut off at the end of a file cannot be seen in the file: only a head from before it shows that.
+A chain that was cut off at its end looks whole. Only a head that was kept elsewhere shows the loss.
 """
 
 from __future__ import annotations

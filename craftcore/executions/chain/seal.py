@@ -39,7 +39,7 @@ class Event(NamedTuple):
 
 
 class Header(NamedTuple):
-    """What a record's hash covers, in the order of its canonical text."""
+    """The fields that the hash of a record covers, in the order of its canonical text."""
 
     attempt: int
     chain_seq: int

@@ -1,6 +1,6 @@
 """Walks over all that was recorded, in the order of the chain, and tells what is not as it was written.
 
-A reader of one snapshot is enough, and nothing waits for it. What it holds does not grow with the records.
+A reader of one snapshot is enough, and nothing waits for it. Its memory does not grow with the records.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from craftcore.serialization.plurals import format_count
 from craftcore.storage.transaction import Reader
 
 NOT_OURS = (ValueError, TypeError, AttributeError)
-"""What reading a row raises that holds bytes for text, text for a number, or a word that nobody knows."""
+"""The exceptions of reading a row with bytes for text, text for a number, or an unknown word."""
 
 KINDS = {name: str if name.endswith("_hash") else int for name in ChainState._fields}
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was looked at. `chained`: records of the chain; `retained`: those of them that retention kept behind the
-    anchor, for live turns; `before`: closed before there was a chain; `open`: have no end; `removed`: by retention, in
-    all; `audit`: rows of the operators' log."""
+    """The range of a verification. `chained`: records of the chain; `retained`: those of them that retention kept
+    behind the anchor, for live turns; `before`: closed before there was a chain; `open`: have no end; `removed`: by
+    retention, in all; `audit`: rows of the operators' log."""
 
     chained: int = 0
     retained: int = 0

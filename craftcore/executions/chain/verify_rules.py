@@ -18,7 +18,7 @@ ALWAYS_WITH_A_MEMO = (EventType.STEP_COMPLETED, EventType.EMITTED, EventType.CHI
 """Where a task writes them: a turn that is entered again finds them by it."""
 
 SEALED = ("ended_at", "events_hash", "prev_hash", "record_hash")
-"""What a record of the chain has, whatever it came to."""
+"""The fields that each record of the chain has, whatever its outcome."""
 
 
 class Area(StrEnum):

@@ -22,7 +22,7 @@ OWN_OF_ENVELOPE = "envelope.metadata.requestId"
 
 
 class Absent:
-    """What is not there; None is a value."""
+    """The mark of a missing value; None is a value."""
 
 
 ABSENT = Absent()

@@ -88,7 +88,7 @@ class Ours(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class Document(msgspec.Struct):
-    """The whole of it. What else stands in it is passed over."""
+    """The whole of it. Other keys are ignored."""
 
     header: DocumentHeader
     envelope: Object | None

@@ -1,14 +1,14 @@
 """Cron on the wall clock of a zone: which moments an expression names. Pure.
 
-Which wall times its fields name, days and times of day, is cronsim's to say. What a change of the wall clock does to
-them is decided here, by Debian's rules:
+Which wall times its fields name, days and times of day, is cronsim's to say. Changes of the wall clock follow Debian's
+rules:
 
     fixed time (30 2 * * *)       each wall time once: at the first instant after a gap, at the first copy in a fold
     a leading * in minute or hour whenever the wall clock shows it: not at all in a gap, twice in a fold
 
 cronsim 2.8 has these rules too, but not everywhere: asked in the second copy of an hour it answers with the first one,
-which is past; it loses times where the clock moves by half an hour, finds some in an hour that midnight skips, and goes
-round in circles where a fold reaches back over midnight. Each of these has its test.
+which is past; it loses times where the clock moves by half an hour, finds some in an hour that midnight skips, and
+goes round in circles where a fold reaches back over midnight. Each of these has its test.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CRON_END = int(YEAR_10000) - 2 * _DAY
 """No occurrence of cron is later: on the last days of 9999 some wall already shows the year 10000."""
 
 _SEARCH_YEARS = 50
-"""What does not come for that long never comes. 29 February on a given weekday takes 40 years at most."""
+"""An occurrence that does not come for that long never comes. 29 February on a given weekday takes 40 years at most."""
 
 
 def cron_after(timing: Cron, t: int) -> int | None:

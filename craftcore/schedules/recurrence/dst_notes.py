@@ -1,4 +1,4 @@
-"""What a person is told about an occurrence that a change of the wall clock touches. Pure."""
+"""Notes about occurrences that a change of the wall clock affects. Pure."""
 
 from __future__ import annotations
 

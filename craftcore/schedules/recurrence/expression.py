@@ -1,4 +1,4 @@
-"""What a person writes for a time, read once, when a schedule is declared: cron, nicknames, ISO 8601 or words. Pure.
+"""Expressions of time, read once when a schedule is declared: cron, nicknames, ISO 8601 or words. Pure.
 
 The forms, and what they become:
 
@@ -60,7 +60,7 @@ _NO_ZONE = re.compile(r"(?:posix|right)/.*|posixrules|localtime", re.IGNORECASE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parsed:
-    """What an expression means from now on, and the expression as it was written, with single spaces."""
+    """The timing of an expression from now on, and the expression as it was written, with single spaces."""
 
     timing: Timing
     text: str

@@ -49,7 +49,7 @@ _BETWEEN_DAYS = re.compile(r" ?, ?(?:and )?| and ")
 
 
 class Unreadable(Exception):
-    """What the words cannot mean, as a clause: `parse` makes the sentence."""
+    """The reason why words cannot be read, as a clause: `parse` makes the sentence."""
 
 
 def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) -> Timing:

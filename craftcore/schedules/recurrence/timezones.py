@@ -1,4 +1,4 @@
-"""What a zone does to wall times: offsets, gaps, folds. Pure.
+"""Time zones and wall times: offsets, gaps, folds. Pure.
 
 A wall time is counted in seconds, too: the epoch seconds it would be in UTC.
 """

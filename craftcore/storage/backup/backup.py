@@ -3,8 +3,8 @@
 The manifest comes first: what a kill between the two leaves is small and says nothing that is not so. A copy without
 one would be large, and nobody could tell that it is whole.
 
-The copy is made in one read transaction, for which no writer waits and which waits for none. What is there already is
-never written over, and what was kept before goes only once the new one is there and sound.
+The copy is made in one read transaction, for which no writer waits and which waits for none. Existing files are never
+overwritten, and old backups are deleted only after the new one is complete and sound.
 """
 
 from __future__ import annotations

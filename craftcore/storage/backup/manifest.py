@@ -1,4 +1,4 @@
-"""What stands beside a backup: by what it is known to be whole, and of what and when it is. Pure.
+"""The manifest of a backup: its checksum, its database and its moment. Pure.
 
 FILE.manifest.json   {"craftcore_backup": 1, "sha256", "bytes", "taken_at", "version", "database_id", "epoch", "schema",
                      "rows", "head"}; the head is what `craftcore verify --against` reads
@@ -81,7 +81,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 def list_expired(others: Iterable[tuple[Path, Manifest]], new: Manifest, keep: int) -> list[Path]:
     """Return which of these backups go, so that `keep` stay with the new one: the oldest, of the same database.
 
-    What says that it is newer than the new one (a clock was set back) stays, and is not counted.
+    A backup that claims to be newer than the new one (a clock was set back) stays, and is not counted.
     """
     if new.database_id is None:
         return []  # nobody can tell whose the others are

@@ -39,7 +39,7 @@ READ_BYTES = 1 << 20
 KEPT = ".before-restore-"
 
 NO_SECOND_NAMES = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
-"""What a file system says that has none, or none for this file."""
+"""The errors of a file system that lacks the operation, or lacks it for this file."""
 
 LATEST = """
 SELECT max(at)
@@ -53,7 +53,7 @@ SELECT max(at)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What takes the place of the database: `sha256` of the file; `database_id`: None when no daemon ever ran on it.
+    """The file that replaces the database: `sha256` of the file; `database_id`: None when no daemon ever ran on it.
 
     `until`: the moment up to which it goes, epoch seconds. That is when the backup was taken; of a file without a
     manifest the latest that stands in it, None when nothing does.

@@ -25,7 +25,7 @@ from craftcore.storage.sqlite_errors import translate_os
 
 BEGINS = ".craftcore-draft-"
 SIDES = ("-wal", "-shm", "-journal")
-"""What SQLite keeps beside a database."""
+"""The files of SQLite beside a database."""
 
 NAME = "draft.db"
 """The file in the private directory."""
@@ -106,7 +106,7 @@ class StagingFile:
 def staging_file(place: Path) -> Iterator[StagingFile]:
     """An empty one for that place; gone when the block is left and it was not put.
 
-    What a killed maker left of it is overwritten. Raises StorageBusy while another process makes the same;
+    A file that a killed process left there is overwritten. Raises StorageBusy while another process makes the same;
     CannotCreate, PermissionRefused or StorageFull for what the system refuses, also within the block.
     """
     name = staging_path(place).name

@@ -1,4 +1,4 @@
-"""What SQL of the user's may do in our file: read everything, change what is theirs.
+"""The permissions of user SQL: it reads every table and changes only its own.
 
 It keeps mistakes out and is no sandbox: whoever runs Python here can open the file themselves.
 """
@@ -23,8 +23,8 @@ def refusal(
 ) -> str | None:
     """Return why SQL of the user's may not do this, told as SQLite's authorizer is; None when it may.
 
-    `by` is the trigger that would do it. What is not known here is refused. That nobody writes sqlite_schema by hand
-    is SQLite's own rule, which it does not leave to us.
+    `by` is the trigger that would do it. Unknown operations are refused. That nobody writes sqlite_schema by hand is
+    SQLite's own rule, which it does not leave to us.
     """
     match action:
         case apsw.SQLITE_SELECT | apsw.SQLITE_READ | apsw.SQLITE_FUNCTION | apsw.SQLITE_RECURSIVE:

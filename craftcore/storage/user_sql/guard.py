@@ -55,7 +55,7 @@ class Guard:
 
     @contextmanager
     def statement(self, sql: str) -> Iterator[None]:
-        """Run one in this block. What SQLite says of it is told as an error of ours, and none stays half-read."""
+        """Run one in this block. Errors of SQLite become errors of craftcore, and no statement stays half-read."""
         if self._gone:
             raise InvalidInput("the transaction is over, and this statement did nothing. Use tx within its function")
         if threading.get_ident() != self._thread:

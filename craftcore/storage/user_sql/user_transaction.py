@@ -29,8 +29,9 @@ COROUTINE = "the function of a transaction is a plain one, not async: nothing is
 
 
 class UserTransaction(Transaction):
-    """What the user's function is given. It works within that function only, and reads every row it is asked for at
-    once: a statement that stayed half-read would hold on to its snapshot, and to the next transaction."""
+    """The transaction that the function of `ctx.transaction` receives. It works within that function only, and reads
+    every row it is asked for at once: a statement that stayed half-read would hold on to its snapshot, and to the next
+    transaction."""
 
     __slots__ = ("_guard",)
 
