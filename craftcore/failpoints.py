@@ -1,7 +1,7 @@
 """The named points at which a crash is survivable, all of them: where tests and `craftcore demo` kill the process.
 
-A point is reached between two steps of the main path. Nothing happens there unless somebody armed it, in this
-process: `arm(Failpoint.CLAIM_COMMITTED, kill_process)`. Unarmed, it costs one function call.
+A point is reached between two steps of the main path. A failpoint does nothing unless this process armed it:
+`arm(Failpoint.CLAIM_COMMITTED, kill_process)`. Unarmed, it costs one function call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether the operators' log is what was written: each row for itself, and each in its place. Pure."""
+"""The verification of the audit log: each row alone, and each in its position. Pure."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How the help of a command is laid out, from what is declared with it: exit codes, examples, where to read on.
 
-A page ends with what is looked for most, so that it stands where the eye is: the examples.
+A page ends with the examples, because readers look for them most.
 """
 
 from __future__ import annotations

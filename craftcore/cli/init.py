@@ -1,4 +1,4 @@
-"""`craftcore init`: an app and settings that run at once, with comments for whoever changes them."""
+"""`craftcore init`: an app and settings that run at once, with comments for later changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a limit of its workflow is in a trigger's way, as the daemon that runs declared it."""
+"""The limits of a workflow that keep a trigger waiting, as the running daemon declared them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How settings are read from TOML: what a table may say, and each mistake in it told in a line.
+"""The loader of settings from TOML: the keys of each table, and one line for each mistake.
 
 `craftcore.config` says which settings there are: one class per table, whose annotations are the rules here.
 """

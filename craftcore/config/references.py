@@ -1,6 +1,6 @@
 """How what settings and arguments name is spelt: a secret, a server, a mail address.
 
-Whoever reads them and whoever uses them judge by the same rules. None and False are for what is spelt otherwise.
+The loader and the users of a reference apply the same rules. None and False are for what is spelt otherwise.
 """
 
 from __future__ import annotations

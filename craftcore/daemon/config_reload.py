@@ -1,5 +1,4 @@
-"""Reading the settings again while the daemon runs: what differs, what of it counts at once, and the answer to whoever
-asked.
+"""The reload of settings in a running daemon: the differences, those that apply at once, and the answer.
 
 The answer is a fact of the database, `reload`: the settings are the daemon's, read as its user sees them, so only it
 can say what became of them.

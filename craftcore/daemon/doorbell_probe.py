@@ -1,4 +1,4 @@
-"""Whether a daemon answers: it takes a ring of its doorbell, which only its event loop does."""
+"""The probe of a daemon: its event loop takes a ring of its doorbell."""
 
 from __future__ import annotations
 

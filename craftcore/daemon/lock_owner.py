@@ -1,7 +1,7 @@
-"""Who holds the daemon lock: not who the note says, but the process that the kernel says, and how to signal it.
+"""The owner of the daemon lock, as the kernel names it and not as the note does, and a safe way to signal it.
 
-A note may be of the daemon before, and its pid somebody else's by now: to whoever does not catch it, SIGHUP is the end.
-Only what every user may read is read: the daemon's own files in /proc are closed, also to its user.
+A note may be of an earlier daemon, and its pid may belong to another process by now, which SIGHUP would end. Only what
+every user may read is read: the daemon's own files in /proc are closed, also to its user.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """From an event to its log line: bounded, and harmless wherever it is read. Pure.
 
-Values come from anywhere (payloads, other people's programs). Whatever is in them, an event is one line that says what
-it is: no value can start a line of its own, speak to a terminal, or be longer than the line may be.
+Values come from anywhere (payloads, other people's programs). Each event is one line, whatever its values are: no
+value starts a new line, controls a terminal, or exceeds the length of a line.
 """
 
 from __future__ import annotations

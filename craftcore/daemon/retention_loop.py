@@ -1,8 +1,8 @@
-"""Retention in a running engine: a slow loop beside it, in batches so small that nobody waits for one.
+"""Retention in a running engine: a slow loop beside it, in batches so small that no commit waits for one.
 
-It looks by a reader of its own and hands each batch to the writer, where it rides with whatever else waits. It does
-nothing while the engine is held or paused, nothing while a reader keeps the WAL long (what it would write makes that
-longer), and goes on when the disk is full: it makes room.
+It looks by a reader of its own and hands each batch to the writer, where it rides with whatever else waits. It pauses
+while the engine is held or paused, and while a reader keeps the WAL long, because its writes would make that longer.
+It continues on a full disk, because it frees space.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Where secrets come from: the environment, and the credentials that systemd hands to a unit.
 
-Settings name them, and nothing but what needs one asks for its text, when it needs it. The text is in no setting, no
-argument, no record and no error of ours.
+Settings name them, and nothing but what needs one asks for its text, when it needs it. The text never appears in a
+setting, an argument, a record or an error.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The watchdog: systemd hears from us only while the engine makes progress.
 
-A ping on a timer of its own proves that a timer lives. Ours follows a round trip through what has to work. One that
-only waits until another process gives the write lock back is no reason for a restart: that would cut off what runs, and
-wait for the same lock.
+A ping on a timer of its own proves that a timer lives. Ours follows a round trip through what has to work. A round
+trip that waits for the write lock of another process is not a reason for a restart. A restart would end running work
+and wait for the same lock.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Whether work stays due while the daemon has free places for it, and nothing that is known is in its way.
+"""The check for work that stays due although the daemon has free slots and no known reason keeps it.
 
 A single look proves little: between the end of one attempt and the start of the next a place is free for a moment. So
 what looks idle is looked at again a second later.

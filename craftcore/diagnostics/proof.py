@@ -1,6 +1,6 @@
 """A reason, and the query that proves it.
 
-A query is run as it is printed, so that nobody has to believe us: paste it into any SQLite shell.
+A query runs as it is printed: anyone can paste it into an SQLite shell and check the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Accepted work and operators' schedules whose workflow an app does not declare, for `craftcore check`.
 
-Tasks are judged elsewhere (`engine/held_tasks.py`): a start holds them. A trigger that is no task yet is not held. It
-would fail with CAPABILITY_NOT_FOUND, and so would what a schedule fires.
+Tasks are judged elsewhere (`engine/held_tasks.py`): a start holds them. A trigger that has not become a task is not
+held. It would fail with CAPABILITY_NOT_FOUND, and so would what a schedule fires.
 """
 
 from __future__ import annotations

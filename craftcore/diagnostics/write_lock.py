@@ -1,4 +1,5 @@
-"""Who keeps the write lock of a database, as the kernel knows it: a shell with an open transaction stops everybody.
+"""The holder of the write lock of a database, as the kernel names it. A shell with an open transaction stops every
+writer.
 
 We look, and lock nothing.
 """

@@ -1,6 +1,6 @@
 """The calls of a program to a running engine: emit, cancel, answer, signal and read.
 
-Each is one commit on the writer, and whoever has to act on it is rung once it is on disk.
+Each is one commit on the writer, and the loop that acts on it is woken once it is on disk.
 """
 
 from __future__ import annotations

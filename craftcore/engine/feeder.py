@@ -1,7 +1,8 @@
 """The feeder keeps the claim window filled: it leases due triggers and sleeps until the next one is due.
 
-It wakes for five reasons: a bell (something was emitted, cancelled or settled), the next due time, a token that returns
-to a workflow with a rate, a free place in the window, and a slow poll that makes no bell necessary for correctness.
+It wakes for five reasons: the doorbell (a trigger was emitted, cancelled or settled), the next due time, a token of a
+workflow with a rate, a free slot in the window, and a slow poll. Because of the poll, a lost ring delays work and
+loses none.
 """
 
 from __future__ import annotations

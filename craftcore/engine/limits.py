@@ -4,7 +4,7 @@
     rate           counts what started within `per`, and every claim that has not started: its token is kept for it
 
 So a rate holds however long a claim waits for its start. Places need no bookkeeping: each look counts what is held.
-Moments are the machine's own (`Clock.boot_time`): a wall clock that is set gives nobody a token and takes none.
+Moments are those of `Clock.boot_time`: a change of the wall clock gives no token and takes none.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Who is told of what the engine did, once it is on disk. It only counts: nothing waits for it, and it raises nothing.
+"""The observer of the engine: it learns of each event once it is on disk. It only counts: nothing waits for it, and it
+raises nothing.
 
 All of it is called on the loop's thread.
 """

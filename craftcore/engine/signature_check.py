@@ -1,7 +1,8 @@
-"""Whether the code that runs can go on with a live task. Pure.
+"""The check that the running code can continue a live task. Pure.
 
-It cannot when what the next turn runs is not declared, takes no such payload or state, or is no task any more; and when
-the turn has called an irreversible action that is not declared: entered again, it would fail or do that once more.
+It cannot when the workflow of the next turn is not declared, does not take the payload or state, or is not a task any
+more. It cannot either when the turn has called an irreversible action that is not declared: entered again, it would
+fail or repeat the action.
 """
 
 from __future__ import annotations

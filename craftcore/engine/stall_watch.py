@@ -1,4 +1,4 @@
-"""Whether the turns that run complete anything. One that does not is put to a person, and runs on meanwhile."""
+"""The watch for turns that complete nothing. One that does not is put to a person, and runs on meanwhile."""
 
 from __future__ import annotations
 

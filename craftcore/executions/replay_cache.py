@@ -1,4 +1,4 @@
-"""Replays that were given before, those used last. Pure: who asks says what time it is and how the record stands."""
+"""Replays that were given before, those used last. Pure: the caller passes the time and the state of the record."""
 
 from __future__ import annotations
 

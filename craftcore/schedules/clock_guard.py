@@ -1,8 +1,8 @@
-"""Whether the wall clock may move schedules.
+"""The guard of schedules against changes of the wall clock.
 
 A clock that goes forward makes schedules late: catch-up is for that. One that goes back makes them wait, and what has
-fired does not fire again. More than three hours back nobody can tell which time is right: schedules are held, until the
-clock is back where it was, or a person says that it is right as it is.
+fired does not fire again. After a step of more than three hours back, no program can tell which time is right.
+Schedules are held until the clock is back where it was, or an operator confirms it.
 
 Delays follow the clock when it is set back: see `clock_step_store.py`. A running daemon has seen the step, so it does
 that at once. At a start with the clock more than three hours back, they wait for a person as the schedules do.

@@ -1,4 +1,4 @@
-"""Whether a schedule can be declared, decided before anything is written. Pure."""
+"""The validation of schedules, before anything is written. Pure."""
 
 from __future__ import annotations
 

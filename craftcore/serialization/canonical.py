@@ -1,7 +1,7 @@
 """Canonical JSON and its sha256: one text for one value, used by records, ledger and dedup alike.
 
-Sorted keys, no spaces, ASCII; NaN and infinities are refused, and so is whatever is not JSON: there is no
-`default=str`, because a value that changes on its way in cannot be compared on its way out.
+Sorted keys, no spaces, ASCII. NaN, infinities and every value that is not JSON are refused. There is no `default=str`,
+because a value that is changed on its way in cannot be compared on its way out.
 """
 
 from __future__ import annotations

@@ -7,8 +7,9 @@
     datetime, date, time, timedelta, UUID, Decimal     text
     bytes                                              base64
 
-A key is text, a whole number, or what becomes one of them (enum, date, UUID): `dict[int, X]` brings it back, Any leaves
-it text. A float, a bool and None are no keys: JSON would spell them in a way that nothing brings back.
+A key is text, a whole number, or what becomes one of them (enum, date, UUID): `dict[int, X]` brings it back, Any
+leaves it text. A float, a bool or None cannot be a key: JSON would write them as text, which cannot be read back as
+before.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A batch of work items in one transaction, each group under its own savepoint.
 
-Whoever is at fault pays alone: a piece that raises is undone and hears why, the others stand.
+An item that raises is undone and gets its error; the others stay.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rows that a bad disk or a foreign hand changed: what of them is text, and what they say all the same.
+"""The decoding of rows that contain invalid text.
 
 Their texts are read as bytes (`CAST(name AS BLOB)`), which can always be read.
 """

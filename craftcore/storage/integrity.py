@@ -1,7 +1,7 @@
-"""Whether the file is whole: its pages, its foreign keys, and a schema that is what the migrations made.
+"""The integrity of the file: its pages, its foreign keys, and the schema that the migrations made.
 
-Pages have no checksums: a flipped bit inside a text or a number that is in no index is found by no check of the file,
-only by a hash of what it says.
+Pages have no checksums. A flipped bit in a text or number without an index is found by no check of the file, only by a
+hash of the content.
 """
 
 from __future__ import annotations

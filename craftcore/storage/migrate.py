@@ -1,5 +1,5 @@
-"""Migrations: numbered SQL files, each applied once in one transaction with its row in `schema_migrations`; on a new
-file all in one, so that nobody ever meets half a schema.
+"""Migrations: numbered SQL files, each applied once, in one transaction with its row in `schema_migrations`. A new
+file gets all in one transaction, so that no process sees half a schema.
 
 A changed old migration, or a database that knows migrations this program does not, is refused: nothing is guessed.
 """

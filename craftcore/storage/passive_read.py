@@ -1,4 +1,4 @@
-"""A look at the file in passing: it makes no file, waits for nobody, and may come to nothing."""
+"""A read of the database that creates no file and waits for no lock. It may fail with NotFound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that is there whole or not at all, whoever looks and whenever we are killed."""
+"""Files that are written atomically: complete or absent, for every reader and after every kill."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person decides what nobody can know: whether an irreversible action happened. Its turn goes on with the answer."""
+"""Decisions of an operator: did an irreversible action happen? Its turn goes on with the answer."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Irreversible actions of turns that run: the ledger's row and the event of the record, in one commit.
 
-Also what is asked about them: when their task ends, and when somebody answers.
+Questions about them are asked here too, when their task ends, and answered.
 """
 
 from __future__ import annotations

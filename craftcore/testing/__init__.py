@@ -1,1 +1,1 @@
-"""For tests of ours and of users: disks that fail on purpose."""
+"""Disks that fail on purpose, for tests of craftcore and of its users."""

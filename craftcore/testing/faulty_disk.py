@@ -1,4 +1,4 @@
-"""A disk that can be told to fail: a thin SQLite file system over the real one.
+"""A disk that fails on demand: a thin SQLite file system over the real one.
 
     with FaultyDisk() as disk:          # every database opened in this process from now on lies on it
         disk.fill(after_bytes=0)        # SQLITE_FULL from the first write on, as long as the disk is full

@@ -5,8 +5,8 @@
         moment = disk.moment                # e.g. when an emit was acknowledged
     disk.after_a_cut(moment, folder, rng)   # the files as they may lie there when the power comes back
 
-Flushed data is there. Of what was written since, each write is there or not, whole or torn at a sector, in any
-combination: that is all a disk promises. The shared-memory file is gone, as after any restart.
+Flushed data is there. Each write since the flush is there or not, whole or torn at a sector, in any combination. A
+disk promises no more. The shared-memory file is gone, as after any restart.
 """
 
 from __future__ import annotations

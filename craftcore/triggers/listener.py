@@ -1,4 +1,4 @@
-"""Who must know of a trigger that was settled without being run, or lives again: what it was to advance follows it."""
+"""The listener to triggers that were settled without being run, or were requeued: their tasks follow them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a spec can be accepted, decided before anything is written. Pure."""
+"""The validation of specs, before anything is written. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore activity`: what irreversible actions came to, and a person's word where nobody knows."""
+"""`craftcore activity`: outcomes of irreversible actions, and the decision of an operator where they are unknown."""
 
 from __future__ import annotations
 

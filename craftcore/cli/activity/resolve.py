@@ -1,4 +1,4 @@
-"""`craftcore activity resolve`: a person's word on what nobody can know."""
+"""`craftcore activity resolve`: the decision of an operator about an unknown outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An activity as it is told: its JSON document, its row in a table, how it stands, and what a decision brings about."""
+"""The view of an activity: its JSON document, its row in a table, its status, and the effect of a decision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An execution record as it is told: its JSON document, its row in a table, and what many say together."""
+"""The view of an execution record: its JSON document, its row in a table, and statistics of many."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A schedule as it is told: what it was understood to be, what comes next, and its JSON document."""
+"""The view of a schedule: its expression as it was read, its next occurrence, and its JSON document."""
 
 from __future__ import annotations
 

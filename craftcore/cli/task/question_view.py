@@ -1,4 +1,4 @@
-"""A question as it is told: what is asked, until when, what holds then, and how to answer it."""
+"""The view of a question: its text, its deadline, its default, and the command that answers it."""
 
 from __future__ import annotations
 

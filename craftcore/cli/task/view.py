@@ -1,4 +1,4 @@
-"""A task as it is told: its JSON documents, and its row in a table."""
+"""The view of a task: its JSON documents, and its row in a table."""
 
 from __future__ import annotations
 

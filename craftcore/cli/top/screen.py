@@ -1,5 +1,5 @@
-"""The screen of `craftcore top`: reads, draws, waits for a key, until somebody leaves. It needs rich, of the extra
-`top`."""
+"""The screen of `craftcore top`: it reads, draws and waits for a key, until the user leaves. It needs rich, of the
+extra `top`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trigger as it is told: its JSON document, its row in a table, and what was done to it."""
+"""The view of a trigger: its JSON document, its row in a table, and the operations on it."""
 
 from __future__ import annotations
 

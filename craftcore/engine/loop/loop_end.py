@@ -1,7 +1,7 @@
-"""Who ends the event loop under a running engine: code of a workflow, a loop that was broken, or the host program.
+"""The end of the event loop under a running engine: by code of a workflow, a broken loop, or the host program.
 
-asyncio lets any code cancel any task, stop the loop, or raise SystemExit through it. Each of these ends in a call of
-`cancel` on every task that is left, so one task of ours waits for that call. trio has no such door.
+asyncio lets any code cancel any task, stop the loop, or raise SystemExit through it. Each of these calls `cancel` on
+every task that is left, so one task waits for that call. trio needs none.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The path of `ctx.act`: an irreversible action is called once, whatever becomes of its turn.
 
-`ledgered_call.py` is one call of it. Here is what comes before: which act this is, and with what it is called. And
-what comes after, when nobody knows whether it happened. `resolution.py` decides: it is called again, the provider is
-asked, a person is asked, or it is taken as done.
+`ledgered_call.py` is one call of it. Here is what comes before: which act this is, and with what it is called. It also
+resolves an unknown outcome. `resolution.py` decides: it is called again, the provider is asked, a person is asked, or
+it is taken as done.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Irreversible actions on their way through the ledger: whoever comes to the same one waits for it."""
+"""Irreversible actions that are being called: a second caller of the same one waits for it."""
 
 from __future__ import annotations
 

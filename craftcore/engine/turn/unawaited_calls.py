@@ -1,4 +1,4 @@
-"""Calls of `ctx` that nobody awaits: without `await` they do nothing, and the attempt that ends so fails."""
+"""Calls of `ctx` that are not awaited: without `await` they do nothing, and the attempt that ends so fails."""
 
 from __future__ import annotations
 

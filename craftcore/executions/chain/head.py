@@ -1,4 +1,4 @@
-"""The ends of the chains as they were at one moment, to be kept where nobody who changes the file can reach. Pure.
+"""The heads of the chains at one moment, to be kept out of reach of those who can change the file. Pure.
 
 A chain that was cut off at its end looks whole. Only a head that was kept elsewhere shows the loss.
 """

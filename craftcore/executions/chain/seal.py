@@ -5,8 +5,8 @@
     record_hash    sha256 of the canonical JSON object of the header: every field of `Header` by its name, the routing
                    as the object it is
 
-A hash shows that something was changed by accident, or by somebody who did not know; not by one who hashes all that
-follows again. Against that, keep the head of the chain somewhere else.
+A hash shows a change by accident or by a user unaware of the chain. It does not show a change by one who hashes all
+later records again. Against that, keep the head of the chain somewhere else.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Whether the records are what was written: each for itself, and each in its place of the chain. Pure.
+"""The rules of verification: each record alone, and each in its position of the chain. Pure.
 
-It is told the records one after the other and holds none of them, however many there are.
+It receives the records one after the other and holds none of them, however many there are.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A document read as the record it is of: one of ours, or one that has only what the failure model names. Pure.
 
-The text may come from anywhere. It is a record only in shape: whether it is whole is for `faults` to say. Of a
-document of ours `craftcore` counts where it and `header` tell the same thing. Of a plain one, what it does not say is
-made of what it does: an event happened when the record began, the status is that of the response.
+The text may come from anywhere. It is a record only in shape: whether it is whole is for `faults` to say. In a
+document of craftcore, `craftcore` counts where it and `header` have the same fact. The missing parts of a plain
+document follow from the others: an event happened when the record began, and the status is that of the response.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A backup: a checked copy of one snapshot, whole under its name or not there, with its manifest beside it.
 
-The manifest comes first: what a kill between the two leaves is small and says nothing that is not so. A copy without
-one would be large, and nobody could tell that it is whole.
+The manifest comes first: what a kill between the two leaves is small and says nothing that is not so. Without one, a
+copy is large, and it cannot be shown to be complete.
 
 The copy is made in one read transaction, for which no writer waits and which waits for none. Existing files are never
 overwritten, and old backups are deleted only after the new one is complete and sound.

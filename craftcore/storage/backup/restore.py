@@ -1,7 +1,7 @@
 """Putting a backup in the place of a database: what is there is kept under another name, and then replaced at once.
 
-At each instant there is a whole database under the name: the one before, or the new one. Nobody may have the one before
-open: who writes to a file that has lost its name writes for nobody. The one before is kept by a second name for it, and
+At each instant there is a whole database under the name: the one before, or the new one. No process may have the
+former file open: writes to a file that has lost its name are lost. The one before is kept by a second name for it, and
 on a file system that has no such thing (vfat, some of the network) by a copy.
 """
 

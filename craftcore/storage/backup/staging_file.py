@@ -2,7 +2,7 @@
 
 The directory `.craftcore-draft-NAME` has mode 0700 and is reached by its descriptor alone. Another user who may rename
 in the target folder can take away the name of the directory, but cannot lead a read or a write elsewhere: no path is
-resolved twice. The maker holds a lock on the directory, which falls with the process. A directory that nobody holds was
+resolved twice. The maker holds a lock on the directory, which falls with the process. A directory without a lock was
 left by a process that was killed.
 """
 

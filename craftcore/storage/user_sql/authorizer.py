@@ -1,6 +1,6 @@
 """The permissions of user SQL: it reads every table and changes only its own.
 
-It keeps mistakes out and is no sandbox: whoever runs Python here can open the file themselves.
+It prevents mistakes and is not a sandbox: Python code here can open the file itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who stands beside SQL of the user's: it does what is permitted, not for long, and leaves nothing open behind it."""
+"""The guard of user SQL: it enforces the authorizer and the time limit, and finalizes the statements."""
 
 from __future__ import annotations
 
