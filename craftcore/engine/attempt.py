@@ -91,7 +91,7 @@ class Attempt:
         return None if self.entry is None else self.entry.task.deadline_at
 
     def enter(self, scope: anyio.CancelScope) -> None:
-        """User code runs in this scope from now on."""
+        """Run user code in this scope from now on."""
         self._scope = scope
         self.told_over, self.blocked_loop, self.holds_loop = 0, False, False
         if self.stopped_by is not None:

@@ -25,7 +25,7 @@ class AttemptBatches:
         """An error came up while claims were started, perhaps after their commit: then nobody holds them."""
 
     async def start(self, claims: list[Claim]) -> list[Attempt]:
-        """Start these claims in one commit. After an error of ours each is started by itself, and fails by itself."""
+        """Start these claims in one commit. After an error of craftcore each is started alone, and fails alone."""
         try:
             alone, outlived = self._solitude.is_on, self._solitude.outlived
             runs: list[Attempt] = await self._commits.commit(self._attempts.start_all, claims, alone, outlived)
@@ -44,7 +44,7 @@ class AttemptBatches:
         return []
 
     async def settle(self, runs: list[Attempt]) -> list[Settled | Exception]:
-        """Settle these runs in one commit. After an error of ours each is settled by itself: as it ended, else as
+        """Settle these runs in one commit. After an error of craftcore each is settled alone: as it ended, else as
         failed, else by the fewest statements. An error in the last of these ends the engine."""
         try:
             return await self._settle_together(runs)

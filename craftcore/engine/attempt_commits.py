@@ -155,7 +155,7 @@ class AttemptCommits:
         return followed
 
     def _settle_agents(self, tx: Transaction, run: Attempt, task: Task, outcome: Outcome) -> None:
-        """Which agent goes on with a task that a FALLBACK brought to another one."""
+        """Return the agent that continues a task after a FALLBACK."""
         routed = run.routed
         if task.agent is None or routed is None:
             return
@@ -271,6 +271,6 @@ def log_settled(run: Attempt, move: Settlement) -> None:
 
 
 def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:
-    """Return what exception it was, and where it was raised: of one that is none of ours."""
+    """Return the type of an exception of user code, and where it was raised."""
     details = outcome.details if isinstance(outcome, Failed) else {}
     return {name: details[name] for name in ("exception_type", "where") if name in details}

@@ -82,10 +82,10 @@ def boot(
 ) -> Boot:
     """Take the next epoch, reclaim what earlier ones held, let their tasks go on, declare the workflows. One commit.
 
-    `last_seen` is what the lock file remembers. A database whose epoch or call mark is behind that was restored behind
-    our back, and time went backwards. Nothing of it runs until a person releases it. An epoch that ended on a full disk
-    left its end in the lock file: what it held is handed back here, and was in no crash. Raises DatabaseInvalid when no
-    record can be closed.
+    `last_seen` is what the lock file remembers. A database whose epoch or call mark is lower was restored without
+    `craftcore db restore`. Nothing of it runs until a person releases it. An epoch that ended on a full disk left its
+    end in the lock file: what it held is handed back here, and was in no crash. Raises DatabaseInvalid when no record
+    can be closed.
     """
     give_id(tx, new_database_id)
     database_id = get_fact(tx, "database_id")
@@ -136,8 +136,8 @@ def boot(
 
 
 def end(tx: Transaction, claims: ClaimService, acts: ActivityEvents, epoch: int) -> None:
-    """This epoch ends in order: what it still calls is in doubt, its open records are closed, its claims handed back,
-    and the row says so."""
+    """End this epoch in order: its calls become in doubt, its open records are closed, its claims are handed back, and
+    its row is written."""
     acts.mark_interrupted(tx)
     Recorder().release_open(tx, epoch, SHUT_DOWN)
     claims.release_epoch(tx, epoch)
@@ -148,11 +148,11 @@ def end(tx: Transaction, claims: ClaimService, acts: ActivityEvents, epoch: int)
 def mark_restored(
     tx: Transaction, acts: ActivityEvents, process: Process, why: str, *, last_seen: LastSeen | None
 ) -> RestoreMark:
-    """Say in a file that is about to be restored what the boot says of one that was restored behind our back; `why` is
-    what people are told. What it was calling is in doubt, and all that is live is held.
+    """Mark a file that is about to be restored, as a boot marks one that was restored without craftcore; `why` is
+    shown to people. Its calls become in doubt, and all live work is held.
 
-    It takes an epoch, beyond those of the file and `last_seen`, and ends it; and it takes the greater call mark. So the
-    next boot finds nothing to be older than, and what a person released stays released.
+    It takes an epoch, beyond those of the file and `last_seen`, and ends it; and it takes the greater call mark. So
+    the next boot finds nothing to be older than, and what a person released stays released.
     """
     database_id = get_fact(tx, "database_id")
     seen = last_seen if last_seen is not None and last_seen.database_id == database_id else None
@@ -170,7 +170,7 @@ def _was_end_unrecorded(last: Row, seen: LastSeen | None) -> bool:
 
 
 def _restored_reason(seen: LastSeen, next_epoch: int, mark: int) -> str | None:
-    """In what a database is behind its lock file; None: in nothing.
+    """Return how a database is behind its lock file; None when it is not.
 
     The lock file never has a mark before the database has it, so a crash between the two writes looks like no restore.
     """

@@ -50,7 +50,7 @@ class TriggerQueue:
         return True
 
     def peek(self) -> Claim | None:
-        """Who would be popped next."""
+        """Return the claim that would be popped next; None when there is none."""
         return self._heap[0][1] if self._heap else None
 
     def peek_suspect(self) -> Claim | None:
@@ -77,7 +77,7 @@ class TriggerQueue:
         return True
 
     def release_lane(self, lane: str | None) -> None:
-        """The trigger that held this lane is settled."""
+        """Free the lane of a settled trigger."""
         if lane is not None:
             self._lanes.discard(lane)
 

@@ -103,7 +103,7 @@ class Consumer:
             announce(events, events.on_window_shrunk)
 
     async def work(self) -> None:
-        """One of `concurrency` workers: run what was started; until cancelled."""
+        """Run started attempts until cancelled, as one of `concurrency` workers."""
         while True:
             run = await self._next_run()
             run.outcome = await self._route_and_run(run)
@@ -178,7 +178,7 @@ class Consumer:
     # Places and hand-over
 
     def wake(self) -> None:
-        """There are new claims in the window."""
+        """Wake the start loop: the window has new claims."""
         self._loop.wake(self._work_came)
 
     def held_claims(self) -> Iterator[Claim]:

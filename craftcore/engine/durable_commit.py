@@ -74,7 +74,8 @@ class Corruption:
         self._claims = claims
 
     def set_aside(self, tx: Transaction) -> list[str]:
-        """Take them out of the way; what was wrong with each. Tasks first: a trigger's end is told to its task."""
+        """Take them out of the way; what was wrong with each. Tasks come first, because the end of a trigger reaches
+        its task."""
         return [
             *self._tasks.set_aside_corrupt(tx),
             *self._claims.set_aside_corrupt(tx),

@@ -62,7 +62,7 @@ class Engine:
         observer: Observer | None = None,
         owns_loop: bool = False,
     ) -> None:
-        """`owns_loop`: nothing else runs on its event loop, so that nobody but `stop` may end it."""
+        """`owns_loop`: nothing else runs on its event loop, so that only `stop` may end it."""
         config = services.config
         self.app = app
         self.epoch = epoch
@@ -179,7 +179,7 @@ class Engine:
         self.consumer.wake()
 
     def ring(self, *, schedules: bool) -> None:
-        """Somebody changed the table from outside: look at it, and at the schedules when they are said to be meant."""
+        """Poll the table after a change from outside, and the schedules when they are named."""
         self.feeder.ring()
         if schedules:
             self.scheduler.ring()

@@ -55,8 +55,8 @@ class EngineEnd:
         return self.failure is not None or self.interrupted_by is not None
 
     def fail(self, error: CraftcoreError) -> None:
-        """The database can no longer be written or trusted, or the engine not: stop at once; the next boot resumes. The
-        first error counts."""
+        """Stop at once, because the database or the engine can no longer be trusted; the next boot resumes. The first
+        error counts."""
         self.failure = self.failure or error
         self.stop_now()
         self._news.set()
@@ -96,7 +96,7 @@ class EngineEnd:
             self._ended_by_host = True  # the program that the engine runs in: it may end itself
 
     def crash(self, why: str, cause: BaseException | None = None, *, where: Sequence[str] = ()) -> None:
-        """Nobody asked for this end: stop at once, hand nothing back. The next start counts a crash for what runs.
+        """Stop at once after an unexpected end, and hand nothing back. The next start counts a crash for what runs.
 
         Also while it drains. After a first failure another error changes nothing and is logged.
         """
@@ -119,7 +119,7 @@ class EngineEnd:
         log.critical("engine.crashed", why=why, running=names, where=list(where), exc_info=cause)
 
     def _interrupt(self, error: BaseException) -> None:
-        """Ctrl-C came while code of the engine or of a workflow ran: end as if it had come elsewhere in the program.
+        """End after a Ctrl-C in code of the engine or of a workflow, as if it had come elsewhere in the program.
         Running attempts are cancelled and given back."""
         self.interrupted_by = self.interrupted_by or error
         self.stop_now()

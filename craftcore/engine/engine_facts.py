@@ -73,7 +73,7 @@ def read_engine_facts(reader: Reader) -> EngineFacts | None:
 
 
 def _is_sound(told: EngineFacts) -> bool:
-    """It is a foreign hand's to spoil, like any row."""
+    """Like any row, it may be damaged."""
     paused: Any = told.paused
     places: Any = told.places
     limits: Any = told.limits
@@ -91,6 +91,6 @@ def _is_limit(limit: Any) -> bool:
 
 
 def is_paused(reader: Reader) -> bool:
-    """Return whether the last start was told to claim and fire nothing."""
+    """Return whether the last start was paused: it claims and fires nothing."""
     told = read_engine_facts(reader)
     return told is not None and told.paused

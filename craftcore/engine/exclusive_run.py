@@ -53,7 +53,7 @@ class ExclusiveRun:
         return self._outlived
 
     def begin(self, claim: Claim) -> None:
-        """This suspect is started, and nothing runs beside it."""
+        """Note that this suspect is started, and nothing runs beside it."""
         self._alone, self._outlived, self._waiting = claim, None, None
         doublings = min(max(0, claim.crash_count - CRASHES_BEFORE_ALONE), DOUBLINGS_MAX)
         self._count_down(claim, ALONE_SECONDS * 2**doublings)
@@ -67,19 +67,19 @@ class ExclusiveRun:
         return False
 
     def note_joined(self, outlived: Claim) -> None:
-        """Something was started beside this suspect, which outlived its time, and its row says so."""
+        """Note that another attempt was started beside this suspect, which outlived its time; its row has that."""
         if self._outlived is outlived:
             self._outlived = None
 
     def end(self, claim: Claim) -> None:
-        """This trigger is settled, or was not started after all."""
+        """Note that this trigger is settled, or was not started after all."""
         if self._outlived is not None and self._outlived.seq == claim.seq:
             self._outlived = None
         if (self._alone is not None and self._alone.seq == claim.seq) or self._waiting == claim.seq:
             self._clear()
 
     def note_started_beside(self, claim: Claim) -> None:
-        """This suspect has waited, and starts beside others."""
+        """Note that this suspect has waited, and starts beside others."""
         if self._waiting == claim.seq:
             self._clear()
 

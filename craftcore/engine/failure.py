@@ -47,7 +47,7 @@ def failure_of(code: ErrorCode, message: str, **details: Any) -> Failed:
 
 
 def exception_details(error: BaseException) -> dict[str, Any]:
-    """Return the details of an exception that is none of ours: its `exception_type`, and `where` it was raised."""
+    """Return the details of an exception of user code: its `exception_type`, and `where` it was raised."""
     return {"exception_type": type_name(error), "where": traceback_places(error)}
 
 
@@ -115,7 +115,7 @@ def _text(code: object) -> str:
 
 def _plain_details(details: Mapping[str, Any]) -> dict[str, Any]:
     """Return the details as they can be recorded: what is not JSON, or too deep to be carried elsewhere, becomes its
-    repr. A copy, which nobody changes any more."""
+    repr. The returned copy is not changed any more."""
     plain: dict[str, Any] = {}
     for key, value in details.items():
         try:
@@ -162,7 +162,7 @@ def decisive_error(error: BaseException) -> BaseException:
 
 
 def is_hopeless(error: BaseException) -> bool:
-    """Trying again cannot help."""
+    """Return a failure that another try cannot repair."""
     if not safe_isinstance(error, CraftcoreError):
         return safe_isinstance(error, Fail)
     try:

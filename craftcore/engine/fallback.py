@@ -76,7 +76,7 @@ def _stopped_outcome(run: Attempt) -> Outcome | None:
 
 
 def _switch_agent(run: Attempt, record: Record, agent: str) -> None:
-    """The turn goes on with the next agent, which has its own place in what the turn completed."""
+    """Continue the turn with the next agent, which has its own identities in the turn."""
     run.record, run.routed, run.move = record, record.routed, None
     if run.entry is not None:
         memo = run.entry.memo if run.turn is None else run.turn.memo

@@ -100,12 +100,12 @@ class Feeder:
         """A look is on its way: what it claims is in nobody's hands yet."""
 
     def ring(self) -> None:
-        """Something changed in the table: look."""
+        """Wake the feeder after a change of the table."""
         self.saw_all = False
         self._rung.set()
 
     def request_reclaim(self) -> None:
-        """Something in memory was lost: look, and take back the claims that nobody holds."""
+        """Poll after a loss of memory, and take back the claims that no attempt holds."""
         self._heartbeat_at = 0.0
         self.ring()
 
@@ -114,7 +114,7 @@ class Feeder:
         await self._looked.wait()
 
     def notify_due(self, due_at: float) -> None:
-        """A trigger will be due then: look not later than that."""
+        """Poll no later than that moment, when a trigger will be due."""
         if self.paused:
             return  # nothing would be claimed
         if due_at <= self._clock.now():
@@ -124,9 +124,8 @@ class Feeder:
             self._rung.set()
 
     def reserve_slot(self, row: NewTrigger) -> bool:
-        """Return whether a new trigger may come into the window at its birth, past the table: it is plain and due, its
-        workflow has no limit, the window has a place, and all that was due before is in it already. If so its place is
-        kept until `take_new`."""
+        """Return whether a new trigger may be claimed on emit: it is plain and due, its workflow has no limit, the
+        window has a slot, and all that was due before is in it. If so its place is kept until `take_new`."""
         may = (
             self.saw_all
             and not self.paused
@@ -157,7 +156,7 @@ class Feeder:
             self.ring()
 
     def note_started(self, runs: Sequence[Attempt]) -> None:
-        """These have started: now it is known when their tokens return."""
+        """Note the started claims: now it is known when their tokens return."""
         if not self._limits:
             return
         self._limits.note_started((run.claim for run in runs), self._clock.boot_time())
@@ -166,7 +165,7 @@ class Feeder:
             self._rung.set()
 
     def notify_slot_freed(self) -> None:
-        """The window has a free place."""
+        """Wake the feeder: the window has a free slot."""
         if self._more and len(self._queue) <= self._claim_batch // 2:
             self._more = False
             self._rung.set()
@@ -212,7 +211,7 @@ class Feeder:
         return ClaimRequest(URGENT_LIMIT, self._queue.worst, lanes, held, budget)
 
     def _look(self, tx: Transaction, want: ClaimRequest) -> FeedResult:
-        """On the writer's thread: one look at the table."""
+        """Poll the table once, on the thread of the writer."""
         if want.held is not None:
             if want.held:
                 self._claims.extend_leases(tx, self._epoch)
@@ -256,7 +255,7 @@ class Feeder:
             self._events.on_cancel_requests(look.cancel_requests)
 
     def _push(self, claim: Claim) -> bool:
-        """Return whether the window takes it. A claim that meets an error of ours there is failed at once."""
+        """Return whether the window takes it. A claim that meets an error of craftcore there fails at once."""
         try:
             return self._queue.push(claim)
         except Exception as error:
@@ -275,7 +274,7 @@ class Feeder:
         return self._limits.next_token(self._events.held_claims, self._events.running_claims)
 
     async def _sleep(self) -> None:
-        """Until the bell, the next due time, the next token, the heartbeat or the poll."""
+        """Wait until the doorbell, the next due time, the next token, the heartbeat or the poll."""
         waits = (
             self._poll_seconds,
             self._claims.lease_seconds / 3,

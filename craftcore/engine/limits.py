@@ -62,7 +62,7 @@ class Limits:
         return self.workflow_of(claim) in self._concurrency
 
     def note_started(self, claims: Iterable[Claim], at: float) -> None:
-        """These have started."""
+        """Note that these have started."""
         for claim in claims:
             if (starts := self._starts.get(self.workflow_of(claim) or "")) is not None:
                 starts.append(at)
@@ -90,8 +90,8 @@ class Limits:
         return Budget({name: max(0, left) for name, left in places.items()}, self._by_source)
 
     def next_token(self, held: Iterable[Claim], running: Iterable[Claim]) -> float:
-        """When a workflow that has no token left, as things were at the last `budget`, gets one back; infinity when
-        none is on its way. It may have passed since: nobody was offered that token yet."""
+        """Return when a workflow without a token gets one back, as of the last `budget`; infinity when none is on its
+        way. It may have passed since: the token was not offered yet."""
         if not self._rates:
             return math.inf
         waiting = self._count(held) - self._count(running)

@@ -17,16 +17,16 @@ class Observer(Protocol):
     """The events that a counter receives."""
 
     def on_booted(self) -> None:
-        """The claims of earlier daemons were taken back."""
+        """Count a boot: the claims of earlier daemons were taken back."""
 
     def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
-        """An attempt was settled, or its settle was refused."""
+        """Count a settled attempt, or one whose settle was refused."""
 
     def on_ticked(self, ticked: Ticked) -> None:
-        """Schedules were looked at."""
+        """Count a tick of the schedules."""
 
     def on_flushed(self, pieces: int, seconds: float) -> None:
-        """The writer committed so many pieces at once, and the flush took so long."""
+        """Count a commit: the number of its items, and the seconds of its flush."""
 
 
 class Unobserved:

@@ -42,7 +42,7 @@ class Routes:
         self._tasks = TaskStore()
 
     def known_route(self, tx: Reader, claim: Claim) -> Routed | Delivery | None:
-        """Return the way that needs nobody's judgement; None when the app's router is to be asked, or nobody knows."""
+        """Return the route that needs no decision; None when the router of the app decides, or there is none."""
         if claim.starts > 1 and (own := self._tasks.get(tx, claim.id)) is not None:
             return Routed(own.workflow, "its own task")  # which is live, in its session: it is no message to that
         if claim.task_id is not None and claim.task_id != claim.id and claim.source not in OWN:
@@ -75,6 +75,6 @@ class Routes:
         return task if task is not None and task.status.is_live else None
 
     def context(self, tx: Reader) -> RoutingContext:
-        """Return what a router is told."""
+        """Return the context that a router receives."""
         sessions = tuple(LiveSession(**row) for row in self._tasks.live_sessions(tx, SESSIONS_MAX))
         return RoutingContext(workflows=tuple(self._app.workflows), by_source=self._app.by_source, sessions=sessions)

@@ -115,7 +115,8 @@ class Runner:
         return TriggerView.of(run.claim, creator, run.record.created_at, self._overdue_after)
 
     def _deadline(self, run: Attempt, workflow: Workflow) -> float | None:
-        """When this attempt is over at the latest: by the workflow's timeout, or by the task's deadline."""
+        """Return when this attempt ends at the latest: by the timeout of the workflow, or by the deadline of the
+        task."""
         ends = [] if workflow.timeout is None else [self._doors.clock.now() + workflow.timeout]
         if run.deadline_at is not None:
             ends.append(run.deadline_at)
@@ -238,8 +239,8 @@ def _timeout_failure(workflow: Workflow) -> Failed:
 
 
 def _success(result: Any) -> Succeeded:
-    """Return the outcome with a result. One that cannot be stored is no reason to run the work again: a stub says
-    so."""
+    """Return the outcome with a result. A result that cannot be stored does not repeat the work: a stub takes its
+    place."""
     if result is None:
         return Succeeded()
     try:

@@ -63,7 +63,7 @@ class Scheduler:
         """The last look accounted for all that had come, and no bell rang since."""
 
     def ring(self) -> None:
-        """A schedule was changed, or what an occurrence waits for is settled: look."""
+        """Wake the scheduler: a schedule changed, or a trigger that an occurrence waits for is settled."""
         self.saw_all = False
         self._rung.set()
 
@@ -90,7 +90,7 @@ class Scheduler:
                 await self._sleep(None if ticked is None else ticked.next_at)
 
     def _look(self, tx: Transaction, seen: Seen) -> Ticked | None:
-        """On the writer's thread. None when schedules are held."""
+        """Run the tick on the thread of the writer. None when schedules are held."""
         self._trust.note(tx, self._epoch, seen.change)
         if seen.set_back is not None and (changed := self._trust.set_back(tx, seen.set_back)):
             tx.after_commit(log.warning, "clock.delays_set_back", changed=changed)
@@ -117,7 +117,7 @@ class Scheduler:
         return Seen(change, self._latest, store, back)
 
     def _say(self, seen: Seen, ticked: Ticked | None) -> None:
-        """What a person should know: what the clocks did, what did not fire. A schedule that fired has a record."""
+        """Log the steps of the clocks, and the occurrences that did not fire. A schedule that fired has a record."""
         if seen.change.is_worth_noting:
             log.warning("clock.moved", step=round(seen.change.step, 3), asleep=round(seen.change.asleep, 3))
         if self.held is not (ticked is None):
@@ -131,7 +131,7 @@ class Scheduler:
         return ClockSample(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())
 
     async def _sleep(self, next_at: float | None) -> None:
-        """Until the bell, the next occurrence or the next check."""
+        """Wait until the doorbell, the next occurrence or the next check."""
         wait = RECHECK_SECONDS if next_at is None else min(RECHECK_SECONDS, next_at - self._clock.now())
         with anyio.move_on_after(max(0.0, wait)):
             await self._rung.wait()

@@ -61,7 +61,8 @@ def _payload_misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: 
 
 
 def _payload_refusal(workflow: Workflow, payload: str) -> str | None:
-    """Why a workflow does not take this payload; None when it does. Raises msgspec.DecodeError for what is no JSON."""
+    """Return why a workflow does not take this payload; None when it does. Raises msgspec.DecodeError for text that is
+    not JSON."""
     try:
         workflow.arguments(payload)
     except msgspec.ValidationError as error:
@@ -74,7 +75,7 @@ def _payload_refusal(workflow: Workflow, payload: str) -> str | None:
 
 
 def _is_task(workflow: Workflow, payload: str) -> bool:
-    """Whether it makes a task of this payload. Also where the rule that says so fails: the turn will tell."""
+    """Return whether it makes a task of this payload. Also where the rule that says so fails: the turn will tell."""
     try:
         return workflow.is_task(payload)
     except Exception:

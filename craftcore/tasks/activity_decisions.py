@@ -40,8 +40,8 @@ class ActivityDecisions:
         reference: str | None = None,
         note: str | None = None,
     ) -> Activity:
-        """It happened (`reference`: the provider's), it did not and may be called again, or it is given up; the open
-        question about it is answered with that, and a turn that waits for it goes on. The activity as it stands then.
+        """Decide that it happened (`reference`: the provider's), did not and may be called again, or is given up. The
+        open question about it is answered, and a waiting turn continues. The activity as it stands then.
 
         Raises NotFound; InvalidInput for a reference that cannot be one; StateRefused when it is not in doubt, beside
         one that the provider refused, which may be called again.

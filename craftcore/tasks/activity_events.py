@@ -99,7 +99,7 @@ class ActivityEvents:
             answers.update((key, one._replace(mark=mark)) for key, one in begun.items())
 
     def intent_of(self, tx: Transaction, intent: NewIntent) -> StartedCall | None:
-        """Return the intent that was written by this attempt and has no end yet; None when there is none."""
+        """Return the intent of this attempt that has no end yet; None when there is none."""
         found = self._store.get(tx, intent.key)
         if found is None or found.status is not ActivityStatus.INTENT or found.execution_seq != intent.execution_seq:
             return None
@@ -113,13 +113,13 @@ class ActivityEvents:
         return [end.begun.seq in settled for end in ends]
 
     def get(self, tx: Transaction, key: str) -> Activity:
-        """Return the activity of this key as it stands; it was begun."""
+        """Return the activity of this key, which was begun."""
         found = self._store.get(tx, key)
         assert found is not None, key
         return found
 
     def find(self, tx: Transaction, key: str) -> Activity | None:
-        """Return the activity of this key as it stands; None when nothing was begun under it."""
+        """Return the activity of this key; None when nothing was begun under it."""
         return self._store.get(tx, key)
 
     def list_numbered(self, tx: Transaction, task_id: str, task_seq: int, turn: int) -> list[Activity]:
@@ -135,8 +135,8 @@ class ActivityEvents:
         reference: str | None,
         event: NewEvent,
     ) -> Activity:
-        """Write that a policy ended a doubt. Return the activity as it is then. Raises StateRefused when somebody else
-        did before."""
+        """Write that a policy ended a doubt. Return the activity as it is then. Raises StateRefused when another did
+        before."""
         now = self._store.get_by_seq(tx, activity.seq)
         if not now.is_open or now.calls != activity.calls:
             raise StateRefused(f"{now.key} {describe_status(now)}; nothing was written")
@@ -146,7 +146,7 @@ class ActivityEvents:
         return decided
 
     def mark_interrupted(self, tx: Transaction) -> int:
-        """Nothing runs: what was being called is in doubt, and the records that are still open say so. How many."""
+        """Mark interrupted calls as in doubt, in their rows and in open records. Nothing may run. How many."""
         left = self._ledger.mark_interrupted(tx)
         self._recording.append_to_open(
             tx,

@@ -106,7 +106,7 @@ class HoldStore:
         return map(LiveTask._make, tx.fetch_tuples(LIVE))
 
     def get_live(self, tx: Reader, task_id: str) -> LiveTask | None:
-        """One live task; None when there is none."""
+        """Return one live task; None when there is none."""
         return next(map(LiveTask._make, tx.fetch_tuples(ONE, (task_id,))), None)
 
     def ids(self, tx: Transaction) -> set[str]:
@@ -129,7 +129,7 @@ class HoldStore:
         tx.execute_many(PUT, [(task_id, reason, tx.now) for task_id, reason in reasons.items()])
 
     def note_put_off(self, tx: Transaction, task_id: str, trigger_id: str, trigger_reason: str | None) -> None:
-        """This trigger of a held task was put off."""
+        """Note that this trigger of a held task was put off."""
         tx.run(
             "UPDATE task_holds SET trigger_id = :trigger, trigger_reason = :reason WHERE task_id = :task",
             task=task_id,

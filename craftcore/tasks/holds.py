@@ -36,8 +36,8 @@ class Holds:
         return released
 
     def put_off(self, tx: Transaction, claim: Claim, task_id: str, reason: str) -> bool:
-        """Put off the trigger that would go on with a held task. False when it would not: another one does, or it has
-        ended; or somebody cancelled it meanwhile."""
+        """Put off the trigger that would go on with a held task. False when it would not: another one does, it has
+        ended, or it was cancelled meanwhile."""
         task = self._tasks.get(tx, task_id)
         if task is None or not task.status.is_live or task.trigger_id != claim.id:
             return False

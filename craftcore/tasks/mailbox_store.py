@@ -65,7 +65,7 @@ class MailStore:
         return map(Mail._make, rows)
 
     def read(self, tx: Transaction, mail: Mail, wait_seq: int) -> None:
-        """This mail resolved that wait."""
+        """Note that this message resolved that wait."""
         tx.run(
             "UPDATE mailbox SET status = 'READ', wait_seq = :wait_seq WHERE seq = :seq AND status = 'UNREAD'",
             seq=mail.seq,
@@ -87,20 +87,20 @@ class MailStore:
         return [Mail._make(row) for row in rows]
 
     def leave(self, tx: Transaction, mail: Mail, status: str) -> None:
-        """Its task has ended: it was EMITTED anew, or LEFT unread."""
+        """Note that the task of a message has ended: it was EMITTED again, or LEFT unread."""
         tx.run(
             "UPDATE mailbox SET status = :status WHERE seq = :seq AND status = 'UNREAD'", seq=mail.seq, status=status
         )
 
     def leave_all(self, tx: Transaction) -> int:
-        """UNREAD -> LEFT for every task, so that none is emitted anew; the number of mails."""
+        """Move messages from UNREAD to LEFT for every task, so that none is emitted again. Return their number."""
         return tx.run("UPDATE mailbox SET status = 'LEFT' WHERE status = 'UNREAD'")
 
     def give_back(self, tx: Transaction, task_seq: int) -> int:
-        """LEFT -> UNREAD for a task that lives again; the number of mails.
+        """Move messages from LEFT to UNREAD for a task that lives again. Return their number.
 
-        A message stays LEFT while its trigger is there: it was set aside as a dead letter, to be requeued. A mail whose
-        payload is not JSON any more stays LEFT, too.
+        A message stays LEFT while its trigger is there: it was set aside as a dead letter, to be requeued. A mail
+        whose payload is not JSON any more stays LEFT, too.
         """
         return tx.run(
             """
@@ -115,7 +115,7 @@ class MailStore:
         )
 
     def count_unread(self, tx: Reader, task_seq: int, limit: int) -> int:
-        """Return how many mails of a task nobody has read, counted no further than `limit`."""
+        """Return how many messages of a task are unread, counted no further than `limit`."""
         count: int = tx.fetch_value(
             """
             SELECT count(*)
@@ -127,7 +127,7 @@ class MailStore:
         return count
 
     def list_unread(self, tx: Reader, task_seq: int, limit: int) -> list[Row]:
-        """Return what nobody has read, oldest first, as people are told."""
+        """Return the unread messages, oldest first, as people see them."""
         return tx.fetch_all(
             """
             SELECT event, payload_json, trigger_id, sent_by, created_at

@@ -84,7 +84,7 @@ class QuestionStore:
         return changed == 1
 
     def close(self, tx: Transaction, task_seq: int, wait_seq: int, status: QuestionStatus) -> None:
-        """The wait of a question has ended without an answer. One about an activity stays open."""
+        """Close a question whose wait has ended without an answer. One about an activity stays open."""
         tx.run(
             """
             UPDATE questions
@@ -102,8 +102,8 @@ class QuestionStore:
         )
 
     def withdraw_all(self, tx: Transaction, task_seqs: Sequence[int], kind: QuestionKind | None = None) -> None:
-        """Nobody needs an answer to what is open of these tasks (of this kind; None: of any that is the task's own
-        matter; whether an irreversible action happened is not)."""
+        """Withdraw the open questions of these tasks (of this kind; None: of any that is the task's own; a question
+        about an irreversible action is not)."""
         tx.run(
             """
             UPDATE questions
@@ -119,7 +119,7 @@ class QuestionStore:
         )
 
     def withdraw_about(self, tx: Transaction, activity_seqs: Sequence[int]) -> None:
-        """Nobody needs to know any more what became of these activities."""
+        """Withdraw the open questions about these activities."""
         tx.run(
             """
             UPDATE questions
@@ -133,14 +133,14 @@ class QuestionStore:
         )
 
     def open_question_about(self, tx: Reader, activity_seq: int) -> Question | None:
-        """Return the open question about an activity; None when nobody is asked."""
+        """Return the open question about an activity; None when there is none."""
         row = tx.fetch_one(
             SELECT + "WHERE questions.activity_seq = :seq AND questions.status = 'OPEN'", seq=activity_seq
         )
         return question_of(row) if row else None
 
     def has_open(self, tx: Reader, task_seq: int, kind: QuestionKind) -> bool:
-        """Return whether somebody is asked something of this kind about a task."""
+        """Return whether a question of this kind about a task is open."""
         found: int | None = tx.fetch_value(
             "SELECT 1 FROM questions WHERE task_seq = :task_seq AND kind = :kind AND status = 'OPEN' LIMIT 1",
             task_seq=task_seq,

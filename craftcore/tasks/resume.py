@@ -90,7 +90,7 @@ class ResumeContract:
         return found
 
     def _suspend(self, tx: Transaction, task: Task, epoch: int, touched_at: float, trigger_seq: int | None) -> None:
-        """The turn waits for a person, and its trigger is settled."""
+        """Suspend the turn until an operator answers, and settle its trigger."""
         if trigger_seq is not None:
             self._triggers.settle_unstarted(tx, trigger_seq, f"parked: task {task.id} is stale")
         hours = (tx.now - touched_at) / 3600

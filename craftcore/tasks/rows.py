@@ -39,7 +39,7 @@ def _check(row: Row) -> None:
 
 
 def agents_of(text: str) -> tuple[str, ...]:
-    """Return the column of a row. Raises UnreadableRow, or ValueError for what is no JSON."""
+    """Return the column of a row. Raises UnreadableRow, or ValueError for text that is not JSON."""
     try:
         agents = json.loads(text)
     except RecursionError as error:

@@ -109,7 +109,7 @@ class TaskService:
     def _keep_for_first_turn(
         self, tx: Transaction, trigger_id: str, event: str, payload_json: str, sent_by: str | None
     ) -> bool:
-        """Keep a signal for the task that this live trigger will create; False: nobody waits for it yet."""
+        """Keep a signal for the task that this live trigger will create; False: no wait takes it yet."""
         if (advances := self._triggers.get(tx, trigger_id).task_id) is not None and advances != trigger_id:
             raise StateRefused(
                 f"trigger {trigger_id} goes on with task {advances}: signal that one; nothing was written"
@@ -129,7 +129,7 @@ class TaskService:
         reference: str | None = None,
         answered_by: str,
     ) -> Question:
-        """Answer a question, once. The question as it stands then. `reference`: the provider's, of an irreversible
+        """Answer a question, once. Return the question as it is then. `reference`: the provider's, of an irreversible
         action that happened.
 
         Raises NotFound; InvalidInput for what is not one of its options; StateRefused when it was too late.
@@ -227,7 +227,7 @@ class TaskService:
     # Following triggers
 
     def on_settled_unrun(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
-        """These triggers were settled without being run: the tasks they were to advance end with them."""
+        """End the tasks of triggers that were settled without being run."""
         for trigger_id in trigger_ids:
             trigger = self._triggers.get(tx, trigger_id)
             task = self._tasks.get(tx, trigger.task_id or trigger.id)
@@ -244,14 +244,14 @@ class TaskService:
                 self._ending.end(tx, task, TaskStatus.FAILED, trigger.reason or "", code=code, message=message)
 
     def on_requeued(self, tx: Transaction, trigger_id: str) -> None:
-        """This trigger was given another life: a task that failed with it lives again."""
+        """Revive the task that failed with a requeued trigger."""
         trigger = self._triggers.get(tx, trigger_id)
         task = self._tasks.get(tx, trigger.task_id or trigger.id)
         if task is not None and task.trigger_id == trigger_id:
             self._revive(tx, task, trigger_id)
 
     def has_task(self, tx: Transaction, trigger_id: str) -> bool:
-        """This trigger has created a task, which goes by what it was then: another payload would not be its own."""
+        """A trigger that has created a task keeps its payload: the task was created with it."""
         return self._tasks.get(tx, trigger_id) is not None
 
     def set_aside_corrupt(self, tx: Transaction) -> list[str]:

@@ -118,7 +118,7 @@ class TaskStore:
         tx.execute_many(ADVANCE, moves)
 
     def wake(self, tx: Transaction, seq: int, trigger_id: str, reason: str, *, renews: bool) -> None:
-        """WAITING -> RUNNING: what it waited for has come. `renews`: and its work budget begins anew."""
+        """WAITING -> RUNNING: its wait is resolved. `renews`: its work budget is reset."""
         tx.run(
             """
             UPDATE tasks
@@ -139,7 +139,7 @@ class TaskStore:
         )
 
     def set_deadline(self, tx: Transaction, task: Task) -> None:
-        """It has begun."""
+        """Note that it has begun."""
         tx.run("UPDATE tasks SET deadline_at = :at WHERE seq = :seq", at=task.deadline_at, seq=task.seq)
 
     def revive(self, tx: Transaction, seq: int, trigger_id: str) -> bool:

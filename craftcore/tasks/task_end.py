@@ -44,9 +44,9 @@ class TaskCloser:
         self.close(tx, [task])
 
     def close(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
-        """Return what these tasks leave when they have just ended: questions are withdrawn, waits end, what is in
-        doubt is asked about, messages nobody read are emitted and routed anew, parents go on. When the earliest of the
-        triggers made is due; None: there are none.
+        """Close these tasks, which have just ended: questions are withdrawn, waits end, doubts are asked about, unread
+        messages are emitted again, and parents continue. When the earliest of the triggers made is due; None: there
+        are none.
 
         `tasks` as they were while they lived.
         """

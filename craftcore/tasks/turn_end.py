@@ -180,7 +180,7 @@ class TurnService:
 
 
 def _since_input(end: TurnEnd, turn: int, *, renews: bool) -> tuple[int, int]:
-    """Turns and steps since the task last rested or heard from outside: what its work budget counts."""
+    """Return the turns and steps since the task last rested or got external input: its work budget counts them."""
     task = end.entry.task
     if renews:
         return 0, 0

@@ -58,7 +58,7 @@ class TurnRecorder:
         return numbers
 
     def record(self, tx: Transaction, event: NewEvent) -> int:
-        """`record_all` for one. Raises LeaseLost."""
+        """Record one event: `record_all` for one. Raises LeaseLost."""
         [answer] = self.record_all(tx, [event])
         if isinstance(answer, Exception):
             raise answer
@@ -97,8 +97,8 @@ class TurnRecorder:
         return self._memos.stream(tx, task_id, limit)
 
     def ask_stalled(self, tx: Transaction, claim: Claim, task: Task, asked: NewQuestion) -> None:
-        """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Not once it is over, and not
-        while somebody is asked already."""
+        """Ask a person about a turn that runs and completes nothing; it runs on meanwhile. Nothing is asked once it is
+        over, or while a question is open."""
         is_held = self._memos.held_leases(tx, [(claim.seq, claim.lease_token)])
         if is_held and not self._questions.has_open(tx, task.seq, asked.kind):
             self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)

@@ -13,7 +13,7 @@ class WaitStore:
     """Rows of `waits`. Holds nothing."""
 
     def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait) -> Wait:
-        """Begin a wait; anew, where it ended only because its task did."""
+        """Begin a wait, again where it ended only because its task did."""
         row = tx.fetch_one(
             """
             INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, at_given, created_at)
@@ -84,7 +84,7 @@ class WaitStore:
         return [wait_of(row) for row in rows]
 
     def list_for_child(self, tx: Reader, child_id: str) -> list[Wait]:
-        """Who waits for this task to end."""
+        """Return the waits for the end of this task."""
         rows = tx.fetch_all(
             "SELECT * FROM waits WHERE event = :child_id AND kind = 'child' AND status = 'WAITING'", child_id=child_id
         )
@@ -93,7 +93,7 @@ class WaitStore:
 
 @model_reader
 def wait_of(row: Row) -> Wait:
-    """Return the model of a full row. Raises ValueError for one that is none."""
+    """Return the model of a full row. Raises ValueError for an invalid row."""
     if row["status"] not in ("WAITING", "RESOLVED"):
         raise ValueError(f"status {row['status']!r:.80} is unknown")
     by = row["resolved_by"]

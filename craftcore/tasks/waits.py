@@ -87,9 +87,10 @@ class WaitService:
         return True
 
     def time_is_over(self, tx: Transaction, task: Task) -> None:
-        """The timer of a waiting task was started: if nothing came before, the wait ends with it.
+        """End the wait whose timer was started, unless it was resolved before.
 
-        At the task's deadline, before its own time, it ends with the task: a task that is tried again waits anew.
+        At the deadline of the task, before its own time, it ends with the task: a task that is tried again waits
+        again.
         """
         wait = self._waits.open_of(tx, task.seq)
         if wait is None:
@@ -119,7 +120,7 @@ class WaitService:
     ) -> bool:
         """Leave a message or signal for a live task; whether it resolved what the task waits for.
 
-        Whether its mailbox is full was asked before, by who can still refuse.
+        The caller, who can still refuse, has checked that the mailbox is not full.
         """
         mail = self._mails.put(tx, task.seq, event, payload_json, trigger_id=trigger_id, sent_by=sent_by)
         wait = self._waits.open_of(tx, task.seq)
@@ -208,7 +209,7 @@ def answer_in(question: Question, payload_json: str) -> str | None:
 
 
 def task_end_document(task: Task) -> str:
-    """Return how a task ended, as its parent is told: canonical JSON."""
+    """Return how a task ended, as its parent receives it: canonical JSON."""
     error = None if task.error_code is None else {"code": task.error_code, "message": task.error_message}
     return f'{{"error":{canonicalize(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
 

@@ -34,6 +34,6 @@ class RetryPolicy:
             raise ValueError(f"RetryPolicy: base {self.base:g} must not be more than cap {self.cap:g}")
 
     def backoff(self, trigger_id: str, attempt: int) -> float:
-        """Seconds to wait after this attempt, counted from 1."""
+        """Return the seconds to wait after this attempt, counted from 1."""
         longest = min(self.cap, self.base * 2.0 ** min(attempt - 1, 64))
         return longest / 2 + longest / 2 * random.Random(f"{trigger_id}:{attempt}").random()

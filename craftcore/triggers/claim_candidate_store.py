@@ -91,7 +91,7 @@ class BudgetUse:
         return workflow is None or self._left[workflow] > 0
 
     def take(self, seq: int) -> None:
-        """This candidate is claimed."""
+        """Note that this candidate is claimed."""
         if (workflow := self._workflows.get(seq)) is not None:
             self._left[workflow] -= 1
 
@@ -146,7 +146,7 @@ class CandidateStore:
         return taken, False
 
     def next_due(self, tx: Reader, now: float) -> float | None:
-        """When the next trigger that is not due yet becomes due; None when there is none."""
+        """Return when the next trigger that is not due yet becomes due; None when there is none."""
         moments = (
             tx.fetch_value(
                 "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND priority = :priority AND due_at > :now",
@@ -161,8 +161,8 @@ class CandidateStore:
 def select_within_limits(
     tx: Reader, asked: tuple[int, float, str, float], spending: BudgetUse, *, safe_mode: bool
 ) -> Iterator[tuple[float, int, int, str | None]]:
-    """Yield the candidates of one priority, as CANDIDATES brings them. Once another workflow is full they are asked
-    for anew, from there on."""
+    """Yield the candidates of one priority, as CANDIDATES brings them. Once another workflow is full they are read
+    again, from there on."""
     priority = asked[0]
     reached = (-math.inf, 0)
     while True:

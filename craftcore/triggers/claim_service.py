@@ -140,7 +140,8 @@ class ClaimService:
         ]
 
     def note_joined(self, tx: Transaction, claim: Claim) -> None:
-        """Something is started beside a trigger that ran alone: a crash from now on is no proof against it."""
+        """Note that another attempt is started beside a trigger that ran alone: a crash from now on proves nothing
+        against it."""
         self._claims.note_joined(tx, claim.seq, claim.lease_token)
 
     def settle(self, tx: Transaction, claim: Claim, outcome: Outcome, policy: RetryPolicy) -> Settlement:
@@ -183,7 +184,8 @@ class ClaimService:
         return move
 
     def join_lane(self, tx: Transaction, claim: Claim, session_id: str) -> None:
-        """A router put this started trigger into a session's lane. The request of the producer stays as it was.
+        """Note that a router put this started trigger into the lane of a session. The request of the producer stays as
+        it was.
 
         Raises LeaseLost.
         """
@@ -207,7 +209,7 @@ class ClaimService:
         return self._claims.release_epoch(tx, epoch, SHUT_DOWN)
 
     def require_held(self, tx: Reader, claim: Claim) -> None:
-        """Raises LeaseLost for a claim that somebody else holds now, or nobody."""
+        """Raises LeaseLost for a claim that another holds now, or none."""
         if not self._claims.has_lease(tx, claim.seq, claim.lease_token):
             raise _lease_lost(claim)
 
@@ -216,15 +218,14 @@ class ClaimService:
         return self._claims.extend_leases(tx, epoch, tx.now + self.lease_seconds)
 
     def cancel_requests(self, tx: Transaction, epoch: int) -> list[int]:
-        """Return the seqs of running triggers that somebody wants cancelled."""
+        """Return the seqs of running triggers whose cancellation was requested."""
         return self._claims.cancel_requests(tx, epoch)
 
     def reclaim(self, tx: Transaction, epoch: int, *, machine_restarted: bool = False) -> Reclaimed:
         """Boot: return every claim of earlier epochs, whatever its lease says, because its holder is dead.
 
-        A started one was in a crash; the one that was running alone in its third is poison and DEAD. Of restarts of
-        the machine only every second one counts as a crash. A trigger that was to be cancelled settles and does not
-        come back.
+        A started one was in a crash; the one that was running alone in its third is poison and DEAD. Only every second
+        restart of the machine counts as a crash. A trigger that was to be cancelled settles and does not come back.
         """
         unstarted = crashed = 0
         poisoned: list[str] = []

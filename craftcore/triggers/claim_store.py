@@ -120,7 +120,7 @@ class ClaimStore:
         )
 
     def list_orphans(self, tx: Reader, epoch: int) -> list[dict[str, Any]]:
-        """Claims of earlier epochs: whoever held them is dead."""
+        """Return the claims of earlier epochs, whose daemons are gone."""
         return tx.fetch_all(
             """
             SELECT seq, id, lease_token, started_at, started_alone, crash_count, machine_restarts, cancel_requested_at
@@ -132,7 +132,7 @@ class ClaimStore:
         )
 
     def list_claims_of_epoch(self, tx: Reader, epoch: int) -> list[tuple[int, str]]:
-        """(seq, token) of the claims of this epoch, for the engine to compare with what it holds."""
+        """Return (seq, token) of the claims of this epoch, for the engine to compare with its own."""
         rows = tx.fetch_tuples(
             "SELECT seq, lease_token FROM triggers WHERE status = 'CLAIMED' AND claimed_epoch = ?1", (epoch,)
         )
@@ -143,7 +143,7 @@ class ClaimStore:
         return self._cancel_reasons(tx, [claim.seq for claim in claims])
 
     def cancel_reason(self, tx: Reader, seq: int) -> str:
-        """Return why this one is to be cancelled, as whoever asked for it said."""
+        """Return the reason of the request to cancel this trigger."""
         return self._cancel_reasons(tx, [seq])[seq]
 
     def _cancel_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str]:

@@ -12,10 +12,10 @@ class TriggerListener(Protocol):
     """Is told in the same transaction."""
 
     def on_settled_unrun(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
-        """These were cancelled, superseded, stale, poison or corrupt."""
+        """Handle triggers that were cancelled, superseded, stale, poison or corrupt."""
 
     def on_requeued(self, tx: Transaction, trigger_id: str) -> None:
-        """This one was given another life."""
+        """Handle a trigger that was requeued."""
 
     def has_task(self, tx: Transaction, trigger_id: str) -> bool:
         """Return whether something has begun with this one, although it may not be started now."""

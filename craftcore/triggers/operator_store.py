@@ -37,7 +37,8 @@ class OperatorStore:
         return changed == 1
 
     def request_cancel(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
-        """Ask the engine to cancel a running trigger; whoever asked first says why. False when it is not running."""
+        """Ask the engine to cancel a running trigger; the reason of the first request stays. False when it is not
+        running."""
         changed = tx.run(
             """
             UPDATE triggers

@@ -8,7 +8,7 @@ from craftcore.triggers.model import Claim
 
 
 def moment_due(claim: Claim) -> float:
-    """When a trigger was due: that of a schedule by its occurrence, however it was paced or retried; others by
+    """Return when a trigger was due: that of a schedule by its occurrence, however it was paced or retried; others by
     `due_at`, which a backoff moves on."""
     return claim.due_at if claim.nominal_at is None else claim.fire_at
 

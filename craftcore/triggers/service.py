@@ -121,8 +121,8 @@ class TriggerService:
         return self._hands.put_back(tx, trigger_id, reason, put_off_until=HELD_UNTIL)
 
     def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> bool:
-        """Accept anew what was settled without being run: as it was asked for, due when it was, and routed anew. False
-        when its row is gone."""
+        """Accept again a trigger that was settled without being run: as it was emitted, due when it was, and routed
+        again. False when its row is gone."""
         return self._store.insert_again(tx, trigger_id, self._clock.new_id(), payload_json)
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:

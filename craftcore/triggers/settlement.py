@@ -150,12 +150,12 @@ CANCELLED = Settlement(TriggerStatus.DONE, "cancelled", error_code=ErrorCode.WOR
 
 
 def cancel_settlement(reason: str) -> Settlement:
-    """Cancelled while it ran, for the reason that was given when it was asked for."""
+    """Settle a trigger that was cancelled while it ran, for the reason of the request."""
     return CANCELLED._replace(reason=reason)
 
 
 def is_cancellation(move: Settlement) -> bool:
-    """Return whether a started trigger ends because somebody wanted it cancelled."""
+    """Return whether a started trigger ends because of a request to cancel it."""
     return (move.status, move.error_code) == (CANCELLED.status, CANCELLED.error_code)
 
 
@@ -203,8 +203,8 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
 
 
 def _wait(failed: Failed, backoff: float) -> float:
-    """Seconds until another attempt: as long as the one who had enough of us has said, also where that is less than the
-    backoff; of other failures the longer of the two."""
+    """Return the seconds until another attempt: for RATE_LIMIT as long as the provider asked, even if that is less
+    than the backoff; for other failures the longer of the two."""
     asked = failed.retry_after or 0.0
     code = find_code(failed.code)
     if asked and code is not None and code.backoff is Backoff.RETRY_AFTER:

@@ -78,7 +78,7 @@ class _Watch:
                 log.info("loop.answers", blocked_seconds=round(time.monotonic() - asked_at, 1))
 
     def _answer(self) -> None:
-        """On the loop, as soon as it goes on."""
+        """Run on the event loop, as soon as it continues."""
         blocker, self._blocker = self._blocker, None
         if blocker is not None:
             blocker.judge_block(self._loop.time())
@@ -104,8 +104,8 @@ class _Watch:
 
 
 def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Attempt | None:
-    """Whose code is on this stack, innermost first: that of a workflow, or of a task that a workflow has started. None
-    where it is nobody's, or the event loop does not show the context of the task that it runs."""
+    """Return the attempt whose code is on this stack, innermost first: that of a workflow, or of a task that it has
+    started. None where it is nobody's, or the event loop does not show the context of the task that it runs."""
     for frame, _ in stack:
         if frame.f_code is run_in_own_context.__code__:
             run: object = frame.f_locals.get("run")

@@ -18,8 +18,8 @@ from craftcore.serialization.untrusted import safe_isinstance, traceback_of
 def is_ctrl_c(error: BaseException) -> bool:
     """Return whether the Python function that handles SIGINT raised this error, or one of its group.
 
-    False with Python's own handler, `signal.default_int_handler`: it has no frame, so nobody can tell it from a
-    `raise` in the code that it interrupted.
+    False with Python's own handler, `signal.default_int_handler`: it has no frame, so it looks like a `raise` in the
+    code that it interrupted.
     """
     interrupts = [leaf for leaf in leaf_errors(error) if safe_isinstance(leaf, KeyboardInterrupt)]
     if not interrupts:
@@ -29,7 +29,7 @@ def is_ctrl_c(error: BaseException) -> bool:
 
 
 def _sigint_code() -> CodeType | None:
-    """Return the code of the handler of SIGINT; None when it is none of Python's functions."""
+    """Return the code of the handler of SIGINT; None when it is not a Python function."""
     handler: object = signal.getsignal(signal.SIGINT)
     while isinstance(handler, partial):
         handler = handler.func

@@ -29,8 +29,8 @@ class LoopEnd(NamedTuple):
 
 @asynccontextmanager
 async def loop_end(on_end: Callable[[LoopEnd], None]) -> AsyncIterator[None]:
-    """Call `on_end` when somebody cancels every task of this asyncio loop while the block runs, before any of them
-    hears of it. Scopes of anyio cancel nothing else than what they hold. Nothing on trio."""
+    """Call `on_end` when every task of this asyncio loop is cancelled while the block runs, before any of them
+    notices. Scopes of anyio cancel nothing else than what they hold. Nothing on trio."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -56,8 +56,7 @@ class _Tripwire(asyncio.Future[None]):
         self._on_cancel = on_cancel
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Called by whoever cancels the task that waits, in the midst of that: an error here would leave the tasks
-        after it uncancelled."""
+        """The caller is in the midst of cancelling tasks: an error here would leave later tasks uncancelled."""
         if not self.done():
             try:
                 self._on_cancel()

@@ -135,8 +135,8 @@ class _Act:
         self._call = LedgeredCall(turn, action, terms, key, arguments, text)
 
     async def run(self) -> Any:
-        """Return its result, as it is on record. Raises what the action raised; Suspend while somebody has to find
-        out."""
+        """Return its result, as it is on record. Raises the exception of the action; Suspend while an operator has to
+        find out."""
         found = await self._call.run_once()
         while isinstance(found, Activity):
             match found.status:
@@ -191,8 +191,8 @@ class _Act:
                 await self._ask(activity, why)
 
     async def _reconcile(self, activity: Activity, at: float) -> Activity:
-        """Ask the provider; when it does not know, a person. That it happened is believed at once, and that it did not
-        when no call can be on its way any more."""
+        """Ask the provider; when it does not know, a person. A yes of the provider counts at once. A no counts when no
+        call can be on its way any more."""
         finding = await self._ask_provider(activity)
         if isinstance(finding, ReconcileAnswer) and finding.decision is Decision.HAPPENED:
             return await self._decide(activity, finding.decision, "reconcile", finding.reference)
@@ -212,7 +212,7 @@ class _Act:
         return decided
 
     def _is_fresh(self, activity: Activity) -> bool:
-        """This attempt has seen it fail: another one calls it again, after the backoff."""
+        """End this attempt, which has seen the action fail: another one calls it again, after the backoff."""
         return activity.execution_seq == self._turn.run.record.seq
 
     async def _ask_provider(self, activity: Activity) -> ReconcileAnswer | str:
@@ -233,7 +233,7 @@ class _Act:
         return found
 
     async def _ask(self, activity: Activity, why: str | None) -> NoReturn:
-        """Ask a person, who is told what the provider says, where it can be asked."""
+        """Ask an operator, with the answer of the provider where it has one."""
         said = None
         if self._action.reconciler is not None:
             finding = await self._ask_provider(activity)
@@ -252,7 +252,7 @@ class _Act:
         return name
 
     def _result(self, activity: Activity) -> Any:
-        """Return what a DONE one returned, or the reference that somebody gave for it."""
+        """Return the result of a DONE action, or the reference that an operator gave for it."""
         where = f"the result of {self._action.name}"
         if activity.result_unstored is not None:
             return unstored_result(activity.result_unstored)

@@ -47,8 +47,8 @@ class CallMarks:
     async def wait_for(self, mark: int) -> None:
         """Wait until this mark, or a later one, is on disk.
 
-        Whoever finds no write under way writes the newest mark that anybody waits for. Raises what `write` raises; the
-        others that waited for that write try it themselves.
+        A caller that finds no write under way writes the newest mark that is waited for. Raises what `write` raises;
+        the others that waited for that write try it themselves.
         """
         self._wanted = max(self._wanted, mark)
         while self._written < mark:
@@ -65,7 +65,8 @@ class CallMarks:
                 over.set()
 
     def _write_first(self, mark: int) -> None:
-        """On the writer's thread. A failure is left to the calls of the commit, and ends no commit."""
+        """Run the tick on the thread of the writer. A failure is left to the calls of the commit, and ends no
+        commit."""
         try:
             self._write(mark)
         except Exception as error:

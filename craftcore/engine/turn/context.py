@@ -205,11 +205,11 @@ class TaskContext(Generic[S]):
 
         An irreversible one goes through the ledger: its intent is on disk before it is called, its result when this
         returns, and at a re-entry the result comes from there. It is known by its key, for the whole task; without one
-        by its turn and its place among the acts of the turn's own task. Nothing but the task's cancellation, a shutdown
-        or its time interrupts the call, no cancel scope of the workflow's own either.
+        by its turn and its place among the acts of the turn's own task. Nothing but the task's cancellation, a
+        shutdown or its time interrupts the call, no cancel scope of the workflow's own either.
 
-        When nobody knows whether it happened, the action's `on_unknown` says what then: the turn may be suspended until
-        a person has answered. Raises what the action raised (NoEffect: the attempt is tried again; Fail: the provider
+        When the outcome is unknown, the `on_unknown` of the action applies: the turn may be suspended until an
+        operator has answered. Raises what the action raised (NoEffect: the attempt is tried again; Fail: the provider
         refused); IdempotencyConflict when the key was used with other arguments; ActivityUnknown once a person gave it
         up; KeyRequired; InvalidInput for arguments that it does not take or that are not JSON. A StorageError: the
         intent could not be written, and nothing was called.
@@ -272,7 +272,7 @@ class TaskContext(Generic[S]):
         by_message: bool = False,
         key: str | None = None,
     ) -> str | None:
-        """Ask a person and suspend the turn until somebody answers: one of the options, or any text without them.
+        """Ask a person and suspend the turn until the answer: one of the options, or any text without them.
 
         `default` after `timeout`. `by_message`: a message to the task whose `text` is an answer is one, too.
         """

@@ -52,7 +52,7 @@ def find_emitted(turn: Turn, identity: str, digest: str) -> Emitted:
 async def commit_emit(
     turn: Turn, type_: EventType, identity: str, digest: str, spec: TriggerSpec, child: NewTask | None
 ) -> Emitted:
-    """One commit for the trigger, the record of it, and the child's task."""
+    """Commit the trigger, its event, and the task of the child at once."""
     row = turn.doors.accept(spec)
     if child is not None and row.workflow is not None:
         child = child._replace(workflow=row.workflow)  # as it is known by: the first version is not said

@@ -207,7 +207,7 @@ class LedgeredCall:
         return end
 
     async def _write(self, ending: ActEnd) -> None:
-        """Straight away, as almost always; else on a full disk as often as it takes."""
+        """Commit at once, as almost always; on a full disk as often as it takes."""
         doors = self._turn.doors
         try:
             await doors.writer.commit_batched(doors.acts.settle_all, ending, in_any_case=True)

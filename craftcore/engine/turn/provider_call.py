@@ -90,8 +90,8 @@ async def call_provider(
 ) -> Answer:
     """Call it, for no longer than its terms and its attempt allow, and say what that came to.
 
-    Nothing else interrupts it but a person who cancels its task, and a shutdown: not the scopes of the workflow, whose
-    end would only leave one thing more that nobody knows.
+    Only an operator who cancels its task and a shutdown interrupt it. The scopes of the workflow do not: their end
+    would only add an unknown outcome.
     """
     run = turn.run
     left = call.deadline.timestamp() - turn.doors.clock.now()
@@ -182,7 +182,7 @@ def _failure_answer(error: Exception) -> Answer:
 
 
 def deadline_of(turn: Turn, timeout: float) -> datetime:
-    """When a call that begins now is cancelled: by its own time, or by that of the attempt."""
+    """Return when a call that begins now is cancelled: by its own timeout, or by that of the attempt."""
     at = turn.doors.clock.now() + timeout
     return datetime.fromtimestamp(at if turn.ends_at is None else min(at, turn.ends_at), UTC)
 
@@ -224,7 +224,7 @@ def unstored_result(why: str) -> dict[str, str]:
 
 
 def _done_answer(turn: Turn, action: Action, value: Any) -> Answer:
-    """It happened, whatever its result is."""
+    """Return the answer of an action that happened, whatever its result is."""
     end = CallOutcome(ActivityStatus.DONE, "the provider answered", provider_ref=_reference_in(value))
     try:
         text, value = encode_roundtrip(value, action.result_type, f"the result of {action.name}")

@@ -200,7 +200,7 @@ def _to_awaitable(
 def _wait_before_next(
     turn: Turn, step: Step, retry: RetryPolicy | None, attempt: int, error: Exception
 ) -> float | None:
-    """Seconds until a step is tried again; None: its failure is the turn's."""
+    """Return the seconds until a step is tried again; None: its failure is the turn's."""
     decided = decisive_error(error)
     if retry is None or attempt >= retry.max_attempts or safe_isinstance(decided, Snooze) or is_hopeless(decided):
         return None

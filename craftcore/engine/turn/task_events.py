@@ -22,7 +22,7 @@ class TaskEvent:
 
 
 async def read_task_events(services: TurnServices, task_id: str, newest: int) -> list[TaskEvent]:
-    """Return the newest events of a task, at most so many, the oldest of them first."""
+    """Return the newest events of a task, at most `newest`, the oldest of them first."""
     rows = await services.writer.commit(services.recording.stream, task_id, newest)
     return [
         TaskEvent(

@@ -44,7 +44,7 @@ _IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
 
 @contextmanager
 def in_step() -> Iterator[None]:
-    """The function of a step, or of an action, runs in this block."""
+    """Mark the block in which the function of a step or of an action runs."""
     token = _IN_STEP.set(True)
     try:
         yield
@@ -107,7 +107,7 @@ class Turn(TurnState):
     def claim_identity(self, kind: str, name: str, key: str | None) -> str:
         """Return the identity of something that has a name: once per name, or name and key, in one entry of a turn.
 
-        Raises StepConflict for the second, InvalidInput for what is no name.
+        Raises StepConflict for the second, InvalidInput for an invalid name.
         """
         self.refuse_when_over()
         check_name(f"{kind} name", name)
@@ -132,7 +132,7 @@ class Turn(TurnState):
         """Return the identity of something that needs no name: its key, else its place among those of the turn's own
         task. Acts have places of their own: whatever else a turn does at a re-entry must not make one of them another.
 
-        Raises KeyRequired in any other task: there is no order among several; and inside a step.
+        Raises KeyRequired inside a step, and in any other task, because several have no order.
         """
         if key is not None:
             return self.claim_identity(kind, key, None)
@@ -189,13 +189,13 @@ class Turn(TurnState):
             )
 
     def add_completed(self, memo: str | None, payload_json: str) -> None:
-        """It is on disk."""
+        """Add an event that is on disk."""
         self.progress_at = time.monotonic()
         if memo is not None:
             self.memo[memo] = payload_json
 
     def charge_budget(self) -> None:
-        """One thing more is to be done. A task that used up its work budget is suspended until a person says more."""
+        """Count one more item of work. A task that used up its work budget is suspended until a person says more."""
         done = len(self.memo) + len(self.acts)
         if self.task.steps_alone + done < self.doors.settings.max_steps:  # more than enough, whatever was renewed
             return
@@ -231,7 +231,7 @@ class Turn(TurnState):
         raise Suspend(wait.name)
 
     def suspend_with(self, wait: NewWait) -> NoReturn:
-        """Unwind the turn from whichever of its tasks this is called. What unwinds it already counts."""
+        """Unwind the turn from whichever of its tasks this is called. An exception that already unwinds it counts."""
         if self.wait is None:
             self.wait = wait
             self.run.stop("parked")
@@ -261,6 +261,6 @@ class Turn(TurnState):
 
 
 def check_name(what: str, text: object) -> None:
-    """Raises InvalidInput for what is no name."""
+    """Raises InvalidInput for an invalid name."""
     if not is_name(text):
         raise InvalidInput(f"{what} {show_value(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
