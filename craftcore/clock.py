@@ -18,7 +18,7 @@ YEAR_10000 = 253_402_300_800.0
 
 
 def utc_iso(moment: float | None) -> str | None:
-    """`2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
+    """Return `2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
     if moment is None or not 0 <= moment < YEAR_10000:
         return None
     return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -31,7 +31,7 @@ class Clock(Protocol):
         """Wall time in UTC epoch seconds."""
 
     def boot_time(self) -> float:
-        """Seconds since the machine started, suspend included; never set back."""
+        """Return the seconds since the machine started, suspend included; never set back."""
 
     def zone(self) -> str:
         """Return the IANA name of the machine's time zone."""

@@ -106,7 +106,7 @@ class ReplayEngine:
 
 
 def _record(reader: Reader, execution_id: str) -> ExecutionRecord:
-    """Raises NotFound, and NotReplayable for rows that a bad disk left unreadable."""
+    """Raise NotFound, and NotReplayable for rows that a bad disk left unreadable."""
     try:
         record = STORE.get(reader, execution_id) if execution_id.isascii() else None  # every id is
     except ValueError as error:  # text that is not UTF-8, a status that is none

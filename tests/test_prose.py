@@ -25,7 +25,9 @@ STEMS = ("told", "stranger", "insist", "nobody", "somebody", "whoever", "stands"
 WORDS_MAX = 30
 PAGE_WORDS_MAX = 25
 
-BANNED = re.compile(rf"\b(?:{'|'.join(map(re.escape, (*PHRASES, *STEMS)))})\b", re.IGNORECASE)
+BANNED = re.compile(rf"(?<!\bthere )\b(?:{'|'.join(map(re.escape, (*PHRASES, *STEMS)))})\b", re.IGNORECASE)
+"""Each refused phrase or word. `there is none` is plain English."""
+
 KEY_LENGTH = 90
 
 

@@ -119,7 +119,7 @@ def conflict(key: str, before: str, now: str) -> IdempotencyConflict:
 
 
 def describe_status(activity: Activity) -> str:
-    """`is DONE: the provider answered`"""
+    """Return `is DONE: the provider answered`"""
     match activity.status:
         case ActivityStatus.INTENT:
             return "is being called; a daemon that starts finds out when its process has died"

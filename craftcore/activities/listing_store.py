@@ -67,7 +67,7 @@ class ActivityListStore:
         return row["count"], found[0] if found else None
 
     def keys_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        """Return up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.fetch_all(
             "SELECT idem_key FROM activity_log WHERE idem_key >= :prefix AND idem_key < :end ORDER BY idem_key LIMIT 2",
             prefix=prefix,

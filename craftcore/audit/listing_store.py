@@ -94,7 +94,7 @@ class AuditListStore:
         return [subject for (subject,) in rows]
 
     def subjects_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.fetch_all(
             """
             WITH first (subject) AS (SELECT min(subject) FROM audit_log WHERE subject >= :prefix AND subject < :end)

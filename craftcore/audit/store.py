@@ -82,8 +82,8 @@ def list_rows(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
 
 
 def _last_row(tx: Reader) -> tuple[int, str]:
-    """Number and hash of the row before. A hash that a bad disk damaged keeps nobody from doing what must be done:
-    `verify` tells of it."""
+    """Return the number and the hash of the row before. A hash that a bad disk damaged keeps nobody from doing what
+    must be done: `verify` tells of it."""
     last = tx.fetch_one("SELECT seq, CAST(hash AS BLOB) AS hash FROM audit_log ORDER BY seq DESC LIMIT 1")
     if last is None:  # none was ever written, or retention took them
         last = tx.fetch_one("SELECT audit_anchor_seq AS seq, CAST(audit_anchor_hash AS BLOB) AS hash FROM record_chain")

@@ -165,7 +165,7 @@ def _details(row: AuditRow) -> dict[str, Any]:
 
 
 def _value(name: str, value: Any) -> str:
-    """`"a" -> "b"` for what was changed; a moment as a clock shows it."""
+    """Return `"a" -> "b"` for what was changed; a moment as a clock shows it."""
     if isinstance(value, dict) and set(value) == {"before", "after"}:
         return f"{_value(name, value['before'])} -> {_value(name, value['after'])}"
     if name.endswith(("_at", "_until")) and isinstance(value, int | float):

@@ -59,7 +59,7 @@ def find_daemon(path: Path) -> DaemonState:
 
 
 def daemon_findings(running: DaemonState, booted_at: float | None, live: LiveState) -> Iterator[Finding]:
-    """`booted_at`: when the last epoch began; None: there was none. `live`: what its engine left."""
+    """Check the daemon. `booted_at`: when the last epoch began; None: there was none. `live`: what its engine left."""
     if running.keeper is not None:
         text = f"{running.keeper} keeps it, perhaps in an open transaction: nothing is written before it lets go"
         yield fail("write lock", text)

@@ -99,7 +99,7 @@ def database_in(lines: list[str], home: Path, *, of_user: bool) -> str | None:
 
 
 def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Iterator[Finding]:
-    """`holder`: the pid of the daemon that runs on the database; None: none does."""
+    """Check the unit. `holder`: the pid of the daemon that runs on the database; None: none does."""
     if unit is None:
         yield make_passed("unit", "none is installed: nobody starts the daemon but you")
         return

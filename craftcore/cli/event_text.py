@@ -14,7 +14,7 @@ _JSON_FACTS = frozenset({"value", "question", "result", "data"})
 
 
 def event_text(type_: str, facts: Any) -> Verbatim:
-    """`weather -> {"sky":"blue"} after 0.3 s`. What is of no known type, or damaged, is shown as it is."""
+    """Return `weather -> {"sky":"blue"} after 0.3 s`. What is of no known type, or damaged, is shown as it is."""
     try:
         return Verbatim(_text(EventType(type_), {name: _escape_value(name, value) for name, value in facts.items()}))
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -89,7 +89,7 @@ def _suspension_text(facts: dict[str, Any]) -> str:
 
 
 def _name(facts: dict[str, Any]) -> str:
-    """`weather`, and with its key `weather/rome`."""
+    """Return `weather`, and with its key `weather/rome`."""
     return str(facts["name"]) if facts["key"] is None else f"{facts['name']}/{facts['key']}"
 
 

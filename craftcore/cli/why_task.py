@@ -125,7 +125,7 @@ def is_now(task: Task) -> Reason:
 
 
 def _end(task: Task, wait: Wait, now: float) -> str:
-    """` until 2026-01-02 03:04:05Z, in 2 h`; nothing for a wait without end."""
+    """Return ` until 2026-01-02 03:04:05Z, in 2 h`; nothing for a wait without end."""
     if task.deadline_at is not None and (wait.due_at is None or task.deadline_at < wait.due_at):
         return (
             f" until its deadline at {clock_time(task.deadline_at)}, "

@@ -84,7 +84,8 @@ class Endpoint(NamedTuple):
 
 
 def endpoint(text: object) -> Endpoint | None:
-    """`unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`. None for what other machines could reach."""
+    """Return `unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`. None for what other machines could
+    reach."""
     if not isinstance(text, str) or not is_one_line(text):
         return None
     if text.startswith("unix:"):

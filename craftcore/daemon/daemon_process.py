@@ -220,7 +220,7 @@ class Daemon:
         )
 
     async def _count_due(self) -> int | None:
-        """None while the file cannot be opened once more, as in a directory that cannot be entered for now: the
+        """Return None while the file cannot be opened once more, as in a directory that cannot be entered for now: the
         engine has it open, and goes on."""
         try:
             due = await anyio.to_thread.run_sync(self._due_count)

@@ -37,7 +37,7 @@ class Doorbell:
 
     @classmethod
     def open(cls, db_path: str | os.PathLike[str]) -> Doorbell:
-        """Raises CannotCreate when the socket cannot be made beside the database, StorageFull for want of room."""
+        """Raise CannotCreate when the socket cannot be made beside the database, StorageFull for want of room."""
         path = doorbell_path(db_path)
         bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK)
         try:

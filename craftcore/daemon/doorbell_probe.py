@@ -31,7 +31,7 @@ def answers_doorbell(db_path: str | os.PathLike[str], patience: float) -> bool:
 
 
 def _queued_bytes(sender: socket.socket) -> int:
-    """Bytes that were sent and lie in the receiver's queue: the kernel counts them for the sender."""
+    """Return the bytes that were sent and lie in the receiver's queue: the kernel counts them for the sender."""
     import termios  # when it is needed: other commands are imported with this one, and must not pay for it
 
     [waiting] = struct.unpack("i", fcntl.ioctl(sender, termios.TIOCOUTQ, struct.pack("i", 0)))

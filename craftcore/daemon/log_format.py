@@ -65,7 +65,7 @@ def _order_fields(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _may_fit(event: dict[str, Any], max_bytes: int) -> bool:
-    """False when its texts alone are too long: known without rendering what may be megabytes."""
+    """Return False when its texts alone are too long: known without rendering what may be megabytes."""
     return sum(len(value) for value in event.values() if isinstance(value, str)) <= max_bytes
 
 

@@ -67,7 +67,7 @@ def set_level(level: str) -> None:
 
 
 def is_journal_stream(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
-    """True when the stream is the very one that systemd connected to its journal ($JOURNAL_STREAM)."""
+    """Return True when the stream is the very one that systemd connected to its journal ($JOURNAL_STREAM)."""
     try:
         found = os.fstat(stream.fileno()) if stream is not None else None
     except (OSError, ValueError):

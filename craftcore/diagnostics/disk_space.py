@@ -31,7 +31,7 @@ class DiskSpace:
         return self.bytes < LOW_BYTES or (self.inodes is not None and self.inodes < LOW_INODES)
 
     def __str__(self) -> str:
-        """`12,288 MB free`, and how many files, where they are few."""
+        """Return `12,288 MB free`, and how many files, where they are few."""
         few = self.inodes is not None and self.inodes < LOW_INODES
         return f"{self.bytes // 1_000_000:,} MB free" + (
             f", room for {format_count(self.inodes or 0, 'file')}" if few else ""

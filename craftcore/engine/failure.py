@@ -60,7 +60,7 @@ def wait_asked(error: BaseException, name: str = "retry_after") -> float | None:
 
 
 def _seconds(asked: object) -> float | None:
-    """None for what is no wait."""
+    """Return the seconds of a wait; None for an invalid one."""
     seconds = asked.total_seconds() if isinstance(asked, timedelta) else asked
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WAIT:
         return None
@@ -211,7 +211,8 @@ def format_places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
 
 
 def traceback_places(error: BaseException) -> list[str]:
-    """`["/srv/agent/app.py:81 in report", …]`: from the outermost to where it was raised; of a group that of its first.
+    """Return `["/srv/agent/app.py:81 in report", …]`: from the outermost to where it was raised; of a group that of
+    its first.
 
     An exception that was raised within craftcore alone has only its last place.
     """

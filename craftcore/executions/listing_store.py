@@ -99,7 +99,7 @@ class ExecutionListStore:
         return {readable_value(code) for (code,) in rows}
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.fetch_tuples(
             "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2", (prefix, prefix + "\x7f")
         )
@@ -116,7 +116,7 @@ class ExecutionListStore:
 
 @model_reader
 def _read_summary(row: Row) -> RecordSummary:
-    """Raises ValueError for a damaged one."""
+    """Raise ValueError for a damaged one."""
     for name in ("created_at", "latency_ms"):
         if isinstance(row[name], str):
             raise UnreadableRow(f"{name} {row[name]!r:.80} is no number")

@@ -79,7 +79,8 @@ class Envelope(NamedTuple):
 
 
 def execution_id(trigger_id: str, start: int) -> str:
-    """`exec-<trigger id>.<start>`: a trigger's records lie side by side, and the trigger's id is the request id."""
+    """Return `exec-<trigger id>.<start>`: a trigger's records lie side by side, and the trigger's id is the request
+    id."""
     return f"exec-{trigger_id}.{start}"
 
 

@@ -66,7 +66,7 @@ class Action(Generic[R]):
         terms_of: Callable[[Mapping[str, Any]], ActionTerms] | None = None,
         is_marked: bool = True,
     ) -> None:
-        """Raises ConfigInvalid when a call could not be given to the function, or the terms contradict each other."""
+        """Raise ConfigInvalid when a call could not be given to the function, or the terms contradict each other."""
         self.name = name
         self.fn = fn
         self.terms = terms

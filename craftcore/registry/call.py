@@ -35,5 +35,5 @@ class Call:
 
 
 def message_id(key: str, domain: str = MESSAGE_ID_DOMAIN) -> str:
-    """`<activity.{32 hex digits}@{domain}>`, the same for the same key."""
+    """Return `<activity.{32 hex digits}@{domain}>`, the same for the same key."""
     return f"<activity.{sha256(key.encode()).hexdigest()[:32]}@{domain}>"

@@ -123,7 +123,7 @@ class Registry:
         fallback: Iterable[str] = (),
         task_when: Callable[[str], bool] | None = None,
     ) -> Workflow:
-        """`workflow` without the decorator.
+        """Declare a workflow, as `workflow` does, without the decorator.
 
         `task_when`: which payloads (their JSON) make a task of it; with any other its ctx is None. It is called while
         the file is being written to, so it only looks.
@@ -217,7 +217,7 @@ class Registry:
         return declare
 
     def declare_action(self, action: Action[T]) -> Action[T]:
-        """`action` without the decorator. Raises ConfigInvalid."""
+        """Declare an action, as `action` does, without the decorator. Raises ConfigInvalid."""
         if action.name in self.actions:
             raise ConfigInvalid(f"action {action.name} is declared twice")
         self.actions[action.name] = action
@@ -255,7 +255,7 @@ class Registry:
             raise InvalidInput(f"the payload does not fit {row.workflow}: {message_of(error)}") from error
 
     def check_fallbacks(self, others: Collection[str] = ()) -> None:
-        """Raises ConfigInvalid for workflows that fall back to what nobody declared. `others`: what is declared besides
+        """Raise ConfigInvalid for workflows that fall back to what nobody declared. `others`: what is declared besides
         when it is run."""
         lacking = [
             f"workflow {workflow.name} falls back to {name}, and no workflow of that name is declared"

@@ -104,7 +104,8 @@ class OldRecords:
     """Of the chain, from its anchor on."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        """`after`: a number of a record. A look ends where every record is too young."""
+        """Return the records that may go. `after`: a number of a record. A look ends where every record is too
+        young."""
         anchor, passed = _read_chain_state(tx)
         rows = tx.fetch_all(UNPASSED, after=max(after, passed), anchor=anchor, looked_at=BATCH)
         passing = _passable_records(tx, old, rows)
@@ -139,7 +140,7 @@ class OldRetainedRecords:
     """Behind the anchor: what a turn read that has ended since."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        """`after`: a place in the chain."""
+        """Return the records that may go. `after`: a position in the chain."""
         last: int | None = tx.fetch_value(LAST_RETAINED, after=after, window=WINDOW)
         if last is None:
             return Found([], None)

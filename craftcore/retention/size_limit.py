@@ -135,7 +135,7 @@ def _weights(
 
 
 def _share(tx: Reader) -> float:
-    """Bytes of the database for each record, once no body is left to strip."""
+    """Return the bytes of the database for each record, once no body is left to strip."""
     return float(tx.fetch_value(USED_BYTES)) / max(1, int(tx.fetch_value(RECORD_COUNT)))
 
 

@@ -213,8 +213,8 @@ class AccountStore:
         return None if trigger_id is None else RunningOccurrence("trigger", trigger_id)
 
     def last_trigger(self, tx: Reader, schedule_id: str) -> Row:
-        """`last_trigger_id`, `last_trigger_status` and `last_fired_at`: of the newest occurrence that fired, by hand
-        or at a start, too; None where none did, or its row is gone."""
+        """Return `last_trigger_id`, `last_trigger_status` and `last_fired_at`: of the newest occurrence that fired, by
+        hand or at a start, too; None where none did, or its row is gone."""
         found = tx.fetch_one(
             """
             SELECT triggers.id     AS last_trigger_id,

@@ -119,7 +119,7 @@ class ScheduleService:
     # The operator's hands
 
     def get(self, tx: Reader, schedule_id: str) -> Schedule:
-        """Raises NotFound when there is none, or it was removed."""
+        """Raise NotFound when there is none, or it was removed."""
         schedule = self._store.get(tx, schedule_id)
         if schedule is None or schedule.status is ScheduleStatus.REMOVED:
             raise NotFound(f"no schedule {schedule_id}")

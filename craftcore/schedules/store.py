@@ -75,7 +75,7 @@ class ScheduleStore:
         tx.run(UPSERT, **_columns(schedule))
 
     def get(self, tx: Reader, schedule_id: str) -> Schedule | None:
-        """None when there is none, removed ones included."""
+        """Return None when there is none, removed ones included."""
         row = tx.fetch_one("SELECT * FROM schedules WHERE id = :id", id=schedule_id)
         return schedule_of(row) if row else None
 

@@ -154,7 +154,7 @@ class TickService:
 
 
 def _is_timed(schedule: Schedule, now: float) -> bool:
-    """True. Raises ScheduleInvalid when nobody can say when it comes."""
+    """Return True. Raises ScheduleInvalid when nobody can say when it comes."""
     next_upcoming(schedule, after=now)
     return True
 

@@ -25,10 +25,10 @@ def canonicalize(value: Any) -> str:
 
 
 def canonicalize_tree(value: Any) -> str:
-    """`canonical` of what is known not to hold itself: the search for that is a tenth of its work."""
+    """Return `canonical` of what is known not to hold itself: the search for that is a tenth of its work."""
     return _encode_tree(value)
 
 
 def sha256_of(text: str) -> str:
-    """`sha256:` and the hex digest of a canonical text."""
+    """Return `sha256:` and the hex digest of a canonical text."""
     return "sha256:" + sha256(text.encode()).hexdigest()

@@ -94,7 +94,7 @@ def _build(value: Any, where: str) -> Any:
 
 
 def _walk(value: Any, where: str, above: tuple[int, ...]) -> Any:
-    """`above` holds the ids of what the value lies in."""
+    """Return the value in parts of JSON. `above` has the ids of the values that contain it."""
     if type(value) in SCALARS:
         return value
     if id(value) in above:

@@ -13,7 +13,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 def parse_moment(text: str) -> datetime | float:
-    """`2026-01-02T03:04:05Z`, or epoch seconds. Whether it has a zone is asked where it is accepted."""
+    """Return `2026-01-02T03:04:05Z`, or epoch seconds. Whether it has a zone is asked where it is accepted."""
     try:
         return float(text)
     except ValueError:
@@ -26,7 +26,7 @@ def parse_moment(text: str) -> datetime | float:
 
 
 def parse_duration(text: str) -> float:
-    """Seconds: `90`, `10s`, `5m`, `2h`, `1d`, `1h30m`."""
+    """Return the seconds of `90`, `10s`, `5m`, `2h`, `1d`, `1h30m`."""
     compact = text.replace(" ", "").lower()
     parts = _PART.findall(compact)
     if parts and "".join(number + unit for number, unit in parts) == compact:
@@ -38,18 +38,18 @@ def parse_duration(text: str) -> float:
 
 
 def iso(moment: float | None) -> str | None:
-    """`2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
+    """Return `2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
     return utc_iso(moment)
 
 
 def clock_time(moment: float | None) -> str:
-    """`2026-01-02 03:04:05Z`, or `-`."""
+    """Return `2026-01-02 03:04:05Z`, or `-`."""
     text = iso(moment)
     return "-" if text is None else f"{text[:10]} {text[11:19]}Z"
 
 
 def format_span(seconds: float) -> str:
-    """`0.3 s`, `45 s`, `12 min`, `3 h`, `2 d`: two digits are enough for a person."""
+    """Return `0.3 s`, `45 s`, `12 min`, `3 h`, `2 d`: two digits are enough for a person."""
     for limit, size, unit in ((10, 1, "s"), (120, 1, "s"), (7200, 60, "min"), (172_800, 3600, "h")):
         if seconds < limit:
             return f"{seconds:.1f} s" if limit == 10 else f"{seconds / size:.0f} {unit}"
@@ -57,5 +57,5 @@ def format_span(seconds: float) -> str:
 
 
 def relative_text(moment: float, now: float) -> str:
-    """`in 5 min`, `3 h ago`."""
+    """Return `in 5 min`, `3 h ago`."""
     return f"in {format_span(moment - now)}" if moment > now else f"{format_span(now - moment)} ago"

@@ -16,7 +16,7 @@ _TRACEBACK = BaseException.__dict__["__traceback__"]
 
 
 def safe_isinstance(value: object, kinds: type | tuple[type, ...]) -> bool:
-    """`isinstance`, for any value."""
+    """Return `isinstance(value, type)`, for any value."""
     return issubclass(type(value), kinds)
 
 
@@ -26,7 +26,7 @@ def release_frames(error: BaseException) -> None:
 
 
 def traceback_of(error: BaseException) -> TracebackType | None:
-    """None: it was never raised."""
+    """Return the traceback; None when it was never raised."""
     raised: TracebackType | None = _TRACEBACK.__get__(error)
     return raised
 

@@ -24,7 +24,8 @@ TRIGGERS, EVERYTHING = b"t", b"*"
 
 
 def ring(db_path: str | os.PathLike[str], what: bytes = TRIGGERS) -> bool:
-    """True when a daemon heard it, or was already being rung; False when nobody listens. Never raises, never blocks."""
+    """Return True when a daemon heard it, or was already being rung; False when nobody listens. Never raises, never
+    blocks."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(doorbell_path(db_path)) as bell:
             sender.sendto(what, socket.MSG_DONTWAIT, bell)

@@ -31,7 +31,7 @@ class Loop(Protocol):
         """Run `fn` on the loop's thread; from any thread. Silently nothing once the loop is closed."""
 
     def time(self) -> float:
-        """Seconds on the clock of the loop, also outside of a task; on the loop's own thread only."""
+        """Return the seconds on the clock of the loop, also outside of a task; on the loop's own thread only."""
 
     def get_current_task(self) -> object:
         """Return the task that runs. It costs a tenth of what anyio's costs, which describes it, too."""

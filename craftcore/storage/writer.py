@@ -250,7 +250,7 @@ class Writer:
             self._loop.call_soon(partial(self._on_fatal, fatal))
 
     def _take(self) -> list[WorkItem] | None:
-        """Everything that waits, at most a batch; None when the writer closes and nothing waits any more."""
+        """Return everything that waits, at most a batch; None when the writer closes and nothing waits any more."""
         while True:
             patience = IDLE_SECONDS if self._wal_holds_work else self._seconds_until_cut()
             with self._bell:
@@ -264,7 +264,8 @@ class Writer:
             self._wal_is_long = wal_bytes(self._database.path) > WAL_KEPT
 
     def _seconds_until_cut(self) -> float | None:
-        """Seconds until the WAL is to be cut off; None: it is short. A look that writes nothing does not put it off."""
+        """Return seconds until the WAL is to be cut off; None: it is short. A look that writes nothing does not put it
+        off."""
         return max(0.0, self._quiet_since + TRUNCATE_SECONDS - time.monotonic()) if self._wal_is_long else None
 
     def _is_called(self) -> bool:

@@ -56,7 +56,7 @@ class TaskLists:
         return [task_of(row) for row in rows]
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.fetch_all(
             "SELECT id FROM tasks WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
             prefix=prefix,

@@ -180,7 +180,7 @@ class QuestionStore:
         return [row["id"] for row in rows]
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.fetch_all(
             "SELECT id FROM questions WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
             prefix=prefix,

@@ -215,7 +215,7 @@ def task_end_document(task: Task) -> str:
 
 
 def wait_text(wait: Wait) -> str:
-    """`waits for the event approved`: the reason of a task that waits."""
+    """Return `waits for the event approved`: the reason of a task that waits."""
     match wait.kind:
         case WaitKind.TIMER:
             return "waits for its time"

@@ -209,7 +209,7 @@ class ClaimService:
         return self._claims.release_epoch(tx, epoch, SHUT_DOWN)
 
     def require_held(self, tx: Reader, claim: Claim) -> None:
-        """Raises LeaseLost for a claim that another holds now, or none."""
+        """Raise LeaseLost for a claim that another holds now, or none."""
         if not self._claims.has_lease(tx, claim.seq, claim.lease_token):
             raise _lease_lost(claim)
 

@@ -25,7 +25,7 @@ class TriggerLists:
     """Rows of `triggers` for people. Each method runs on the reader it is given."""
 
     def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
         rows = tx.fetch_all(
             "SELECT id FROM triggers WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
             prefix=prefix,

@@ -20,7 +20,7 @@ def overdue_seconds(due_at: float, now: float, overdue_after: float) -> float | 
 
 
 def overdue_note(due_at: float, late: float) -> str:
-    """`This was due at 2026-01-01T00:00:00Z and starts 10 minutes late. …`"""
+    """Return `This was due at 2026-01-01T00:00:00Z and starts 10 minutes late. …`"""
     due = datetime.fromtimestamp(due_at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return (
         f"This was due at {due} and starts {format_duration(late)} late. "
@@ -29,7 +29,7 @@ def overdue_note(due_at: float, late: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """`in_words(600) == "10 minutes"`; the largest unit of which there are at least two, or the smallest."""
+    """Return `in_words(600) == "10 minutes"`; the largest unit of which there are at least two, or the smallest."""
     for name, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)} {name}"

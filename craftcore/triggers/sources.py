@@ -60,22 +60,22 @@ DEFAULTS: dict[str, Defaults] = {
 
 
 def turn_key(task_id: str, turn: int) -> str:
-    """`turn:{task_id}:{turn}`"""
+    """Return `turn:{task_id}:{turn}`"""
     return f"turn:{task_id}:{turn}"
 
 
 def wake_key(wait_id: str) -> str:
-    """`wake:{wait_id}`"""
+    """Return `wake:{wait_id}`"""
     return f"wake:{wait_id}"
 
 
 def resume_key(task_id: str) -> str:
-    """`resume:{task_id}`: one live resume of a task, and another after a later restart."""
+    """Return `resume:{task_id}`: one live resume of a task, and another after a later restart."""
     return f"resume:{task_id}"
 
 
 def scheduled_once_key(schedule_id: str, generation: int = 0) -> str:
-    """`scheduled-once:{schedule_id}`, with its generation once the timing was changed or the id used again.
+    """Return `scheduled-once:{schedule_id}`, with its generation once the timing was changed or the id used again.
 
     An id that looks as if it had one always has: `job:1` must not be taken for the second life of `job`.
     """
@@ -84,28 +84,29 @@ def scheduled_once_key(schedule_id: str, generation: int = 0) -> str:
 
 
 def scheduled_key(schedule_id: str, nominal_at: float) -> str:
-    """`scheduled:{schedule_id}:{nominal UTC second}`: the slot, not the moment it fired."""
+    """Return `scheduled:{schedule_id}:{nominal UTC second}`: the slot, not the moment it fired."""
     return f"scheduled:{schedule_id}:{int(nominal_at)}"
 
 
 def scheduled_startup_key(schedule_id: str, started_at: float) -> str:
-    """`scheduled-startup:{schedule_id}:{epoch seconds}`: once for each start of the daemon."""
+    """Return `scheduled-startup:{schedule_id}:{epoch seconds}`: once for each start of the daemon."""
     return f"scheduled-startup:{schedule_id}:{started_at!r}"
 
 
 def scheduled_now_key(schedule_id: str, asked_at: float) -> str:
-    """`scheduled-now:{schedule_id}:{epoch seconds}`: what a person asked for at that moment."""
+    """Return `scheduled-now:{schedule_id}:{epoch seconds}`: what a person asked for at that moment."""
     return f"scheduled-now:{schedule_id}:{asked_at!r}"
 
 
 def living_ui_key(project_id: str, job_kind: str) -> str:
-    """`living_ui:{project_id}:{job_kind}`: one live job of a kind for each project. Raises InvalidInput for a project
-    whose id has a colon: it could be taken for another."""
+    """Return `living_ui:{project_id}:{job_kind}`: one live job of a kind for each project. Raises InvalidInput for a
+    project whose id has a colon: it could be taken for another."""
     return f"living_ui:{_first_part(project_id)}:{job_kind}"
 
 
 def proactive_key(frequency: str, slot: str) -> str:
-    """`proactive:{frequency}:{slot}`: one trigger for each slot, like `proactive_key("hourly", "2026-01-02T10")`.
+    """Return `proactive:{frequency}:{slot}`: one trigger for each slot, like `proactive_key("hourly",
+    "2026-01-02T10")`.
 
     Raises InvalidInput for a frequency that has a colon: it could be taken for another.
     """
@@ -113,17 +114,17 @@ def proactive_key(frequency: str, slot: str) -> str:
 
 
 def memory_key(slot: str) -> str:
-    """`memory:{slot}`"""
+    """Return `memory:{slot}`"""
     return f"memory:{slot}"
 
 
 def onboarding_key() -> str:
-    """`onboarding`"""
+    """Return `onboarding`"""
     return "onboarding"
 
 
 def system_key(kind: str, epoch: int) -> str:
-    """`system:{kind}:{epoch}`"""
+    """Return `system:{kind}:{epoch}`"""
     return f"system:{kind}:{epoch}"
 
 

@@ -214,7 +214,7 @@ def _refuse_strange(value: Any, path: _Path | None, depth: int, keys: list[int])
 
 
 def _path_text(path: _Path | None) -> str:
-    """`payload.cities[3]`."""
+    """Return `payload.cities[3]`."""
     if path is None:
         return "payload"
     above, step = path

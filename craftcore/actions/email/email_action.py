@@ -108,7 +108,7 @@ async def send_email(
 
 
 def _sender(settings: EmailSettings) -> Mailbox:
-    """Raises Fail when there is no server to send with."""
+    """Raise Fail when there is no server to send with."""
     found = mailbox(settings.sender)
     if not settings.host or found is None:
         raise Fail(

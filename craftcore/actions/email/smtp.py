@@ -78,8 +78,8 @@ class Delivery:
             await self._leave()
 
     async def _begin(self) -> NoEffect | Fail | None:
-        """Everything but the final dot. The error is returned and raised elsewhere, so that the errors of the library,
-        which may hold the words of the server, are not its context."""
+        """Return everything but the final dot. The error is returned and raised elsewhere, so that the errors of the
+        library, which may hold the words of the server, are not its context."""
         import aiosmtplib
 
         limit = self._settings.timeout

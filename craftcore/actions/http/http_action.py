@@ -207,7 +207,7 @@ def _masked_error(ended: NoEffect | Fail | MissingAnswer, request: Request) -> E
 
 
 def _require_library() -> None:
-    """Raises Fail where httpx2 is not installed."""
+    """Raise Fail where httpx2 is not installed."""
     try:
         import httpx2  # noqa: F401 - whether it is there
     except ModuleNotFoundError:

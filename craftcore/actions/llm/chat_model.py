@@ -56,7 +56,7 @@ class ChatModel:
         parameters: Mapping[str, object],
         allow_plain_http: bool,
     ) -> None:
-        """Raises ConfigInvalid with one line per mistake, also where httpx2 is not installed."""
+        """Raise ConfigInvalid with one line per mistake, also where httpx2 is not installed."""
         try:
             import httpx2
         except ModuleNotFoundError as error:

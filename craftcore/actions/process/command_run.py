@@ -112,7 +112,7 @@ def command_run(programs: Programs, action: Action) -> Callable[..., Coroutine[A
 
 
 def _exit_codes(given: Any) -> list[int]:
-    """Raises Fail for what is no list of exit codes. 0 is none of them: it says that all was done."""
+    """Raise Fail for an invalid list of exit codes. 0 is not allowed: it is the code of success."""
     if given is None:
         return []
     if not isinstance(given, list) or not all(type(code) is int and 1 <= code <= 255 for code in given):

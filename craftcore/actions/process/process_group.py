@@ -45,7 +45,7 @@ async def _wait_until_gone(process: Process) -> None:
 
 
 def _signal(group: int, number: int) -> bool:
-    """False when there is nobody left in the group, or nobody we may signal."""
+    """Return False when the group has no process left that may be signalled."""
     try:
         os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
@@ -54,7 +54,8 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _is_alive(group: int) -> bool:
-    """True while anybody in the group runs. The dead may stay in it for long, where nobody reaps orphans soon."""
+    """Return True while anybody in the group runs. The dead may stay in it for long, where nobody reaps orphans
+    soon."""
     _reap_adopted(group)
     return _signal(group, 0) and any(_is_in_group(group, pid) for pid in os.listdir("/proc") if pid.isdigit())
 

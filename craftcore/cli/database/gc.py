@@ -97,7 +97,7 @@ def _say_tables(session: Session, verb: str, weight: TableSizes) -> None:
 
 
 def format_due_counts(due: Mapping[str, int]) -> Iterator[str]:
-    """`1,204 triggers`, for each kind of which there is any."""
+    """Yield `1,204 triggers`, for each kind of which there is any."""
     for kind, count in due.items():
         if count:
             yield f"{kind}: {count:,}"

@@ -81,7 +81,7 @@ class Demo:
         self._began = time.monotonic()
 
     def play(self) -> Verdict:
-        """Raises CraftcoreError when the stage itself breaks down."""
+        """Raise CraftcoreError when the stage itself breaks down."""
         with closing(self._core), closing(DemoDaemon(self._core.database.path)) as daemon:
             daemon.start()
             self._say(f"a daemon runs on a temporary database, pid {daemon.pid}")

@@ -72,7 +72,7 @@ def judge(reader: Reader, accepted: list[str], ledger: Path, kills: int, seconds
 
 
 def lines_of(ledger: Path) -> list[tuple[str, int]]:
-    """`begin 7` and `end 7`, in the order in which they were written."""
+    """Return `begin 7` and `end 7`, in the order in which they were written."""
     try:
         text = ledger.read_text()
     except FileNotFoundError:

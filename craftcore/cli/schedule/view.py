@@ -95,13 +95,13 @@ def next_firing(schedule: Schedule) -> float | None:
 
 
 def local_time_text(t: float, timezone: str) -> str:
-    """`2026-11-22 03:00:00 CET`; for UTC as everywhere, `2026-11-22 02:00:00Z`."""
+    """Return `2026-11-22 03:00:00 CET`; for UTC as everywhere, `2026-11-22 02:00:00Z`."""
     there = local_time(t, timezone)
     return clock_time(t) if there is None or there.tzname() == "UTC" else f"{there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
 
 
 def format_local_and_utc(t: float, timezone: str, now: float) -> str:
-    """`2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)`; of what should have been, how late it is."""
+    """Return `2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)`; of what should have been, how late it is."""
     there, utc = local_time_text(t, timezone), clock_time(t)
     when = relative_text(t, now) if t > now else "due now" if now - t < 1 else f"late by {format_span(now - t)}"
     return f"{utc}, {when}" if there == utc else f"{there} ({utc}, {when})"

@@ -122,7 +122,7 @@ def install(session: Session, /, user: bool, backup: bool, program: str | None, 
 
 
 def _own_scope() -> Scope:
-    """Raises PermissionRefused where it would be somebody else's, as in a sudo that keeps $HOME."""
+    """Raise PermissionRefused where it would belong to another user, as in a sudo that keeps $HOME."""
     home = Path.home()
     try:
         owner = home.stat().st_uid

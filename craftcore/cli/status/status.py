@@ -105,7 +105,7 @@ def status(session: Session) -> None:
 
 
 def read_status(session: Session) -> dict[str, Any]:
-    """Everything `status` says, as its JSON document. Raises NotFound when there is no database."""
+    """Return everything `status` says, as its JSON document. Raises NotFound when there is no database."""
     core = session.core()
     now = core.clock.now()
     with core.reading() as reader:
@@ -206,7 +206,7 @@ def _idle_document(core: Services, now: float) -> dict[str, Any] | None:
 
 
 def _disk(path: Path) -> dict[str, int | None] | None:
-    """None where the system does not say."""
+    """Return None where the system does not say."""
     try:
         room = disk_space_of(path)
     except OSError:

@@ -26,7 +26,7 @@ def question_document(question: Question) -> dict[str, Any]:
 
 
 def question_text(question: Question) -> str:
-    """`question 0192… "Send it?"`, cut to what fits into a sentence."""
+    """Return `question 0192… "Send it?"`, cut to what fits into a sentence."""
     text = question.question
     if question.kind is QuestionKind.ACTIVITY:
         text = text.partition("\n")[0]  # the lines after it tell what each option means
@@ -34,7 +34,7 @@ def question_text(question: Question) -> str:
 
 
 def answer_deadline_text(question: Question, task: Task, now: float) -> str:
-    """`until 2026-01-02 03:04:05Z, in 2 h; without an answer it goes on with "hold"`"""
+    """Return `until 2026-01-02 03:04:05Z, in 2 h; without an answer it goes on with "hold"`"""
     if question.kind is QuestionKind.STALLED:
         return "its turn runs on meanwhile"
     if not task.status.is_live:

@@ -75,6 +75,6 @@ def task_row(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple
 
 
 def summary_text(task: Task) -> str:
-    """`WAITING at turn 2: waits for an answer`"""
+    """Return `WAITING at turn 2: waits for an answer`"""
     why = task.error_message or task.reason
     return f"{task.status} at turn {task.turn}" + ("" if why is None else f": {why}")

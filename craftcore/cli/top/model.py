@@ -47,7 +47,8 @@ class View:
 
 
 def rates(ended_before: int, ended: int, failed: int, seconds: float) -> Rates | None:
-    """None when no time has passed. A file that was restored meanwhile has fewer records: then nothing was settled."""
+    """Return None when no time has passed. A file that was restored meanwhile has fewer records: then nothing was
+    settled."""
     if seconds <= 0:
         return None
     return Rates(seconds, max(0, ended - ended_before) / seconds, failed / seconds)
@@ -102,7 +103,7 @@ def fit_to_terminal(whole: View, height: int) -> View:
 
 
 def size(count: int) -> str:
-    """`512 B`, `4.1 MB`."""
+    """Return `512 B`, `4.1 MB`."""
     for unit, many in (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)):
         if count < 1000 * many or unit == "TB":
             break

@@ -32,7 +32,7 @@ def tasks_of(reader: Reader, found: list[Trigger]) -> dict[str, Task]:
 
 
 def task_status_text(row: Trigger, task: Task) -> str:
-    """`its task is WAITING at turn 2`; of one that it did not create, which."""
+    """Return `its task is WAITING at turn 2`; of one that it did not create, which."""
     return f"{'its task' if task.id == row.id else f'task {task.id}'} is {task.status} at turn {task.turn}"
 
 

@@ -108,7 +108,7 @@ class LedgeredCall:
             flight.finish()
 
     async def _begin(self, again: Activity | None) -> StartedCall | Activity:
-        """Raises IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
+        """Raise IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
         doors = self._turn.doors
         intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
         try:

@@ -60,7 +60,8 @@ async def find_step_result(
 
 
 def _step_of(turn: Turn, name: str, key: str | None, place: str) -> tuple[str, str] | None:
-    """Identity and event of the completed step that may be this act. A key counts for all agents of a turn."""
+    """Return the identity and the event of the completed step that may be this act. A key counts for all agents of a
+    turn."""
     if not turn.memo:
         return None
     own = turn.identity("step", name, key or place.partition("@")[0])
@@ -79,7 +80,7 @@ def _step_of(turn: Turn, name: str, key: str | None, place: str) -> tuple[str, s
 
 
 async def refuse_done_act(turn: Turn, name: str, key: str | None) -> None:
-    """Raises StepConflict for a step that was an irreversible act of the same name and key when this turn was entered
+    """Raise StepConflict for a step that was an irreversible act of the same name and key when this turn was entered
     before, unless nothing happened then."""
     if not turn.is_entered_again:
         return

@@ -168,7 +168,7 @@ async def run_transaction(
 
 
 def _check(name: object, fn: object, on_change: object, retry: object) -> None:
-    """Raises InvalidInput."""
+    """Raise InvalidInput."""
     if not callable(fn):
         said = "pass the function and its arguments, not what a call of it returned"
         raise InvalidInput(f"step {show_value(name)}: fn {show_value(fn)} must be a function: {said}")

@@ -180,7 +180,7 @@ class Turn(TurnState):
         )
 
     def require_small(self, text: str, what: str) -> None:
-        """Raises PayloadTooLarge for what is too much to be put on record."""
+        """Raise PayloadTooLarge for what is too much to be put on record."""
         limit = self.doors.settings.result_max_bytes
         if len(text) > limit:
             raise PayloadTooLarge(
@@ -248,7 +248,7 @@ class Turn(TurnState):
         return resolve_delay(self.doors.clock.now(), what, length)
 
     def refuse_when_over(self) -> None:
-        """Raises StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
+        """Raise StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
         if self.is_over:
             raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")
         if self.again is not None:
@@ -261,6 +261,6 @@ class Turn(TurnState):
 
 
 def check_name(what: str, text: object) -> None:
-    """Raises InvalidInput for an invalid name."""
+    """Raise InvalidInput for an invalid name."""
     if not is_name(text):
         raise InvalidInput(f"{what} {show_value(text)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")

@@ -70,8 +70,8 @@ class ChainWriter:
             self._store.close_all(tx, closings)
 
     def _read_open(self, tx: Transaction, ends: Sequence[RecordEnd]) -> tuple[dict[int, OpenHeader], dict[int, Stream]]:
-        """Header and stream of each record that is still open, read from the table where more has happened to it than
-        its opener knows."""
+        """Return the header and the stream of each record that is still open, read from the table where more has
+        happened to it than its opener knows."""
         newest = self._store.list_open(tx, [end.execution_seq for end in ends])
         headers: dict[int, OpenHeader] = {}
         streams: dict[int, Stream] = {}

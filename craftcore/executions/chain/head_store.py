@@ -8,7 +8,7 @@ from craftcore.storage.transaction import Reader
 
 
 def read_head(reader: Reader, now: float) -> Head | None:
-    """None where the file has lost them, or they are none: `craftcore verify` says what is wrong."""
+    """Return None where the file has lost them, or they are none: `craftcore verify` says what is wrong."""
     store = VerifyingStore()
     try:
         [ends] = store.chain_states(reader)

@@ -67,7 +67,7 @@ class Verification:
         self.head: Head | None = None
 
     def faults(self) -> Iterator[Fault]:
-        """Everything that is wrong, the first bad record of the chain first."""
+        """Yield everything that is wrong, the first bad record of the chain first."""
         ends = self._read_chain_state()
         if isinstance(ends, str):
             yield Fault(area=Area.CHAIN, wrong=ends)
@@ -188,7 +188,7 @@ class Verification:
     def _read(
         self, seq: int, is_flag: bool, check: Callable[[ExecutionRecord], list[str]]
     ) -> tuple[str, ExecutionRecord | None, list[str]]:
-        """Id, the record, and what is wrong with it by itself; None where it cannot be read."""
+        """Return the id, the record, and what is wrong with it by itself; None where it cannot be read."""
         try:
             record = self._records.get_by_seq(self._reader, seq)
             if record is not None:

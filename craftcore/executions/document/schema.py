@@ -158,6 +158,6 @@ def _check_texts(value: Any, path: str) -> None:
 
 
 def _split_error(said: str) -> tuple[str, str]:
-    """Path and words of what msgspec says: `Expected … - at `$.events[3].seq``."""
+    """Return the path and the words of an error of msgspec: `Expected … - at `$.events[3].seq``."""
     words, _, place = said.rpartition(" - at `")
     return (place.removesuffix("`").lstrip("$."), words) if words else ("", said)

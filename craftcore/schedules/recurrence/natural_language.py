@@ -91,7 +91,7 @@ def parse_once(at: float) -> Once:
 
 
 def parse_span(words: str) -> Fraction:
-    """Seconds, more than 0: `10m`, `2 hours`, `1h30m`, `1 hour and 30 minutes`. Raises Unreadable."""
+    """Return the seconds, more than 0: `10m`, `2 hours`, `1h30m`, `1 hour and 30 minutes`. Raises Unreadable."""
     if words.startswith("-"):
         raise Unreadable("a span of time cannot be negative")
     total, smaller, position = Fraction(0), LONGEST_STEP, 0
@@ -118,7 +118,7 @@ def parse_span(words: str) -> Fraction:
 
 
 def time_of_day(words: str) -> tuple[int, int]:
-    """Hour and minute: `3pm`, `3:30pm`, `15:30`, `noon`, `midnight`; 12am is midnight. Raises Unreadable."""
+    """Return the hour and minute: `3pm`, `3:30pm`, `15:30`, `noon`, `midnight`; 12am is midnight. Raises Unreadable."""
     if words in ("midnight", "noon"):
         return (0, 0) if words == "midnight" else (12, 0)
     clock = _CLOCK.fullmatch(words)
@@ -134,7 +134,8 @@ def time_of_day(words: str) -> tuple[int, int]:
 
 
 def _cut_day(words: str) -> tuple[str, str | None]:
-    """`3pm tomorrow` is (3pm, tomorrow); without a day, None: the next time the clock shows it."""
+    """Split a time from a day: `3pm tomorrow` is (3pm, tomorrow); without a day, None: the next time the clock shows
+    it."""
     clock, _, last = words.rpartition(" ")
     return (clock, last) if last in ("today", "tomorrow") else (words, None)
 

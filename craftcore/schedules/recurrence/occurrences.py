@@ -57,7 +57,7 @@ def occurrences(timing: Timing, after: float, until: float) -> Iterator[float]:
 
 
 def count(timing: Timing, after: float, until: float) -> int:
-    """Exactly how many there are in (after, until], without making them: years of minutes are milliseconds."""
+    """Return exactly how many there are in (after, until], without making them: years of minutes are milliseconds."""
     first = next_occurrence(timing, after)
     if first is None or first > until:
         return 0

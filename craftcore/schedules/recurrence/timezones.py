@@ -25,7 +25,7 @@ def find_zone(name: str) -> ZoneInfo:
 
 
 def offset_at(zone: ZoneInfo, t: int) -> int:
-    """Seconds to add to `t` for the wall time."""
+    """Return the seconds to add to `t` for the wall time."""
     return _seconds(datetime.fromtimestamp(t, zone).utcoffset())
 
 

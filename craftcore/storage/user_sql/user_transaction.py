@@ -95,7 +95,7 @@ class UserConnection:
         self._ours: frozenset[str] = frozenset()
 
     def connection(self) -> apsw.Connection:
-        """Raises a StorageError when it cannot be opened."""
+        """Raise a StorageError when it cannot be opened."""
         if self._connection is None:
             self._ours = list_reserved_names()
             self._connection = self._database.connect(on_busy=self._on_busy, on_wal=self._on_wal, statement_cache=0)
