@@ -38,7 +38,7 @@ ALLOWED = {
     "daemon": (
         "storage triggers schedules executions activities tasks registry engine actions services retention config"
     ),
-    "diagnostics": "storage triggers schedules activities tasks retention engine daemon",
+    "diagnostics": "storage triggers schedules activities tasks retention services config engine daemon",
     "operations": "storage audit triggers schedules activities executions tasks services retention engine",
     "producer": "storage triggers tasks services config",
     "replay_engine": "storage executions services config",

@@ -12,12 +12,12 @@ from craftcore.audit.model import Actor, AuditRow
 from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, parse_time_bound, require_text, single_match
-from craftcore.cli.output import Verbatim, add_iso_times, show_json
+from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.log_format import escape_control
 from craftcore.errors import FilterInvalid
 from craftcore.serialization.display import json_or_text
-from craftcore.serialization.time_text import clock_time
+from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.question_store import QuestionStore

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 from craftcore.cli.output import document_text
 from craftcore.cli.session import Session
 from craftcore.errors import RowInvalid
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 
 Entry = TypeVar("Entry")
 Words = TypeVar("Words")
@@ -58,11 +58,6 @@ def say_damaged(session: Session, damaged: Sequence[Damaged]) -> int:
     if damaged:
         session.out.print_problem("A daemon that comes to a damaged row sets it aside; a backup may have it whole")
     return RowInvalid.exit_code if damaged else 0
-
-
-def damaged_document(one: Damaged) -> dict[str, Any]:
-    """Return what stands for it in a document."""
-    return {"id": one.id, "damaged": one.wrong}
 
 
 def _damaged_row(one: Damaged, columns: int) -> Sequence[object]:

@@ -16,13 +16,10 @@ from typing import Any
 
 from craftcore.daemon.log_format import escape_control
 from craftcore.errors import UnreadableRow
-from craftcore.serialization.time_text import iso
 
 CELL_MAX = 60
 GAP, INDENT, NOTHING = "  ", "    ", "-"
 _COLOURS = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1"}
-_MOMENTS = {"at", "now", "not_before"}
-_MOMENT_ENDS = ("_at", "_until")
 
 
 class Verbatim(str):
@@ -108,16 +105,6 @@ class Output:
         if style and "NO_COLOR" not in os.environ and sys.stdout.isatty():
             return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
         return text
-
-
-def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row with each moment also as ISO UTC: `due_at`, `due_at_iso`."""
-    told: dict[str, Any] = {}
-    for name, value in row.items():
-        told[name] = value
-        if name in _MOMENTS or name.endswith(_MOMENT_ENDS):
-            told[f"{name}_iso"] = iso(value)
-    return told
 
 
 def paste(*words: str) -> str:

@@ -6,13 +6,14 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from craftcore.cli.base import OperatorCommand, name_of
 from craftcore.cli.output import Output, paste
 from craftcore.config import Config
+from craftcore.diagnostics.finding import Finding
 from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
 from craftcore.serialization.plurals import format_count
 
@@ -154,6 +155,19 @@ def hint(*words: str) -> str:
     context = click.get_current_context(silent=True)
     session = None if context is None else context.find_object(Session)
     return paste(*(("craftcore", *words) if session is None else session.words(*words)))
+
+
+def finding_text(finding: Finding) -> str:
+    """Return a finding in one sentence, with the commands that help at its end."""
+    commands = [
+        hint(*words) if program == "craftcore" else paste(program, *words) for program, *words in finding.remedies
+    ]
+    return f"{finding.text}: {', '.join(commands)}" if commands else finding.text
+
+
+def finding_document(finding: Finding) -> dict[str, Any]:
+    """Return a reason as its JSON document."""
+    return {"code": finding.code, "text": finding_text(finding), "query": finding.query}
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from datetime import datetime
+from typing import Any
 
 from craftcore.clock import utc_iso
 from craftcore.errors import InvalidInput
 
 UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+_MOMENTS = {"at", "now", "not_before"}
+_MOMENT_ENDS = ("_at", "_until")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
@@ -59,3 +63,13 @@ def format_span(seconds: float) -> str:
 def relative_text(moment: float, now: float) -> str:
     """Return `in 5 min`, `3 h ago`."""
     return f"in {format_span(moment - now)}" if moment > now else f"{format_span(now - moment)} ago"
+
+
+def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the row with each moment also as ISO UTC: `due_at`, `due_at_iso`."""
+    document: dict[str, Any] = {}
+    for name, value in row.items():
+        document[name] = value
+        if name in _MOMENTS or name.endswith(_MOMENT_ENDS):
+            document[f"{name}_iso"] = iso(value)
+    return document

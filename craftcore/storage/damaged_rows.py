@@ -54,6 +54,11 @@ def require_readable(found: list[Model | Damaged]) -> list[Model]:
     return ones
 
 
+def damaged_document(row: Damaged) -> dict[str, str | None]:
+    """Return the JSON document of a damaged row."""
+    return {"id": row.id, "damaged": row.wrong}
+
+
 def describe_damage(error: BaseException) -> str:
     """Return what a damaged row raised, for people."""
     if isinstance(error, UnicodeDecodeError):

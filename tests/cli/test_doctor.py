@@ -13,10 +13,16 @@ from dataclasses import replace
 import apsw
 import pytest
 
-from craftcore.cli.doctor_daemon import DaemonState, daemon_findings
-from craftcore.cli.doctor_file import ChainState, chain
-from craftcore.cli.doctor_place import Place, Seen, configuration, disk, owner_findings, wal
-from craftcore.cli.doctor_work import (
+from craftcore.daemon.doorbell import Doorbell
+from craftcore.daemon.doorbell_probe import answers_doorbell
+from craftcore.daemon.lock import DaemonLock
+from craftcore.daemon.lock_note import LockInfo
+from craftcore.diagnostics.daemon import DaemonState, daemon_findings
+from craftcore.diagnostics.disk_space import DiskSpace
+from craftcore.diagnostics.environment import Place, Seen, configuration, disk, owner_findings, wal
+from craftcore.diagnostics.file import ChainState, chain
+from craftcore.diagnostics.finding import Level
+from craftcore.diagnostics.work import (
     Work,
     claims,
     clock,
@@ -27,12 +33,6 @@ from craftcore.cli.doctor_work import (
     size_of_file,
     zones,
 )
-from craftcore.cli.finding import Level
-from craftcore.daemon.doorbell import Doorbell
-from craftcore.daemon.doorbell_probe import answers_doorbell
-from craftcore.daemon.lock import DaemonLock
-from craftcore.daemon.lock_note import LockInfo
-from craftcore.diagnostics.disk_space import DiskSpace
 from craftcore.engine.live_state import LiveState
 from craftcore.retention.size_limit import Size
 from craftcore.schedules.model import Origin, ScheduleSpec
@@ -70,7 +70,7 @@ EVERYTHING = {
 @pytest.fixture(autouse=True)
 def _no_unit_of_this_machine(monkeypatch, tmp_path):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.setattr("craftcore.cli.doctor_unit.SYSTEM_FOLDERS", ())
+    monkeypatch.setattr("craftcore.diagnostics.unit.SYSTEM_FOLDERS", ())
 
 
 @pytest.fixture
@@ -197,7 +197,7 @@ def test_what_others_may_do_is_told_with_the_command_that_ends_it(
     (tmp_path / "c.toml").write_text("")
     (tmp_path / "c.toml").chmod(0o600)
     monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
-    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)  # nobody is behind that bell
+    monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)  # nobody is behind that bell
     with daemon_lock(tmp_path / "agent.db"), contextlib.closing(Doorbell.open(tmp_path / "agent.db")):
         path = tmp_path / name
         path.chmod(mode)
@@ -279,7 +279,7 @@ def test_what_a_test_cannot_bring_about_on_this_disk(rule, change, level):
 
 
 def test_a_wal_that_a_reader_pins_is_told_with_who_that_is(core, found, database, monkeypatch):
-    monkeypatch.setattr("craftcore.cli.health.WAL_LONG", 1 << 20)
+    monkeypatch.setattr("craftcore.diagnostics.health.WAL_LONG", 1 << 20)
     with a_reader(database) as pid:
         for number in range(40):
             core.do(set_fact, f"large {number}", "x" * 50_000)
@@ -289,7 +289,7 @@ def test_a_wal_that_a_reader_pins_is_told_with_who_that_is(core, found, database
 
         monkeypatch.setattr("craftcore.storage.wal_locks.LOCKS", database.with_name("none"))
         assert found()["WAL"][0] == "ok", "less than it may have by itself"
-        monkeypatch.setattr("craftcore.cli.health.WAL_LARGE_BYTES", 1 << 20)
+        monkeypatch.setattr("craftcore.diagnostics.health.WAL_LARGE_BYTES", 1 << 20)
         assert found()["WAL"][::2] == ("warn", f"fuser -v {database}")
     core.close()
     assert found()["WAL"][0] == "ok"
@@ -385,7 +385,7 @@ def test_the_end_of_the_chain_is_compared_with_the_last_record(cli, found, datab
     bank.pay()
     assert found()["records"][:2] == (
         "ok",
-        "the chain ends at place 2, with the record that was closed last (all: craftcore verify)",
+        "the chain ends at place 2, with the record that was closed last. To check them all",
     )
 
     connection = apsw.Connection(str(database))
@@ -460,11 +460,11 @@ NOTE = LockInfo(pid=5, host="here", started_at=NOON)
     ],
 )
 def test_how_the_daemon_does(running, booted_at, told):
-    assert {one.check: one.level.value for one in daemon_findings(running, booted_at, LiveState(epoch=1))} == told
+    assert {one.code: one.level.value for one in daemon_findings(running, booted_at, LiveState(epoch=1))} == told
 
 
 def test_a_daemon_that_holds_the_lock_and_takes_no_ring_is_stuck(core, found, database, monkeypatch):
-    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     booted = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1, 'b', 1, 'h', '1', :at)"
     core.do(lambda tx: tx.run(booted, at=NOON))
     with daemon_lock(database), contextlib.closing(Doorbell.open(database)):
@@ -710,7 +710,7 @@ def test_what_systemd_says_of_the_unit_counts(core, found, database, tmp_path, m
     said.write_text(f"#!/bin/sh\necho ActiveState={state}\necho MainPID={pid}\n")
     said.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
-    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
 
     with daemon_lock(database):
         told = found()["unit"]

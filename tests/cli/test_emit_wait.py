@@ -83,7 +83,7 @@ def test_whoever_waits_is_told_what_is_asked_and_how_to_answer(cli, clock, datab
         75,
         [
             f'craftcore: it asks, question {question["id"]} "Send it?". '
-            f"To answer: craftcore inbox answer {question['id']} CHOICE (send, hold)"
+            f"To answer with CHOICE (send, hold): craftcore inbox answer {question['id']} CHOICE"
         ],
     ), "once, however often it is looked"
 

@@ -14,12 +14,13 @@ import apsw
 import pytest
 
 from craftcore import App
-from craftcore.cli.health import Health, health_of, verdict
-from craftcore.cli.status.status import BEHIND, DEAD_LATELY
+from craftcore.cli.session import finding_text
 from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.lock import DaemonLock
 from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
+from craftcore.diagnostics.health import Health, health_of, verdict
 from craftcore.diagnostics.idle import Idle, idle
+from craftcore.diagnostics.status import BEHIND, DEAD_LATELY
 from craftcore.diagnostics.write_lock import write_lock_holder
 from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.live_state import LiveState
@@ -79,7 +80,7 @@ LARGE = {"used_bytes": 8_000_000_000, "max_bytes": 10_000_000_000, "needed_bytes
 
 def test_what_is_well_is_healthy():
     assert health_of(WELL) == (Health.HEALTHY, [])
-    assert verdict(Health.HEALTHY, [], WELL) == "healthy: 3 at work, 3 due, 4 dead letters"
+    assert verdict(Health.HEALTHY, None, WELL) == "healthy: 3 at work, 3 due, 4 dead letters"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +105,7 @@ def test_what_is_well_is_healthy():
             "degraded: the daemon (pid 5) runs and does nothing: it does not answer, or extends no lease. Restart it; "
             "what it was at: craftcore inspect --list --status incomplete",
         ),
-        ({"held": "why"}, "degraded", "held", "degraded: held: why. Look at it, then: craftcore release"),
+        ({"held": "why"}, "degraded", "held", "degraded: everything is held: why. Look at it, then: craftcore release"),
         (
             {"replaced": "/a/agent.db-wal"},
             "degraded",
@@ -147,7 +148,8 @@ def test_what_is_well_is_healthy():
             {"safe_mode": "why"},
             "degraded",
             "safe mode",
-            "degraded: safe mode: why; scheduled and resumed work waits. Find out why it dies, then: craftcore release",
+            "degraded: safe mode, scheduled and resumed work waits: why. Find out why the daemon dies, then: "
+            "craftcore release",
         ),
         ({"clock": {"held_until": NOON + HOUR}}, "degraded", "clock", "degraded: schedules are held: the clock has"),
         ({"schedules": {"ahead": ["a"]}}, "degraded", "clock", "degraded: 1 schedule waits, ahead of the clock: a"),
@@ -233,7 +235,7 @@ def test_what_is_not_well_is_said_in_the_first_line(change, health, code, line):
     judged, troubles = health_of(found)
 
     assert (judged.value, [trouble.code for trouble in troubles]) == (health, [code])
-    assert verdict(judged, troubles, found).startswith(line)
+    assert verdict(judged, finding_text(troubles[0]), found).startswith(line)
 
 
 @pytest.mark.parametrize(
@@ -465,7 +467,7 @@ def test_what_changes_between_two_looks_is_not_idle():
 
 def test_a_daemon_that_takes_no_ring_is_not_healthy(cli, core, database, monkeypatch):
     """Its code blocks the event loop: nothing is late yet, and nothing will ever be done."""
-    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
     with DaemonLock.acquire(database, pid=5, host="here", now=NOON), contextlib.closing(Doorbell.open(database)):
         assert reasons(cli) == ["stuck"]
@@ -524,7 +526,7 @@ def test_who_commits_again_and_again_keeps_no_lock(core, database):
 
 def test_a_daemon_that_starts_after_one_that_was_killed_is_not_stuck(cli, core, clock, database, monkeypatch):
     """The bell is the one of before; it hangs a new one when it has migrated and booted."""
-    monkeypatch.setattr("craftcore.cli.doctor_daemon.ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
     left = Doorbell.open(database)
     with DaemonLock.acquire(database, pid=5, host="here", now=NOON + 1):
@@ -574,7 +576,7 @@ def test_a_start_after_a_death_is_told_for_an_hour(cli, core, clock, daemon):
 
 def test_a_wal_that_is_long_and_has_little_in_it_is_no_trouble(cli, core, daemon, database, monkeypatch):
     """Litestream begins it anew, and leaves it as long as a burst of work made it."""
-    monkeypatch.setattr("craftcore.cli.health.WAL_LARGE_BYTES", 1 << 20)
+    monkeypatch.setattr("craftcore.diagnostics.health.WAL_LARGE_BYTES", 1 << 20)
     litestream = apsw.Connection(str(database))
     assert litestream.pragma("journal_mode") == "wal"
     core.do(set_fact, "large", "x" * 2_000_000)
@@ -599,7 +601,7 @@ def test_who_pins_the_wal_and_how_near_the_size_limit_is_is_told(
         end(core, begin(core, payload={"text": "x" * 10_000}), Succeeded())
         clock.advance(HOUR)
     assert reasons(cli) == []
-    monkeypatch.setattr("craftcore.cli.health.WAL_LONG", 1 << 20)
+    monkeypatch.setattr("craftcore.diagnostics.health.WAL_LONG", 1 << 20)
     settings = tmp_path / "small.toml"
     settings.write_text("[retention]\nmax_bytes = 500000\n")
     with a_reader(database) as pid:

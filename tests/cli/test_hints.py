@@ -90,4 +90,4 @@ def test_every_command_that_is_suggested_can_be_pasted(cli, made, tmp_path, monk
 
 def test_without_another_database_a_suggestion_is_short(cli, here):
     assert "See: craftcore inbox list" in cli("status").out
-    assert "To let it go on: craftcore release" in cli("trigger", "why", here.world.waiting).out
+    assert "Look at it, then: craftcore release" in cli("trigger", "why", here.world.waiting).out

@@ -491,7 +491,7 @@ def test_what_nobody_knows_is_asked_about_where_it_waits(cli, clock, database):
     state, text, _ = advice(cli, f"exec-{task_id}")
 
     assert state == "waits"
-    assert f"See: craftcore activity show activity:{task_id}:1.1" in text
+    assert f"craftcore activity show activity:{task_id}:1.1" in text
 
 
 def test_commands_go_to_the_database_that_this_one_went_to(cli, core, database):

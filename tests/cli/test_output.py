@@ -7,10 +7,18 @@ import json
 
 import pytest
 
-from craftcore.cli.output import Output, add_iso_times
+from craftcore.cli.output import Output
 from craftcore.cli.session import Session, state_directory
 from craftcore.errors import InvalidInput
-from craftcore.serialization.time_text import clock_time, format_span, iso, parse_duration, parse_moment, relative_text
+from craftcore.serialization.time_text import (
+    add_iso_times,
+    clock_time,
+    format_span,
+    iso,
+    parse_duration,
+    parse_moment,
+    relative_text,
+)
 
 
 class Terminal(io.StringIO):

@@ -65,7 +65,7 @@ def test_a_command_in_one_word_and_an_option_after_the_dashes_can_be_seen(cli):
     assert "runs: restic --jitter 5m\n" in option.out
 
 
-@pytest.mark.parametrize(("name", "words"), [("held", "everything is held: why"), ("safe_mode", "safe mode, no sched")])
+@pytest.mark.parametrize(("name", "words"), [("held", "everything is held: why"), ("safe_mode", "safe mode, sched")])
 def test_what_cannot_fire_now_says_so_where_one_looks(cli, core, name, words):
     core.do(facts.set_fact, name, "why")
 

@@ -101,7 +101,7 @@ def test_what_is_held_is_the_first_thing_said_until_it_is_released(cli, core, lo
     hold(core, "it was restored\x1b[2J")
 
     assert cli("status").out.startswith(
-        "degraded: held: it was restored\\x1b[2J. Look at it, then: craftcore release\n"
+        "degraded: everything is held: it was restored\\x1b[2J. Look at it, then: craftcore release\n"
     )
 
     assert cli("release").out == "released; it was held because it was restored\\x1b[2J\n"

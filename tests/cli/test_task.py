@@ -124,10 +124,10 @@ def test_show_says_how_to_bring_what_it_waits_for(cli, clock, database):
     assert reasons(cli, ask)["question"] == (
         f'task {ask} waits for an answer to question {question["id"]} "Send it?" until 2026-11-21 13:00:00Z, '
         'in 60 min; not answered by then, it goes on with "hold". '
-        f"To answer: craftcore inbox answer {question['id']} CHOICE (send, hold)"
+        f"To answer with CHOICE (send, hold): craftcore inbox answer {question['id']} CHOICE"
     )
     assert reasons(cli, wait)["event"] == (
-        f"task {wait} waits for the event approved. To bring it: craftcore task signal {wait} approved"
+        f"task {wait} waits for the event approved. To send it: craftcore task signal {wait} approved"
     )
     assert reasons(cli, chat)["event"].endswith("craftcore emit --source MESSAGE --session s --payload JSON")
     assert reasons(cli, parent)["child"] == (

@@ -24,7 +24,8 @@ from craftcore.cli.session import Session
 from craftcore.cli.top.command import Sampler
 from craftcore.cli.top.layout import Line, cut, frame
 from craftcore.cli.top.model import Rates, Section, View, fit_to_terminal, rates, size, view
-from craftcore.cli.top.snapshot import (
+from craftcore.daemon.lock import DaemonLock
+from craftcore.diagnostics.top import (
     DEAD,
     FAILED,
     FAILED_SINCE,
@@ -34,7 +35,6 @@ from craftcore.cli.top.snapshot import (
     list_due_next,
     read_top,
 )
-from craftcore.daemon.lock import DaemonLock
 from tests.cli.world import NOON
 from tests.processes import PATIENCE, craftcore, environment
 from tests.resting import an_app, at_rest
@@ -61,7 +61,7 @@ def test_one_frame_of_a_world_has_something_of_everything(cli, here):
     assert shown.code == 0
     lines = shown.out.splitlines()
     assert lines[0].startswith("down: no daemon runs on ")
-    assert "also held: it was restored. Look at it, then: craftcore release" in lines
+    assert "also everything is held: it was restored. Look at it, then: craftcore release" in lines
     assert {"due next", "asked 2", "dead 1", "in doubt 1"} <= set(lines)
 
 
@@ -100,7 +100,7 @@ def test_what_is_due_next_comes_first_whatever_its_priority(database, clock):
     core = VirtualCore(database, clock)
     wanted = [emit(core, at=clock.now() + wait, priority=90 - wait).id for wait in range(5)]
 
-    found = read_top(a_session(database)).document["due_next"]
+    found = read_top(a_session(database).core()).document["due_next"]
 
     assert [row["id"] for row in found] == wanted
 
@@ -134,9 +134,9 @@ def test_rates_are_what_was_settled_between_two_looks(tmp_path):
 
     at_rest(path, work)
     first = looks.document()
-    before = read_top(a_session(path))
+    before = read_top(a_session(path).core())
     at_rest(path, work)
-    after = read_top(a_session(path), before)
+    after = read_top(a_session(path).core(), before)
     second = looks.document()
 
     assert (after.ended - before.ended, after.failed) == (7, 2)  # two turns of each that fails, three of `count`
@@ -145,7 +145,7 @@ def test_rates_are_what_was_settled_between_two_looks(tmp_path):
     told = second["rates"]
     assert round(told["settled_per_second"] * told["seconds"]) == 7
     assert round(told["failed_per_second"] * told["seconds"]) == 2
-    assert read_top(a_session(path), after).failed == 0
+    assert read_top(a_session(path).core(), after).failed == 0
 
 
 def test_a_file_that_was_restored_meanwhile_settled_nothing():
@@ -350,7 +350,7 @@ def test_sizes_are_said_as_people_say_them():
 
 
 def test_a_second_look_says_how_fast_it_goes(here):
-    document = read_top(a_session(here.core.database.path)).document
+    document = read_top(a_session(here.core.database.path).core()).document
 
     assert view(document, None).facts[-1].startswith("settled -  failed -  file ")
     assert view(document, Rates(2.0, 1234.56, 0.5)).facts[-1].startswith("settled 1,234.6/s  failed 0.5/s  file ")
@@ -499,7 +499,7 @@ def test_another_size_is_drawn_at_once(folder):
 
         terminal.resize(30, 12)
 
-        terminal.until("also held: it was restored. L…")
+        terminal.until("also everything is held: it w…")
         terminal.type(b"q")
         assert terminal.ends() == 0
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from craftcore.cli.why import list_reasons
-from craftcore.diagnostics.proof import Reason
+from craftcore.diagnostics.finding import Finding
+from craftcore.diagnostics.trigger_reasons import list_reasons
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerStatus
@@ -158,7 +158,7 @@ def test_one_that_waits_while_a_suspect_runs_alone_names_the_suspect(core, datab
     live = {"epoch": 0, "alone": suspect, "alone_since": 1_700_000_000.0, "alone_until": 1_700_000_060.0}
     core.do(set_fact, "live_state", json.dumps(live))
 
-    def told(id: str) -> list[Reason]:
+    def told(id: str) -> list[Finding]:
         with core.reading() as reader:
             trigger = TriggerStore().get(reader, id)
             assert trigger is not None
@@ -202,7 +202,7 @@ def test_lanes_holds_and_unknown_workflows_are_told(cli, core):
     core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('other', 1)"))
 
     assert why(cli, second)["lane order"] == f"trigger {first} of its lane s comes first"
-    assert why(cli, second)["held"] == "everything is held: it was restored. To let it go on: craftcore release"
+    assert why(cli, second)["held"] == "everything is held: it was restored. Look at it, then: craftcore release"
     assert "declared no workflow greet" in why(cli, second)["unknown workflow"]
     claim = claim_one(core)
     assert why(cli, second)["lane busy"] == f"its lane s is busy: trigger {first} is claimed"
@@ -222,7 +222,7 @@ def test_scheduled_and_resumed_work_says_that_it_waits_for_the_end_of_safe_mode(
         told = reasons["safe mode"]
         assert told["text"] == (
             "safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. "
-            "To let it go on: craftcore release"
+            "Find out why the daemon dies, then: craftcore release"
         )
         assert core.rows(told["query"]) == [{"value": "6 unclean starts within 10 minutes"}]
 

@@ -97,7 +97,7 @@ def test_a_message_says_to_which_task_it_was_delivered_and_whether_it_was_read(c
     assert "event" in why(unread)
     assert cli("trigger", "why", read).out.startswith(f"{read} is DONE; task {chat} is WAITING at turn 3\n")
     cli("task", "cancel", wait)
-    assert why(unread)["delivered"].endswith("it ended before it read it, and the message was emitted anew")
+    assert why(unread)["delivered"].endswith("it ended before it read it, and the message was emitted again")
 
 
 def test_a_stale_task_says_that_its_trigger_was_parked_and_who_is_asked(cli, clock, database, core, why):
@@ -134,7 +134,7 @@ def test_a_turn_that_runs_and_completes_nothing_says_that_a_person_was_asked(cli
     [question] = cli("--json", "inbox", "list").json
     assert found["stalled"] == (
         f'a person was asked 5 min ago: question {question["id"]} "It is stuck. Cancel?" '
-        f"To answer: craftcore inbox answer {question['id']} CHOICE (wait, cancel)"
+        f"To answer with CHOICE (wait, cancel): craftcore inbox answer {question['id']} CHOICE"
     )
 
 
@@ -193,8 +193,9 @@ def test_a_task_that_waits_for_a_word_about_its_action_says_so(cli, clock, datab
     assert found["activity"] == (
         f'task {lost} waits for an answer to question {asked["id"]} "Did bank.pay happen? It was called at 2026-11-21 '
         "12:00:00 UTC, and it failed after it was called (ConnectionResetError: the line is dead). Its arguments: "
-        '{"amount":7}" for as long as it takes. To answer: craftcore inbox answer '
-        f"{asked['id']} CHOICE (happened, resend, 'give up'). See: craftcore activity show activity:{lost}:1.1"
+        '{"amount":7}" for as long as it takes. To answer with CHOICE '
+        f"(happened, resend, 'give up'): craftcore inbox answer {asked['id']} CHOICE, "
+        f"craftcore activity show activity:{lost}:1.1"
     )
 
 

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from craftcore.cli.doctor_work import work_findings, work_of
-from craftcore.cli.why import list_reasons
-from craftcore.cli.why_schedule import schedule_reasons
+from craftcore.diagnostics.schedule_reasons import schedule_reasons
+from craftcore.diagnostics.trigger_reasons import list_reasons
+from craftcore.diagnostics.work import work_findings, work_of
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.clock_step_store import ClockStepStore

@@ -9,28 +9,20 @@ import click
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.cli.activity.resolve import resolve
-from craftcore.cli.activity.view import (
-    FLAGS,
-    LIST_COLUMNS,
-    activity_document,
-    activity_row,
-    decisions_for,
-    describe_status,
-    event_document,
-    task_summary,
-)
+from craftcore.cli.activity.view import FLAGS, LIST_COLUMNS, activity_row, decisions_for, describe_status, task_summary
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.lookup import find_activity, find_task, parse_choice
-from craftcore.cli.output import Verbatim, add_iso_times, show_json
+from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import activity_document, event_document
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.registry.call import message_id
 from craftcore.serialization.display import json_or_text, shorten
-from craftcore.serialization.time_text import clock_time
+from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import QuestionStore

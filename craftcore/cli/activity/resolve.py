@@ -7,19 +7,14 @@ import sys
 import click
 
 from craftcore.activities.model import Activity, Decision
-from craftcore.cli.activity.view import (
-    activity_document,
-    confirmation_text,
-    decision_result,
-    retry_command,
-    task_summary,
-)
+from craftcore.cli.activity.view import confirmation_text, decision_result, retry_command, task_summary
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import find_activity, refuse_bad_note
 from craftcore.cli.session import Session
 from craftcore.daemon.log_format import escape_control
+from craftcore.diagnostics.documents import activity_document
 from craftcore.operations import activities
 from craftcore.tasks.model import Task
 

@@ -5,34 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision
-from craftcore.cli.output import add_iso_times
-from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import clock_time
-from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Question, Task, TaskStatus
-
-DOCUMENT = (
-    *("key", "task_id", "turn", "action", "status", "reason", "policy", "provider_ref", "decision", "in_doubt"),
-    *("may_retry", "calls", "args_hash", "result_unstored", "error_code", "error_message", "first_call_at"),
-    *("last_call_at", "created_at", "updated_at", "settled_at"),
-)
-"""The keys of an activity's JSON document, in this order; moments also as ISO."""
 
 LIST_COLUMNS = ("key", "called", "action", "status", "reference", "reason")
 
 FLAGS = {Decision.HAPPENED: "--happened", Decision.RESEND: "--resend", Decision.GIVE_UP: "--give-up"}
 """The options of `activity resolve`, one for each decision."""
-
-
-def activity_document(activity: Activity) -> dict[str, Any]:
-    """Return the row for programs, without its arguments and its result."""
-    return add_iso_times({name: getattr(activity, name) for name in DOCUMENT})
-
-
-def event_document(event: Row) -> dict[str, Any]:
-    """Return an event of an activity's history."""
-    known = {name: value for name, value in event.items() if name != "payload_json"}
-    return add_iso_times({**known, "payload": json_or_text(event["payload_json"])})
 
 
 def task_summary(task: Task) -> dict[str, Any]:

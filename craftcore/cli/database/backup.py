@@ -10,11 +10,11 @@ import click
 
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, NO_SUCH
-from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session
 from craftcore.executions.chain.head import head_document
 from craftcore.executions.chain.head_store import read_head
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.backup.backup import back_up, back_up_into
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.transaction import Reader

@@ -14,14 +14,13 @@ from craftcore.cli.base import OperatorCommand, name_of
 from craftcore.cli.caller import actor
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import DATABASE, TRY_LATER
-from craftcore.cli.output import add_iso_times
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.boot import Process, RestoreMark
 from craftcore.errors import InvalidInput
 from craftcore.operations import maintenance
 from craftcore.serialization.plurals import format_count
-from craftcore.serialization.time_text import iso
+from craftcore.serialization.time_text import add_iso_times, iso
 from craftcore.services import Services
 from craftcore.storage.backup.backup import read_manifest
 from craftcore.storage.backup.manifest import manifest_path

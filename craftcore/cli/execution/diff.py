@@ -9,13 +9,13 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.execution.source import is_file, load_record
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.output import Verbatim, add_iso_times, show_json
+from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session
 from craftcore.executions.document.diff import ABSENT, Difference, differences
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal
 from craftcore.serialization.plurals import format_count as of_events
-from craftcore.serialization.time_text import clock_time
+from craftcore.serialization.time_text import add_iso_times, clock_time
 
 SHOWN = 40
 """Differences that are shown to people; --json has all of them."""

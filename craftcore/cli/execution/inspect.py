@@ -23,10 +23,10 @@ from craftcore.cli.execution.view import (
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import find_record, parse_time_bound, require_text
 from craftcore.cli.output import paste
-from craftcore.cli.session import Session
-from craftcore.cli.why import list_reasons, task_reasons
+from craftcore.cli.session import Session, finding_text
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
+from craftcore.diagnostics.trigger_reasons import list_reasons, task_reasons
 from craftcore.errors import ErrorCode, FilterInvalid
 from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status
@@ -152,7 +152,7 @@ def _recommendation(
         why = list_reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     else:
         return found
-    return replace(found, text="; ".join(one.text for one in why))
+    return replace(found, text="; ".join(map(finding_text, why)))
 
 
 def _parse_filter(reader: Reader, given: dict[str, Any]) -> RecordFilter:

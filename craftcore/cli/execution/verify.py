@@ -13,7 +13,7 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_database, resolve_execution_id
-from craftcore.cli.output import Output, add_iso_times
+from craftcore.cli.output import Output
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text
@@ -23,6 +23,7 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.files import open_regular
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.output import Output, add_iso_times
+from craftcore.cli.output import Output
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.listing_store import RecordSummary
 from craftcore.executions.record import ExecutionRecord, refusal_to_replay
 from craftcore.executions.statistics import Statistics
 from craftcore.serialization.display import json_or_text
-from craftcore.serialization.time_text import clock_time, format_span
+from craftcore.serialization.time_text import add_iso_times, clock_time, format_span
 
 LIST_COLUMNS = ("id", "created", "workflow", "status", "replayable")
 REPLAYABLE, NOT_REPLAYABLE = "replayable", "not-replayable"

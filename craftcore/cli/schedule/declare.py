@@ -20,9 +20,9 @@ from craftcore.cli.schedule.options import (
     refuse_irreversible,
     schedule_options,
 )
-from craftcore.cli.schedule.view import command_line, document, expression_text, next_occurrence_text
+from craftcore.cli.schedule.view import command_line, expression_text, next_occurrence_text, schedules_held_text
 from craftcore.cli.session import Session
-from craftcore.cli.status.schedule_section import schedules_held_reason
+from craftcore.diagnostics.documents import schedule_document
 from craftcore.operations import schedules
 from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus
@@ -88,7 +88,7 @@ def add(
     core.prepare()
     with session.write(core) as (tx, scope):
         put = schedules.declare(tx, scope, core, spec)
-        holds = schedules_held_reason(tx, tx.now)
+        holds = schedules_held_text(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 
 
@@ -142,7 +142,7 @@ def edit(
         spec = replace(spec_of(before), **changes, **_work(before, changes, command, irreversible))
         changes_workflow = "workflow" in changes or command is not None
         put = schedules.declare(tx, scope, core, spec, checks_workflow=changes_workflow)
-        holds = schedules_held_reason(tx, tx.now)
+        holds = schedules_held_text(tx, tx.now)
     _say_put(session, put, holds, core.clock.now())
 
 
@@ -172,7 +172,7 @@ def _work(
 def _say_put(session: Session, put: DeclareResult, holds: str | None, now: float) -> None:
     schedule = put.schedule
     if session.json:
-        session.out.document({**document(schedule), "change": put.change})
+        session.out.document({**schedule_document(schedule), "change": put.change})
         return
     session.out.line(
         f"{schedule.id}: {put.change}. {expression_text(schedule.expression, schedule.timing, schedule.timezone)}"

@@ -9,15 +9,16 @@ import click
 
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.output import add_iso_times
 from craftcore.cli.schedule.id_lookup import find_schedule, resolve_schedule_id
-from craftcore.cli.schedule.view import document, format_local_and_utc, local_time_text, next_occurrence_text
+from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import schedule_document
+from craftcore.diagnostics.schedule_text import format_local_and_utc, local_time_text
 from craftcore.operations import schedules
 from craftcore.schedules.model import Outcome
 from craftcore.schedules.tick_plan import next_upcoming
-from craftcore.serialization.time_text import clock_time, parse_moment
+from craftcore.serialization.time_text import add_iso_times, clock_time, parse_moment
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.validation import moment
@@ -91,7 +92,7 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
         now = tx.now
     then_at = next_upcoming(after, after=skips_at)
     if session.json:
-        session.out.document(add_iso_times({**document(after), "skips_at": skips_at, "then_at": then_at}))
+        session.out.document(add_iso_times({**schedule_document(after), "skips_at": skips_at, "then_at": then_at}))
         return
     then = (
         "nothing comes after it"
@@ -197,7 +198,7 @@ def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
         done = schedules.reanchor(tx, scope, core, [resolve_schedule_id(tx, given) for given in ids])
         now = tx.now
     if session.json:
-        session.out.document([document(schedule) for schedule in done])
+        session.out.document([schedule_document(schedule) for schedule in done])
         return
     for schedule in done:
         session.out.line(f"{schedule.id} goes on from now. {next_occurrence_text(schedule, now)}")

@@ -10,10 +10,11 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command
-from craftcore.cli.output import Output, add_iso_times
+from craftcore.cli.output import Output
 from craftcore.cli.schedule.id_lookup import find_schedule
-from craftcore.cli.schedule.view import expression_text, local_time, local_time_text, next_occurrence_text
+from craftcore.cli.schedule.view import expression_text, next_occurrence_text
 from craftcore.cli.session import Session, hint
+from craftcore.diagnostics.schedule_text import local_time, local_time_text
 from craftcore.errors import RowInvalid, ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import note
@@ -21,7 +22,7 @@ from craftcore.schedules.recurrence.expression import parse
 from craftcore.schedules.recurrence.occurrences import next_occurrence
 from craftcore.schedules.recurrence.timing import Once, Startup, Timing
 from craftcore.schedules.tick_plan import jitter, next_upcoming
-from craftcore.serialization.time_text import clock_time, format_span, parse_moment
+from craftcore.serialization.time_text import add_iso_times, clock_time, format_span, parse_moment
 from craftcore.triggers.validation import moment
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -10,29 +9,28 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.exit_codes import OF_A_LIST
-from craftcore.cli.output import Output, add_iso_times, show_json
+from craftcore.cli.output import Output, show_json
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.preview import print_moments, upcoming_rows
 from craftcore.cli.schedule.view import (
     command_line,
-    document,
     expression_text,
     is_irreversible,
-    local_time_text,
-    next_firing,
     next_occurrence_text,
+    schedules_held_text,
 )
-from craftcore.cli.session import Session, hint
-from craftcore.cli.status.schedule_section import schedules_held_reason
-from craftcore.cli.why_schedule import schedule_reasons
+from craftcore.cli.session import Session, finding_document, finding_text, hint
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import schedule_document
+from craftcore.diagnostics.schedule_reasons import schedule_reasons
+from craftcore.diagnostics.schedule_text import local_time_text, next_firing
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.listing_store import TRIGGER_STATUS
 from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.recurrence.timing import Startup
 from craftcore.schedules.store import ScheduleStore
-from craftcore.serialization.time_text import clock_time
+from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader, Row
 
@@ -61,7 +59,7 @@ def list_(session: Session, /, removed: bool, limit: int) -> int:
     core = session.core()
     with core.reading() as reader:
         found = ScheduleStore().list_all(reader, removed=removed, limit=limit + 1)
-        holds = schedules_held_reason(reader, core.clock.now())
+        holds = schedules_held_text(reader, core.clock.now())
         latest = {one.id: _latest_row(reader, one.id) for one in found if not isinstance(one, Damaged)}
     if len(found) > limit:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
@@ -71,7 +69,7 @@ def list_(session: Session, /, removed: bool, limit: int) -> int:
         session,
         (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
         found,
-        told=lambda one: {**document(one), **add_iso_times(_latest_document(latest[one.id]))},
+        told=lambda one: {**schedule_document(one), **add_iso_times(_latest_document(latest[one.id]))},
         cells=lambda one: _cells(one, _latest_document(latest[one.id]), marks),
         beside=latest.values(),
     )
@@ -130,13 +128,13 @@ def show(session: Session, /, schedule_id: str) -> None:
         task = AccountStore().live_task(reader, schedule.id)
         account = [_line(reader, line) for line in AccountStore().list_history(reader, schedule.id, HISTORY_SHOWN)]
         ahead = schedule.id in {one.id for one in store.list_ahead(reader, now)}
-        holds = schedules_held_reason(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
+        holds = schedules_held_text(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
     try:
         moments = upcoming_rows(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
     except ScheduleInvalid as error:
         session.out.print_note(error.message)
         moments = []
-    told = document(schedule)
+    told = schedule_document(schedule)
     if session.json:
         session.out.document(
             {**told, "ahead": ahead, "next": moments, "live_trigger": live, "live_task": task, "history": account}
@@ -187,11 +185,11 @@ def why(session: Session, /, schedule_id: str) -> None:
         found = schedule_reasons(reader, schedule, core.clock.now(), daemon_runs=daemon_runs)
     if session.json:
         told = {"id": schedule.id, "status": schedule.status.value, "next_at": next_firing(schedule)}
-        session.out.document({**add_iso_times(told), "reasons": [asdict(one) for one in found]})
+        session.out.document({**add_iso_times(told), "reasons": [finding_document(one) for one in found]})
         return
     session.out.line(f"{schedule.id} is {schedule.status.value}: {schedule.expression}", style="bold")
     for one in found:
-        session.out.line(f"  {one.text}")
+        session.out.line(f"  {finding_text(one)}")
         session.out.line(f"    {one.query};", style="dim")
 
 

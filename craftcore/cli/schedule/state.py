@@ -11,8 +11,9 @@ from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason
 from craftcore.cli.schedule.id_lookup import find_schedule
-from craftcore.cli.schedule.view import document, next_occurrence_text
+from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
+from craftcore.diagnostics.documents import schedule_document
 from craftcore.operations import schedules
 from craftcore.schedules.model import Origin, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
@@ -40,7 +41,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
         before = find_schedule(tx, schedule_id)
         after, live = schedules.pause(tx, scope, core, before, reason)
     if session.json:
-        session.out.document(document(after))
+        session.out.document(schedule_document(after))
     elif before.status is ScheduleStatus.PAUSED:
         session.out.line(f"{after.id} was paused already ({after.reason}); nothing was changed")
     else:
@@ -71,7 +72,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
         after, skipped = schedules.resume(tx, scope, core, before)
         now = tx.now
     if session.json:
-        session.out.document(document(after))
+        session.out.document(schedule_document(after))
         return
     if before.status is ScheduleStatus.ACTIVE:
         session.out.line(f"{after.id} is active already; nothing was changed")
@@ -113,7 +114,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
     with session.write(core) as (tx, scope):
         removed, cancelled, live = schedules.remove(tx, scope, core, whole)
     if session.json:
-        session.out.document({**document(removed), "cancelled": cancelled})
+        session.out.document({**schedule_document(removed), "cancelled": cancelled})
         return
     also = f"; {_triggers(len(cancelled))} that had not started, cancelled" if cancelled else ""
     session.out.line(f"{whole} is removed{also}. What it did: {hint('schedule', 'history', whole)}")

@@ -10,12 +10,13 @@ import click
 
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM, SETTINGS, TRY_LATER
-from craftcore.cli.output import Output, add_iso_times
+from craftcore.cli.output import Output
 from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.daemon.config_reload import Reloaded, last_reload
 from craftcore.daemon.lock_owner import open_daemon_process
 from craftcore.errors import ConfigInvalid, StillWaiting
+from craftcore.serialization.time_text import add_iso_times
 
 PATIENCE_SECONDS = 30.0
 POLL_SECONDS = 0.02

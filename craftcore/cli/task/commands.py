@@ -2,37 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
 
 from craftcore.activities.listing_store import ActivityListStore
-from craftcore.cli.activity.view import activity_document
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import find_task, parse_choice
-from craftcore.cli.output import Output, Verbatim, add_iso_times, show_json
-from craftcore.cli.session import Session
+from craftcore.cli.output import Output, Verbatim, show_json
+from craftcore.cli.session import Session, finding_document
 from craftcore.cli.task import operate
-from craftcore.cli.task.question_view import question_document
-from craftcore.cli.task.view import (
-    LIST_COLUMNS,
+from craftcore.cli.task.view import LIST_COLUMNS, hold_reason, task_row
+from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import (
+    activity_document,
     event_document,
-    hold_reason,
-    mail_document,
+    question_document,
     task_document,
-    task_row,
     wait_document,
 )
-from craftcore.cli.why import task_reasons
-from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
+from craftcore.diagnostics.trigger_reasons import task_reasons
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.display import json_or_text, shorten
-from craftcore.serialization.time_text import clock_time, format_span
+from craftcore.serialization.time_text import add_iso_times, clock_time, format_span
 from craftcore.storage.damaged_rows import Damaged, require_readable
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.listing_store import TaskLists
@@ -126,7 +122,7 @@ def show(session: Session, /, task_id: str) -> None:
         told = {
             **task_document(found),
             "held": held,
-            "reasons": [asdict(reason) for reason in why],
+            "reasons": [finding_document(reason) for reason in why],
             **_related_document(reader, found),
         }
     if session.json:
@@ -175,7 +171,7 @@ def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
         "questions": [question_document(question) for question in questions],
         "activities": [activity_document(activity) for activity in activities],
         "unread": MailStore().count_unread(reader, task.seq, MAILBOX_MAX),
-        "unread_mail": [mail_document(mail) for mail in mails],
+        "unread_mail": [event_document(mail) for mail in mails],
         "attempts": ExecutionStore().count_of_task(reader, task.id),
         "last_attempts": [add_iso_times(row) for row in ExecutionStore().list_of_task(reader, task.id, ATTEMPTS_SHOWN)],
         "children": [task_document(child) for child in children],

@@ -7,16 +7,17 @@ import click
 from craftcore.activities.model import Decision
 from craftcore.cli.activity.resolve import say_decided
 from craftcore.cli.base import CommandGroup, OperatorCommand
-from craftcore.cli.damaged_list import damaged_document, say_damaged
+from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import find_question, refuse_bad_note
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session
-from craftcore.cli.task.question_view import SAID_MAX, answer_deadline_text, question_document
+from craftcore.diagnostics.documents import question_document
+from craftcore.diagnostics.question_text import SAID_MAX, answer_deadline_text
 from craftcore.operations import tasks
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import relative_text
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, QuestionKind, Task
 from craftcore.tasks.question_store import QuestionStore

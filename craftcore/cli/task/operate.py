@@ -12,7 +12,8 @@ from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import find_task, refuse_bad_reason, resolve_id
 from craftcore.cli.payload import read_json
 from craftcore.cli.session import Session
-from craftcore.cli.task.view import summary_text, task_document
+from craftcore.cli.task.view import summary_text
+from craftcore.diagnostics.documents import task_document
 from craftcore.errors import NotFound
 from craftcore.operations import tasks
 from craftcore.storage.transaction import Reader

@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 import time
+from typing import Any
 
 import click
 
@@ -13,8 +14,9 @@ from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import OF_A_LIST, SETTINGS
 from craftcore.cli.session import Session
+from craftcore.cli.status.status import with_verdict
 from craftcore.cli.top.model import Rates, View, rates, view
-from craftcore.cli.top.snapshot import Snapshot, read_top
+from craftcore.diagnostics.top import Snapshot, read_top
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.serialization.time_text import parse_duration
 from craftcore.storage.damaged_rows import Damaged
@@ -65,12 +67,12 @@ class Sampler:
     def view(self) -> View:
         """Look, for people."""
         found, moved = self._look()
-        return view(found.document, moved)
+        return view(_with_verdict(found), moved)
 
     def document(self) -> dict[str, object]:
         """Look, for programs. `rates` null: not known by one look."""
         found, moved = self._look()
-        return {**found.document, "rates": None if moved is None else moved._asdict()}
+        return {**_with_verdict(found), "rates": None if moved is None else moved._asdict()}
 
     @property
     def damaged(self) -> list[Damaged]:
@@ -79,8 +81,13 @@ class Sampler:
 
     def _look(self) -> tuple[Snapshot, Rates | None]:
         before, looked_at = self._before, self._looked_at
-        self._before, self._looked_at = found, now = read_top(self._session, before), time.monotonic()
+        self._before, self._looked_at = found, now = read_top(self._session.core(), before), time.monotonic()
         return found, None if before is None else rates(before.ended, found.ended, found.failed, now - looked_at)
+
+
+def _with_verdict(found: Snapshot) -> dict[str, Any]:
+    status = with_verdict(found.status)
+    return {**found.document, "verdict": status["verdict"], "reasons": status["reasons"]}
 
 
 def _print(seen: View) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from typing import Any
 
 import click
@@ -11,8 +10,8 @@ from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import parse_choice, refuse_bad_reason, resolve_id
-from craftcore.cli.output import add_iso_times, show_json
-from craftcore.cli.session import Session, hint
+from craftcore.cli.output import show_json
+from craftcore.cli.session import Session, finding_document, finding_text, hint
 from craftcore.cli.trigger.view import (
     cancelled_text,
     print_triggers,
@@ -21,17 +20,17 @@ from craftcore.cli.trigger.view import (
     task_status_text,
     task_summary,
     tasks_of,
-    trigger_document,
 )
-from craftcore.cli.why import list_reasons
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import trigger_document
 from craftcore.diagnostics.live_counts import BOOTED_AT, explain_claim, has_not_booted, is_booting, is_cut_off
+from craftcore.diagnostics.trigger_reasons import list_reasons
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
 from craftcore.operations import triggers
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.plurals import format_count
-from craftcore.serialization.time_text import clock_time
+from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_of
 from craftcore.triggers.listing_store import TriggerLists
@@ -150,12 +149,12 @@ def why(session: Session, /, trigger_id: str) -> None:
         found = list_reasons(reader, row, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     if session.json:
         told = {"id": row.id, "status": row.status.value, "task": task_summary(task)}
-        session.out.document({**told, "reasons": [asdict(one) for one in found]})
+        session.out.document({**told, "reasons": [finding_document(one) for one in found]})
         return
     of_task = "" if task is None else f"; {task_status_text(row, task)}"
     session.out.line(f"{row.id} is {row.status.value}{of_task}", style="bold")
     for one in found:
-        session.out.line(f"  {one.text}")
+        session.out.line(f"  {finding_text(one)}")
         session.out.line(f"    {one.query};", style="dim")
 
 

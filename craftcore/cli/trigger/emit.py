@@ -11,13 +11,12 @@ import click
 
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
-from craftcore.cli.output import add_iso_times
 from craftcore.cli.payload import read_payload
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.wait import wait_for_end
 from craftcore.errors import InvalidInput
 from craftcore.producer import Producer
-from craftcore.serialization.time_text import parse_duration, parse_moment
+from craftcore.serialization.time_text import add_iso_times, parse_duration, parse_moment
 from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
-from craftcore.cli.damaged_list import damaged_document, print_list
-from craftcore.cli.output import add_iso_times
+from craftcore.cli.damaged_list import print_list
 from craftcore.cli.session import Session
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import trigger_document
 from craftcore.diagnostics.live_counts import explain_claim, is_booting, is_cut_off
-from craftcore.serialization.display import json_or_text
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
-from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_id_of, task_of
 from craftcore.tasks.model import Task, TaskStatus
@@ -82,13 +80,6 @@ def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], s
         session.out.line(f"{row.id} {words(row)}")
     if not done:
         session.out.line("nothing to do")
-
-
-def trigger_document(row: Trigger) -> dict[str, Any]:
-    """Return the row as its JSON document: the payload as an object, moments also in ISO."""
-    told = asdict(row)
-    told["payload"] = json_or_text(told.pop("payload_json"))
-    return add_iso_times(told)
 
 
 def task_summary(task: Task | None) -> dict[str, Any] | None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from craftcore.cli.output import paste
 from craftcore.cli.session import Session, hint
-from craftcore.cli.task.question_view import answer_command, question_text
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.question_text import answer_commands, answer_text, question_text
 from craftcore.errors import StillWaiting
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.display import json_or_text
@@ -80,7 +81,8 @@ def _wait_for_end(session: Session, core: Services, trigger_id: str, deadline: f
                 for question in QuestionStore().list_of_task(reader, task.seq):
                     if question.status is QuestionStatus.OPEN and question.id not in said_already:
                         said_already.add(question.id)
-                        session.out.print_note(f"it asks, {question_text(question)}. {answer_command(question)}")
+                        answer = paste(*session.words(*answer_commands(question)[0][1:]))
+                        session.out.print_note(f"it asks, {question_text(question)}. {answer_text(question)}: {answer}")
             elif trigger.status.is_settled:
                 return _trigger_ended(reader, trigger)
         if time.monotonic() >= deadline:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.finding import Finding, fail, make_passed, warn
-from craftcore.cli.health import is_pinned, reader_text
 from craftcore.daemon.lock_file import lock_path
 from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
+from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
+from craftcore.diagnostics.health import is_pinned, reader_text
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.wal_locks import reader_pids

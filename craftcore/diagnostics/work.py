@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from craftcore.activities.listing_store import ActivityListStore
-from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
-from craftcore.cli.health import size_limit_text
-from craftcore.cli.status.schedule_section import EVENT_WORTH_SAYING
+from craftcore.diagnostics.conditions import RUN, clock_held_text, held_finding, paused_finding, safe_mode_finding
+from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
+from craftcore.diagnostics.health import size_limit_text
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.retention.service import Retention
@@ -48,6 +48,9 @@ SELECT id
 LIVE = "SELECT count(*) FROM schedules WHERE status IN ('ACTIVE', 'PAUSED')"
 ZONES = "SELECT DISTINCT timezone FROM schedules WHERE status IN ('ACTIVE', 'PAUSED') ORDER BY timezone"
 SET_BACK = "SELECT at, seconds FROM clock_events WHERE kind IN ('backward', 'held') ORDER BY seq DESC LIMIT 1"
+
+EVENT_WORTH_SAYING = 7 * 86_400.0
+"""Seconds for which a step of the clock is worth a line."""
 
 LEASES_MISSED = 10
 """Times the length of a lease: so long nobody extended it, by no suspend and no busy machine any more."""
@@ -159,14 +162,9 @@ def work_findings(work: Work) -> Iterator[Finding]:
 
 def held_findings(work: Work) -> Iterator[Finding]:
     """Nothing waits for a release."""
-    if work.held is not None:
-        yield warn("held", f"everything is held: {work.held}. Look at it, then", "craftcore", "release")
-    if work.safe_mode is not None:
-        text = f"safe mode, scheduled and resumed work waits: {work.safe_mode}. Find out why it dies, then"
-        yield warn("held", text, "craftcore", "release")
-    if work.paused:
-        yield warn("held", "the daemon was started with --paused, and starts nothing. Restart it without")
-    if work.held is None and work.safe_mode is None and not work.paused:
+    found = [*held_finding(work.held), *safe_mode_finding(work.safe_mode), *([paused_finding()] if work.paused else [])]
+    yield from (replace(finding, code="held") for finding in found)
+    if not found:
         yield make_passed("held", "nothing is")
 
 
@@ -260,7 +258,7 @@ def clock(work: Work) -> Finding:
     waits = f"; it was ahead, and {parked} wait for a time set then" if parked else ""
     until = work.clock_held_until
     if until is not None and until > work.now:
-        text = f"it has shown {clock_time(until)} here and now shows {clock_time(work.now)}: schedules are held{waits}"
+        text = f"schedules are held: {clock_held_text(until, work.now)}{waits}"
         return warn("clock", f"{text}. Set it, or if it is right", "craftcore", "schedule", "trust-clock")
     if parked:
         text = f"it was ahead, and {parked} wait for a time set then. If it is right now"

@@ -8,13 +8,13 @@ healthy    neither
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from craftcore.cli.session import hint
-from craftcore.cli.status.schedule_section import schedules_alarm
+from craftcore.diagnostics.conditions import RUN, clock_held_finding, held_finding, paused_finding, safe_mode_finding
 from craftcore.diagnostics.disk_space import DiskSpace
+from craftcore.diagnostics.finding import Finding, fail, warn
 from craftcore.diagnostics.write_lock import Holder
 from craftcore.retention.size_limit import is_near
 from craftcore.serialization.plurals import format_count
@@ -28,6 +28,9 @@ WAL_LARGE_BYTES = 64 << 20
 """What the WAL is cut back to whenever it is written back; beyond it, something keeps it from that."""
 
 
+NAMES_SHOWN = 5
+"""Schedules that a finding names."""
+
 DIED_WORTH_SAYING = 3600.0
 """Seconds after a start for which it is worth a word that the daemon before it had died."""
 
@@ -40,17 +43,9 @@ class Health(StrEnum):
     DOWN = "down"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Trouble:
-    """Something that is not well. `code` is for programs, `text` for people: what it is, and what to do."""
-
-    code: str
-    text: str
-
-
-def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
+def health_of(found: dict[str, Any]) -> tuple[Health, list[Finding]]:
     """Return how it is, and why; the most telling first, none when it is healthy."""
-    troubles = [
+    findings = [
         *_down_findings(found),
         *_replaced_findings(found),
         *_stuck_findings(found),
@@ -64,66 +59,66 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Trouble]]:
         *_space_findings(found),
         *_crash_findings(found),
     ]
-    if not troubles:
+    if not findings:
         return Health.HEALTHY, []
-    return (Health.DEGRADED if found["daemon"]["running"] else Health.DOWN), troubles
+    return (Health.DEGRADED if found["daemon"]["running"] else Health.DOWN), findings
 
 
-def verdict(health: Health, troubles: list[Trouble], found: dict[str, Any]) -> str:
-    """Return the line that says it: `healthy: 2 at work, 0 due`, `degraded: held: …`."""
-    if troubles:
-        return f"{health}: {troubles[0].text}"
+def verdict(health: Health, first: str | None, found: dict[str, Any]) -> str:
+    """Return the first line of `status`: `healthy: 2 at work, 0 due`, or `degraded:` and the text of the first
+    finding. `first` None: there is no finding."""
+    if first is not None:
+        return f"{health}: {first}"
     counts = found["counts"]
     dead = f", {format_count(counts['dead'], 'dead letter')}" if counts["dead"] else ""
     return f"{health}: {counts['running']:,} at work, {counts['due'] + counts['claimed']:,} due{dead}"
 
 
-def _down_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _down_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if found["daemon"]["running"]:
         return
     waiting = found["counts"]["due"]
     died = "" if found["epoch"] is None or found["ended_in_order"] else "; the last one died"
-    text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one: {hint('run', 'MODULE:APP')}"
-    yield Trouble(code="no daemon", text=text)
+    text = f"no daemon runs on {found['database']}{died}; {waiting:,} due. Start one"
+    yield fail("no daemon", text, *RUN)
 
 
-def _replaced_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _replaced_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if (name := found["replaced"]) is not None:
         text = f"{lost_text(name)}: it ends, or restart it, and find out which program did that"
-        yield Trouble(code="replaced", text=text)
+        yield fail("replaced", text)
 
 
-def _stuck_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _stuck_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if found["daemon"]["stuck"]:
         who = f" (pid {found['daemon']['pid']})" if "pid" in found["daemon"] else ""
-        see = hint("inspect", "--list", "--status", "incomplete")
         what = "it does not answer, or extends no lease"
-        text = f"the daemon{who} runs and does nothing: {what}. Restart it; what it was at: {see}"
-        yield Trouble(code="stuck", text=text)
+        text = f"the daemon{who} runs and does nothing: {what}. Restart it; what it was at"
+        yield fail("stuck", text, "craftcore", "inspect", "--list", "--status", "incomplete")
 
 
-def _lock_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _lock_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if (keeper := found["locked_by"]) is not None:
         who = Holder(**keeper)
         text = f"{who} keeps the write lock, perhaps in an open transaction: nothing is written before it lets go"
-        yield Trouble(code="locked", text=text)
+        yield fail("locked", text)
 
 
-def _disk_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _disk_findings(found: dict[str, Any]) -> Iterator[Finding]:
     """Yield what the running engine has noticed of its disk."""
     engine = found["engine"]
     if (why := engine["checkpoint_failed"]) is not None:
-        yield Trouble(code="checkpoint", text=f"checkpoints fail: {checkpoint_text(why)}")
+        yield fail("checkpoint", f"checkpoints fail: {checkpoint_text(why)}")
     if (seconds := engine["flush_seconds"]) is not None:
-        yield Trouble(code="slow disk", text=f"the disk is slow: {slow_text(seconds)}")
+        yield warn("slow disk", f"the disk is slow: {slow_text(seconds)}")
     if (why := engine["unreachable"]) is not None:
-        yield Trouble(code="directory", text=unreachable_text(why))
+        yield fail("directory", unreachable_text(why))
 
 
-def _exclusive_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _exclusive_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if (suspect := found["engine"]["alone"]) is not None:
         text = exclusive_run_text(suspect, found["engine"]["alone_until"])
-        yield Trouble(code="alone", text=f"{text}. See: {hint('trigger', 'why', suspect)}")
+        yield warn("alone", f"{text}. See", "craftcore", "trigger", "why", suspect)
 
 
 def exclusive_run_text(suspect: str, until: float) -> str:
@@ -149,69 +144,70 @@ def slow_text(seconds: float) -> str:
     return f"a flush takes about {seconds:g} s, and every commit waits for one. Check the disk"
 
 
-def _held_findings(found: dict[str, Any]) -> Iterator[Trouble]:
-    if found["held"] is not None:
-        yield Trouble(code="held", text=f"held: {found['held']}. Look at it, then: {hint('release')}")
+def _held_findings(found: dict[str, Any]) -> Iterator[Finding]:
+    yield from held_finding(found["held"])
     if found["paused"]:
-        text = "paused: the daemon was started with --paused, and starts nothing. Restart it without"
-        yield Trouble(code="paused", text=text)
-    if found["safe_mode"] is not None:
-        what = f"{found['safe_mode']}; scheduled and resumed work waits"
-        yield Trouble(code="safe mode", text=f"safe mode: {what}. Find out why it dies, then: {hint('release')}")
-    if (alarm := schedules_alarm(found)) is not None:
-        yield Trouble(code="clock", text=alarm)
+        yield paused_finding()
+    yield from safe_mode_finding(found["safe_mode"])
+    yield from _clock_findings(found)
 
 
-def _idle_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _clock_findings(found: dict[str, Any]) -> Iterator[Finding]:
+    """Yield why schedules wait for a person: the clock went back, or their times are ahead of it."""
+    if held := clock_held_finding(found["clock"]["held_until"], found["now"]):
+        yield from (replace(finding, code="clock") for finding in held)
+    elif ahead := found["schedules"]["ahead"]:
+        names = ", ".join(ahead[:NAMES_SHOWN]) + (", …" if len(ahead) > NAMES_SHOWN else "")
+        waiting = format_count(len(ahead), "schedule waits", "schedules wait")
+        text = f"{waiting}, ahead of the clock: {names}. If it is right"
+        yield warn("clock", text, "craftcore", "schedule", "reanchor")
+
+
+def _idle_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if (waits := found["idle"]) is not None:
         places = f"{waits['running']:,} of {waits['places']:,} places are taken"
         text = f"idle: a trigger is due since {format_span(waits['seconds'])}, {places}, and nothing starts"
-        yield Trouble(code="idle", text=f"{text}. See: {hint('trigger', 'why', waits['id'])}")
+        yield fail("idle", f"{text}. See", "craftcore", "trigger", "why", waits["id"])
 
 
-def _slow(found: dict[str, Any]) -> Iterator[Trouble]:
+def _slow(found: dict[str, Any]) -> Iterator[Finding]:
     oldest = found["behind"]
     if not found["daemon"]["running"] or found["held"] is not None or found["paused"] or oldest["id"] is None:
         return
     if oldest["seconds"] > oldest["allowed_seconds"]:
-        text = (
-            f"behind: a trigger is due since {format_span(oldest['seconds'])}. See: "
-            f"{hint('trigger', 'why', oldest['id'])}"
-        )
-        yield Trouble(code="behind", text=text)
+        text = f"behind: a trigger is due since {format_span(oldest['seconds'])}. See"
+        yield warn("behind", text, "craftcore", "trigger", "why", oldest["id"])
 
 
-def _open(found: dict[str, Any]) -> Iterator[Trouble]:
+def _open(found: dict[str, Any]) -> Iterator[Finding]:
     """Yield what a person has to decide."""
     if count := found["tasks"]["held"]:
         tasks = format_count(count, "live task")
-        see = hint("task", "list", "--held")
-        text = f"{tasks} held: the code of the last start does not fit. Start the code that does, or decide: {see}"
-        yield Trouble(code="held tasks", text=text)
+        text = f"{tasks} held: the code of the last start does not fit. Start the code that does, or decide"
+        yield warn("held tasks", text, "craftcore", "task", "list", "--held")
     if count := found["in_doubt"]["count"]:
-        text = f"in doubt: {format_count(count, 'irreversible action')}, undecided. See: {hint('inbox', 'list')}"
-        yield Trouble(code="in doubt", text=text)
+        text = f"in doubt: {format_count(count, 'irreversible action')}, undecided. See"
+        yield warn("in doubt", text, "craftcore", "inbox", "list")
     if count := found["failed_lately"]["count"]:
         code = found["failed_lately"]["newest_code"]
         last = "" if code is None else f", the last with {code}"
-        see = hint("trigger", "list", "--status", "FAILED")
-        text = f"{format_count(count, 'trigger')} failed within {format_span(LATELY)}{last}. See: {see}"
-        yield Trouble(code="failed", text=text)
+        text = f"{format_count(count, 'trigger')} failed within {format_span(LATELY)}{last}. See"
+        yield warn("failed", text, "craftcore", "trigger", "list", "--status", "FAILED")
     if count := found["dead_lately"]:
-        text = f"{format_count(count, 'new dead letter')} within {format_span(LATELY)}. See: {hint('dead', 'list')}"
-        yield Trouble(code="dead letters", text=text)
+        text = f"{format_count(count, 'new dead letter')} within {format_span(LATELY)}. See"
+        yield warn("dead letters", text, "craftcore", "dead", "list")
 
 
-def _space_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _space_findings(found: dict[str, Any]) -> Iterator[Finding]:
     disk = found["disk"]
     if disk is not None and (room := DiskSpace(bytes=disk["free_bytes"], inodes=disk["free_inodes"])).is_low:
-        yield Trouble(code="disk", text=f"the disk is nearly full: {room}. Make room on it")
+        yield warn("disk", f"the disk is nearly full: {room}. Make room on it")
     size, readers = found["wal_in_use_bytes"], found["wal_readers"]
     if is_pinned(size, readers):
         why = f"{reader_text(readers)}, and nothing is cut off it until that ends"
-        yield Trouble(code="wal", text=f"the WAL holds {size // 1_000_000:,} MB: {why}. See: {hint('doctor')}")
+        yield warn("wal", f"the WAL holds {size // 1_000_000:,} MB: {why}. See", "craftcore", "doctor")
     if is_near(found["retention"]["used_bytes"], found["retention"]["max_bytes"]):
-        yield Trouble(code="size", text=f"{size_limit_text(found['retention'])}. See: {hint('db', 'stats')}")
+        yield warn("size", f"{size_limit_text(found['retention'])}. See", "craftcore", "db", "stats")
 
 
 def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
@@ -240,8 +236,8 @@ def _megabytes(size: int) -> str:
     return f"{size // 1_000_000:,} MB"
 
 
-def _crash_findings(found: dict[str, Any]) -> Iterator[Trouble]:
+def _crash_findings(found: dict[str, Any]) -> Iterator[Finding]:
     since, now = found["epoch_started_at"], found["now"]
     if found["daemon"]["running"] and found["died_before"] and since is not None and now - since < DIED_WORTH_SAYING:
         text = f"the daemon before this one died; this one started {relative_text(since, now)}. Its log says why"
-        yield Trouble(code="died", text=text)
+        yield warn("died", text)

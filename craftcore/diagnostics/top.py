@@ -8,11 +8,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
-from craftcore.cli.damaged_list import damaged_document
-from craftcore.cli.output import add_iso_times
-from craftcore.cli.session import Session
-from craftcore.cli.status.status import read_status
-from craftcore.storage.damaged_rows import Damaged, read_rows, try_read
+from craftcore.diagnostics.status import Status, read_status
+from craftcore.serialization.time_text import add_iso_times
+from craftcore.services import Services
+from craftcore.storage.damaged_rows import Damaged, damaged_document, read_rows, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
@@ -89,16 +88,18 @@ class Snapshot:
     """One look. `ended`: records that were ever closed, `failed`: of those since the look before this one, how many
     as an error; 0 at the first; `damaged`: rows of the document that cannot be told as what they were."""
 
+    status: Status
     document: dict[str, Any]
     damaged: list[Damaged]
     ended: int
     failed: int
 
 
-def read_top(session: Session, before: Snapshot | None = None) -> Snapshot:
-    """Look. Raises NotFound when there is no database."""
-    status = read_status(session)
-    with session.core().reading() as reader:
+def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
+    """Read the snapshot. Raises NotFound when there is no database."""
+    looked = read_status(core)
+    status = looked.document
+    with core.reading() as reader:
         found = {
             "running": read_rows(reader, RUNNING, add_iso_times, limit=SHOWN),
             "due_next": list_due_next(reader),
@@ -115,6 +116,7 @@ def read_top(session: Session, before: Snapshot | None = None) -> Snapshot:
         ended = reader.fetch_value(ENDED) or 0
         since = ended if before is None else before.ended
         return Snapshot(
+            status=looked,
             document={
                 **{name: status[name] for name in ("verdict", "ok", "reasons", "now", "now_iso", "database", "counts")},
                 **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},

@@ -8,9 +8,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from craftcore.cli.finding import Finding, fail, make_passed, warn
-from craftcore.cli.session import hint
 from craftcore.daemon.lock_note import LockInfo
+from craftcore.diagnostics.conditions import RELEASE
+from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.errors import DatabaseInvalid
 from craftcore.storage import migrate
 from craftcore.storage.facts import call_mark, get_fact
@@ -150,9 +150,8 @@ def chain(ends: ChainState) -> Finding:
     if not ends.newest or ends.newest[0] != (place, digest) or len(ends.newest) > 1:
         text = f"the chain ends at place {place}, and the record that was closed last is another"
         return fail("records", f"{text}: one was cut off or changed", "craftcore", "verify")
-    return make_passed(
-        "records", f"the chain ends at place {place}, with the record that was closed last (all: {hint('verify')})"
-    )
+    text = f"the chain ends at place {place}, with the record that was closed last. To check them all"
+    return Finding(code="records", text=text, remedies=(("craftcore", "verify"),))
 
 
 def identity(known: Identity) -> Finding:
@@ -164,10 +163,8 @@ def identity(known: Identity) -> Finding:
         return warn("lock file", "it remembers another database: this one was put in its place")
     if note.epoch > (known.epoch or 0):
         text = f"it remembers epoch {note.epoch}, and this file knows {known.epoch}: it is an older copy"
-        return warn("lock file", f"{text}. The next start holds everything until: {hint('release')}")
+        return warn("lock file", f"{text}. The next start holds everything until", *RELEASE)
     if (note.call_mark or 0) > known.call_mark:
         text = f"it remembers irreversible calls up to mark {note.call_mark}, and this file up to {known.call_mark}"
-        return warn(
-            "lock file", f"{text}: it is an older copy. The next start holds everything until: {hint('release')}"
-        )
+        return warn("lock file", f"{text}: it is an older copy. The next start holds everything until", *RELEASE)
     return make_passed("lock file", f"remembers this database, at epoch {note.epoch}")

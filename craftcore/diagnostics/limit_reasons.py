@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.diagnostics.proof import Reason, show_query
+from craftcore.diagnostics.finding import Finding, show_query
 from craftcore.engine.engine_facts import EngineFacts
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import format_span
@@ -19,7 +19,7 @@ STARTED = """SELECT (SELECT count(*) FROM (SELECT workflow, created_at FROM exec
   AND (workflow = :workflow OR (workflow IS NULL AND instr(:sources, ',' || source || ',') > 0))) AS claimed"""
 
 
-def limit_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None, now: float) -> list[Reason]:
+def limit_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None, now: float) -> list[Finding]:
     """Return the limits that are reached now; none when its workflow has none."""
     for workflow, limit in (standing.limits if standing is not None else {}).items():
         if trigger.workflow == workflow or (trigger.workflow is None and trigger.source in limit["sources"]):
@@ -28,7 +28,7 @@ def limit_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | Non
     return []
 
 
-def _slot_findings(reader: Reader, workflow: str, limit: dict[str, Any], sources: str) -> list[Reason]:
+def _slot_findings(reader: Reader, workflow: str, limit: dict[str, Any], sources: str) -> list[Finding]:
     given = {"workflow": workflow, "sources": sources}
     if limit["concurrency"] is None or (claimed := reader.fetch_value(CLAIMED, **given)) < limit["concurrency"]:
         return []
@@ -36,10 +36,10 @@ def _slot_findings(reader: Reader, workflow: str, limit: dict[str, Any], sources
         f"workflow {workflow} may run {limit['concurrency']:,} at a time, and "
         f"{format_count(claimed, 'is', 'are')} claimed"
     )
-    return [Reason(code="limit", text=text, query=show_query(CLAIMED, **given))]
+    return [Finding(code="limit", text=text, query=show_query(CLAIMED, **given))]
 
 
-def _tokens(reader: Reader, workflow: str, limit: dict[str, Any], sources: str, now: float) -> list[Reason]:
+def _tokens(reader: Reader, workflow: str, limit: dict[str, Any], sources: str, now: float) -> list[Finding]:
     if limit["count"] is None:
         return []
     given = {"workflow": workflow, "sources": sources, "since": now - limit["seconds"]}
@@ -50,4 +50,4 @@ def _tokens(reader: Reader, workflow: str, limit: dict[str, Any], sources: str, 
         f"workflow {workflow} may start {limit['count']:,} within {format_span(limit['seconds'])}: "
         f"{format_count(taken['started'], 'has', 'have')}, and {format_count(taken['claimed'], 'is', 'are')} about to"
     )
-    return [Reason(code="limit", text=text, query=show_query(STARTED, **given))]
+    return [Finding(code="limit", text=text, query=show_query(STARTED, **given))]

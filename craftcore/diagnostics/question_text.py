@@ -1,28 +1,14 @@
-"""The view of a question: its text, its deadline, its default, and the command that answers it."""
+"""A question in words: its text, its deadline, its choices, and the command that answers it."""
 
 from __future__ import annotations
 
 from shlex import quote
-from typing import Any
 
-from craftcore.cli.output import add_iso_times
-from craftcore.cli.session import hint
 from craftcore.serialization.display import json_or_text, shorten
 from craftcore.serialization.time_text import clock_time, relative_text
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
 
 SAID_MAX = 200
-DOCUMENT = (
-    *("id", "task_id", "workflow", "kind", "activity_key", "question", "options", "default", "by_message", "status"),
-    *("answer", "note", "answered_by", "created_at", "expires_at", "closed_at"),
-)
-"""The keys of a question's JSON document, in this order; moments also as ISO."""
-
-
-def question_document(question: Question) -> dict[str, Any]:
-    """Return the row for programs."""
-    default = json_or_text(question.default_json)
-    return add_iso_times({name: default if name == "default" else getattr(question, name) for name in DOCUMENT})
 
 
 def question_text(question: Question) -> str:
@@ -57,9 +43,16 @@ def _answer_result(question: Question, task: Task) -> str:
     return ", and comes to it when it is retried" if task.status is TaskStatus.FAILED else ", and comes to it no more"
 
 
-def answer_command(question: Question) -> str:
-    """Return the command, and what it takes; how it was closed when it is not open."""
+def answer_text(question: Question) -> str:
+    """Return what may be answered, as the text before the command that answers; how it was closed when it is not
+    open."""
     if question.status is not QuestionStatus.OPEN:
         return f"It is {question.status}."
     choices = "any text" if question.options is None else shorten(", ".join(map(quote, question.options)), SAID_MAX)
-    return f"To answer: {hint('inbox', 'answer', question.id, 'CHOICE')} ({choices})"
+    return f"To answer with CHOICE ({choices})"
+
+
+def answer_commands(question: Question) -> tuple[tuple[str, ...], ...]:
+    """Return the command that answers an open question; empty for one that is closed."""
+    is_open = question.status is QuestionStatus.OPEN
+    return (("craftcore", "inbox", "answer", question.id, "CHOICE"),) if is_open else ()

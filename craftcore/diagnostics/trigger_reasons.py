@@ -1,21 +1,32 @@
-"""The reasons why a trigger does not run: all that hold now, each with the query that proves it.
-
-The reasons of a task are in `why_task.py`.
-"""
+"""The reasons why a trigger does not run: all that hold now, each with the query that proves it."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.session import hint
-from craftcore.cli.why_limited import limit_findings
-from craftcore.cli.why_task import continuation_findings, held_task, task_findings, task_questions, wait_findings
-from craftcore.diagnostics.proof import Reason, show_query
+from craftcore.diagnostics.conditions import (
+    RUN,
+    TRUST_CLOCK,
+    daemon_finding,
+    held_finding,
+    paused_finding,
+    safe_mode_finding,
+)
+from craftcore.diagnostics.finding import Finding, show_query
+from craftcore.diagnostics.limit_reasons import limit_findings
+from craftcore.diagnostics.task_reasons import (
+    continuation_findings,
+    held_task,
+    task_findings,
+    task_questions,
+    wait_findings,
+)
 from craftcore.engine.engine_facts import read_engine_facts
 from craftcore.engine.live_state import live_state
 from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.lineage_store import task_of
@@ -25,11 +36,8 @@ from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
 from craftcore.triggers.store import TriggerStore
 
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
-HELD = "SELECT value FROM facts WHERE name = 'held'"
-ENGINE = "SELECT value FROM facts WHERE name = 'engine'"
 STARTED_AT = "SELECT started_at FROM triggers WHERE id = :id"
 LIVE_STATE = "SELECT value FROM facts WHERE name = 'live_state'"
-SAFE_MODE = "SELECT value FROM facts WHERE name = 'safe_mode'"
 LANE = """SELECT id, status, started_at FROM triggers
  WHERE lane = :lane AND status = 'CLAIMED' AND id <> :id"""
 LANE_EARLIER = """SELECT id, status, due_at FROM triggers
@@ -39,7 +47,6 @@ DECLARED = "SELECT count(*) AS declared, max(name = :workflow) AS is_declared FR
 AT_WORK = """SELECT count(*) FILTER (WHERE started_at IS NOT NULL) AS running,
        count(*) FILTER (WHERE started_at IS NULL) AS claimed
   FROM triggers WHERE status = 'CLAIMED'"""
-EPOCH = "SELECT max(epoch) FROM epochs"
 LATE_SECONDS = 60.0
 """A daemon that is well starts what is due and free to go in no time; looks for it every few seconds at the latest."""
 
@@ -54,7 +61,7 @@ def list_reasons(
     daemon_runs: bool,
     priority_weight: float,
     booting: bool = False,
-) -> list[Reason]:
+) -> list[Finding]:
     """Return the reasons that hold, the most telling first; at least one. `booting`: no claim was taken back yet."""
     task = task_of(reader, trigger)
     if trigger.status.is_settled:
@@ -72,7 +79,7 @@ def list_reasons(
 
 def task_reasons(
     reader: Reader, task: Task, now: float, *, daemon_runs: bool, priority_weight: float, booting: bool = False
-) -> list[Reason]:
+) -> list[Finding]:
     """Return what a task waits for, be it by its trigger or without one; how it ended. Never empty."""
     if task.status.is_live and task.trigger_id is not None:
         trigger = TriggerStore().get(reader, task.trigger_id)
@@ -80,26 +87,25 @@ def task_reasons(
             weight = priority_weight
             return list_reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     found = [*held_task(reader, task), *task_findings(reader, task, now)]
-    return [*found, _daemon_finding()] if task.status.is_live and not daemon_runs else found
+    return [*found, daemon_finding()] if task.status.is_live and not daemon_runs else found
 
 
-def _settled_finding(trigger: Trigger) -> Reason:
+def _settled_finding(trigger: Trigger) -> Finding:
     reason = trigger.reason
     if trigger.error_message:
         code = "" if reason == trigger.error_code else f"{trigger.error_code}: "
         reason = f"{reason}: {code}{trigger.error_message}"
     text = f"settled {trigger.status} at {clock_time(trigger.settled_at)}, reason: {reason}"
-    return Reason(code="settled", text=text, query=show_query(ROW, id=trigger.id))
+    return Finding(code="settled", text=text, query=show_query(ROW, id=trigger.id))
 
 
-def _claim_findings(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, booting: bool) -> list[Reason]:
+def _claim_findings(reader: Reader, trigger: Trigger, now: float, *, daemon_runs: bool, booting: bool) -> list[Finding]:
     query = show_query(ROW, id=trigger.id)
     asked = trigger.cancel_requested_at
     if not daemon_runs or booting:
         at = f"the daemon of epoch {trigger.claimed_epoch}"
-        due = "due when the one that boots now has booted"
-        if not daemon_runs:
-            due = f"due when a daemon starts: {hint('run', 'MODULE:APP')}"
+        due = "due when the one that boots now has booted" if daemon_runs else "due when a daemon starts"
+        start = () if daemon_runs else (RUN,)
         text = f"claimed by {at}, which is gone; {due}"
         if trigger.started_at is not None:
             attempt = f"attempt {trigger.attempts}, started {relative_text(trigger.started_at, now)}"
@@ -109,53 +115,46 @@ def _claim_findings(reader: Reader, trigger: Trigger, now: float, *, daemon_runs
                 f"its cancellation was asked for {relative_text(asked, now)}; the daemon is gone, the "
                 "next start settles it"
             )
-        return [Reason(code="cut off" if trigger.is_started and asked is None else "no daemon", text=text, query=query)]
+        code = "cut off" if trigger.is_started and asked is None else "no daemon"
+        return [Finding(code=code, text=text, remedies=start if asked is None else (), query=query)]
     if trigger.started_at is None:
         if (suspect := _suspect(reader, trigger)) is not None:
-            return [Reason(code="claimed", text=f"claimed; {suspect}", query=show_query(LIVE_STATE))]
+            return [Finding(code="claimed", text=f"claimed; {suspect}", query=show_query(LIVE_STATE))]
         busy = reader.fetch_one(AT_WORK) or {}
         text = f"claimed, in the window; waits for a free place ({busy.get('running')} running)"
         if trigger.crash_count >= CRASHES_BEFORE_ALONE:
             text = f"claimed; was in {format_count(trigger.crash_count, 'crash', 'crashes')}, so it waits to run alone"
-        return [Reason(code="claimed", text=text, query=show_query(AT_WORK))]
+        return [Finding(code="claimed", text=text, query=show_query(AT_WORK))]
     lasted = format_span(now - trigger.started_at)
     since = f"since {clock_time(trigger.started_at)}, for {lasted}, attempt {trigger.attempts}"
-    found = [Reason(code="running", text=f"running {since}", query=query)]
+    found = [Finding(code="running", text=f"running {since}", query=query)]
     if asked is not None:
         text = f"its cancellation was asked for {relative_text(asked, now)}; code is cancelled at its next await"
-        found.insert(0, Reason(code="cancelling", text=text, query=query))
+        found.insert(0, Finding(code="cancelling", text=text, query=query))
     return found
 
 
 def _pending_findings(
     reader: Reader, trigger: Trigger, task: Task | None, now: float, *, daemon_runs: bool, weight: float
-) -> list[Reason]:
+) -> list[Finding]:
     found = []
     if now < trigger.due_at < HELD_UNTIL:
         is_timer = task is not None and task.trigger_id == trigger.id
         found += (wait_findings(reader, task, now) if task is not None and is_timer else []) or [
             _due_finding(trigger, now)
         ]
-    if (held := reader.fetch_value(HELD)) is not None:
-        found.append(
-            Reason(
-                code="held",
-                text=f"everything is held: {held}. To let it go on: {hint('release')}",
-                query=show_query(HELD),
-            )
-        )
-    if trigger.source in HELD_IN_SAFE_MODE and (safe_mode := reader.fetch_value(SAFE_MODE)) is not None:
-        text = f"safe mode, scheduled and resumed work waits: {safe_mode}. To let it go on: {hint('release')}"
-        found.append(Reason(code="safe mode", text=text, query=show_query(SAFE_MODE)))
+    found += held_finding(get_fact(reader, "held"))
+    if trigger.source in HELD_IN_SAFE_MODE:
+        found += safe_mode_finding(get_fact(reader, "safe_mode"))
     engine = read_engine_facts(reader) if daemon_runs else None
     if not daemon_runs:
-        found.append(_daemon_finding())
+        found.append(daemon_finding())
     elif engine is not None and engine.paused:
-        found.append(paused_findings())
+        found.append(paused_finding())
     if trigger.lane is not None and (busy := _lane(reader, trigger, now, weight)) is not None:
         found.append(busy)
     if trigger.due_at <= now and daemon_runs and (suspect := _suspect(reader, trigger)) is not None:
-        found.append(Reason(code="alone", text=suspect, query=show_query(LIVE_STATE)))
+        found.append(Finding(code="alone", text=suspect, query=show_query(LIVE_STATE)))
     if trigger.due_at <= now:
         found += limit_findings(reader, trigger, engine, now)
     declared = reader.fetch_one(DECLARED, workflow=trigger.workflow) or {}
@@ -163,7 +162,7 @@ def _pending_findings(
     if trigger.workflow is not None and not is_held and declared["declared"] and not declared["is_declared"]:
         text = f"the last daemon declared no workflow {trigger.workflow}: run now, it would fail"
         query = show_query(DECLARED, workflow=trigger.workflow)
-        found.append(Reason(code="unknown workflow", text=text, query=query))
+        found.append(Finding(code="unknown workflow", text=text, query=query))
     return found
 
 
@@ -180,42 +179,31 @@ def _suspect(reader: Reader, trigger: Trigger) -> str | None:
     return f"waits for trigger {live.alone}, which was in crashes and {does} since {since}, until {until} at the latest"
 
 
-def _daemon_finding() -> Reason:
-    text = f"no daemon runs on this database. Start one: {hint('run', 'MODULE:APP')}"
-    return Reason(code="no daemon", text=text, query=show_query(EPOCH))
-
-
-def paused_findings() -> Reason:
-    """Return the reason that the daemon is paused: it claims and fires nothing."""
-    text = "the daemon was started with --paused: it accepts, and starts nothing. Restart it without"
-    return Reason(code="paused", text=text, query=show_query(ENGINE))
-
-
-def _due_finding(trigger: Trigger, now: float) -> Reason:
+def _due_finding(trigger: Trigger, now: float) -> Finding:
     until = f"{clock_time(trigger.due_at)}, {relative_text(trigger.due_at, now)}"
     query = show_query(ROW, id=trigger.id)
     ahead = max(trigger.created_at, trigger.updated_at) > now + TOLERANCE
     if ahead and not (trigger.at_given and trigger.not_before is None):
         text = f"a clock that was ahead has set its time; not due until {until}. If the clock is right now"
-        return Reason(code="clock", text=f"{text}: {hint('schedule', 'trust-clock')}", query=query)
+        return Finding(code="clock", text=text, remedies=(TRUST_CLOCK,), query=query)
     if trigger.not_before is None or trigger.not_before < trigger.due_at or trigger.reason == "requeued":
-        return Reason(code="not due", text=f"not due until {until}", query=query)
+        return Finding(code="not due", text=f"not due until {until}", query=query)
     if trigger.schedule_id is not None and trigger.reason is None and trigger.attempts == 0:
         text = f"schedule {trigger.schedule_id} spaces what it catches up; not due until {until}"
-        return Reason(code="spaced", text=text, query=query)
+        return Finding(code="spaced", text=text, query=query)
     if trigger.reason == "snoozed":
-        return Reason(code="snoozed", text=f"the workflow asked to be run again at {until}", query=query)
+        return Finding(code="snoozed", text=f"the workflow asked to be run again at {until}", query=query)
     error = f" with {trigger.error_code}: {trigger.error_message}" if trigger.error_code else f": {trigger.reason}"
     text = f"in backoff until {until}; attempt {trigger.attempts} failed{error}"
-    return Reason(code="backoff", text=text, query=query)
+    return Finding(code="backoff", text=text, query=query)
 
 
-def _lane(reader: Reader, trigger: Trigger, now: float, weight: float) -> Reason | None:
+def _lane(reader: Reader, trigger: Trigger, now: float, weight: float) -> Finding | None:
     holder = reader.fetch_one(LANE, lane=trigger.lane, id=trigger.id)
     if holder is not None:
         doing = "runs" if holder["started_at"] is not None else "is claimed"
         text = f"its lane {trigger.lane} is busy: trigger {holder['id']} {doing}"
-        return Reason(code="lane busy", text=text, query=show_query(LANE, lane=trigger.lane, id=trigger.id))
+        return Finding(code="lane busy", text=text, query=show_query(LANE, lane=trigger.lane, id=trigger.id))
     given: dict[str, Any] = {
         "lane": trigger.lane,
         "seq": trigger.seq,
@@ -227,17 +215,18 @@ def _lane(reader: Reader, trigger: Trigger, now: float, weight: float) -> Reason
     if earlier is None:
         return None
     text = f"trigger {earlier['id']} of its lane {trigger.lane} comes first"
-    return Reason(code="lane order", text=text, query=show_query(LANE_EARLIER, **given))
+    return Finding(code="lane order", text=text, query=show_query(LANE_EARLIER, **given))
 
 
-def _queue_finding(reader: Reader, trigger: Trigger, now: float) -> Reason:
+def _queue_finding(reader: Reader, trigger: Trigger, now: float) -> Finding:
     busy = reader.fetch_one(AT_WORK) or {}
     late = now - trigger.due_at
     if late > LATE_SECONDS and not busy.get("running") and not busy.get("claimed"):
         text = f"due since {format_span(late)}; nothing is in its way, nothing is at work, and it was not started"
-        return Reason(code="not started", text=f"{text}. See: craftcore doctor", query=show_query(AT_WORK))
+        see = (("craftcore", "doctor"),)
+        return Finding(code="not started", text=f"{text}. See", remedies=see, query=show_query(AT_WORK))
     text = (
         f"due since {format_span(late)}; nothing is in its way but its turn "
         f"({busy.get('running')} running, {busy.get('claimed')} claimed before it)"
     )
-    return Reason(code="its turn", text=text, query=show_query(AT_WORK))
+    return Finding(code="its turn", text=text, query=show_query(AT_WORK))

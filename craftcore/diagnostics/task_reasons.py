@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from craftcore.cli.session import hint
-from craftcore.cli.task.question_view import answer_command, answer_deadline_text, question_text
-from craftcore.diagnostics.proof import Reason, show_query
+from craftcore.diagnostics.finding import Finding, show_query
+from craftcore.diagnostics.question_text import (
+    answer_commands,
+    answer_deadline_text,
+    answer_text,
+    question_text,
+)
 from craftcore.errors import UnreadableRow
 from craftcore.serialization.time_text import clock_time, relative_text
 from craftcore.storage.transaction import Reader
@@ -39,7 +43,7 @@ SETTLE = "settle:"
 """How the wait begins after which a provider is asked what became of a call."""
 
 
-def wait_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
+def wait_findings(reader: Reader, task: Task, now: float) -> list[Finding]:
     """Return what a task waits for, and how to bring it about; none when it does not wait."""
     wait = WaitStore().open_of(reader, task.seq)
     if wait is None or task.status is not TaskStatus.WAITING:
@@ -50,34 +54,35 @@ def wait_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
             does = f"waits before its turn {task.turn}" if wait.name == CONTINUED else "sleeps"
             if wait.name.startswith(SETTLE):
                 does = "asks a provider what became of an irreversible action, but not"
-            return [Reason(code="timer", text=f"task {task.id} {does}{_end(task, wait, now)}", query=query)]
+            return [Finding(code="timer", text=f"task {task.id} {does}{_end(task, wait, now)}", query=query)]
         case WaitKind.EVENT:
-            return [Reason(code="event", text=_event(task, wait, now), query=query)]
+            return [_event(task, wait, now)]
         case WaitKind.CHILD:
             return [_child(reader, task, wait, now)]
         case WaitKind.QUESTION:
             return _question_findings(reader, task, wait, now)
 
 
-def held_task(reader: Reader, task: Task) -> list[Reason]:
+def held_task(reader: Reader, task: Task) -> list[Finding]:
     """That the code of the last start does not fit a live task, and what to do; nothing where it does."""
     if not task.status.is_live or (wrong := HoldStore().get_reason(reader, task.id)) is None:
         return []
-    retry, cancel = hint("task", "retry", task.id), hint("task", "cancel", task.id)
     text = (
         f"task {task.id} is held, the code does not fit it: {wrong}. It goes on by itself once a start brings code "
-        f"that does. To go on with the code that runs: {retry}. To end it: {cancel}"
+        f"that does. To go on with the code that runs, or to end it"
     )
-    return [Reason(code="held task", text=text, query=show_query(HOLD, id=task.id))]
+    remedies = (("craftcore", "task", "retry", task.id), ("craftcore", "task", "cancel", task.id))
+    return [Finding(code="held task", text=text, remedies=remedies, query=show_query(HOLD, id=task.id))]
 
 
-def task_questions(reader: Reader, task: Task, now: float) -> list[Reason]:
+def task_questions(reader: Reader, task: Task, now: float) -> list[Finding]:
     """Return what a person was asked about a task that does not wait for the answer: it runs on, or has ended."""
     questions = [one for one in QuestionStore().list_of_task(reader, task.seq) if one.status is QuestionStatus.OPEN]
     return [
-        Reason(
+        Finding(
             code=one.kind,
-            text=f"a person was asked {relative_text(one.created_at, now)}: {question_text(one)} {answer_command(one)}",
+            text=f"a person was asked {relative_text(one.created_at, now)}: {question_text(one)} {answer_text(one)}",
+            remedies=answer_commands(one),
             query=show_query(QUESTION, task=task.seq),
         )
         for one in questions
@@ -85,7 +90,7 @@ def task_questions(reader: Reader, task: Task, now: float) -> list[Reason]:
     ]
 
 
-def task_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
+def task_findings(reader: Reader, task: Task, now: float) -> list[Finding]:
     """Return what a task waits for; else where it is now, and what is still asked about it when it has ended."""
     return wait_findings(reader, task, now) or [
         is_now(task),
@@ -93,9 +98,9 @@ def task_findings(reader: Reader, task: Task, now: float) -> list[Reason]:
     ]
 
 
-def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: float) -> list[Reason]:
+def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: float) -> list[Finding]:
     """Return what became of a task after a settled trigger of it: what it came to there, and where it is now."""
-    found: list[Reason] = []
+    found: list[Finding] = []
     if trigger.reason == "delivered":
         found.append(_delivery_finding(reader, trigger, task))
     elif (key := next_key(reader, trigger, task)) is not None and (
@@ -104,24 +109,27 @@ def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: flo
         goes = "went" if TriggerStatus(after["status"]).is_settled else "goes"
         told = f" ({after['reason']})" if after["reason"] else ""
         text = f"task {task.id} {goes} on with trigger {after['id']}, which is {after['status']}{told}"
-        found.append(Reason(code="went on", text=text, query=show_query(NEXT, key=key)))
+        found.append(Finding(code="went on", text=text, query=show_query(NEXT, key=key)))
     return [*found, *task_findings(reader, task, now)]
 
 
-def is_now(task: Task) -> Reason:
+def is_now(task: Task) -> Finding:
     """Where a task that does not wait is now, and what to do about it."""
+    remedies: tuple[tuple[str, ...], ...] = ()
     match task.status:
         case TaskStatus.RUNNING | TaskStatus.WAITING:
-            see = hint("trigger", "why", str(task.trigger_id))
-            text = f"is at turn {task.turn}, with trigger {task.trigger_id}. See: {see}"
+            text = f"is at turn {task.turn}, with trigger {task.trigger_id}. See"
+            remedies = (("craftcore", "trigger", "why", str(task.trigger_id)),)
         case TaskStatus.DONE:
             text = f"is DONE since {clock_time(task.ended_at)}"
         case TaskStatus.CANCELLED:
             text = f"is CANCELLED since {clock_time(task.ended_at)}: {task.reason}"
         case TaskStatus.FAILED:
             text = f"is FAILED since {clock_time(task.ended_at)} with {task.error_code}: {task.error_message}. "
-            text += f"To try its last turn again: {hint('task', 'retry', task.id)}"
-    return Reason(code=f"task {task.status.lower()}", text=f"task {task.id} {text}", query=show_query(TASK, id=task.id))
+            text += "To try its last turn again"
+            remedies = (("craftcore", "task", "retry", task.id),)
+    code, query = f"task {task.status.lower()}", show_query(TASK, id=task.id)
+    return Finding(code=code, text=f"task {task.id} {text}", remedies=remedies, query=query)
 
 
 def _end(task: Task, wait: Wait, now: float) -> str:
@@ -134,46 +142,49 @@ def _end(task: Task, wait: Wait, now: float) -> str:
     return "" if wait.due_at is None else f" until {clock_time(wait.due_at)}, {relative_text(wait.due_at, now)}"
 
 
-def _event(task: Task, wait: Wait, now: float) -> str:
-    what, command = f"the event {wait.event}", hint("task", "signal", task.id, str(wait.event))
+def _event(task: Task, wait: Wait, now: float) -> Finding:
+    what = f"the event {wait.event}"
+    command: tuple[str, ...] = ("craftcore", "task", "signal", task.id, str(wait.event))
     if wait.event == MESSAGE and task.session_id is not None:
         what = f"a message of session {task.session_id}"
-        command = hint("emit", "--source", "MESSAGE", "--session", task.session_id, "--payload", "JSON")
-    return f"task {task.id} waits for {what}{_end(task, wait, now)}. To bring it: {command}"
+        command = ("craftcore", "emit", "--source", "MESSAGE", "--session", task.session_id, "--payload", "JSON")
+    text = f"task {task.id} waits for {what}{_end(task, wait, now)}. To send it"
+    return Finding(code="event", text=text, remedies=(command,), query=show_query(WAIT, task=task.seq))
 
 
-def _child(reader: Reader, task: Task, wait: Wait, now: float) -> Reason:
+def _child(reader: Reader, task: Task, wait: Wait, now: float) -> Finding:
     child = TaskStore().get(reader, wait.event or "")
     state = "which is gone" if child is None else f"which is {child.status}"
     if child is not None and child.reason:
         state += f" ({child.reason})"
     text = f"task {task.id} waits{_end(task, wait, now)} for its child {wait.event}, {state}"
-    text = f"{text}. See: {hint('task', 'show', str(wait.event))}"
-    return Reason(code="child", text=text, query=show_query(TASK, id=wait.event))
+    see = (("craftcore", "task", "show", str(wait.event)),)
+    return Finding(code="child", text=f"{text}. See", remedies=see, query=show_query(TASK, id=wait.event))
 
 
-def _question_findings(reader: Reader, task: Task, wait: Wait, now: float) -> list[Reason]:
+def _question_findings(reader: Reader, task: Task, wait: Wait, now: float) -> list[Finding]:
     question = QuestionStore().find_of_wait(reader, task.seq, wait.seq)
     if question is None:
         raise UnreadableRow(f"the wait {wait.id} is for an answer, and its question is not there")
     text = (
-        f"task {task.id} waits for an answer to {question_text(question)} {answer_deadline_text(question, task, now)}."
+        f"task {task.id} waits for an answer to {question_text(question)} {answer_deadline_text(question, task, now)}. "
+        f"{answer_text(question)}"
     )
+    answer = answer_commands(question)
     if (key := question.activity_key) is not None:
-        text = f"{text} {answer_command(question)}. See: {hint('activity', 'show', key)}"
-        return [Reason(code=question.kind, text=text, query=show_query(IN_DOUBT, key=key))]
-    query = show_query(QUESTION, task=task.seq)
-    return [Reason(code="question", text=f"{text} {answer_command(question)}", query=query)]
+        remedies = (*answer, ("craftcore", "activity", "show", key))
+        return [Finding(code=question.kind, text=text, remedies=remedies, query=show_query(IN_DOUBT, key=key))]
+    return [Finding(code="question", text=text, remedies=answer, query=show_query(QUESTION, task=task.seq))]
 
 
-def _delivery_finding(reader: Reader, trigger: Trigger, task: Task) -> Reason:
+def _delivery_finding(reader: Reader, trigger: Trigger, task: Task) -> Finding:
     query = show_query(MAIL, task=task.seq, trigger=trigger.id)
     mail = reader.fetch_one(MAIL, task=task.seq, trigger=trigger.id)
     became = {
         "UNREAD": "it has not read it yet",
         "READ": "it has read it",
-        "EMITTED": "it ended before it read it, and the message was emitted anew",
+        "EMITTED": "it ended before it read it, and the message was emitted again",
         "LEFT": "it ended before it read it",
     }
     read = "the mail is gone" if mail is None else became[mail["status"]]
-    return Reason(code="delivered", text=f"delivered to task {task.id}; {read}", query=query)
+    return Finding(code="delivered", text=f"delivered to task {task.id}; {read}", query=query)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.finding import Finding, fail, make_passed, warn
+from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.files import open_regular
 
 UNIT = "craftcore.service"

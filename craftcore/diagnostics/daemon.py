@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from craftcore.cli.finding import RUN, Finding, fail, make_passed, warn
-from craftcore.cli.health import checkpoint_text, slow_text, unreachable_text
 from craftcore.daemon.doorbell_probe import answers_doorbell
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockInfo
+from craftcore.diagnostics.conditions import RUN
+from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
+from craftcore.diagnostics.health import checkpoint_text, slow_text, unreachable_text
 from craftcore.diagnostics.write_lock import Holder, write_lock_holder
 from craftcore.engine.live_state import LiveState
 from craftcore.serialization.time_text import clock_time
