@@ -211,6 +211,16 @@ def says_and_closes(text: str) -> Reply:
     return reply
 
 
+def says_in_turn(*texts: str) -> Reply:
+    """Say each text once, and the last of them from then on."""
+    left = list(texts)
+
+    async def reply(with_: Conversation) -> None:
+        await with_.say(left.pop(0) if len(left) > 1 else left[0])
+
+    return reply
+
+
 def a_certificate(folder: Path) -> tuple[Path, Path]:
     """A certificate for this machine, which vouches for itself, and its key. Skips where nothing can make one."""
     if shutil.which("openssl") is None:
