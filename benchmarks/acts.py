@@ -45,13 +45,13 @@ async def rate(path: Path, *, tasks: int, each: int) -> tuple[float, float]:
     """Acts per second over so many tasks at once, and commits per act."""
     app = an_app()
     async with app.running(path, config=config(concurrency=TASKS)) as engine:
-        began, before = time.perf_counter(), engine.writer.commits
+        began, before = time.perf_counter(), engine.writer.group_commit.commits
         for _ in range(tasks):
             await app.emit("acts", {"count": each})
         while engine.counts["DONE"] < tasks:
             await engine.settled()
         done = tasks * each
-        return done / (time.perf_counter() - began), (engine.writer.commits - before) / done
+        return done / (time.perf_counter() - began), (engine.writer.group_commit.commits - before) / done
 
 
 def an_app() -> App:

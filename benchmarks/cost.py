@@ -39,8 +39,8 @@ def counted(engine: Engine) -> Iterator[Cost]:
     """Count what the writer executes and how often it calls back into the loop."""
     cost = Cost()
     writer = engine.writer
-    connection, loop = writer._connection, writer._loop
-    before = writer.commits
+    connection, loop = writer.group_commit.connection, writer._loop
+    before = writer.group_commit.commits
     original = loop.call_soon
 
     def statement(event: dict[str, Any]) -> None:
@@ -57,7 +57,7 @@ def counted(engine: Engine) -> Iterator[Cost]:
     finally:
         connection.trace_v2(0, None)
         loop.call_soon = original  # type: ignore[method-assign]
-        cost.commits = writer.commits - before
+        cost.commits = writer.group_commit.commits - before
 
 
 async def one_by_one(path: Path, count: int) -> tuple[float, float, float]:

@@ -55,9 +55,9 @@ async def side_by_side(path: Path, size: int) -> None:
                     refused += 1
                 worst = max(worst, time.monotonic() - began)
 
-        commits = engine.writer.commits
+        commits = engine.writer.group_commit.commits
         await asyncio.gather(*(emit() for _ in range(100)))
-        commits = engine.writer.commits - commits
+        commits = engine.writer.group_commit.commits - commits
         settled = engine.counts["DONE"]
         out, _ = await producer.communicate()
         bulk, bulk_commits, bulk_worst = out.split()

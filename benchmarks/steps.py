@@ -57,12 +57,12 @@ async def rate(path: Path, workflow: str, *, tasks: int, each: int) -> tuple[flo
     """Steps or turns per second over so many tasks, and commits per one of them."""
     app = an_app()
     async with app.running(path, config=config(concurrency=100)) as engine:
-        began, before = time.perf_counter(), engine.writer.commits
+        began, before = time.perf_counter(), engine.writer.group_commit.commits
         for _ in range(tasks):
             await app.emit(workflow, {"count": each})
         await _all_done(engine, tasks if workflow == "steps" else tasks * each)
         done = tasks * each
-        return done / (time.perf_counter() - began), (engine.writer.commits - before) / done
+        return done / (time.perf_counter() - began), (engine.writer.group_commit.commits - before) / done
 
 
 def an_app() -> App:

@@ -59,9 +59,9 @@ class SystemClock:
         return self._ids.generate(time.time())
 
 
-def _machine_zone(tz: str) -> str:
+def _machine_zone(variable: str) -> str:
     """$TZ, else where /etc/localtime leads; UTC for what has no IANA name: a POSIX rule, a zone file of one's own."""
-    name = tz.removeprefix(":") or os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]
+    name = variable.removeprefix(":") or os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]
     try:
         return ZoneInfo(name).key
     except (KeyError, ValueError, OSError):  # unknown; no name at all; a folder of zones

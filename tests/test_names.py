@@ -32,7 +32,7 @@ PUBLIC = frozenset(
 SHOWN = {"DaemonRunning", "StillWaiting"}
 """Names of errors that `--json` shows; they do not change either."""
 
-OF_LIBRARIES = {"fileno", "shell_complete", "model_validate", "msg"}
+OF_LIBRARIES = {"fileno", "shell_complete", "model_validate", "msg", "now"}
 """Methods whose names a protocol of Python or of a library gives; those of an apsw VFS begin with a small x."""
 
 STEMS = (
@@ -52,8 +52,8 @@ ROLES = {
 }
 """Names that modules of several folders may have: the roles within a noun, and commands of the same name."""
 
-SHORT = {"id", "tx", "ctx", "fn", "_"}
-"""Names of one or two letters that are allowed."""
+SHORT = {"id", "tx", "ctx", "fn", "_", "by", "to", "cc", "ok"}
+"""Names of one or two letters that are allowed; the last four are an option and fields of documents."""
 
 PREDICATES = ("is_", "has_", "can_", "may_", "must_", "should_", "was_", "are_")
 

@@ -306,7 +306,7 @@ def test_a_union_whose_members_cannot_be_told_apart_is_refused():
 
 
 def test_a_text_that_no_member_of_a_union_fits_is_refused():
-    with pytest.raises(InvalidInput, match=r"is none of Cat \| Dog"):
+    with pytest.raises(InvalidInput, match=r"is not one of Cat \| Dog"):
         decode('{"name":7}', readable_type(Cat | Dog))
 
 
@@ -475,16 +475,16 @@ def refusal(value: Any, where: str = "state") -> str:
         ({10**5000: 1}, "state: key int is not text"),
         ({"1": "x", 1: "y"}, 'state: two keys become "1"'),
         (Circle(1, {1: {Level.LOW: 0, "1": 1}}), 'state.at["1"]: two keys become "1"'),
-        ({"a": ["\ud800"]}, "state.a[0] holds a lone surrogate, which is no character"),
-        ({"a": "😀\udc00"}, "state.a holds a lone surrogate, which is no character"),
-        (State(extra={"\ud800": 1}), 'state.extra: key "\\ud800" holds a lone surrogate, which is no character'),
+        ({"a": ["\ud800"]}, "state.a[0] holds a lone surrogate, which is not a character"),
+        ({"a": "😀\udc00"}, "state.a holds a lone surrogate, which is not a character"),
+        (State(extra={"\ud800": 1}), 'state.extra: key "\\ud800" holds a lone surrogate, which is not a character'),
         (Owner(a=[Owner(b=math.inf)]), "state.a[0].b is infinite"),
         (State(extra=[Owner(a={"x": math.nan})]), "state.extra[0].a.x is NaN"),
         (Owner(a={1: math.nan}), 'state.a["1"] is NaN'),
         (Owner(a={math.nan}), "state.a[0] is NaN"),
         (Listed(root=[1, math.nan]), "state[1] is NaN"),
         (Open(a=math.nan), "state.a is NaN"),
-        (Job(Owner(a="\ud800")), "state.owner.a holds a lone surrogate, which is no character"),
+        (Job(Owner(a="\ud800")), "state.owner.a holds a lone surrogate, which is not a character"),
         ([Job(Owner(a=Socket()))], "state[0].owner: Owner is not JSON (ValueError: Unable to serialize unknown type)"),
     ],
     ids=lambda part: part if isinstance(part, str) else "",

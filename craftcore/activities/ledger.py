@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from craftcore.activities.decision_store import DecisionStore
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import IdempotencyConflict, StateRefused
@@ -26,6 +27,7 @@ class Ledger:
 
     def __init__(self) -> None:
         self._store = ActivityStore()
+        self._decisions = DecisionStore()
 
     def begin_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[StartedCall | Activity | Exception]:
         """Write the intents of what was never begun, or may be called again; an answer each.
@@ -103,7 +105,7 @@ class Ledger:
 
         One that the provider refused may be called again, too. Raises StateRefused for any other.
         """
-        if not self._store.decide(tx, activity, decision, reference=reference, note=note, decided_by=decided_by):
+        if not self._decisions.decide(tx, activity, decision, reference=reference, note=note, decided_by=decided_by):
             raise StateRefused(f"{activity.key} {describe_status(activity)}; nothing was written")
         return self._store.get_by_seq(tx, activity.seq)
 

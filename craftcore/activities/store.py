@@ -80,8 +80,6 @@ SELECT *
 class ActivityStore:
     """Rows of `activity_log` and `activity_decisions`. Holds nothing."""
 
-    # What the main path does
-
     def find_by_keys(self, tx: Reader, keys: Sequence[str]) -> dict[str, Activity]:
         """Return those of these keys that were used before."""
         return {row["idem_key"]: activity_of(row) for row in tx.fetch_all(KNOWN, keys=canonicalize(list(keys)))}
@@ -242,79 +240,9 @@ class ActivityStore:
         ]
         return {seq for (seq,) in tx.execute_many(SETTLE, rows)}
 
-    # What a boot does
-
     def intents(self, tx: Reader) -> list[Activity]:
         """Return every intent that has no end. While nothing runs, those are of processes that died."""
         return [activity_of(row) for row in tx.fetch_all(INTENTS)]
-
-    # What a decision does
-
-    def decide(
-        self,
-        tx: Transaction,
-        activity: Activity,
-        decision: Decision,
-        *,
-        reference: str | None,
-        note: str | None,
-        decided_by: str,
-    ) -> bool:
-        """Settle the doubt of an UNKNOWN one, or let a FAILED one be called again. False when it is neither any more,
-        and nothing was written."""
-        changed = tx.run(
-            """
-            UPDATE activity_log
-               SET status       = CASE WHEN :decision = 'happened' THEN 'DONE' ELSE status END,
-                   reason       = :reason,
-                   decision     = CASE WHEN status = 'FAILED' THEN NULL ELSE :decision END,
-                   may_retry    = CASE WHEN status = 'FAILED' THEN 1 ELSE may_retry END,
-                   in_doubt     = CASE WHEN :decision = 'happened' THEN 0 ELSE in_doubt END,
-                   provider_ref = coalesce(:reference, provider_ref),
-                   result_json  = CASE WHEN :decision = 'happened' THEN :result ELSE result_json END,
-                   updated_at   = :now,
-                   settled_at   = CASE WHEN :decision = 'resend' THEN NULL ELSE :now END
-             WHERE seq = :seq
-               AND calls = :calls
-               AND (status = 'UNKNOWN' OR (status = 'FAILED' AND :decision = 'resend'))
-            """,
-            decision=decision,
-            reason=f"{decision}: decided by {decided_by}",
-            reference=reference,
-            result=None if reference is None else canonicalize(reference),
-            now=tx.now,
-            seq=activity.seq,
-            calls=activity.calls,
-        )
-        if changed:
-            self.note_decision(tx, activity, decision, decided_by, reference=reference, note=note)
-        return changed == 1
-
-    def note_decision(
-        self,
-        tx: Transaction,
-        activity: Activity,
-        decision: Decision,
-        decided_by: str,
-        *,
-        reference: str | None = None,
-        note: str | None = None,
-    ) -> None:
-        """Say who decided what."""
-        tx.run(
-            """
-            INSERT INTO activity_decisions (activity_seq, decision, reference, note, decided_by, decided_at)
-            VALUES (:seq, :decision, :reference, :note, :by, :now)
-            """,
-            seq=activity.seq,
-            decision=decision,
-            reference=reference,
-            note=note,
-            by=decided_by,
-            now=tx.now,
-        )
-
-    # What a decision and the end of a task ask
 
     def get(self, tx: Reader, key: str) -> Activity | None:
         """Return the activity of this key; None when there is none."""

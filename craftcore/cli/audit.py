@@ -29,7 +29,7 @@ UID_MAX = 2**32 - 2
 
 @click.command(
     cls=Command,
-    exits={NO_SUCH: "nobody did anything to that, or no such database", BAD_FILTER: None},
+    exits={NO_SUCH: "no operator command has changed that, or no such database", BAD_FILTER: None},
     examples=(
         "craftcore audit --limit 20",
         'craftcore audit --action "task cancel" --since 2026-11-21T00:00Z',
@@ -92,7 +92,7 @@ def _subject(reader: Reader, given: str) -> str:
     typed = given.removesuffix("…")
     require_text("ID", typed)
     like = AuditListStore().subjects_like
-    nobody = f"nobody did anything by hand to what has the id {given!r:.300}, as far as the log goes back"
+    nobody = f"no operator command has changed the id {given!r:.300}, as far as the log goes back"
     if found := like(reader, typed):
         return single_match(found, typed, nobody)
     tasks = TaskLists().ids_like(reader, typed) if is_name(typed) else []
@@ -126,7 +126,7 @@ def _user(given: str) -> tuple[int | None, str | None]:
     if not (given.isascii() and given.isdigit()):
         return None, given
     if len(given) > 10 or int(given) > UID_MAX:
-        raise FilterInvalid(f"by {given:.80} is no user id: they end at {UID_MAX}")
+        raise FilterInvalid(f"by {given:.80} is not a user id: the largest is {UID_MAX}")
     return int(given), None
 
 

@@ -71,7 +71,7 @@ class OperatorCommand(WriteCommand):
     """A command by which a person changes the database. It writes in `session.write`, which records the person."""
 
     default_touches = (
-        "Writes in one commit, beside a daemon or without one; who did it and why stands in `craftcore audit`."
+        "Writes in one commit, beside a daemon or without one; `craftcore audit` shows who did it and why."
     )
 
 

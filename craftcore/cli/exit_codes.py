@@ -22,11 +22,11 @@ MEANINGS = {
     USAGE: "usage, or refused input: nothing was done",
     DATABASE: "the database is damaged, not ours, or of a newer craftcore",
     BUG: "a bug in craftcore",
-    CANNOT_CREATE: "a file cannot be created, or stands there already",
+    CANNOT_CREATE: "a file cannot be created, or exists already",
     IO: "the disk is full, or refused to read or write",
     TRY_LATER: "locked by a daemon or another program, or not yet: try later",
     NOT_PERMITTED: "permission, or read only",
     SETTINGS: "the settings or the app are wrong",
     INTERRUPTED: "ended by Ctrl-C",
-    PIPE_CLOSED: "whoever read the answer has left",
+    PIPE_CLOSED: "the reader of the output has left",
 }

@@ -128,7 +128,7 @@ def parse_time_bound(field: str, given: str | None) -> float | None:
 def require_text(field: str, given: str) -> None:
     """Raise FilterInvalid for what nothing can be found by."""
     if not given.strip() or any("\ud800" <= char <= "\udfff" for char in given):
-        raise FilterInvalid(f"{field} {given!r:.80} is no text to look for")
+        raise FilterInvalid(f"{field} {given!r:.80} is not a text to look for")
 
 
 def refuse_bad_reason(reason: str) -> None:
@@ -148,7 +148,7 @@ def refuse_database(database: Path, output: str) -> None:
     real, target = os.path.realpath(database), os.path.realpath(output)
     beside = (f"{real}-wal", f"{real}-shm", f"{real}-journal", f"{real}.lock")
     if not output or target == real or target in beside:
-        raise InvalidInput(f"{output!r:.200} is no file to write to: give another name")
+        raise InvalidInput(f"{output!r:.200} is not a file to write to: give another name")
 
 
 def _ids_like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
@@ -182,4 +182,4 @@ def _missing_task_text(reader: Reader, given: str) -> str:
         why = f"its workflow {trigger.workflow} takes no ctx" if trigger.workflow else "no workflow with ctx took it"
     else:
         why = f"it is {trigger.status} and has never been started"
-    return f"trigger {trigger.id} is no task: {why}. See: {hint('trigger', 'show', trigger.id)}"
+    return f"trigger {trigger.id} is not a task: {why}. See: {hint('trigger', 'show', trigger.id)}"

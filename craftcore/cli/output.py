@@ -32,7 +32,7 @@ def show_json(value: Any, *, compact: bool = False) -> Verbatim:
     """JSON on one line, to read and to paste. What does not print is escaped, by the rules of JSON and only once."""
     separators = (",", ":") if compact else None
     text = json.dumps(value, ensure_ascii=False, default=str, separators=separators)
-    return Verbatim("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text))
+    return Verbatim("".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text))
 
 
 def document_text(value: Any, *, indent: int | None = 2) -> str:

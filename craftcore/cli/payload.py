@@ -56,7 +56,7 @@ def parse_strict_json(text: str, where: str) -> Any:
         return found
 
     def refuse_number(name: str) -> NoReturn:
-        raise InvalidInput(f"{where} has {name}, which is no JSON number")
+        raise InvalidInput(f"{where} has {name}, which is not a JSON number")
 
     try:
         return json.loads(text, object_pairs_hook=refuse_repeated, parse_constant=refuse_number)

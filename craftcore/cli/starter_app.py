@@ -57,7 +57,7 @@ async def buy(ctx: TaskContext, amount: int) -> str:
 # A failure is retried after a backoff. After the last attempt the trigger is a dead letter: craftcore dead list
 #   craftcore emit fragile
 @app.workflow("fragile", retry=RetryPolicy(max_attempts=3, base=1, cap=10))
-async def fragile() -> None:
+async def call_provider() -> None:
     raise RuntimeError("the provider does not answer")
 
 

@@ -86,7 +86,9 @@ def http_targets(where: str, given: object, mistakes: list[str]) -> dict[str, Ht
     targets = {}
     for name, table in given.items():
         if not _NAME.fullmatch(name):
-            mistakes.append(f"{where}: {name!r:.80} is no name; allowed: 1 to 100 characters out of A-Z a-z 0-9 . _ -")
+            mistakes.append(
+                f"{where}: {name!r:.80} is not a valid name; allowed: 1 to 100 characters out of A-Z a-z 0-9 . _ -"
+            )
         elif found := [f"{where}.{name}{mistake}" for mistake in _mistakes(table)]:
             mistakes.extend(found)
         else:
@@ -119,7 +121,7 @@ def _mistakes(table: dict[str, Any]) -> Iterator[str]:
         if name in table and not isinstance(table[name], bool):
             yield f".{name} is {table[name]!r:.60}; allowed: true or false"
     if table.get("on_unknown", "ask") not in ("ask", "assume_done"):
-        hint = "; a provider that drops a second call is told by provider_dedupes = true"
+        hint = "; for a provider that drops a second call, set provider_dedupes = true"
         yield f'.on_unknown is {table["on_unknown"]!r:.60}; allowed: "ask" or "assume_done"{hint}'
     yield from _window_mistakes(table)
     headers = table.get("headers", {})
@@ -162,7 +164,7 @@ def _value_mistake(name: str, value: object) -> str | None:
         case {"secret": str(secret), **rest} if secret_reference(secret) and rest.keys() <= {"prefix"}:
             prefix = rest.get("prefix", "")
             return (
-                None if isinstance(prefix, str) and _HEADER_VALUE.fullmatch(prefix) else "has a prefix that is no text"
+                None if isinstance(prefix, str) and _HEADER_VALUE.fullmatch(prefix) else "has a prefix that is not text"
             )
     return f"must be a text without line breaks, or a reference to a secret, {advice}"
 

@@ -72,7 +72,7 @@ def read(path: Path) -> dict[str, Any]:
         with open_regular(path) as file:
             text = file.read(_FILE_MAX_BYTES + 1)
         if len(text) > _FILE_MAX_BYTES:
-            raise ConfigInvalid(f"{path}: over {_FILE_MAX_BYTES} bytes, so it is no configuration")
+            raise ConfigInvalid(f"{path}: over {_FILE_MAX_BYTES} bytes, too large for a configuration")
         return tomllib.loads(text.decode())
     except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error

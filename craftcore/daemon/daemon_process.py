@@ -170,7 +170,7 @@ class Daemon:
         engine.begin()  # not before: a handler that holds the loop would hold up READY, and with it the watchdog
         log.info("daemon.ready", database=str(self._path), workflows=len(self._app.workflows), status=status)
         async with anyio.create_task_group() as beside:
-            beside.start_soon(watchdog, self._notifier, engine.round_trip, lambda: engine.writer.waits_for_others)
+            beside.start_soon(watchdog, self._notifier, engine.round_trip, lambda: engine.writer.lock_wait.is_trying)
             beside.start_soon(self._report, engine, status)
             beside.start_soon(self._reload.run, engine)
             if until_idle:
@@ -199,7 +199,7 @@ class Daemon:
     async def _condition(self, engine: Engine) -> Condition:
         """Return how the engine is. What is due is counted only where somebody listens, and not while nothing is."""
         listening = self._notifier.is_supervised and not engine.is_idle
-        waiting = engine.writer.waiting_since
+        waiting = engine.writer.lock_wait.since
         live = engine.live_state()
         due = await self._count_due() if listening or self._unreadable is not None else None
         return Condition(
@@ -210,7 +210,7 @@ class Daemon:
             safe_mode=engine.feeder.safe_mode,
             schedules_held=engine.scheduler.held and not engine.scheduler.paused,
             paused=engine.feeder.paused and not self._stopping,
-            storage_full=engine.writer.full,
+            storage_full=engine.writer.group_commit.full,
             unreadable=self._unreadable,
             checkpoint_failed=live.checkpoint_failed is not None,
             flush_seconds=live.flush_seconds,

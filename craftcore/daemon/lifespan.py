@@ -42,7 +42,8 @@ from craftcore.serialization.untrusted import message_of, type_name
 from craftcore.services import Services
 from craftcore.storage import migrate
 from craftcore.storage.backup.staging_file import remove_stale
-from craftcore.storage.writer import UNDER_ENGINE, Writer
+from craftcore.storage.group_commit import UNDER_ENGINE
+from craftcore.storage.writer import Writer
 
 LOOKS_AT_FILES_SECONDS = 1.0
 """How long a lock file can be missing, and a deleted or replaced database go unnoticed while nothing is written."""
@@ -109,7 +110,7 @@ async def _engine(
             writer = await life.enter_async_context(
                 Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.on_flushed)
             )
-            lock.note_files(writer.files)
+            lock.note_files(writer.group_commit.files)
         except StorageFull as full:
             note_end(lock, core, full)  # nothing was begun: a start that is tried again is no crash
             raise
@@ -235,7 +236,7 @@ async def _consuming(
                 while True:
                     await anyio.sleep(LOOKS_AT_FILES_SECONDS)
                     try:
-                        engine.writer.files.refuse_replaced(UNDER_ENGINE)
+                        engine.writer.group_commit.files.refuse_replaced(UNDER_ENGINE)
                     except StorageError as error:
                         engine.fail(error)
                         return

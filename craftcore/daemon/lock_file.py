@@ -90,7 +90,7 @@ def refusal(descriptor: int, path: str) -> str | None:
     """
     found = os.fstat(descriptor)
     if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:
-        return f"the lock file {path} is no regular file with one name. Remove it"
+        return f"the lock file {path} is not a regular file with one name. Remove it"
     with suppress(OSError):  # no database yet, or a folder that cannot be entered just now
         owner = os.lstat(path.removesuffix(ENDS)).st_uid
         if found.st_uid not in (0, os.geteuid(), owner):

@@ -30,7 +30,9 @@ def open_daemon_process(db_path: str | os.PathLike[str]) -> Iterator[int]:
     note, held = read_note(db_path)
     if not held:
         start = f"craftcore --db {shlex.quote(os.fspath(db_path))} run MODULE:APP"
-        raise StateRefused(f"no daemon runs on {os.fspath(db_path)}, so there is nobody to tell. Start one: {start}")
+        raise StateRefused(
+            f"no daemon runs on {os.fspath(db_path)}, so there is no process to signal. Start one: {start}"
+        )
     gone = StateRefused(f"the daemon of {os.fspath(db_path)} is just starting or ending. Try again")
     if note is None:
         raise gone

@@ -56,7 +56,9 @@ def escape_control(text: str) -> str:
     r"""Whatever does not print is spelled out: `"a\x1b[31m"` comes out as the characters `a\x1b[31m`."""
     if text.isprintable() and "\\" not in text:
         return text
-    return "".join(c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode() for c in text)
+    return "".join(
+        sign if sign.isprintable() and sign != "\\" else sign.encode("unicode_escape").decode() for sign in text
+    )
 
 
 def _order_fields(event: dict[str, Any]) -> dict[str, Any]:

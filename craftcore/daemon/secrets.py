@@ -71,7 +71,7 @@ def _content(path: Path) -> bytes | str:
         with open_regular(path) as file:
             content = file.read(SECRET_MAX_BYTES + 1)
     except NoRegularFile:
-        return f"is no file in ${DIRECTORY}"
+        return f"is not a file in ${DIRECTORY}"
     except OSError as error:
         return f"cannot be read from ${DIRECTORY} ({error.strerror})"
     return content if len(content) <= SECRET_MAX_BYTES else f"is longer than {SECRET_MAX_BYTES} bytes"

@@ -89,4 +89,4 @@ def daemon_findings(running: DaemonState, booted_at: float | None, live: LiveSta
     elif running.is_starting(booted_at):
         yield warn("daemon", f"{who}: it is starting, and has not come to its work")
     else:
-        yield fail("doorbell", f"{who}: its doorbell is gone, so it is told late of what is new. Restart it")
+        yield fail("doorbell", f"{who}: its doorbell is gone, so it learns late of new triggers. Restart it")

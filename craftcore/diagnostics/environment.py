@@ -30,9 +30,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """`beside`: the database and what lies beside it, of it what is there; `me`: who looks."""
+    """`beside`: the database and what lies beside it, of it what is there; `user`: the user id of this process."""
 
-    me: int
+    user: int
     folder: Seen
     database: Seen
     beside: list[Seen]
@@ -53,7 +53,7 @@ def place_of(path: Path, config: Path | None) -> Place:
     folder = _read_modes(os.path.dirname(real))
     assert folder is not None, real
     return Place(
-        me=os.geteuid(),
+        user=os.geteuid(),
         folder=folder,
         database=there[0],
         beside=there,
@@ -110,8 +110,8 @@ def owner_findings(place: Place) -> Iterator[Finding]:
         yield folder("owner", text, "chown", f"--reference={place.database.path}", seen.path)
     if foreign:
         return
-    if place.me not in (0, owner):
-        yield warn("owner", f"all of it belongs to user id {owner}, and you are {place.me}: ask as that user")
+    if place.user not in (0, owner):
+        yield warn("owner", f"all of it belongs to user id {owner}, and you are {place.user}: ask as that user")
     else:
         yield make_passed("owner", f"all of it belongs to user id {owner}")
 
@@ -123,7 +123,7 @@ def configuration(place: Place) -> Iterator[Finding]:
     shown = f"{config.path} has mode {config.mode:o}"
     if config.mode & OTHERS_WRITE:
         yield fail("settings", f"others may write them: {shown}", "chmod", "go-w", config.path)
-    elif config.uid not in (0, place.me, place.database.uid):
+    elif config.uid not in (0, place.user, place.database.uid):
         yield fail("settings", f"{config.path} belongs to user id {config.uid}, who decides what runs here")
     else:
         yield make_passed("settings", shown)
@@ -152,8 +152,8 @@ def wal(place: Place) -> Finding:
         f"{size}: {reader_text(place.wal_readers)}, and it cannot be cut off until that ends; nor does retention go on"
     )
     if place.wal_readers:
-        return warn("WAL", f"{text}. What that is", "ps", "-fp", ",".join(map(str, place.wal_readers)))
-    return warn("WAL", f"{text}. Who has the file open is told by", "fuser", "-v", place.database.path)
+        return warn("WAL", f"{text}. To see that process", "ps", "-fp", ",".join(map(str, place.wal_readers)))
+    return warn("WAL", f"{text}. To see which processes have the file open", "fuser", "-v", place.database.path)
 
 
 def _read_modes(path: str) -> Seen | None:

@@ -129,7 +129,8 @@ def _next_findings(schedule: Schedule, now: float, *, daemon_runs: bool) -> list
     if schedule.next_at is not None and moment != schedule.next_at:
         until = clock_time(schedule.skip_to_at)
         text = (
-            f"what comes up to {until} is skipped, as was asked (skip-next); then {_moment_text(schedule, moment, now)}"
+            f"every occurrence up to {until} is skipped, as was asked (skip-next); then "
+            f"{_moment_text(schedule, moment, now)}"
         )
         return [Finding(code="skipped", text=text, query=query)]
     if moment > now:

@@ -21,22 +21,32 @@ def next_firing(schedule: Schedule) -> float | None:
         return schedule.next_at
 
 
-def local_time_text(t: float, timezone: str) -> str:
+def local_time_text(instant: float, timezone: str) -> str:
     """Return `2026-11-22 03:00:00 CET`; for UTC as everywhere, `2026-11-22 02:00:00Z`."""
-    there = local_time(t, timezone)
-    return clock_time(t) if there is None or there.tzname() == "UTC" else f"{there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
+    there = local_time(instant, timezone)
+    return (
+        clock_time(instant)
+        if there is None or there.tzname() == "UTC"
+        else f"{there:%Y-%m-%d %H:%M:%S} {there.tzname()}"
+    )
 
 
-def format_local_and_utc(t: float, timezone: str, now: float) -> str:
+def format_local_and_utc(instant: float, timezone: str, now: float) -> str:
     """Return `2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h)`; of what should have been, how late it is."""
-    there, utc = local_time_text(t, timezone), clock_time(t)
-    when = relative_text(t, now) if t > now else "due now" if now - t < 1 else f"late by {format_span(now - t)}"
+    there, utc = local_time_text(instant, timezone), clock_time(instant)
+    when = (
+        relative_text(instant, now)
+        if instant > now
+        else "due now"
+        if now - instant < 1
+        else f"late by {format_span(now - instant)}"
+    )
     return f"{utc}, {when}" if there == utc else f"{there} ({utc}, {when})"
 
 
-def local_time(t: float, timezone: str) -> datetime | None:
+def local_time(instant: float, timezone: str) -> datetime | None:
     """That moment in the zone; None when this machine does not know the zone, or no calendar shows it."""
     try:
-        return local(t, timezone)
+        return local(instant, timezone)
     except (ScheduleInvalid, ValueError, OverflowError, OSError):
         return None

@@ -101,11 +101,11 @@ def database_in(lines: list[str], home: Path, *, of_user: bool) -> str | None:
 def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Iterator[Finding]:
     """Check the unit. `holder`: the pid of the daemon that runs on the database; None: none does."""
     if unit is None:
-        yield make_passed("unit", "none is installed: nobody starts the daemon but you")
+        yield make_passed("unit", "none is installed: you start the daemon yourself")
         return
     scope = ("systemctl", "--user") if unit.of_user else ("systemctl",)
     if not unit.is_ours:
-        yield warn("unit", f"{unit.path} does not run craftcore: it is none of ours")
+        yield warn("unit", f"{unit.path} does not run craftcore: it belongs to another program")
         return
     if unit.database is None or os.path.realpath(unit.database) != os.path.realpath(database):
         yield warn("unit", f"{unit.path} runs on {unit.database or 'a database it does not name'}, not on this one")
@@ -118,7 +118,7 @@ def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Itera
         yield fail("unit", text)
     elif not unit.is_enabled:
         yield warn(
-            "unit", f"{unit.path} is not enabled: nobody starts it at boot", *scope, "enable", "--now", "craftcore"
+            "unit", f"{unit.path} is not enabled: it does not start at boot", *scope, "enable", "--now", "craftcore"
         )
     else:
         yield make_passed("unit", f"{unit.path} is ours, for this database, and enabled")

@@ -87,7 +87,7 @@ class AttemptCommits:
         started = [answer.claim for answer in answers if isinstance(answer, Started)]
         routes = [self._routes.known_route(tx, claim) for claim in started]
         entries = self._entering.enter_all(
-            tx, [self._start(c, route) for c, route in zip(started, routes, strict=True)]
+            tx, [self._start(claim, route) for claim, route in zip(started, routes, strict=True)]
         )
         routes = [self._next_agent_route(route, entry) for route, entry in zip(routes, entries, strict=True)]
         attempts = [attempt_of(*found) for found in zip(started, routes, entries, strict=True)]

@@ -212,7 +212,7 @@ class Engine:
         return saw_all and not len(self._queue) and self.consumer.is_idle
 
     async def _drain(self) -> None:
-        with anyio.move_on_after(grace_left(self._grace, self.writer.flushes.longest)):
+        with anyio.move_on_after(grace_left(self._grace, self.writer.group_commit.flushes.longest)):
             while not self.consumer.is_idle and not self._end.is_hurried:
                 await self._end.wait_for_news()
         self.consumer.leave()

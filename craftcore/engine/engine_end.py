@@ -82,16 +82,18 @@ class EngineEnd:
                 return
             self.crash(f"an error of craftcore, {type_name(error)}: {message_of(error)}", error)
 
-    def on_loop_end(self, by: LoopEnd) -> None:
+    def on_loop_end(self, end: LoopEnd) -> None:
         """Handle a call that cancels every task of this event loop."""
-        if by.run is not None:
-            self.crash(f"{by.run.workflow} ({by.run.claim.id}) cancelled every task of the event loop", where=by.where)
+        if end.run is not None:
+            self.crash(
+                f"{end.run.workflow} ({end.run.claim.id}) cancelled every task of the event loop", where=end.where
+            )
         elif self.stopping.is_set() and not self._owns_loop:
             self._ended_by_host = True  # a second Ctrl-C, say, while it drains
-        elif by.was_broken:
+        elif end.was_broken:
             self.crash("the event loop was ended by SystemExit, KeyboardInterrupt or loop.stop() in a task")
         elif self._owns_loop:
-            self.crash("every task of the event loop was cancelled", where=by.where)
+            self.crash("every task of the event loop was cancelled", where=end.where)
         else:
             self._ended_by_host = True  # the program that the engine runs in: it may end itself
 
@@ -110,7 +112,7 @@ class EngineEnd:
         if len(names) > NAMED_MAX:
             names[NAMED_MAX:] = [f"{len(names) - NAMED_MAX} more"]
         error = EngineCrashed(
-            f"the engine was ended, and nobody asked for that: {why}. Running then: {', '.join(names) or 'nothing'}. "
+            f"the engine ended without being asked to: {why}. Running then: {', '.join(names) or 'nothing'}. "
             "The next start counts a crash for each; see the log for where it happened",
             running=[run.claim.id for run in runs],
         )
@@ -134,13 +136,13 @@ class EngineEnd:
         """Wait until another attempt is settled, or the engine ends without its grace."""
         async with anyio.create_task_group() as tasks:
 
-            async def first(wait: anyio.Event) -> None:
+            async def wait_for(wait: anyio.Event) -> None:
                 await wait.wait()
                 tasks.cancel_scope.cancel()
 
             self._news = anyio.Event() if self._news.is_set() else self._news
-            tasks.start_soon(first, self._news)
-            tasks.start_soon(first, self._hurried)
+            tasks.start_soon(wait_for, self._news)
+            tasks.start_soon(wait_for, self._hurried)
 
 
 def grace_left(grace: float, flush_seconds: float) -> float:

@@ -108,12 +108,12 @@ async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None
 
 def state_of(writer: Writer, solitude: ExclusiveRun, epoch: int) -> LiveState:
     """Look at the engine. The flush time is rounded to one digit, so that it does not change at each look."""
-    slow = writer.flushes.longest if writer.flushes.is_slow else None
+    slow = writer.group_commit.flushes.longest if writer.group_commit.flushes.is_slow else None
     return LiveState(
         epoch=epoch,
-        checkpoint_failed=writer.checkpoint_failed,
+        checkpoint_failed=writer.checkpoints.failed,
         flush_seconds=None if slow is None else float(f"{slow:.1g}"),
-        unreachable=writer.files.unreachable_reason(),
+        unreachable=writer.group_commit.files.unreachable_reason(),
         alone=solitude.suspect,
         alone_since=None if solitude.suspect is None else solitude.since,
         alone_until=None if solitude.suspect is None else solitude.until,

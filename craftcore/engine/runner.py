@@ -93,7 +93,7 @@ class Runner:
                 assert entry is not None or workflow.task_when is not None, run.claim
                 call = partial(call, None if entry is None else self._context(run, entry, workflow, ends_at))
         except (OverflowError, ValueError, OSError) as error:
-            return Corrupt(message=f"due_at {run.claim.due_at!r} is no moment: {error}")
+            return Corrupt(message=f"due_at {run.claim.due_at!r} is not a valid moment: {error}")
         except InvalidInput as error:
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=error.message, retryable=False)
         try:

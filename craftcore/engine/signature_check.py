@@ -40,7 +40,7 @@ def _payload_misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: 
             return f"workflow {agent} is not declared"
     goes_on = tried[0] if task.agent is None else task.agent.decode()
     if goes_on not in tried:
-        raise UnreadableRow(f"agent {goes_on!r:.80} is none of {', '.join(tried)}")
+        raise UnreadableRow(f"agent {goes_on!r:.80} is not one of {', '.join(tried)}")
     workflow = workflows[goes_on]
     if task.payload is not None:
         payload = task.payload.decode()

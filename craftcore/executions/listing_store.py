@@ -119,5 +119,5 @@ def _read_summary(row: Row) -> RecordSummary:
     """Raise ValueError for a damaged one."""
     for name in ("created_at", "latency_ms"):
         if isinstance(row[name], str):
-            raise UnreadableRow(f"{name} {row[name]!r:.80} is no number")
+            raise UnreadableRow(f"{name} {row[name]!r:.80} is not a number")
     return RecordSummary(**{**row, "status": Status(row["status"])})

@@ -190,7 +190,7 @@ def _doubt_recommendation(facts: AttemptFacts) -> Recommendation:
             text = f"{act.action}{more}, which cannot be taken back, is being called"
             commands = (("activity", "show", act.key),)
         return Recommendation(state=State.IN_DOUBT, text=text, commands=commands)
-    text = f"nobody knows whether {act.action}{more} happened, which cannot be taken back: look there, and say it first"
+    text = f"unknown whether {act.action}{more} happened, which cannot be taken back: look there, and say it first"
     resolve = ("activity", "resolve", act.key)
     commands = tuple((*resolve, flag) for flag in ("--happened", "--resend", "--give-up"))
     return Recommendation(state=State.IN_DOUBT, text=text, commands=commands)
@@ -198,7 +198,7 @@ def _doubt_recommendation(facts: AttemptFacts) -> Recommendation:
 
 def _safety(facts: AttemptFacts) -> str:
     if facts.irreversible:
-        return "What it did that cannot be taken back has its end on record, and is not done again"
+        return "Its irreversible actions have their outcome on record, and are not repeated"
     return "Nothing that is declared irreversible began in it: it is safe to run again"
 
 

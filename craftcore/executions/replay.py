@@ -15,7 +15,7 @@ from craftcore.executions.record import ExecutionRecord, faults, refusal_to_repl
 FORCED = "Forced replay of non-replayable record"
 """The first warning of a replay that only `force` made possible; the second is the reason."""
 
-NO_RESPONSE = "its response is no JSON object, or its metadata or error is none"
+NO_RESPONSE = "its response is not a JSON object, or its metadata or error is not one"
 
 _WORDS: dict[str, str] = {
     Reason.EXECUTION_INCOMPLETE: "it has no response: it runs, was handed back, waits, or ended with its process",

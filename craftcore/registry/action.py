@@ -239,7 +239,9 @@ def contradictions(terms: ActionTerms) -> list[str]:
         )
     window = terms.idempotency_window
     if window is not None and not terms.idempotent_provider:
-        mistakes.append("an idempotency_window is how long an idempotent_provider remembers; this one is none")
+        mistakes.append(
+            "an idempotency_window is how long an idempotent_provider remembers; this provider is not idempotent"
+        )
     if window is not None and window > LONGEST_WAIT:
         mistakes.append(f"idempotency_window {shown(window)} must be at most ten years; None means for ever")
     if window is not None and not window > terms.timeout:
@@ -253,7 +255,7 @@ def _signature(whose: str, fn: F) -> inspect.Signature:
     """Return the parameters beside the call. Raises ConfigInvalid."""
     bodies = (fn, getattr(fn, "__call__", None))  # noqa: B004
     if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in bodies):
-        raise ConfigInvalid(f"{whose}: a generator is no action; nothing of it would run. Return instead")
+        raise ConfigInvalid(f"{whose}: a generator cannot be an action; its body would never run. Return instead")
     declared = list(inspect.signature(fn).parameters.values())
     if not declared or declared[0].kind not in (
         inspect.Parameter.POSITIONAL_ONLY,

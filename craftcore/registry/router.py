@@ -97,7 +97,7 @@ def check_route(route: object) -> Route:
     for field in ("workflow", "session_id", "task_id"):
         chosen = getattr(route, field)
         if chosen is not None and not (isinstance(chosen, str) and NAME.fullmatch(chosen)):
-            raise ValueError(f"the router chose {field} {chosen!r:.80}, which is no name")
+            raise ValueError(f"the router chose {field} {chosen!r:.80}, which is not a name")
     if route.workflow is None and route.session_id is None and route.task_id is None:
         raise ValueError("the router chose neither a workflow nor a session nor a task")
     if route.strategy is not None and not isinstance(route.strategy, Strategy):

@@ -132,7 +132,7 @@ def order_mistake(workflow: object, fallback: object) -> str | None:
     if workflow is None:
         return f"fallback {', '.join(fallback)} of no workflow"
     if len({workflow, *fallback}) <= len(fallback):
-        return f"fallback {', '.join(fallback)} of {workflow}: each is tried once, and one stands there twice"
+        return f"fallback {', '.join(fallback)} of {workflow}: an agent is listed twice, and each is tried once"
     return (
         f"a fallback of {format_count(len(fallback), 'workflow')}; at most {FALLBACK_MAX}"
         if len(fallback) > FALLBACK_MAX
@@ -143,7 +143,9 @@ def order_mistake(workflow: object, fallback: object) -> str | None:
 def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     """Read a function's signature. Raises ConfigInvalid when no payload or no state could be given to it."""
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
-        raise ConfigInvalid(f"workflow {name}: a generator is no workflow; nothing of it would run. Return instead")
+        raise ConfigInvalid(
+            f"workflow {name}: a generator cannot be a workflow; its body would never run. Return instead"
+        )
     declared = list(inspect.signature(fn).parameters.values())
     is_async = inspect.iscoroutinefunction(fn)
     takes_context = bool(declared) and declared[0].name == "ctx"

@@ -203,7 +203,7 @@ class ScheduleService:
         after = math.ceil(since) - 1  # occurrences are whole seconds
         wanted = count(schedule.timing, after, until)
         if wanted > BACKFILL_MAX:
-            raise ScheduleInvalid(f"that would be {wanted:,} occurrences; at most {BACKFILL_MAX:,} at a time")
+            raise ScheduleInvalid(f"the range has {wanted:,} occurrences; at most {BACKFILL_MAX:,} at a time")
         return [
             self._firing.fire_or_buffer(
                 tx,

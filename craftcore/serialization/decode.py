@@ -133,7 +133,7 @@ class Either(metaclass=_AnyOfThem):
         for made, again in fitting:
             if _keys(value) <= _keys(decode(again)):
                 return made
-        raise ValueError(f"is none of {cls.__name__}")
+        raise ValueError(f"is not one of {cls.__name__}")
 
     @classmethod
     def _convert_members(cls, text: str) -> list[Any]:

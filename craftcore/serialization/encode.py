@@ -237,14 +237,16 @@ def _refuse_part(value: Any, where: str) -> None:
     if isinstance(value, dict):
         for name, part in value.items():
             if not _is_text(name):
-                raise InvalidInput(f"{where}: key {json.dumps(name):.80} holds a lone surrogate, which is no character")
+                raise InvalidInput(
+                    f"{where}: key {json.dumps(name):.80} holds a lone surrogate, which is not a character"
+                )
             _refuse_part(part, _path_text(where, name))
     elif isinstance(value, list | tuple):
         for index, part in enumerate(value):
             _refuse_part(part, f"{where}[{index}]")
     elif isinstance(value, str):
         if not _is_text(value):
-            raise InvalidInput(f"{where} holds a lone surrogate, which is no character")
+            raise InvalidInput(f"{where} holds a lone surrogate, which is not a character")
     elif isinstance(value, float) and not math.isfinite(value):
         raise InvalidInput(f"{where} is {'NaN' if math.isnan(value) else 'infinite'}")
     elif isinstance(value, int):

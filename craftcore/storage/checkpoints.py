@@ -13,10 +13,19 @@ import apsw
 import structlog
 
 from craftcore.errors import StorageBusy, StorageError, StorageFull
-from craftcore.storage.connection import limit_wal
+from craftcore.storage.connection import CHECKPOINT_PAGES, limit_wal
+from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS, translate
 
 log = structlog.get_logger(__name__)
+
+IDLE_SECONDS = 1.0
+"""After this long without work the WAL is moved into the file."""
+
+TRUNCATE_SECONDS = 10.0
+"""After this long without a write a WAL longer than WAL_KEPT is truncated; while a reader keeps it, tried as often."""
+
+WAL_KEPT = 1 << 20
 
 RETRY_SECONDS = 5.0
 """How often a checkpoint that failed is tried again."""
@@ -25,20 +34,69 @@ FAILS_SECONDS = CHECKPOINTS_FAIL_SECONDS
 
 
 class Checkpoints:
-    """The checkpoints of one connection, all on its thread. `failed`: why the last one did, None when it did not."""
+    """The checkpoints of one connection, all on its thread.
 
-    def __init__(self, connection: apsw.Connection, path: Path) -> None:
-        self._connection = connection
+    `failed`: why the last checkpoint failed, None when it did not. `holds_work`: the WAL has commits that the database
+    file does not have.
+    """
+
+    def __init__(self, path: Path) -> None:
         self._path = path
-        self._since = 0.0
+        self._connection: apsw.Connection
+        self._pages = 0
+        self._wal_is_long = False
+        self._written_at = 0.0
+        self._failing_since = 0.0
         self._retry_at = 0.0
         self.failed: str | None = None
+        self.holds_work = False
 
-    def run(self, mode: int) -> bool:
-        """Checkpoint as far as readers and other writers allow; False when that has to be tried again.
+    def attach(self, connection: apsw.Connection) -> None:
+        """Use this connection, whose `on_wal` is `note_pages`."""
+        self._connection = connection
+
+    @property
+    def is_due(self) -> bool:
+        """True when the WAL has reached the length at which it is moved beside running work."""
+        return self._pages >= CHECKPOINT_PAGES
+
+    @property
+    def idle_seconds(self) -> float | None:
+        """The seconds without work after which `run_idle` has something to do. None: it has nothing to do."""
+        if self.holds_work:
+            return IDLE_SECONDS
+        return max(0.0, self._written_at + TRUNCATE_SECONDS - time.monotonic()) if self._wal_is_long else None
+
+    def note_pages(self, pages: int) -> None:
+        """Note how many pages the WAL has. SQLite calls this after each commit."""
+        self._pages = pages
+
+    def note_commit(self, *, has_changes: bool) -> None:
+        """Note a commit. A transaction that wrote nothing does not put off the truncation."""
+        self.holds_work = True
+        if has_changes:
+            self._written_at = time.monotonic()
+
+    def run(self, *, truncates: bool = False) -> None:
+        """Run a checkpoint, as far as readers and other writers allow, without waiting for them.
 
         Raises StorageError once checkpoints have failed for FAILS_SECONDS. A full disk is only waited for.
         """
+        self._pages = 0
+        self.holds_work = not self._run(
+            apsw.SQLITE_CHECKPOINT_TRUNCATE if truncates else apsw.SQLITE_CHECKPOINT_PASSIVE
+        )
+
+    def note_truncation(self) -> None:
+        """Note that a truncation is tried: the next one is TRUNCATE_SECONDS away."""
+        self._written_at = time.monotonic()
+
+    def measure(self) -> None:
+        """Note whether the WAL is long enough to be truncated."""
+        self._wal_is_long = wal_bytes(self._path) > WAL_KEPT
+
+    def _run(self, mode: int) -> bool:
+        """Return False when the checkpoint has to be tried again."""
         if self.failed is not None and time.monotonic() < self._retry_at:
             return False
         try:
@@ -47,27 +105,23 @@ class Checkpoints:
         except apsw.Error as error:
             return self._is_over(translate(error, self._path, self._connection))
         if self.failed is not None and moved == frames:  # less says only that a reader is in the way
-            log.warning("checkpoint.recovered", seconds=round(time.monotonic() - self._since, 3))
+            log.warning("checkpoint.recovered", seconds=round(time.monotonic() - self._failing_since, 3))
             self.failed = None
         return True
 
     def _is_over(self, error: StorageError) -> bool:
         if isinstance(error, (StorageBusy, StorageFull)):
             log.debug("checkpoint.postponed", error=error.message)
-            return isinstance(error, StorageBusy)  # whoever holds it up moves the WAL as well
+            return isinstance(error, StorageBusy)  # the process that holds it up moves the WAL as well
         now = time.monotonic()
         self._retry_at = now + RETRY_SECONDS
         if self.failed is None:
-            self._since = now
-            log.error(
-                "checkpoint.failed",
-                reason=error.message,
-                advice=f"ends after {FAILS_SECONDS:g} s; see dmesg",
-            )
+            self._failing_since = now
+            log.error("checkpoint.failed", reason=error.message, advice=f"ends after {FAILS_SECONDS:g} s; see dmesg")
         self.failed = error.message
-        if now - self._since >= FAILS_SECONDS:
+        if now - self._failing_since >= FAILS_SECONDS:
             raise StorageError(
-                f"{error.message}. Checkpoints have failed for {now - self._since:.0f} s. All that was committed is in "
-                f"{self._path}-wal: keep both files together, and check the disk"
+                f"{error.message}. Checkpoints have failed for {now - self._failing_since:.0f} s. All that was "
+                f"committed is in {self._path}-wal: keep both files together, and check the disk"
             )
         return False

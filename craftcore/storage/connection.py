@@ -118,7 +118,7 @@ def _refuse_device(path: Path) -> None:
     except OSError:
         return  # SQLite says what is wrong with it
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise CannotCreate(f"{path}: cannot be opened: it is no file, and a database is one; nothing was changed")
+        raise CannotCreate(f"{path}: cannot be opened: it is not a file; nothing was changed")
 
 
 def switch_to_wal(connection: apsw.Connection, patience: float) -> None:

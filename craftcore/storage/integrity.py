@@ -96,7 +96,7 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
             if ours[kind, name] != as_it_is:
                 faults.append(f"the {kind} {name} is not as the migrations made it")
         elif table in tables:
-            faults.append(f"the {kind} {name} on {table} is none of ours: DROP {kind.upper()} {name}")
+            faults.append(f"the {kind} {name} on {table} does not belong to craftcore: DROP {kind.upper()} {name}")
     return faults
 
 
@@ -105,9 +105,11 @@ def _object_purpose(kind: str) -> str:
         case "trigger":
             return "nothing refuses a change of what it guarded. Run craftcore verify, and restore a backup"
         case "index":
-            return "what it kept unique may be there twice, and what it sped up is slow. Restore a backup"
+            return (
+                "values that it kept unique may be there twice, and queries that it sped up are slow. Restore a backup"
+            )
         case "view":
-            return "whoever reads it with plain SQL meets an error, the engine does not. Restore a backup"
+            return "plain SQL that reads it fails, the engine does not. Restore a backup"
         case _:
             return "restore a backup"
 

@@ -25,7 +25,7 @@ def read_passively(path: Path) -> Iterator[Reader]:
     real = os.path.realpath(path)
     beside = [os.path.exists(f"{real}{end}") for end in ("-wal", "-shm", "-journal")]
     if not os.path.isfile(real) or beside not in ([True, True, False], [False, False, False]):
-        raise NotFound(f"{path}: no database that can be read in passing")
+        raise NotFound(f"{path}: not a database that can be read without waiting")
     how = "" if beside[0] else "&immutable=1"
     connection = apsw.Connection(
         f"file:{quote(real)}?mode=ro{how}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI

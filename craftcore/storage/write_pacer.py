@@ -13,6 +13,9 @@ transactions a door leaves a gap longer than the other doors' longest poll, so e
 
 POLL_SECONDS = 0.001
 
+TRIED_LATELY = 5.0
+"""Seconds since the last try for the write lock after which its thread hangs: there is a try every millisecond."""
+
 
 class WritePacer:
     """Leaves the gap between back-to-back transactions of one door."""
@@ -33,6 +36,29 @@ class WritePacer:
     def after_commit(self) -> None:
         """Call after COMMIT or ROLLBACK."""
         self._ended = time.monotonic()
+
+
+class LockWait:
+    """The wait of the daemon's writer for the write lock: it never gives up, and shows since when it waits.
+
+    `since`: monotonic time since when another process has held the lock; None when the writer does not wait.
+    """
+
+    def __init__(self) -> None:
+        self._tried_at = 0.0
+        self.since: float | None = None
+
+    @property
+    def is_trying(self) -> bool:
+        """True while the writer waits and its thread is alive: a thread that hangs does not try any more."""
+        return self.since is not None and time.monotonic() - self._tried_at < TRIED_LATELY
+
+    def wait(self) -> None:
+        """Wait for one interval."""
+        self._tried_at = time.monotonic()
+        if self.since is None:
+            self.since = self._tried_at
+        backoff_sleep()
 
 
 def busy_timeout_handler(seconds: float) -> Callable[[int], bool]:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from craftcore.activities.decision_store import DecisionStore
 from craftcore.activities.ledger import LEFT_BEHIND, RESTORED, Ledger, describe_status
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
 from craftcore.activities.store import ActivityStore
@@ -25,8 +26,8 @@ from craftcore.tasks.turn_event_store import MemoStore, NewEvent
 from craftcore.tasks.turn_events import TurnRecorder
 
 WHAT_ANSWERS_MEAN = (
-    "happened: it is done. resend: it did not happen; the task sends it when it comes to it again. "
-    "give up: nobody will know; the task fails when it comes to it again."
+    "With happened, it is done. With resend, it did not happen, and the task sends it when it comes to it again. "
+    "With give up, the outcome stays unknown, and the task fails when it comes to it again."
 )
 """True also when the task ends before somebody answers."""
 
@@ -63,6 +64,7 @@ class ActivityEvents:
         self._recording = recording
         self._memos = MemoStore()
         self._store = ActivityStore()
+        self._decisions = DecisionStore()
         self._tasks = TaskStore()
         self._questions = QuestionStore()
 
@@ -82,7 +84,7 @@ class ActivityEvents:
             if act.again is not None:
                 answers[act.intent.key] = self._ledger.call_again(tx, act.again, act.intent)
                 if isinstance(answers[act.intent.key], StartedCall):
-                    self._store.note_decision(tx, act.again, Decision.RESEND, f"policy {act.again.policy}")
+                    self._decisions.add(tx, act.again, Decision.RESEND, f"policy {act.again.policy}")
         self._mark(tx, answers)
         begun = [(act, answer) for act in mine if isinstance(answer := answers[act.intent.key], StartedCall)]
         if again := [answer.seq for _, answer in begun if answer.calls > 1]:
@@ -198,11 +200,11 @@ def question_about(activity: Activity, why: str | None) -> NewQuestion:
         kind=QuestionKind.ACTIVITY,
         question=f"Did {activity.action} happen? {happened}"
         + (
-            " What it had begun may still go on: look before you answer."
+            " An action that it began may still go on: look before you answer."
             if activity.reason == LEFT_BEHIND.reason
             else ""
         )
-        + (f" What is known: {why}." if why else "")
+        + (f" Known facts: {why}." if why else "")
         + f"\n{WHAT_ANSWERS_MEAN}",
         options=tuple(Decision),
         activity_seq=activity.seq,

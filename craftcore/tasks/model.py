@@ -276,9 +276,9 @@ def entry_text(entry: Entry) -> str | None:
     turn's first entry."""
     if entry.resume is Resume.FIRST:
         return None
-    by = rest = ""
+    origin = rest = ""
     if entry.waits:
         last = max(entry.waits.values(), key=lambda wait: wait.seq)
-        by = f'"resolved_by":"{last.resolved_by}",'
+        origin = f'"resolved_by":"{last.resolved_by}",'
         rest = f',"value":{last.value_json or "null"},"wait":"{last.name}"'
-    return f'{{"completed":{len(entry.memo)},{by}"resume":"{entry.resume}","turn":{entry.task.turn}{rest}}}'
+    return f'{{"completed":{len(entry.memo)},{origin}"resume":"{entry.resume}","turn":{entry.task.turn}{rest}}}'

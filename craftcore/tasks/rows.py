@@ -23,19 +23,19 @@ def task_of(row: Row) -> Task:
         _check(row)
         agents = None if text is None else agents_of(text)
         if row["agent"] is not None and row["agent"] not in (agents or ()):
-            raise ValueError(f"agent {row['agent']!r:.80} is none of agents_json {text!r:.80}")
+            raise ValueError(f"agent {row['agent']!r:.80} is not one of agents_json {text!r:.80}")
     return Task(**{**row, "status": status, "agents": agents})
 
 
 def _check(row: Row) -> None:
     for name in ("workflow", "agent", "session_id"):
         if row[name] is not None and not is_name(row[name]):
-            raise UnreadableRow(f"{name} {row[name]!r:.80} is no name")
+            raise UnreadableRow(f"{name} {row[name]!r:.80} is not a name")
     if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= MAX_ATTEMPTS:
-        raise UnreadableRow(f"max_attempts {row['max_attempts']} is no number of attempts")
+        raise UnreadableRow(f"max_attempts {row['max_attempts']} is not a number of attempts")
     for name, least in (("turn", 1), ("turns_alone", 0), ("steps_alone", 0)):
         if not least <= row[name] < COUNT_LIMIT:
-            raise UnreadableRow(f"{name} {row[name]} is no count")
+            raise UnreadableRow(f"{name} {row[name]} is not a count")
 
 
 def agents_of(text: str) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def agents_of(text: str) -> tuple[str, ...]:
     except RecursionError as error:
         raise UnreadableRow(f"agents_json {text!r:.80} is nested too deeply") from error
     if not isinstance(agents, list) or not agents or not all(is_name(name) for name in agents):
-        raise UnreadableRow(f"agents_json {text!r:.80} is no list of names")
+        raise UnreadableRow(f"agents_json {text!r:.80} is not a list of names")
     if len(set(agents)) < len(agents):
         raise UnreadableRow(f"agents_json {text!r:.80} says one twice, and each is tried once")
     return tuple(agents)

@@ -141,7 +141,7 @@ class TaskService:
             raise StateRefused(f"too late: question {question_id} {describe_closed(question)}; nothing was written")
         if question.options is not None and choice not in question.options:
             raise InvalidInput(
-                f"{show_value(choice)} is no option; choose one of: {', '.join(map(quote, question.options))}"
+                f"{show_value(choice)} is not an option; choose one of: {', '.join(map(quote, question.options))}"
             )
         if not choice:
             raise InvalidInput("the answer is empty")
@@ -204,7 +204,7 @@ class TaskService:
             raise StateRefused(f"task {task_id} is {task.status}; only one that is FAILED or held can be retried")
         if not self._tasks.has_creator(tx, task_id):
             raise StateRefused(
-                f"retention took what task {task_id} was started with: emit it anew; nothing was written"
+                f"retention took what task {task_id} was started with: emit it again; nothing was written"
             )
         try:
             self._triggers.requeue(tx, task.trigger_id or "nothing: it waited without a trigger")

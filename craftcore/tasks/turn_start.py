@@ -103,9 +103,9 @@ class TurnStarter:
             return Resume.RESUME if reason in HANDED_BACK else Resume.RETRY
         if claim.source == TriggerSource.RESUME:
             return Resume.RESUME
-        if waits and (by := waits[-1].resolved_by) is not None:
+        if waits and (cause := waits[-1].resolved_by) is not None:
             unasked = waits[-1].name.startswith((QuestionKind.STALE, QuestionKind.BUDGET))
-            return Resume.RESUME if unasked else RESUMED_BY.get(by, Resume.RESUME)
+            return Resume.RESUME if unasked else RESUMED_BY.get(cause, Resume.RESUME)
         return Resume.FIRST if task.turn == 1 else Resume.NEXT
 
 

@@ -45,20 +45,20 @@ class WaitStore:
         assert row is not None, wait
         return wait_of(row)
 
-    def resolve(self, tx: Transaction, seq: int, by: ResolvedBy, value_json: str) -> bool:
+    def resolve(self, tx: Transaction, seq: int, cause: ResolvedBy, value_json: str) -> bool:
         """End a wait. False when something else did before, and nothing was written."""
         changed = tx.run(
             """
             UPDATE waits
                SET status      = 'RESOLVED',
-                   resolved_by = :by,
+                   resolved_by = :cause,
                    value_json  = :value,
                    resolved_at = :now
              WHERE seq = :seq
                AND status = 'WAITING'
             """,
             seq=seq,
-            by=by,
+            cause=cause,
             value=value_json,
             now=tx.now,
         )
@@ -96,5 +96,5 @@ def wait_of(row: Row) -> Wait:
     """Return the model of a full row. Raises ValueError for an invalid row."""
     if row["status"] not in ("WAITING", "RESOLVED"):
         raise ValueError(f"status {row['status']!r:.80} is unknown")
-    by = row["resolved_by"]
-    return Wait(**{**row, "kind": WaitKind(row["kind"]), "resolved_by": ResolvedBy(by) if by else None})
+    cause = row["resolved_by"]
+    return Wait(**{**row, "kind": WaitKind(row["kind"]), "resolved_by": ResolvedBy(cause) if cause else None})

@@ -70,20 +70,20 @@ class WaitService:
             self._questions.ask(tx, self._clock.new_id(), task.seq, wait.seq, new.question, new.due_at)
         if self._resolve_from_mailbox(tx, task, wait, new.question.activity_seq if new.question else None):
             trigger_id = self._emit(tx, task, wait, tx.now)
-            return StartedWait(TaskStatus.RUNNING, "what it waited for had come", trigger_id, tx.now, True)
+            return StartedWait(TaskStatus.RUNNING, "its wait had ended", trigger_id, tx.now, True)
         ends = [moment for moment in (wait.due_at, task.deadline_at) if moment is not None]
         due_at = min(ends, default=None)
         timer = None if due_at is None else self._emit(tx, task, wait, due_at)
         return StartedWait(TaskStatus.WAITING, wait_text(wait), timer, due_at, False)
 
-    def resolve(self, tx: Transaction, task: Task, wait: Wait, by: ResolvedBy, value_json: str) -> bool:
+    def resolve(self, tx: Transaction, task: Task, wait: Wait, cause: ResolvedBy, value_json: str) -> bool:
         """End a wait of a task that waits, and let its turn go on at once. False when something else came first."""
-        if not self._waits.resolve(tx, wait.seq, by, value_json):
+        if not self._waits.resolve(tx, wait.seq, cause, value_json):
             return False
         timer = task.trigger_id
         if timer is None or not self._triggers.pull_forward(tx, timer):
             timer = self._emit(tx, task, wait, tx.now)
-        self._tasks.wake(tx, task.seq, timer, f"woken: {by}", renews=True)
+        self._tasks.wake(tx, task.seq, timer, f"woken: {cause}", renews=True)
         return True
 
     def time_is_over(self, tx: Transaction, task: Task) -> None:
@@ -164,8 +164,8 @@ class WaitService:
             question = self._questions.find_of_wait(tx, wait.task_seq, wait.seq)
             answer = answer_in(question, mail.payload_json) if question else None
             if question is not None and answer is not None:
-                by = mail.sent_by or "a signal" if mail.trigger_id is None else f"message {mail.trigger_id}"
-                self._questions.answer(tx, question.seq, answer, note=None, answered_by=by)
+                sender = mail.sent_by or "a signal" if mail.trigger_id is None else f"message {mail.trigger_id}"
+                self._questions.answer(tx, question.seq, answer, note=None, answered_by=sender)
                 return ResolvedBy.ANSWER, canonicalize(answer)
         return None
 

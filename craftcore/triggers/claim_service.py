@@ -268,7 +268,7 @@ class ClaimService:
                 if seq in unwanted:
                     self._cancel(tx, seq, crashed=False)
         return sum(
-            self._claims.give_back(tx, seq, token, crashed=False, reason="reclaimed: nobody held its lease")
+            self._claims.give_back(tx, seq, token, crashed=False, reason="reclaimed: its lease had no holder")
             for seq, token in strays
         )
 

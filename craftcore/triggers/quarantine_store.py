@@ -24,10 +24,10 @@ def check_trigger(row: Row) -> None:
     if row["source"] not in tuple(TriggerSource):
         raise UnreadableRow(f"source {row['source']!r:.80} is unknown")
     if not 0 <= row["fire_at"] < YEAR_10000:
-        raise UnreadableRow(f"fire_at {row['fire_at']!r} is no moment")
+        raise UnreadableRow(f"fire_at {row['fire_at']!r} is not a moment")
     for name in ("attempts", "starts", "crash_count", "machine_restarts"):
         if not 0 <= row[name] < COUNT_LIMIT:
-            raise UnreadableRow(f"{name} {row[name]!r} is no count")
+            raise UnreadableRow(f"{name} {row[name]!r} is not a count")
     if row["settled_at"] is not None:
         raise UnreadableRow("it is live, and has a moment at which it was settled")
     claimed = row["status"] == "CLAIMED"

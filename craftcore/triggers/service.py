@@ -209,7 +209,7 @@ class TriggerService:
         if trigger.status not in (TriggerStatus.DEAD, TriggerStatus.FAILED):
             raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only DEAD and FAILED ones can be requeued")
         if trigger.stripped_at is not None:
-            raise StateRefused(f"retention took the payload of trigger {trigger_id}: emit it anew, with another key")
+            raise StateRefused(f"retention took the payload of trigger {trigger_id}: emit it again, with another key")
         self.refuse_held_key(tx, trigger.dedup_key, trigger_id)
         requeued = self._hands.requeue(tx, trigger_id)
         assert requeued, trigger

@@ -170,7 +170,7 @@ def show_value(value: object) -> str:
     try:
         return f"{value!r:.80}"
     except ValueError:  # Python refuses to print an integer of thousands of digits
-        return "of thousands of digits"
+        return "a number of thousands of digits"
 
 
 def _require_member(field: str, value: object, allowed: tuple[str, ...]) -> str:
@@ -185,7 +185,7 @@ def _check_description(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput("description holds a lone surrogate, which is no character") from error
+        raise InvalidInput("description holds a lone surrogate, which is not a character") from error
 
 
 def _refuse_strange(value: Any, path: _Path | None, depth: int, keys: list[int]) -> None:
@@ -226,4 +226,4 @@ def _refuse_lone_surrogates(payload: Mapping[str, Any]) -> None:
     try:
         json.dumps(payload, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:
-        raise InvalidInput("payload holds a lone surrogate, which is no character") from error
+        raise InvalidInput("payload holds a lone surrogate, which is not a character") from error

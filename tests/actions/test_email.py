@@ -195,7 +195,7 @@ NOTHING_SENT: list[tuple[dict[str, Reply], type[Exception], str]] = [
     ({"MAIL": "421 closing"}, NoEffect, "421 closing"),
     ({"MAIL": resets}, NoEffect, ""),
     ({"RCPT": "450 mailbox busy"}, NoEffect, "450 mailbox busy"),
-    ({"RCPT": "550 no such user"}, Fail, "550 no such user (refused: ada@example.net; so nobody gets it)"),
+    ({"RCPT": "550 no such user"}, Fail, "550 no such user (refused: ada@example.net; so it is sent to no recipient)"),
     ({"RCPT": closes}, NoEffect, ""),
     ({"DATA": "451 later"}, NoEffect, "451 later"),
     ({"DATA": "554 no valid recipients"}, Fail, "554 no valid recipients"),
@@ -262,7 +262,7 @@ async def test_everybody_gets_it_or_nobody_does(refusals, kind):
 
     assert type(error) is kind
     refused = ", ".join(f"{name}@example.net" for name in refusals)
-    assert f"(refused: {refused}; so nobody gets it)" in str(error)
+    assert f"(refused: {refused}; so it is sent to no recipient)" in str(error)
     assert server.messages == []
     assert "DATA" not in server.heard
 

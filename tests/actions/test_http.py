@@ -205,9 +205,9 @@ async def test_with_a_target_nothing_else_is_asked(provider, url):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ({"method": "TRACE"}, "method 'TRACE' is none of DELETE, GET"),
-        ({"method": "GET\r\nX: y"}, "method 'GET.* is none of"),
-        ({"method": 3}, "method 3 is none of"),
+        ({"method": "TRACE"}, "method 'TRACE' is not one of DELETE, GET"),
+        ({"method": "GET\r\nX: y"}, "method 'GET.* is not one of"),
+        ({"method": 3}, "method 3 is not one of"),
         ({"target": "nobody"}, r"there is no \[http.target.nobody\]"),
         ({"json": {}, "body": ""}, "give json or body, one of them"),
         ({"method": "GET", "json": {}}, "a GET has no body"),
@@ -635,7 +635,7 @@ async def test_a_refusal_has_a_code_and_the_providers_own_words(provider, status
 async def test_what_may_be_better_later_has_a_code_that_is_tried_again_and_the_wait_that_was_asked_for(
     provider, method, status, code
 ):
-    """Of a method that may have done something it tells why nobody knows whether it has."""
+    """Of a method that may have done something it tells why unknown whether it has."""
     provider.behaviour = replies(status, Retry_After="7")
 
     ended = await end_of(an_action(), url=provider.url, method=method)

@@ -180,10 +180,10 @@ def keyed(call: Call, *, key: str) -> None: ...
     [
         (nothing, "its first parameter is the call, as in `async def send(call, *, to: str)`"),
         (only_named, "its first parameter is the call"),
-        (generates, "a generator is no action; nothing of it would run"),
-        (generates_later, "a generator is no action"),
-        (Generates(), "a generator is no action"),
-        (partial(generates), "a generator is no action"),
+        (generates, "a generator cannot be an action; its body would never run"),
+        (generates_later, "a generator cannot be an action"),
+        (Generates(), "a generator cannot be an action"),
+        (partial(generates), "a generator cannot be an action"),
         (by_place, "parameter to cannot be given by name"),
         (several, "parameter to cannot be given by name"),
         (keyed, "no parameter may be called key, which ctx.act takes itself"),
@@ -269,7 +269,7 @@ def test_reconcile_takes_what_the_action_takes():
     assert reconciled_by(look_at_some) == "reconcile of action mail.send: it takes no body, which the action does"
     assert "it needs account, which that does not take" in reconciled_by(look_at_more)
     assert "its first parameter is the call" in reconciled_by(nothing)
-    assert "a generator is no action" in reconciled_by(generates)
+    assert "a generator cannot be an action" in reconciled_by(generates)
 
 
 def test_reconcile_is_declared_once_and_only_for_what_can_be_in_doubt():

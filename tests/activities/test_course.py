@@ -1,4 +1,4 @@
-"""What is done about an activity of which nobody knows whether it happened: by its policy, while that holds."""
+"""What is done about an activity of which unknown whether it happened: by its policy, while that holds."""
 
 from __future__ import annotations
 

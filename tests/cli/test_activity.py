@@ -160,7 +160,7 @@ def test_one_that_is_in_doubt_says_what_is_known_and_how_to_settle_it(cli, bank,
 
     assert lines == [
         f"{key} is UNKNOWN: it failed after it was called",
-        f"  nobody knows whether it happened; a person is asked with question {question}",
+        f"  its outcome is unknown; a person is asked with question {question}",
         "",
         "action     bank.pay",
         f"task       {task_id} of pay, WAITING; called at its turn 1",
@@ -230,7 +230,7 @@ def test_one_that_is_to_be_reconciled_says_so(cli, bank):
 
     means = cli("activity", "show", task_id).out.splitlines()[1]
 
-    assert means == (f"  nobody knows whether it happened; policy reconcile is applied when task {task_id} comes to it")
+    assert means == (f"  its outcome is unknown; policy reconcile is applied when task {task_id} comes to it")
 
 
 def test_the_history_goes_on_over_all_calls(cli, bank):
@@ -378,12 +378,11 @@ def test_what_is_given_up_fails_its_task(cli, bank):
     bank.go_on()
 
     assert done.out.startswith(
-        f"bank.pay ({key_of(task_id)}) is given up: nobody knows whether it happened; "
-        f"task {task_id} fails when it comes to it\n"
+        f"bank.pay ({key_of(task_id)}) is given up: its outcome is unknown; task {task_id} fails when it comes to it\n"
     )
     told = cli("--json", "task", "show", task_id).json
     assert (told["status"], told["error_code"]) == ("FAILED", "ACTIVITY_UNKNOWN")
-    assert cli("activity", "show", task_id).out.splitlines()[1] == "  given up: nobody knows whether it happened"
+    assert cli("activity", "show", task_id).out.splitlines()[1] == "  given up: whether it happened is unknown"
     assert cli("activity", "list").out.rstrip().endswith(f"give up: decided by {ME}")
     assert len(bank.calls) == 1
 

@@ -165,11 +165,11 @@ def core_audit(here):
     [
         (["--action", "task eat"], "action 'task eat' is unknown; it must be one of release, trigger cancel, "),
         (["--action", "emit"], "action 'emit' is unknown"),
-        (["--action", ""], "action '' is no text"),
-        (["--action", "\udcff"], "is no text to look for"),
-        (["--by", " "], "by ' ' is no text"),
-        (["--by", "\udcff"], "is no text to look for"),
-        (["--by", "4294967295"], "by 4294967295 is no user id: they end at 4294967294"),
+        (["--action", ""], "action '' is not a text"),
+        (["--action", "\udcff"], "is not a text to look for"),
+        (["--by", " "], "by ' ' is not a text"),
+        (["--by", "\udcff"], "is not a text to look for"),
+        (["--by", "4294967295"], "by 4294967295 is not a user id: the largest is 4294967294"),
         (["--by", "9" * 5_000], "is no user id"),
         (["--since", "yesterday"], "'yesterday' is not a moment"),
         (["--since", "2026-11-21T12:00:00"], "since 2026-11-21T12:00:00 has no time zone"),
@@ -188,7 +188,7 @@ def test_a_bad_filter_is_told(cli, here, arguments, words):
 def test_an_id_to_which_nobody_did_anything_is_told(cli, done, given):
     refused = cli("audit", given)
 
-    assert (refused.code, f"nobody did anything by hand to what has the id {given!r}" in refused.err) == (10, True)
+    assert (refused.code, f"no operator command has changed the id {given!r}" in refused.err) == (10, True)
 
 
 def test_an_ambiguous_id_is_told(cli, here):

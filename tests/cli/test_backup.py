@@ -118,7 +118,7 @@ def test_a_manifest_without_a_head_is_none_to_verify_against(cli, here, tmp_path
     refused = cli("verify", "--against", "it.manifest.json")
 
     assert refused.code == 64
-    assert "not a head of ours" in refused.err
+    assert "not a chain head" in refused.err
 
 
 def test_a_database_that_has_lost_its_head_is_backed_up_without_one(cli, here, database, tmp_path):

@@ -138,7 +138,7 @@ def test_a_question_of_a_damaged_task_is_shown_and_nobody_is_told_to_answer(cli,
     assert (told.code, shown.code) == (65, 65)
     assert "its task is damaged" in shown.out
     assert f"inbox answer {here.world.question}" not in shown.out
-    assert f"{here.world.asks}: session_id 'no name' is no name" in told.err
+    assert f"{here.world.asks}: session_id 'no name' is not a name" in told.err
 
 
 def test_statistics_are_of_what_is_whole(cli, here, database):

@@ -236,7 +236,7 @@ def test_a_file_that_roots_command_made_is_given_back(core, found, database):
 
 DATABASE = Seen(path="/x/agent.db", mode=0o600, uid=7)
 PLACE = Place(
-    me=7,
+    user=7,
     folder=Seen(path="/x", mode=0o700, uid=7),
     database=DATABASE,
     beside=[DATABASE],

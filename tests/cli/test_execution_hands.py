@@ -250,7 +250,7 @@ def test_what_is_in_doubt_is_decided_first(cli, core, clock, database, verb):
     key = f"activity:{task_id}:1.1"
 
     commands = [f"craftcore activity resolve {key} {how}" for how in ("--happened", "--resend", "--give-up")]
-    refused(cli, core, verb, newest["id"], "nobody knows whether bank.pay happened", *commands)
+    refused(cli, core, verb, newest["id"], "unknown whether bank.pay happened", *commands)
 
     assert cli("inspect", newest["id"]).json["recommendation"]["commands"] == commands
     assert cli("activity", "resolve", key, "--happened", "pay-1").code == 0

@@ -44,7 +44,7 @@ def test_what_is_no_regular_file_is_refused_at_once(here, database, tmp_path, re
     assert refused.returncode == code, refused.stderr
     said = refused.stderr + refused.stdout
     assert file in said
-    assert "it is no regular file" in said or reader == "backup without a manifest"
+    assert "it is not a regular file" in said or reader == "backup without a manifest"
 
 
 @pytest.mark.parametrize("which", ["backup", "manifest"])
@@ -59,7 +59,7 @@ def test_a_backup_that_is_a_pipe_is_not_waited_for(cli, here, tmp_path, which):
     refused = cli("db", "restore", backup, "--yes")
 
     assert refused.code == (64 if which == "backup" else 65)
-    assert "it is no regular file" in refused.err
+    assert "it is not a regular file" in refused.err
 
 
 def test_a_link_to_a_file_is_a_file_and_standard_input_needs_none(cli, core, tmp_path):

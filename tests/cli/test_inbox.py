@@ -132,7 +132,7 @@ def test_the_oldest_come_first_and_a_list_that_was_cut_says_so(cli, ask):
 
 
 def test_an_empty_inbox_says_so(cli, core):
-    assert cli("inbox", "list").out == "nobody is asked anything\n"
+    assert cli("inbox", "list").out == "no open questions\n"
     assert cli("--json", "inbox", "list").json == []
 
 
@@ -242,7 +242,7 @@ def test_an_action_in_doubt_is_asked_about_with_all_that_is_known_and_a_command_
         ),
         (["happened"], "happened: it is not called again", *("DONE", None, 1)),
         (["resend"], "is called again with the same key, when task", *("DONE", "ref-2", 2)),
-        (["give up"], "is given up: nobody knows whether it happened", *("FAILED", None, 1)),
+        (["give up"], "is given up: whether it happened is unknown", *("FAILED", None, 1)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
@@ -317,7 +317,7 @@ def test_a_key_that_was_used_for_something_else_is_put_to_a_person(cli, bank):
         "  for as long as it takes; its task is FAILED meanwhile. To answer:",
         f"  craftcore inbox answer {asked['id']} retry",
         f"  craftcore inbox answer {asked['id']} leave",
-        "  What it has done so far:",
+        "  Its irreversible actions so far:",
         f"  craftcore activity list --task {task_id}",
     ]
     left = cli("inbox", "answer", asked["id"], "leave")
@@ -419,7 +419,7 @@ def test_an_answer_to_a_task_that_has_ended_is_too_late(cli, ask):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["maybe"], "'maybe' is no option; choose one of: send, hold"),
+        (["maybe"], "'maybe' is not an option; choose one of: send, hold"),
         (["SEND"], "choose one of: send, hold"),
         ([""], "choose one of: send, hold"),
         ([], "Missing argument 'CHOICE'"),

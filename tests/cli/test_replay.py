@@ -299,7 +299,9 @@ def test_an_edited_file_is_refused(cli, core):
 
     one_line(cli("replay", "edited.json"), 11, "record_corrupted", "response")
     one_line(
-        cli("replay", "broken.json"), 64, "broken.json: it is no document of a record: events[3].seq: Expected `int`"
+        cli("replay", "broken.json"),
+        64,
+        "broken.json: it is not the document of a record: events[3].seq: Expected `int`",
     )
     one_line(cli("replay", "nowhere.json"), 64, "nowhere.json cannot be read: No such file")
     one_line(cli("diff", "exec-t", "broken.json"), 64, "events[3].seq")

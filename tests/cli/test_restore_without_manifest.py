@@ -76,7 +76,7 @@ def test_what_was_being_called_is_in_doubt(cli, database, clock, tmp_path):
 def test_one_in_which_nothing_has_happened_goes_up_to_nobody_knows_when(cli, database):
     assert cli("--db", "copy.db", "schedule", "add", "nightly", "@daily", "--workflow", "nap").code == 0
 
-    assert restore(cli).out.splitlines()[0] == f"{database} is a copy that goes up to nobody knows when"
+    assert restore(cli).out.splitlines()[0] == f"{database} is a copy that goes up to an unknown time"
 
 
 def test_it_is_asked_before_another_database_is_replaced(cli, here, database, copy):
@@ -162,8 +162,8 @@ def a_journal_beside_it(file: Path) -> None:
     ("spoil", "told"),
     [
         (no_database, "not an SQLite database"),
-        (empty, "is empty, and no database of ours"),
-        (no_tables, "is empty, and no database of ours"),
+        (empty, "is empty, and not a database of craftcore"),
+        (no_tables, "is empty, and not a database of craftcore"),
         (another_programs, "another program's database"),
         (cut_off, "corrupt"),
         (a_page_of_zeros, "corrupt"),

@@ -399,7 +399,7 @@ def test_remove_cancels_what_has_not_started_and_keeps_the_history(cli, core):
     removed = cli("schedule", "remove", "s")
 
     assert removed.out == (
-        "s is removed; 1 trigger that had not started, cancelled. What it did: craftcore schedule history s\n"
+        "s is removed; 1 trigger that had not started, cancelled. Its triggers: craftcore schedule history s\n"
     )
     [line] = cli("--json", "schedule", "history", "s").json
     assert (line["trigger_id"], line["trigger_status"]) == (trigger_id, "DONE")

@@ -132,7 +132,7 @@ def test_skip_next_says_what_is_skipped_and_what_comes_after(cli, core, clock):
     )
     assert cli("schedule", "skip-next", "brief").out.startswith("brief skips 2026-11-23 07:00:00 CET")
     assert cli("schedule", "show", "brief").out.splitlines()[1] == (
-        "next: 2026-11-24 07:00:00 CET (2026-11-24 06:00:00Z, in 3 d); what comes before is skipped"
+        "next: 2026-11-24 07:00:00 CET (2026-11-24 06:00:00Z, in 3 d); earlier occurrences are skipped"
     )
     assert "2026-11-24 06:00:00Z" in cli("schedule", "list").out
 
@@ -257,7 +257,7 @@ def test_trusting_the_clock_names_those_that_still_wait(cli, core, clock):
 
     assert trusted == [
         "schedules go on at 2026-11-21 13:00:00Z; they waited for 2026-11-22 12:00:00Z",
-        "a, b wait all the same: accounted for beyond now",
+        "a, b wait anyway: accounted for beyond now",
         "to let them go on from now: craftcore schedule reanchor",
     ]
     assert "ahead of the clock: accounted for up to 2026-11-22 12:00:00Z" in cli("schedule", "show", "a").out

@@ -241,7 +241,8 @@ def test_an_id_that_is_no_task_says_what_it_is(cli, clock, database, core, comma
     for unknown in ("nothing", "", "\udcff", "a b"):
         assert "no task has the id" in refused(unknown)
     assert refused(plain) == (
-        f"craftcore: trigger {plain} is no task: its workflow plain takes no ctx. See: craftcore trigger show {plain}\n"
+        f"craftcore: trigger {plain} is not a task: its workflow plain takes no ctx. See: craftcore trigger "
+        f"show {plain}\n"
     )
     if command[0] == "signal":
         done = cli("task", "signal", later, "approved", "7")
@@ -250,7 +251,7 @@ def test_an_id_that_is_no_task_says_what_it_is(cli, clock, database, core, comma
             {"trigger_id": later, "payload_json": "7"}
         ]
     else:
-        assert f"trigger {later} is no task: it is PENDING and has never been started" in refused(later)
+        assert f"trigger {later} is not a task: it is PENDING and has never been started" in refused(later)
     assert f"{turn['id']} is a trigger of task {count}; see: craftcore task show {count}" in refused(turn["id"])
 
 

@@ -126,7 +126,7 @@ def test_show_points_to_what_can_be_done_about_an_attempt_that_did_not_end_well(
 
     shown = cli("--db", str(database), "trigger", "show", begun.claim.id).out
 
-    assert shown.endswith(f"\nwhat can be done about it:\n  craftcore --db {database} inspect {begun.id}\n")
+    assert shown.endswith(f"\nto retry or skip it:\n  craftcore --db {database} inspect {begun.id}\n")
     end(core, begun, Succeeded(result_json='"hi"'))
     assert "what can be done" not in cli("trigger", "show", begun.claim.id).out
 

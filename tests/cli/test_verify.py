@@ -206,7 +206,7 @@ def test_no_head_is_written_of_what_is_not_well(cli, clock, database, tmp_path):
     ("text", "told"),
     [
         (b"{}", "it is not one"),
-        (b"\xff", "it is no text"),
+        (b"\xff", "it is not text"),
         (b"[" * 10_000, "recursion"),
         (b"{}" + b" " * (64 << 10), "it is too large"),
         (None, "cannot be read"),

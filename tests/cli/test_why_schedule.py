@@ -208,7 +208,8 @@ def test_what_was_asked_to_be_skipped_is_told_with_what_comes_then(core, daemon,
     core.do(core.schedules.skip_next, "s")
 
     assert why()["skipped"] == (
-        "what comes up to 2026-11-21 13:00:00Z is skipped, as was asked (skip-next); then 2026-11-21 14:00:00Z, in 2 h"
+        "every occurrence up to 2026-11-21 13:00:00Z is skipped, as was asked (skip-next); then 2026-11-21 "
+        "14:00:00Z, in 2 h"
     )
 
 

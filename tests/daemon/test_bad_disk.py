@@ -16,11 +16,11 @@ APP = """
 import anyio, os, signal
 from craftcore import App, TaskContext
 from craftcore.engine import live_state
-from craftcore.storage import checkpoints, flush_times, writer
+from craftcore.storage import checkpoints, flush_times
 from craftcore.testing.faulty_disk import FaultyDisk
 
 checkpoints.RETRY_SECONDS = 0.05
-writer.IDLE_SECONDS = 0.05
+checkpoints.IDLE_SECONDS = 0.05
 live_state.LOOK_SECONDS = 0.05
 disk = FaultyDisk()
 disk.__enter__()

@@ -72,5 +72,5 @@ def test_code_that_ends_the_daemon_is_poison_after_three_starts_and_the_work_bes
     assert [each.returncode for each in starts] == [70, 70, 70, 4]
     if "_exit" not in code:
         for each in starts[:3]:
-            assert "nobody asked for that" in each.stderr
+            assert "ended without being asked to" in each.stderr
             assert f"deadly ({deadly})" in each.stderr

@@ -292,7 +292,7 @@ app = App()
         (
             "ZeroDivisionError('ouch')",
             70,
-            "craftcore: the engine was ended, and nobody asked for that: an error of craftcore, "
+            "craftcore: the engine ended without being asked to: an error of craftcore, "
             "ZeroDivisionError: ouch. Running then: nothing. ",
         ),
         ("StorageError('the disk is gone')", 74, "craftcore: the disk is gone"),

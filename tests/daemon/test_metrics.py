@@ -96,7 +96,8 @@ async def test_a_scrape_says_what_was_done_until_now(tmp_path, clock, over):
         await it.settled(hanging.id)
         await it.idle()
         found = await scrape(where)
-        flushed, pieces, size = it.engine.writer.commits, it.engine.writer.pieces, it.path.stat().st_size
+        group = it.engine.writer.group_commit
+        flushed, pieces, size = group.commits, group.pieces, it.path.stat().st_size
 
     assert busy.all("craftcore_triggers", "state") == {
         ("due",): 0,
@@ -207,7 +208,7 @@ async def test_two_engines_in_one_process_count_apart(tmp_path, clock):
 async def test_a_socket_at_which_another_engine_listens_is_not_taken_over(tmp_path, clock):
     shared = listening(f"unix:{tmp_path}/shared.sock")
     async with lab(an_app(clock), tmp_path / "one", shared, clock):
-        with pytest.raises(CannotCreate, match=r"somebody else listens at .*shared\.sock"):
+        with pytest.raises(CannotCreate, match=r"another process listens at .*shared\.sock"):
             async with lab(an_app(clock), tmp_path / "two", shared, clock):
                 raise AssertionError
 

@@ -15,7 +15,7 @@ from craftcore import App
 from craftcore.daemon import retention_loop
 from craftcore.daemon.retention_loop import RetentionLoop
 from craftcore.daemon.status_line import Condition, status_text
-from craftcore.storage import writer as writing
+from craftcore.storage import checkpoints as writing
 from craftcore.storage.facts import set_fact
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.transaction import Transaction

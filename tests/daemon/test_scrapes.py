@@ -294,7 +294,7 @@ async def test_what_is_no_socket_is_left_as_it_is(path, what):
     {"file": path.touch, "folder": path.mkdir, "link": lambda: path.symlink_to("nowhere")}[what]()
     before = path.lstat()
 
-    with pytest.raises(CannotCreate, match=r"metrics\.sock is there and is no socket"):
+    with pytest.raises(CannotCreate, match=r"metrics\.sock exists and is not a socket"):
         opened(str(path), path)
 
     assert path.lstat().st_ino == before.st_ino
@@ -304,7 +304,7 @@ async def test_one_left_behind_is_replaced_and_one_in_use_is_not(path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(path))
     with closing(opened(str(path), path)):
-        with pytest.raises(CannotCreate, match="somebody else listens at"):
+        with pytest.raises(CannotCreate, match="another process listens at"):
             opened(str(path), path)
 
         assert path.is_socket()

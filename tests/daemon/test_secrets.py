@@ -108,7 +108,7 @@ def test_a_credential_that_is_not_there_or_no_file_is_refused(tmp_path):
 
     assert "cannot be read from $CREDENTIALS_DIRECTORY (No such file or directory)" in refusal(secrets, "credential:no")
     assert "folder" in refusal(secrets, "credential:folder")
-    assert "is no file in $CREDENTIALS_DIRECTORY" in refusal(secrets, "credential:pipe")
+    assert "is not a file in $CREDENTIALS_DIRECTORY" in refusal(secrets, "credential:pipe")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")

@@ -61,7 +61,7 @@ import anyio
 from craftcore import App, TriggerSpec
 from craftcore.daemon import daemon_process, lifespan, retention_loop
 from craftcore.engine import live_state
-from craftcore.storage import writer
+from craftcore.storage import checkpoints
 
 class Capabilities(ctypes.Structure):
     _fields_ = [(f"{name}{half}", ctypes.c_uint32) for half in (0, 1) for name in ("effective", "permitted", "kept")]
@@ -76,7 +76,8 @@ def give_up_reading_everything():  # root enters every directory, and would find
 
 give_up_reading_everything()
 live_state.LOOK_SECONDS = 0.05
-daemon_process.STATUS_SECONDS = lifespan.LOOKS_AT_FILES_SECONDS = writer.IDLE_SECONDS = retention_loop.LOOK_AGAIN = 0.05
+daemon_process.STATUS_SECONDS = lifespan.LOOKS_AT_FILES_SECONDS = 0.05
+checkpoints.IDLE_SECONDS = retention_loop.LOOK_AGAIN = 0.05
 retention_loop.RetentionLoop.__init__.__kwdefaults__.update(first_after=0.05, every=0.05)
 app = App()
 trace = open("trace", "a")

@@ -13,7 +13,7 @@ from tests.processes import a_daemon, craftcore, until
 APP = """
 import os, threading
 from craftcore import App
-from craftcore.storage import writer
+from craftcore.storage import checkpoints
 
 app = App()
 
@@ -25,7 +25,7 @@ def stuck() -> None:
 @app.workflow("breaks")
 async def breaks() -> None:
     if not os.path.exists("healed"):
-        writer.IDLE_SECONDS = "no number"  # of the housekeeping between two commits
+        checkpoints.IDLE_SECONDS = "no number"  # of the housekeeping between two commits
 """
 
 

@@ -76,14 +76,14 @@ async def test_a_database_that_nobody_may_write_any_more_calls_nothing(tmp_path)
 
     async def turn(ctx: TaskContext) -> Any:
         writer = it.engine.writer
-        writer.failed = StorageError("the file system is read-only")
+        writer.queue.failed = StorageError("the file system is read-only")
         try:
             await ctx.act(send)
         except StorageError as error:
             refused.append(error.message)
             raise
         finally:
-            writer.failed = None
+            writer.queue.failed = None
 
     async with lab(app, tmp_path) as it:
         await run(it, turn, max_attempts=1)

@@ -71,7 +71,7 @@ async def test_what_is_given_up_fails_its_task_and_is_not_tried_again(tmp_path):
         await answered(it, "give up")
 
         code, message = failure(await it.ended(task))
-        assert (code, "nobody knows whether pay happened" in message) == ("ACTIVITY_UNKNOWN", True)
+        assert (code, "unknown whether pay happened" in message) == ("ACTIVITY_UNKNOWN", True)
         assert it.trigger(it.task(task)["trigger_id"])["attempts"] == 1
         assert (provider.attempts, statuses(it)) == ([1], ["UNKNOWN"])
         assert [row for row in questions(it) if row[1] == "OPEN"] == []
@@ -132,7 +132,7 @@ async def test_a_person_who_decides_while_the_turn_is_on_its_way_to_ask_is_heard
             decide = it.engine.requests._tasks._deciding.decide
             key = f"activity:{task}:1.1"
             beside.start_soon(lambda: it.engine.writer.commit(decide, key, Decision.RESEND, decided_by="ada"))
-            await it.until(lambda: len(it.engine.writer._pending) > 0)
+            await it.until(lambda: len(it.engine.writer.queue) > 0)
             held.go_on()
 
         assert result(await it.ended(task)) == "ref-2"

@@ -360,7 +360,7 @@ async def test_what_came_of_a_call_is_written_although_it_is_cancelled_while_the
         with anyio.fail_after(PATIENCE):
             async with lab(app, tmp_path) as it:
                 task_id = await begin(it, turn)
-                await it.until(lambda: it.engine.writer.full)
+                await it.until(lambda: it.engine.writer.group_commit.full)
                 scope.cancel()
                 for _ in range(3):  # until it was tried again and again, and so after the cancellation
                     refused = disk.refused_writes

@@ -30,7 +30,7 @@ class Held:
 async def submitted(it: Lab, work: str) -> None:
     """Wait until a piece of this work waits for the writer."""
     with anyio.fail_after(PATIENCE):
-        while all(getattr(piece.work, "__name__", "") != work for piece in list(it.engine.writer._pending)):  # noqa: ASYNC110
+        while all(getattr(piece.work, "__name__", "") != work for piece in list(it.engine.writer.queue)):  # noqa: ASYNC110
             await anyio.sleep(0.001)
 
 

@@ -462,7 +462,10 @@ async def test_a_retry_that_is_asked_for_wrongly_fails_and_says_which_codes_ther
     async with lab(failing_with(lambda: Retry(code="SLOW_DOWN")), tmp_path) as it:
         row = await first_failure(it)
         assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
-        assert "Retry(code='SLOW_DOWN') is no code. Those that are tried again: ROUTING_ERROR, " in row["error_message"]
+        assert (
+            "Retry(code='SLOW_DOWN') is not an error code. Those that are tried again: ROUTING_ERROR, "
+            in row["error_message"]
+        )
 
 
 # Refused before anything is written

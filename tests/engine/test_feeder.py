@@ -151,8 +151,8 @@ async def test_an_idle_engine_commits_nothing(tmp_path):
     async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
         await it.idle()
         before = it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size
-        looks = it.engine.writer.commits
-        await it.until(lambda: it.engine.writer.commits > looks + 2)
+        looks = it.engine.writer.group_commit.commits
+        await it.until(lambda: it.engine.writer.group_commit.commits > looks + 2)
         assert (it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size) == before
 
 

@@ -77,7 +77,7 @@ async def test_a_step_that_has_run_is_on_record_although_its_turn_is_suspended_b
         async with anyio.create_task_group() as beside:
             beside.start_soon(ctx.step, "pay", pay)
             if ctx.resume == "FIRST":
-                await it.until(lambda: len(it.engine.writer._pending) == 1)
+                await it.until(lambda: len(it.engine.writer.queue) == 1)
             await ctx.sleep(0)
 
     def hold(_tx: Any) -> None:

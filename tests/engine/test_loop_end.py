@@ -97,7 +97,7 @@ def test_code_that_ends_the_loop_of_its_host_is_a_crash_of_all_that_ran(tmp_path
     said = life(path, host, code)
 
     assert ended(path) == (False, {"long": 1, "ends": 1})
-    assert "nobody asked for that" in said
+    assert "ended without being asked to" in said
 
 
 HOSTS = {

@@ -413,7 +413,7 @@ NO_WAITS: list[tuple[Ask, str]] = [
     (lambda ctx: ctx.ask("Send?", ["yes", "yes"]), "a question has 1 to 100 options, each another one"),
     (lambda ctx: ctx.ask("Send?", [str(n) for n in range(101)]), "a question has 1 to 100 options"),
     (lambda ctx: ctx.ask("Send?", [1]), "a question, its options and default are text"),  # type: ignore[list-item]
-    (lambda ctx: ctx.ask("Send?", ["yes"], default="no"), "the default 'no' is none of the options: yes"),
+    (lambda ctx: ctx.ask("Send?", ["yes"], default="no"), "the default 'no' is not one of the options: yes"),
 ]
 
 

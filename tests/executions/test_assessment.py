@@ -78,7 +78,7 @@ def test_what_is_in_doubt_is_said_first_whatever_its_trigger_has_come_to(status)
 
     resolve = ("activity", "resolve", "activity:t:1.1")
     assert found.state is State.IN_DOUBT
-    assert found.text.startswith("nobody knows whether email.send happened")
+    assert found.text.startswith("unknown whether email.send happened")
     assert found.commands == tuple((*resolve, how) for how in ("--happened", "--resend", "--give-up"))
 
 
@@ -141,7 +141,7 @@ def test_it_is_safe_to_run_again_where_nothing_irreversible_began():
 def test_what_is_done_is_not_done_again():
     text = assess(facts(irreversible=2)).text
 
-    assert "What it did that cannot be taken back has its end on record, and is not done again" in text
+    assert "Its irreversible actions have their outcome on record, and are not repeated" in text
     assert "safe" not in text
 
 

@@ -334,7 +334,7 @@ def test_what_is_no_document_is_refused_with_its_path(document, path, value, wor
     with pytest.raises(InvalidInput) as refused:
         record_of(document)
 
-    assert refused.value.message.startswith("it is no document of a record: ")
+    assert refused.value.message.startswith("it is not the document of a record: ")
     assert words in refused.value.message
     assert len(refused.value.message) < 300
 
@@ -343,13 +343,13 @@ def test_what_is_no_document_is_refused_with_its_path(document, path, value, wor
     "value", [None, 5, "x", [], {}, [{}], {"header": None}, {"craftcore": {}}, "\ud800", {"\ud800": 1}], ids=ascii
 )
 def test_other_json_is_no_document(value):
-    with pytest.raises(InvalidInput, match="it is no document of a record"):
+    with pytest.raises(InvalidInput, match="it is not the document of a record"):
         record_of(value)
 
 
 @pytest.mark.parametrize("moment", ["", "yesterday", "1969-12-31T23:59:59Z", "0001-01-01T00:00:00", None, "x" * 9_999])
 def test_a_plain_document_needs_the_moment_it_began(moment):
-    with pytest.raises(InvalidInput, match=r"header\.createdUtcIso: .{0,90} is no moment"):
+    with pytest.raises(InvalidInput, match=r"header\.createdUtcIso: .{0,90} is not a moment"):
         record_of(plain(header={**plain()["header"], "createdUtcIso": moment}))
 
 

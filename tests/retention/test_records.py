@@ -346,7 +346,7 @@ def test_verify_counts_what_live_turns_keep(behind):
         ),
         (["UPDATE executions SET record_hash = 'sha256:0' WHERE seq = 2"], "not the record that was kept"),
         (["UPDATE retained_records SET record_hash = 'sha256:0'"], "not the record that was kept"),
-        (["UPDATE retained_records SET chain_seq = 3"], "says that it stands at 2"),
+        (["UPDATE retained_records SET chain_seq = 3"], "its own place is 2"),
         (["UPDATE retained_records SET chain_seq = 9"], "behind the anchor, which is at place 4"),
         (["DELETE FROM retained_records"], "retention has removed what stood at its place in the chain, 2"),
         (

@@ -723,7 +723,7 @@ def test_a_backfilled_occurrence_expires_as_if_it_came_now(core, clock):
 
 @pytest.mark.parametrize("name", ["jitter", "catch_up_window", "catch_up_max", "max_runs", "expires_after"])
 def test_a_number_of_thousands_of_digits_is_refused_with_a_sentence(core, name):
-    with pytest.raises(ScheduleInvalid, match=f"{name} of thousands of digits must be"):
+    with pytest.raises(ScheduleInvalid, match=f"{name} a number of thousands of digits must be"):
         core.do(core.schedules.put, a_schedule(**{name: 10**5000}), Origin.OPERATOR)
 
 

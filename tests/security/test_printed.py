@@ -93,7 +93,7 @@ def test_a_live_task_that_is_none_of_ours_is_said_to_be_a_damaged_row_and_no_bug
 
     assert refused.code == 65
     assert "a damaged row cannot be shown: " in refused.err
-    assert "is no name" in refused.err
+    assert "is not a name" in refused.err
     assert not_harmless(refused.err) == []
 
 

@@ -47,7 +47,7 @@ async def held(writer: Writer) -> AsyncIterator[None]:
 async def handed_in(writer: Writer, count: int) -> None:
     """Until so many pieces wait."""
     with anyio.fail_after(PATIENCE):
-        while len(writer._pending) < count:
+        while len(writer.queue) < count:
             await anyio.lowlevel.checkpoint()
 
 

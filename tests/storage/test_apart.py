@@ -46,7 +46,7 @@ async def test_the_users_rows_and_our_record_are_one_commit(database):
     async with Writer(database) as writer:
         answer = await writer.commit_user_sql(write, (2,), record)
         on_disk = notes(database), records(database)
-        commits = writer.commits
+        commits = writer.group_commit.commits
 
     assert answer == "recorded 2"
     assert on_disk == ([1, 2], [2])
@@ -138,7 +138,7 @@ async def test_it_goes_alone_between_those_before_it_and_those_after_it(database
         return name
 
     async with Writer(database) as writer:
-        commits = lambda: writer.commits  # noqa: E731
+        commits = lambda: writer.group_commit.commits  # noqa: E731
         await together(
             writer,
             [
@@ -150,7 +150,7 @@ async def test_it_goes_alone_between_those_before_it_and_those_after_it(database
                 (writer.commit, note, "e"),
             ],
         )
-        end = writer.commits
+        end = writer.group_commit.commits
 
     assert seen == [
         ("a", 1, False),  # the first commit is that of whoever held the writer
@@ -231,11 +231,11 @@ async def test_it_waits_for_another_process_as_the_writer_does_opening_its_conne
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(writer.commit_user_sql, write, (2,), record)
                 with anyio.fail_after(PATIENCE):
-                    while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
+                    while writer.lock_wait.since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
-                commits_meanwhile = writer.commits
+                commits_meanwhile = writer.group_commit.commits
                 tell(holder)
-        waiting = writer.waiting_since
+        waiting = writer.lock_wait.since
 
     assert (commits_meanwhile, waiting) == (0, None)
     assert notes(database) == [1, 2]
@@ -266,10 +266,10 @@ async def test_on_a_full_disk_nothing_is_written_and_the_writer_goes_on(disk, tm
         disk.fill(after_bytes=0 if size == 10 else 1 << 20)
         with pytest.raises(StorageFull, match="nothing was written"):
             await writer.commit_user_sql(fill, (), record)
-        full = writer.full
+        full = writer.group_commit.full
         disk.free()
         await writer.commit_user_sql(write, (3,), record)
-        full_later = writer.full
+        full_later = writer.group_commit.full
 
     assert (full, full_later) == (True, False)
     assert fatal == []

@@ -308,7 +308,7 @@ def test_what_strangers_put_beside_them_neither_stops_it_nor_takes_anything_away
     _, gone = rotate(core.database, kept, 1)
 
     assert gone == [first]
-    with pytest.raises(DatabaseInvalid, match="is no regular file"):
+    with pytest.raises(DatabaseInvalid, match="is not a regular file"):
         read_manifest(kept / "agent-20250101T000000Z.db")
 
 
@@ -376,7 +376,7 @@ def test_a_manifest_that_is_none_is_refused(core, tmp_path, text):
     take(core.database, tmp_path / "backup.db")
     manifest_path(tmp_path / "backup.db").write_text(text)
 
-    with pytest.raises(DatabaseInvalid, match="no manifest of a backup of ours"):
+    with pytest.raises(DatabaseInvalid, match="not the manifest of a backup"):
         read_manifest(tmp_path / "backup.db")
 
 
@@ -394,7 +394,7 @@ def test_a_manifest_with_a_value_of_another_kind_is_refused(core, tmp_path, name
 
 @pytest.mark.parametrize("moment", ["NaN", "Infinity", "-1.0", "1e300"])
 def test_a_manifest_of_no_moment_is_refused(core, tmp_path, moment):
-    """It would be held because of a backup of nobody knows when, and no rotation would ever count it."""
+    """It would be held because of a backup of an unknown time, and no rotation would ever count it."""
     take(core.database, tmp_path / "backup.db")
     path = manifest_path(tmp_path / "backup.db")
     said = path.read_text()

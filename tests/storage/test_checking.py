@@ -66,7 +66,7 @@ def test_a_view_that_is_gone_or_says_something_else_is_named(core):
     change(core, "DROP VIEW v_dead", "DROP VIEW v_inbox", "CREATE VIEW v_inbox AS SELECT 1 AS id")
 
     missing, changed = sorted(check(core).schema)
-    assert missing.startswith("the view v_dead is missing: whoever reads it")
+    assert missing.startswith("the view v_dead is missing: plain SQL that reads it fails")
     assert changed == "the view v_inbox is not as the migrations made it"
 
 
@@ -86,13 +86,13 @@ def test_a_damaged_row_of_the_schema_is_named_also_where_sqlite_does_not_care(co
     [
         (
             "CREATE TRIGGER mine AFTER INSERT ON Triggers BEGIN SELECT 1; END",
-            "the trigger mine on triggers is none of ours: DROP TRIGGER mine",
+            "the trigger mine on triggers does not belong to craftcore: DROP TRIGGER mine",
         ),
         (
             "CREATE TRIGGER mine INSTEAD OF DELETE ON V_Dead BEGIN SELECT 1; END",
-            "the trigger mine on v_dead is none of ours: DROP TRIGGER mine",
+            "the trigger mine on v_dead does not belong to craftcore: DROP TRIGGER mine",
         ),
-        ("CREATE INDEX mine ON events (at)", "the index mine on events is none of ours: DROP INDEX mine"),
+        ("CREATE INDEX mine ON events (at)", "the index mine on events does not belong to craftcore: DROP INDEX mine"),
     ],
 )
 def test_what_hangs_on_a_table_of_ours_and_is_not_ours_is_named(core, statement, told):

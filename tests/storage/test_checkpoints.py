@@ -15,7 +15,7 @@ import structlog.testing
 from craftcore.clock import SystemClock
 from craftcore.errors import StorageError
 from craftcore.storage import checkpoints
-from craftcore.storage import writer as writing
+from craftcore.storage import checkpoints as writing
 from craftcore.storage.connection import CHECKPOINT_PAGES
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
@@ -72,10 +72,10 @@ async def test_a_failed_checkpoint_is_an_error_in_the_log_and_commits_go_on(data
             disk.refuse_checkpoints()
             await writer.commit(write, 1)
             await until(lambda: disk.refused_checkpoints > 3)
-            during = writer.checkpoint_failed
+            during = writer.checkpoints.failed
             await writer.commit(write, 1)
             disk.free()
-            await until(lambda: writer.checkpoint_failed is None)
+            await until(lambda: writer.checkpoints.failed is None)
 
     assert during is not None
     assert "Input/output error" in during
@@ -92,7 +92,7 @@ async def test_a_checkpoint_inside_a_busy_writer_is_not_silent_either(database, 
         disk.refuse_checkpoints()
         await writer.commit(write, CHECKPOINT_PAGES * 4 + 100)
 
-        await until(lambda: writer.checkpoint_failed is not None)
+        await until(lambda: writer.checkpoints.failed is not None)
 
         disk.free()
 
@@ -136,7 +136,7 @@ async def test_a_reader_that_holds_up_a_checkpoint_is_no_failure(database):
             reader.fetch_value("SELECT count(*) FROM t")
             await writer.commit(write, 40)
             await anyio.sleep(0.05)
-            assert writer.checkpoint_failed is None
+            assert writer.checkpoints.failed is None
 
 
 async def test_a_users_transaction_checkpoints_as_loudly(database, disk, monkeypatch):
@@ -151,7 +151,7 @@ async def test_a_users_transaction_checkpoints_as_loudly(database, disk, monkeyp
         disk.refuse_checkpoints()
         await writer.commit_user_sql(fill, (CHECKPOINT_PAGES * 4 + 100,), lambda _tx, result: result)
 
-        await until(lambda: writer.checkpoint_failed is not None)
+        await until(lambda: writer.checkpoints.failed is not None)
 
         disk.free()
 
@@ -159,11 +159,11 @@ async def test_a_users_transaction_checkpoints_as_loudly(database, disk, monkeyp
 async def test_a_slow_disk_is_measured_and_its_stop_leaves_the_wal_to_the_next_start(database, disk, monkeypatch):
     monkeypatch.setattr("craftcore.storage.flush_times.SLOW_SECONDS", 0.1)
     async with Writer(database) as writer:
-        quick = writer.flushes.is_slow
+        quick = writer.group_commit.flushes.is_slow
         disk.slow_syncs(0.2)
         await writer.commit(write, 1)
-        assert (quick, writer.flushes.is_slow) == (False, True)
-        assert writer.flushes.longest >= 0.2
+        assert (quick, writer.group_commit.flushes.is_slow) == (False, True)
+        assert writer.group_commit.flushes.longest >= 0.2
         disk.refuse_checkpoints()
         refused = disk.refused_checkpoints
 
@@ -180,4 +180,4 @@ async def test_a_flush_that_was_slow_once_is_forgotten_after_a_minute(database, 
         disk.free()
         await writer.commit(write, 1)
 
-        assert writer.flushes.longest == 0.0
+        assert writer.group_commit.flushes.longest == 0.0

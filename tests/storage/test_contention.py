@@ -91,13 +91,13 @@ async def test_the_daemons_writer_waits_for_another_process_and_says_since_when(
                 for _ in range(3):
                     tasks.start_soon(writer.commit, insert, "us")
                 with anyio.fail_after(PATIENCE):
-                    while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
+                    while writer.lock_wait.since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
-                    while time.monotonic() - writer.waiting_since < 2:  # the promise has no end: two seconds of it  # noqa: ASYNC110
+                    while time.monotonic() - writer.lock_wait.since < 2:  # the promise has no end: two seconds of it  # noqa: ASYNC110
                         await anyio.sleep(0.01)
-                commits_meanwhile = writer.commits
+                commits_meanwhile = writer.group_commit.commits
                 tell(holder)
-        waiting = writer.waiting_since
+        waiting = writer.lock_wait.since
 
     assert commits_meanwhile == 0
     assert waiting is None
@@ -121,7 +121,7 @@ async def test_a_writer_that_is_closed_while_another_process_holds_the_lock_answ
             with anyio.fail_after(PATIENCE):
                 async with Writer(database) as writer:
                     tasks.start_soon(call, writer)
-                    while writer.waiting_since is None:  # noqa: ASYNC110 - it has no event to wait on
+                    while writer.lock_wait.since is None:  # noqa: ASYNC110 - it has no event to wait on
                         await anyio.sleep(0.001)
 
     assert [type(error) for error in heard] == [StorageBusy]
@@ -183,9 +183,9 @@ async def test_a_bulk_producer_and_a_saturated_writer_both_get_on(database):
                         await anyio.sleep(0.05)
                         with database.reading() as reader:
                             theirs = reader.fetch_value("SELECT count(*) FROM t WHERE who = 'bulk'")
-                        if theirs >= 100 and writer.commits >= 100:
+                        if theirs >= 100 and writer.group_commit.commits >= 100:
                             break
-                ours = writer.commits
+                ours = writer.group_commit.commits
                 stop = True
             await writer.commit(insert, "enough")
             assert bulk.stdout is not None

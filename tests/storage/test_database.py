@@ -372,7 +372,7 @@ def test_what_is_no_file_is_refused_by_every_door_and_left_as_it_is(tmp_path, da
     database.path.symlink_to(pipe)
     database.create()
 
-    with pytest.raises(CannotCreate, match="it is no file, and a database is one"):
+    with pytest.raises(CannotCreate, match="it is not a file"):
         opened = door(database)
         if door is not Database.connect:
             with opened:

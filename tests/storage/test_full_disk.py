@@ -186,10 +186,10 @@ async def test_everybody_in_a_batch_hears_of_the_full_disk_and_the_writer_goes_o
         async with anyio.create_task_group() as callers:
             for x in range(40):
                 callers.start_soon(call, writer, x)
-        full = writer.full
+        full = writer.group_commit.full
         disk.free()
         await writer.commit(insert, 100)
-        full_later = writer.full
+        full_later = writer.group_commit.full
 
     assert [type(error) for error in heard] == [StorageFull] * 40
     assert (full, full_later) == (True, False)
@@ -339,10 +339,10 @@ async def test_a_quota_that_is_spent_under_an_act_leaves_nothing_in_doubt(tmp_pa
     async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
         await app.emit("buy")
         await until(lambda: disk.refused_writes > 3)
-        during = engine.writer.full
+        during = engine.writer.group_commit.full
         disk.free()
         await until(lambda: engine.counts["DONE"] == 1 and engine.is_idle)
-        after = engine.writer.full
+        after = engine.writer.group_commit.full
 
     assert (during, after) == (True, False)
     assert called == [7]

@@ -6,7 +6,8 @@ import anyio
 import apsw
 import pytest
 
-from craftcore.storage import writer as writing
+from craftcore.storage import checkpoints as writing
+from craftcore.storage.checkpoints import WAL_KEPT
 from craftcore.storage.database import Database
 from craftcore.storage.file_size import (
     KEPT_FREE,
@@ -20,7 +21,7 @@ from craftcore.storage.file_size import (
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
-from craftcore.storage.writer import WAL_KEPT, Writer
+from craftcore.storage.writer import Writer
 from tests.processes import PATIENCE
 
 TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, body TEXT) STRICT;")
@@ -169,7 +170,7 @@ async def test_a_daemon_that_was_there_first_learns_of_litestream_when_it_is_idl
             tx.run("CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY, seq INTEGER)")
         await writer.commit(write, 100)
         with anyio.fail_after(PATIENCE):
-            while writer._connection.pragma("journal_size_limit") != 0:  # noqa: ASYNC110 - nobody is told of it
+            while writer.group_commit.connection.pragma("journal_size_limit") != 0:  # noqa: ASYNC110 - nobody is told of it
                 await anyio.sleep(0.01)
 
 

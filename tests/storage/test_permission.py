@@ -273,7 +273,7 @@ async def test_a_refusal_that_the_function_ignores_is_still_one(database, sql):
     [
         (
             "COMMIT",
-            "TRANSACTION COMMIT is refused: a transaction of yours reads every table and changes your own; it be",
+            "TRANSACTION COMMIT is refused: a user transaction reads every table and changes your own; it be",
         ),
         ("PRAGMA foreign_keys = 0", "PRAGMA foreign_keys 0 is refused"),
         ("DROP TABLE facts", "DROP TABLE facts is refused: it is craftcore's own, which you may read, not change"),

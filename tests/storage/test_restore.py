@@ -105,7 +105,7 @@ def test_a_pipe_in_the_place_of_a_backup_is_not_waited_for(core, backup):
     backup.unlink()
     os.mkfifo(backup)
 
-    with pytest.raises(InvalidInput, match="is no regular file"):
+    with pytest.raises(InvalidInput, match="is not a regular file"):
         restore(core.database, backup)
 
 

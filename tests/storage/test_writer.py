@@ -67,7 +67,7 @@ def rows(database: Database) -> list[int]:
 async def test_a_hundred_callers_share_one_flush(database):
     async with Writer(database) as writer:
         answers = await together(writer, [(writer.commit, insert, x) for x in range(100)])
-        commits, pieces = writer.commits, writer.pieces
+        commits, pieces = writer.group_commit.commits, writer.group_commit.pieces
 
     assert answers == {x: x for x in range(100)}
     assert rows(database) == list(range(100))
@@ -113,7 +113,7 @@ async def test_whoever_counts_is_told_of_each_commit_once_it_is_on_disk_and_harm
             await writer.commit(insert_then_raise, 11)
         answer = await writer.commit(insert, 12)
 
-        assert (sum(told), len(told), writer.failed) == (writer.pieces, writer.commits, None)
+        assert (sum(told), len(told), writer.failed) == (writer.group_commit.pieces, writer.group_commit.commits, None)
     assert answer == 12
 
 
@@ -220,7 +220,7 @@ async def test_a_caller_cancelled_before_its_piece_began_withdraws_it(database):
                 callers.start_soon(writer.commit, insert, 1)
                 await handed_in(writer, 1)
                 callers.cancel_scope.cancel()
-            waiting = len(writer._pending)
+            waiting = len(writer.queue)
         await writer.commit(insert, 2)
 
     assert waiting == 0
@@ -421,7 +421,7 @@ async def test_closing_answers_everybody_who_waits(database):
         await handed_in(writer, 10)
         tasks.start_soon(writer.__aexit__, None, None, None)
         with anyio.fail_after(PATIENCE):
-            while not writer._closing:
+            while not writer.queue.is_closing:
                 await anyio.lowlevel.checkpoint()
         gate.open.set()
 
@@ -454,7 +454,7 @@ async def test_a_bug_in_the_writer_itself_answers_everybody_and_says_so(database
         raise RuntimeError("a bug of ours")
 
     async with Writer(database, on_fatal=fatal.append) as writer:
-        monkeypatch.setattr("craftcore.storage.writer.run_groups", broken)
+        monkeypatch.setattr("craftcore.storage.group_commit.run_groups", broken)
         answers = Answers()
         async with anyio.create_task_group() as tasks:
             for x in (1, 2):
@@ -476,10 +476,10 @@ async def test_the_loop_is_not_held_up_by_a_checkpoint(database):
     entered, release = threading.Event(), threading.Event()
 
     class SlowCheckpoint(Writer):
-        def _checkpoint(self, mode: int = apsw.SQLITE_CHECKPOINT_PASSIVE) -> None:
+        def _checkpoint(self, *, truncates: bool = False) -> None:
             entered.set()
             assert release.wait(PATIENCE)
-            super()._checkpoint(mode)
+            super()._checkpoint(truncates=truncates)
 
     async with SlowCheckpoint(database) as writer:
         async with anyio.create_task_group() as tasks:
@@ -503,7 +503,7 @@ async def test_a_full_batch_is_not_an_endless_one(database):
     async with Writer(database) as writer:
         calls = [(writer.commit, insert, x) for x in range(1500)]
         await together(writer, calls)
-        commits = writer.commits
+        commits = writer.group_commit.commits
 
     assert commits == 3
     assert len(rows(database)) == 1500

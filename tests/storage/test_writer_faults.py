@@ -12,7 +12,7 @@ import pytest
 
 from craftcore.clock import SystemClock
 from craftcore.errors import StorageError, WriterDied
-from craftcore.storage import writer as writing
+from craftcore.storage import checkpoints as writing
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
@@ -96,7 +96,7 @@ async def test_an_error_anywhere_on_the_writers_thread_leaves_nobody_without_an_
     answers, fatal = await life(tmp_path / "whole.db", seen, monkeypatch)
     assert sorted(answers) == list(range(21))
     assert fatal == []
-    assert {"_take", "_commit_batch", "_commit_on", "run_groups", "before_begin", "_checkpoint"} <= {
+    assert {"_take", "run", "_run_on", "run_groups", "before_begin", "_checkpoint"} <= {
         code.co_name for code in seen.seen
     }
 

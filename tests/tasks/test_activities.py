@@ -293,7 +293,7 @@ def test_a_wait_that_begins_after_somebody_decided_goes_on_at_once(core, decisio
 
     assert follows.due_at == core.clock.now()
     task = look(core, running.task.id)
-    assert (task.status, task.reason) == (TaskStatus.RUNNING, "what it waited for had come")
+    assert (task.status, task.reason) == (TaskStatus.RUNNING, "its wait had ended")
     assert questions(core) == [("activity", "WITHDRAWN")]
     again = enter_next(core)
     assert (again.entry.resume, again.entry.waits["activity:1.1~1"].resolved_by) == ("ANSWER", "answer")

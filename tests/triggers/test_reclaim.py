@@ -89,7 +89,7 @@ def test_a_claim_whose_token_nobody_holds_comes_back_in_a_running_sweep(core):
     assert reclaimed == 2
     assert look(core, held.id).status is TriggerStatus.CLAIMED
     assert [look(core, one.id).status for one in (lost, stale)] == [TriggerStatus.PENDING] * 2
-    assert look(core, lost.id).reason == "reclaimed: nobody held its lease"
+    assert look(core, lost.id).reason == "reclaimed: its lease had no holder"
 
 
 def test_a_sweep_leaves_claims_of_other_epochs_to_the_boot(core):

@@ -128,7 +128,7 @@ class Delivery:
         names = ", ".join(error.recipient for error in refused[:REFUSED_MAX])
         more = f" and {len(refused) - REFUSED_MAX} more" if len(refused) > REFUSED_MAX else ""
         raise aiosmtplib.SMTPResponseException(
-            worst.code, f"{worst.message} (refused: {names}{more}; so nobody gets it)"
+            worst.code, f"{worst.message} (refused: {names}{more}; so it is sent to no recipient)"
         )
 
     async def _send_content(self) -> None:

@@ -92,7 +92,7 @@ async def addresses_of(host: str, port: int, *, allow_private: bool, resolve: Re
         why = error.strerror or message_of(error)
         raise NoEffect(f"{host} cannot be found: {why}", code=ErrorCode.TRANSPORT_ERROR) from None
     except ValueError:  # also a name that no name may be, as UnicodeError
-        raise Fail(ErrorCode.VALIDATION_ERROR, f"{host!r} is no name of a host") from None
+        raise Fail(ErrorCode.VALIDATION_ERROR, f"{host!r} is not a valid host name") from None
     if not found:
         raise NoEffect(f"{host} cannot be found: it has no address", code=ErrorCode.TRANSPORT_ERROR)
     for address in found:

@@ -72,7 +72,7 @@ def method_of(given: object) -> str:
     """Return the method as it is sent. Raises Fail."""
     method = given.upper() if isinstance(given, str) else ""
     if method not in METHODS:
-        raise refusal(f"method {given!r:.40} is none of {', '.join(sorted(METHODS))}")
+        raise refusal(f"method {given!r:.40} is not one of {', '.join(sorted(METHODS))}")
     return method
 
 
@@ -140,7 +140,7 @@ def check(url: httpx2.URL, told: Callable[[str], str] = str) -> None:
         raise refusal("url must have no user and no password: secrets stand in a target")
     host = url.raw_host.decode("ascii")
     if not _HOST.fullmatch(host) or len(host) > 254 or not 0 < (80 if url.port is None else url.port) < 65536:
-        raise refusal(f"{told(host)[:200]!r} is no name of a host")
+        raise refusal(f"{told(host)[:200]!r} is not a valid host name")
 
 
 def add_query(url: httpx2.URL, query: Mapping[str, Any] | None) -> httpx2.URL:

@@ -79,7 +79,7 @@ class LLMRouter:
             allow_plain_http=allow_plain_http,
         )
         if new_session is not None and not NAME.fullmatch(new_session):
-            raise ConfigInvalid(f"new_session {new_session!r:.80} is no name of a workflow")
+            raise ConfigInvalid(f"new_session {new_session!r:.80} is not the name of a workflow")
         self._new_session = new_session
 
     def __repr__(self) -> str:

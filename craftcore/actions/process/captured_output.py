@@ -52,7 +52,7 @@ class Capture:
             return (self._head + self._tail).decode(errors="replace")
         # A character that the cut went through belongs to what was cut.
         head = codecs.getincrementaldecoder("utf-8")("replace").decode(self._head, final=False)
-        start = next((i for i, byte in enumerate(self._tail[:4]) if byte & 0xC0 != 0x80), 0)
+        start = next((index for index, byte in enumerate(self._tail[:4]) if byte & 0xC0 != 0x80), 0)
         cut = self.total_bytes - len(self._head) - len(self._tail)
         return f"{head}\n[... {cut} bytes cut ...]\n{self._tail[start:].decode(errors='replace')}"
 

@@ -148,8 +148,8 @@ def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], 
         out.table(EVENT_COLUMNS, [_event_cells(one) for one in told["events"]])
     if open_to := decisions_for(found):
         out.line()
-        to = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
-        out.line(f"{to}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
+        purpose = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
+        out.line(f"{purpose}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
         for decision in open_to:
             session.suggest("activity", "resolve", found.key, FLAGS[decision])
 

@@ -38,8 +38,8 @@ NOT_SAID = "\0"
     "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
 )
 @click.option("--resend", is_flag=True, help="It did not, or a second call does no harm: call it again.")
-@click.option("--give-up", is_flag=True, help="Nobody will know: leave it, and let its task fail.")
-@click.option("--note", metavar="TEXT", help="Why; it stands beside the decision.")
+@click.option("--give-up", is_flag=True, help="The outcome stays unknown: leave it, and let its task fail.")
+@click.option("--note", metavar="TEXT", help="Why; stored with the decision.")
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def resolve(

@@ -49,11 +49,11 @@ def describe_status(activity: Activity, task: Task, question: Question | None, *
         case _ if activity.decision is Decision.RESEND:
             return f"decided: it is called again {_time_text(task)}"
         case _ if activity.decision is Decision.GIVE_UP:
-            return "given up: nobody knows whether it happened"
+            return "given up: whether it happened is unknown"
         case _ if question is not None:
-            return f"nobody knows whether it happened; a person is asked with question {question.id}"
+            return f"its outcome is unknown; a person is asked with question {question.id}"
         case _:
-            return f"nobody knows whether it happened; policy {activity.policy} is applied {_time_text(task)}"
+            return f"its outcome is unknown; policy {activity.policy} is applied {_time_text(task)}"
 
 
 def decisions_for(activity: Activity) -> tuple[Decision, ...]:
@@ -75,10 +75,7 @@ def decision_result(activity: Activity, decision: Decision, task: Task) -> str:
             reference = f", reference {activity.provider_ref}" if activity.provider_ref else ""
             return f"{what} happened{reference}: it is not called again; {_follow_up_text(task, 'goes on with that')}"
         case Decision.GIVE_UP:
-            return (
-                f"{what} is given up: nobody knows whether it happened; "
-                f"{_follow_up_text(task, 'fails when it comes to it')}"
-            )
+            return f"{what} is given up: its outcome is unknown; {_follow_up_text(task, 'fails when it comes to it')}"
         case Decision.RESEND if task.status in (TaskStatus.DONE, TaskStatus.CANCELLED):
             return f"{what} may be called again, but nothing does: task {task.id} is {task.status}"
         case Decision.RESEND:

@@ -12,7 +12,7 @@ from craftcore.cli.session import Session
 
 @click.command(
     cls=Command,
-    touches="Touches no database. At TAB one that is there is read in passing; nothing is made, and nothing said.",
+    touches="Touches no database. At TAB an existing database is read without waiting; nothing is created or printed.",
     exits={},
     examples=(
         'eval "$(craftcore completion bash)"    # in ~/.bashrc',

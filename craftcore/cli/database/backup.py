@@ -38,7 +38,7 @@ from craftcore.storage.transaction import Reader
 @click.option("-o", "--output", metavar="FILE", help="Write it there; there must be no such file yet.")
 @click.option("--dir", "folder", metavar="DIR", help="Write it into DIR, under a name with the moment.")
 @click.option(
-    "--keep", metavar="N", type=click.IntRange(1, 10_000), help="Of the backups in DIR, keep the newest N; with --dir."
+    "--keep", metavar="N", type=click.IntRange(1, 10_000), help="Keep the newest N backups in DIR; with --dir."
 )
 @click.pass_obj
 def backup(session: Session, /, output: str | None, folder: str | None, keep: int | None) -> None:

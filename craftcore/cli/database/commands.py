@@ -43,7 +43,8 @@ db.add_command(gc)
 @db.command(
     "migrate",
     cls=OperatorCommand,
-    touches="Writes each migration in one commit of its own; stands in `craftcore audit`. Refused while a daemon runs.",
+    touches="Writes each migration in one commit of its own; recorded in `craftcore audit`. Refused while a "
+    "daemon runs.",
     exits={NO_SUCH: None, TRY_LATER: "a daemon runs, or another program has the file"},
     examples=("craftcore db migrate",),
     see=("craftcore db backup", "craftcore db check", "docs/reference/schema.md"),

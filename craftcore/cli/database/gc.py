@@ -28,7 +28,8 @@ NEEDS = "the settings have a mistake: by the default ages it might take what sho
     "gc",
     cls=OperatorCommand,
     touches=(
-        "Writes in many small commits, beside a daemon or without one, and may be interrupted at any moment; stands in "
+        "Writes in many small commits, beside a daemon or without one, and may be interrupted at any moment; "
+        "recorded in "
         "`craftcore audit`. With --dry-run it only reads."
     ),
     exits={NO_SUCH: None, TRY_LATER: "with --vacuum: a daemon runs", SETTINGS: NEEDS},
@@ -36,7 +37,7 @@ NEEDS = "the settings have a mistake: by the default ages it might take what sho
     see=("craftcore db stats", "docs/reference/configuration.md#retention"),
 )
 @click.option("--dry-run", is_flag=True, help="Only say what would go.")
-@click.option("--vacuum", is_flag=True, help="Write the file anew without its free pages. Refused beside a daemon.")
+@click.option("--vacuum", is_flag=True, help="Rewrite the file without its free pages. Refused beside a daemon.")
 @click.pass_obj
 def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
     """Take what is older than [retention] of the settings allows.

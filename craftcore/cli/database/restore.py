@@ -35,7 +35,8 @@ NO_MACHINE = ""
 @click.command(
     "restore",
     cls=OperatorCommand,
-    touches="Replaces the database; stands in its `craftcore audit`. Refused while a daemon, or anybody, has it open.",
+    touches="Replaces the database; recorded in its `craftcore audit`. Refused while a daemon, or anybody, "
+    "has it open.",
     exits={
         DATABASE: "the backup is damaged, or not what its manifest says: nothing was changed",
         TRY_LATER: "a daemon runs, or another program has the file open",
@@ -48,7 +49,9 @@ NO_MACHINE = ""
 )
 @click.argument("file", metavar="FILE")
 @click.option("--yes", is_flag=True, help="Do not ask before a database is replaced; needed without a terminal.")
-@click.option("--no-manifest", is_flag=True, help="FILE is no backup of ours; Litestream, for one, has made it.")
+@click.option(
+    "--no-manifest", is_flag=True, help="FILE was not made by `craftcore db backup`, but by Litestream, for example."
+)
 @click.pass_context
 def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) -> None:
     """Put a backup in the place of the database.
@@ -92,13 +95,13 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
 def _name_files(brought: Origin) -> str:
     if brought.has_manifest:
         return f"the backup of {iso(brought.until)}"
-    return f"a copy that goes up to {iso(brought.until) or 'nobody knows when'}"
+    return f"a copy that goes up to {iso(brought.until) or 'an unknown time'}"
 
 
 def _summary(place: Path, id: str | None, brought: Origin) -> str:
     what = "backup" if brought.has_manifest else "copy"
     if id is None:
-        which = f", which has no id yet or cannot be read, so nobody can tell whether the {what} is of it,"
+        which = f", which has no id yet or cannot be read, so it is unknown whether the {what} is of it,"
     elif id != brought.database_id:
         which = f", which is ANOTHER database than the one that the {what} is of,"
     else:

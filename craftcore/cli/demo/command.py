@@ -37,7 +37,7 @@ FRESH = 2 * Config().daemon.concurrency
 
 @click.command(
     cls=WriteCommand,
-    touches="Works in a temporary directory that it removes; never on a database of yours.",
+    touches="Works in a temporary directory that it removes; it never touches your databases.",
     exits={PROBLEM: "a promise was broken"},
     examples=("craftcore demo", "craftcore demo --triggers 2000 --kills 10"),
     see=("craftcore run", "docs/explanation/guarantees.md"),
@@ -135,11 +135,11 @@ class Demo:
         self._wait(daemon, is_in_the_middle)
 
     def _wait_until_settled(self, daemon: DemoDaemon) -> None:
-        def settled() -> bool:
+        def is_settled() -> bool:
             with self._core.reading() as reader:
                 return not reader.fetch_value(UNSETTLED)
 
-        self._wait(daemon, settled)
+        self._wait(daemon, is_settled)
 
     def _wait(self, daemon: DemoDaemon, holds: Callable[[], bool]) -> None:
         deadline = time.monotonic() + DEADLINE_SECONDS

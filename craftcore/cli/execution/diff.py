@@ -32,24 +32,24 @@ BEFORE = 16
     examples=("craftcore diff exec-01a1fdfa exec-01a1fdfb", "craftcore diff exec-01a1fdfa ./record.json"),
     see=("craftcore inspect", "craftcore export", "docs/reference/cli.md#executions"),
 )
-@click.argument("a", metavar="A")
-@click.argument("b", metavar="B")
+@click.argument("left", metavar="A")
+@click.argument("right", metavar="B")
 @click.pass_obj
-def diff(session: Session, /, a: str, b: str) -> int:
+def diff(session: Session, /, left: str, right: str) -> int:
     """What differs between two records.
 
     A and B are ids, which may be shortened, or exported files (with a / in the name, or ending in .json). Compared are
     status, error, workflow, routing, response, envelope, and the events one by one. What every record has of its own
     (ids, times, latencies, the number of the attempt) is no difference; --json lists it, too, as "own".
     """
-    records = load_record(session, a), load_record(session, b)
+    records = load_record(session, left), load_record(session, right)
     found = differences(*records)
     counted = [one for one in found if not one.is_own]
     if session.json:
         told = {
             "same": not counted,
-            "a": _difference_documents(a, records[0]),
-            "b": _difference_documents(b, records[1]),
+            "a": _difference_documents(left, records[0]),
+            "b": _difference_documents(right, records[1]),
         }
         session.out.document({**told, "differences": [_difference_document(one) for one in found]})
     else:
@@ -80,9 +80,12 @@ def _print(
 
 
 def _cells(one: Difference) -> tuple[str, str, str]:
-    a, b = _show_value(one.a), _show_value(one.b)
-    same = next((place for place, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    return one.path, _excerpt(a, same), _excerpt(b, same)
+    left, right = _show_value(one.left), _show_value(one.right)
+    same = next(
+        (place for place, pair in enumerate(zip(left, right, strict=False)) if pair[0] != pair[1]),
+        min(len(left), len(right)),
+    )
+    return one.path, _excerpt(left, same), _excerpt(right, same)
 
 
 def _excerpt(text: str, place: int) -> str:
@@ -115,5 +118,5 @@ def _difference_documents(given: str, record: ExecutionRecord) -> dict[str, Any]
 
 def _difference_document(one: Difference) -> dict[str, Any]:
     """Without `a` or `b` where it is not there."""
-    sides = {side: value for side, value in (("a", one.a), ("b", one.b)) if value is not ABSENT}
+    sides = {side: value for side, value in (("a", one.left), ("b", one.right)) if value is not ABSENT}
     return {"path": one.path, **sides, "own": one.is_own}

@@ -75,8 +75,8 @@ LISTED, COUNTED = 50, 10_000
 @click.option("--until", metavar="TIME", help="Begun before then.")
 @click.option("--envelope-hash", metavar="HASH", help="Only of exactly this envelope: sha256:….")
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=f"How many at most: {LISTED}, of --stats {COUNTED:,}.")
-@click.option("--events", "with_events", is_flag=True, help="Of one: also its events.")
-@click.option("--envelope", "with_envelope", is_flag=True, help="Of one: also what was asked for.")
+@click.option("--events", "with_events", is_flag=True, help="With ID: also its events.")
+@click.option("--envelope", "with_envelope", is_flag=True, help="With ID: also the envelope of the request.")
 @click.pass_obj
 def inspect(
     session: Session,
@@ -173,7 +173,9 @@ def _parse_filter(reader: Reader, given: dict[str, Any]) -> RecordFilter:
 def _hash(given: str | None) -> str | None:
     if given is None or HASH.fullmatch(given):
         return given
-    raise FilterInvalid(f"envelope hash {given!r:.80} is none; give sha256: and its 64 digits, as inspect ID shows it")
+    raise FilterInvalid(
+        f"envelope hash {given!r:.80} is not a hash; give sha256: and its 64 digits, as inspect ID shows it"
+    )
 
 
 def _status(given: str | None) -> Status | None:

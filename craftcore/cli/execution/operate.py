@@ -40,7 +40,7 @@ def execution() -> None:
     see=("craftcore inspect", "craftcore task retry", "docs/explanation/records-and-integrity.md#after-a-crash"),
 )
 @click.argument("execution_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; stored in the audit log.")
 @click.pass_obj
 def retry(session: Session, /, execution_id: str, reason: str) -> None:
     """Let the trigger of an attempt run again, now.
@@ -64,7 +64,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
     see=("craftcore inspect", "craftcore dead discard", "docs/explanation/records-and-integrity.md#after-a-crash"),
 )
 @click.argument("execution_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; stored in the audit log.")
 @click.pass_obj
 def skip(session: Session, /, execution_id: str, reason: str) -> None:
     """Let the trigger of an attempt run no more; its task ends.
@@ -119,7 +119,7 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
     see=("craftcore replay", "craftcore audit", "docs/reference/cli.md#replay"),
 )
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
-@click.option("--reason", metavar="TEXT", required=True, help="Why; it stands in the log of what people did.")
+@click.option("--reason", metavar="TEXT", required=True, help="Why; stored in the audit log.")
 @click.pass_obj
 def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
     """Never replay these executions from now on, without --force.

@@ -131,12 +131,12 @@ def _head_in(file: str) -> Head:
         with open_regular(file) as there:
             body = there.read(HEAD_MAX_BYTES + 1)
         if len(body) > HEAD_MAX_BYTES:
-            raise InvalidInput("not a head of ours: it is too large")
+            raise InvalidInput("not a chain head: it is too large")
         return head_from(body.decode())
     except OSError as error:
         raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file}: not a head of ours: it is no text") from error
+        raise InvalidInput(f"{file}: not a chain head: it is not text") from error
     except InvalidInput as error:
         raise InvalidInput(f"{file}: {error.message}") from error
 

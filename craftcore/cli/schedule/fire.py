@@ -54,7 +54,7 @@ def run_now(session: Session, /, schedule_id: str) -> int:
             session.out.line(f"{whole} does not run: {placed.reason}", style="bad")
             return PROBLEM
         case Outcome.BUFFERED:
-            session.out.line(f"{whole} starts when {live.is_over if live else 'what runs is over'}")
+            session.out.line(f"{whole} starts when {live.is_over if live else 'the running task has ended'}")
         case Outcome.FIRED:
             session.out.line(f"{whole} is due now, as trigger {placed.trigger_id}")
     if not read_note(core.database.path)[1]:
@@ -174,7 +174,7 @@ def trust_clock(session: Session, /) -> None:
         session.out.line(f"schedules go on at {clock_time(now)}; they waited for {clock_time(held_until)}")
     if ahead:
         waiting = "waits" if len(ahead) == 1 else "wait"
-        session.out.line(f"{', '.join(ahead)} {waiting} all the same: accounted for beyond now", style="warn")
+        session.out.line(f"{', '.join(ahead)} {waiting} anyway: accounted for beyond now", style="warn")
         session.out.line(f"to let them go on from now: {hint('schedule', 'reanchor')}", style="warn")
 
 

@@ -24,7 +24,7 @@ OPTIONS = (
         default=None,
         help="The command may have done something that must not be done twice: in doubt a person is asked.",
     ),
-    click.option("--timezone", metavar="ZONE", help="Of times of day; by default the machine's."),
+    click.option("--timezone", metavar="ZONE", help="The zone of times of day; by default the machine's."),
     click.option(
         "--catch-up", metavar="latest|all|none", help="Which of those missed while down still fire; by default latest."
     ),
@@ -34,7 +34,8 @@ OPTIONS = (
     click.option(
         "--overlap",
         metavar="buffer_one|skip|allow",
-        help="What one does while the task of an earlier one has not ended; by default it waits, as buffer_one.",
+        help="How to treat an occurrence while the task of an earlier one has not ended; by default it waits "
+        "(buffer_one).",
     ),
     click.option(
         "--jitter",
@@ -43,7 +44,7 @@ OPTIONS = (
     ),
     click.option("--start", metavar="TIME", help="None before."),
     click.option("--until", metavar="TIME", help="None after."),
-    click.option("--max-runs", type=int, metavar="N", help="It is finished after so many."),
+    click.option("--max-runs", type=int, metavar="N", help="Finish after this many."),
     click.option(
         "--expires-after", metavar="DURATION", help="Not started within this, it settles as stale; by default never."
     ),
@@ -51,7 +52,7 @@ OPTIONS = (
     click.option(
         "--priority", type=int, metavar="0-99", help="Lower is sooner; by default 30, and 20 of what comes once."
     ),
-    click.option("--description", metavar="TEXT", help="What a person should read about it."),
+    click.option("--description", metavar="TEXT", help="A description for people."),
     click.option(
         "--max-attempts", type=int, metavar="N", help="How often one is tried; by default as its workflow says."
     ),

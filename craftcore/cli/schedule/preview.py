@@ -37,7 +37,7 @@ from craftcore.triggers.validation import moment
 )
 @click.argument("schedule_id", metavar="[ID]", required=False)
 @click.option("--expr", "expression", metavar="EXPR", help="One that is not added yet; needs no database.")
-@click.option("--timezone", metavar="ZONE", help="Of --expr; else the machine's.")
+@click.option("--timezone", metavar="ZONE", help="The zone of --expr; by default the machine's.")
 @click.option("--count", type=click.IntRange(1, 1000), default=10, show_default=True, help="How many.")
 @click.option("--from", "since", metavar="TIME", help="From then on; else from now.")
 @click.pass_obj
@@ -83,7 +83,10 @@ def preview(
         after = now if first is None else _moment_before(first)
         if first is None and isinstance(timing, Once):
             after = timing.at - 1  # `immediate` is now, which is not after now
-        rows = [_row(timing, zone, at) for at in islice(_chain(lambda t: next_occurrence(timing, t), after), count)]
+        rows = [
+            _row(timing, zone, at)
+            for at in islice(_chain(lambda instant: next_occurrence(timing, instant), after), count)
+        ]
     if session.json:
         session.out.document(rows)
         return
@@ -104,7 +107,7 @@ def upcoming_rows(schedule: Schedule, now: float, count: int, *, since: float | 
         after = max(_moment_before(since), (schedule.start_at or 0.0) - 1)
     if schedule.max_runs is not None:
         count = min(count, max(0, schedule.max_runs - schedule.runs))
-    found = islice(_chain(lambda t: next_upcoming(schedule, after=t), after), count)
+    found = islice(_chain(lambda instant: next_upcoming(schedule, after=instant), after), count)
     return [_row(schedule.timing, schedule.timezone, at, jitter(schedule.id, at, schedule.jitter)) for at in found]
 
 

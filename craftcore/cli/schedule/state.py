@@ -28,7 +28,7 @@ from craftcore.serialization.plurals import format_count
     see=("craftcore schedule resume", "craftcore schedule show", "docs/how-to/schedule-work.md"),
 )
 @click.argument("schedule_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", default="paused", help="Why; it stands in the row.")
+@click.option("--reason", metavar="TEXT", default="paused", help="Why; stored in the row.")
 @click.pass_obj
 def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     """Let nothing of a schedule fire until it is resumed.
@@ -117,7 +117,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
         session.out.document({**schedule_document(removed), "cancelled": cancelled})
         return
     also = f"; {_triggers(len(cancelled))} that had not started, cancelled" if cancelled else ""
-    session.out.line(f"{whole} is removed{also}. What it did: {hint('schedule', 'history', whole)}")
+    session.out.line(f"{whole} is removed{also}. Its triggers: {hint('schedule', 'history', whole)}")
     if live is not None:
         session.out.line(f"{live}, which runs, goes on; to stop it: {hint(live.noun, 'cancel', live.id)}")
 

@@ -42,7 +42,7 @@ def next_occurrence_text(schedule: Schedule, now: float) -> str:
     moment = next_firing(schedule)
     if moment is None:
         return "next: none; what was left is skipped"
-    skipped = "" if moment == schedule.next_at else "; what comes before is skipped"
+    skipped = "" if moment == schedule.next_at else "; earlier occurrences are skipped"
     return f"next: {format_local_and_utc(moment, schedule.timezone, now)}{skipped}"
 
 

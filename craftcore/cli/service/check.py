@@ -30,7 +30,7 @@ Check = Callable[[], str]
 
 @click.command(
     cls=Command,
-    touches="Only reads, and may run beside a daemon. Imports the app; a database that is missing is no problem.",
+    touches="Only reads, and may run beside a daemon. Imports the app; a missing database is not an error.",
     exits={
         PROBLEM: "a problem with the directory, the database or its permissions, a live task that would be held, or a "
         "trigger or schedule whose workflow is missing",
@@ -68,8 +68,8 @@ def check(session: Session, /, app: str | None) -> int:
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
     if session.json:
         told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
-        ok = all(error is None for _, _, error in results)
-        session.out.document({"ok": ok, "checks": told, "warnings": warnings})
+        passed = all(error is None for _, _, error in results)
+        session.out.document({"ok": passed, "checks": told, "warnings": warnings})
     else:
         for area, text, error in results:
             for line in text.splitlines():
@@ -143,7 +143,7 @@ def _directory(path: Path) -> str:
     folder = path.parent
     existing = next(parent for parent in (folder, *folder.parents) if parent.exists())
     if not existing.is_dir():
-        raise CannotCreate(f"{existing} is no directory")
+        raise CannotCreate(f"{existing} is not a directory")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise PermissionRefused(f"{existing} cannot be written by this user")
     return str(folder) if existing == folder else f"{folder} will be made"

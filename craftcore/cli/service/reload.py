@@ -58,7 +58,7 @@ def reload(session: Session) -> int:
                 break
             if time.monotonic() > deadline:
                 raise StillWaiting(
-                    f"the daemon was told, and has not answered in {PATIENCE_SECONDS:.0f} s; see its log"
+                    f"the daemon received SIGHUP, and has not answered in {PATIENCE_SECONDS:.0f} s; see its log"
                 )
             time.sleep(POLL_SECONDS)
     if session.json:

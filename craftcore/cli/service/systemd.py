@@ -76,7 +76,7 @@ def print_(session: Session, /, user: bool, backup: bool, program: str | None) -
     cls=WriteCommand,
     touches="Touches no database, and never talks to systemd. Below /etc it takes root.",
     exits={
-        CANNOT_CREATE: "another text stands in a unit's place; what differs is shown, nothing was written",
+        CANNOT_CREATE: "a unit exists with another text; the difference is shown, nothing was written",
         NOT_PERMITTED: "without the right to write there",
     },
     examples=(

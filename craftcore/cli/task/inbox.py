@@ -67,14 +67,14 @@ def list_(session: Session, /, limit: int) -> int:
         else:
             _print(session, question, task, now)
     if not found:
-        session.out.line("nobody is asked anything")
+        session.out.line("no open questions")
     return say_damaged(session, damaged)
 
 
 @inbox.command(
     "answer",
     cls=OperatorCommand,
-    exits={PROBLEM: "too late: somebody answered before, or its time is over", NO_SUCH: None},
+    exits={PROBLEM: "too late: it was answered before, or it has expired", NO_SUCH: None},
     examples=(
         "craftcore inbox answer 01a1fdfa send",
         'craftcore inbox answer 01a1fdfa hold --note "after the holidays"',
@@ -84,7 +84,7 @@ def list_(session: Session, /, limit: int) -> int:
 @click.argument("question_id", metavar="ID")
 @click.argument("choice", metavar="CHOICE")
 @click.option("--reference", metavar="REF", help="The provider's, for an irreversible action that happened.")
-@click.option("--note", metavar="TEXT", help="Why; it stands beside the answer.")
+@click.option("--note", metavar="TEXT", help="Why; stored with the answer.")
 @click.pass_obj
 def answer(session: Session, /, question_id: str, choice: str, reference: str | None, note: str | None) -> None:
     """Answer a question, once.
@@ -123,7 +123,7 @@ def _print(session: Session, question: Question, task: Task | Damaged | None, no
     out.line(asked, style="bold")
     out.quote(question.question)
     if not isinstance(task, Task):
-        out.line("  its task is damaged, and nobody can answer before a daemon has set it aside")
+        out.line("  its task is damaged; an answer is possible after a daemon has quarantined it")
         return
     takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
     out.line(f"  {answer_deadline_text(question, task, now)}. To answer{takes}:")
@@ -139,5 +139,5 @@ def _print(session: Session, question: Question, task: Task | Damaged | None, no
         out.line("  All that is known of it:")
         session.suggest("activity", "show", question.activity_key)
     elif question.kind is QuestionKind.CONFLICT:
-        out.line("  What it has done so far:")
+        out.line("  Its irreversible actions so far:")
         session.suggest("activity", "list", "--task", task.id)

@@ -83,7 +83,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     see=("craftcore task show", "craftcore trigger cancel", "docs/explanation/irreversible-actions.md"),
 )
 @click.argument("task_id", metavar="ID")
-@click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
+@click.option("--reason", metavar="TEXT", help="Why; stored in the row.")
 @click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
 @click.pass_obj
 def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:

@@ -94,11 +94,11 @@ def fit_to_terminal(whole: View, height: int) -> View:
         sections.append(section)
         room -= 3
     shown = [1] * len(sections)
-    while room > 0 and any(shown[n] < len(section.rows) for n, section in enumerate(sections)):
-        for n, section in enumerate(sections):
-            if room > 0 and shown[n] < len(section.rows):
-                shown[n], room = shown[n] + 1, room - 1
-    cut = tuple(replace(section, rows=section.rows[: shown[n]]) for n, section in enumerate(sections))
+    while room > 0 and any(shown[index] < len(section.rows) for index, section in enumerate(sections)):
+        for index, section in enumerate(sections):
+            if room > 0 and shown[index] < len(section.rows):
+                shown[index], room = shown[index] + 1, room - 1
+    cut = tuple(replace(section, rows=section.rows[: shown[index]]) for index, section in enumerate(sections))
     return replace(whole, facts=whole.facts[: max(0, height - 1)], sections=cut)
 
 

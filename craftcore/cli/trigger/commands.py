@@ -117,7 +117,7 @@ def show(session: Session, /, trigger_id: str) -> None:
             out.line("  response ", show_json(record["response"]))
     if row.status is not TriggerStatus.DONE and records and records[-1]["status"] in (Status.ERROR, Status.INCOMPLETE):
         out.line()
-        out.line("what can be done about it:")
+        out.line("to retry or skip it:")
         session.suggest("inspect", records[-1]["id"])
 
 
@@ -166,7 +166,7 @@ def why(session: Session, /, trigger_id: str) -> None:
     see=("craftcore task cancel", "craftcore trigger list", "docs/explanation/lifecycle.md#triggers"),
 )
 @click.argument("ids", metavar="[ID...]", nargs=-1)
-@click.option("--reason", metavar="TEXT", help="Why; it stands in the row.")
+@click.option("--reason", metavar="TEXT", help="Why; stored in the row.")
 @click.option("--all", "everything", is_flag=True, help="All live triggers and tasks, instead of IDs.")
 @click.option("--schedules", is_flag=True, help="With --all: schedules, too. Those of code or file are paused.")
 @click.option("--yes", is_flag=True, help="Do not ask about --all; needed without a terminal.")

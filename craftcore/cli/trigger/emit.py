@@ -63,7 +63,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 @click.option("--at", metavar="TIME", help="When it is due; else now.")
 @click.option("--in", "delay", metavar="DURATION", help="How long from now it is due.")
 @click.option("--priority", type=int, metavar="0-99", help="Lower is sooner; else that of its source.")
-@click.option("--description", metavar="TEXT", help="What a person should read about it.")
+@click.option("--description", metavar="TEXT", help="A description for people.")
 @click.option("--supersedes", metavar="session", help="Settle the session's older waiting ones of this source.")
 @click.option(
     "--wait", metavar="[DURATION]", is_flag=False, flag_value="inf", help="Wait for its end, and print its result."

@@ -55,7 +55,7 @@ class Counters:
         self._flush_seconds = make_histogram("flush_seconds", "How long the flush of a commit took.", SHORT)
         self._flush_pieces = make_histogram("flush_pieces", "Pieces of work in one commit.", SIZES)
         self._loop_lag = make_histogram(
-            "loop_lag_seconds", "How much later than asked the event loop woke somebody.", SHORT
+            "loop_lag_seconds", "How much later than asked the event loop woke a task.", SHORT
         )
 
     def on_booted(self) -> None:

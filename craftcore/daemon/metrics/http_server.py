@@ -184,9 +184,9 @@ def _require_free(path: str) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        raise CannotCreate(f"metrics.listen: {path} is there and is no socket; name another file", path=path)
+        raise CannotCreate(f"metrics.listen: {path} exists and is not a socket; name another file", path=path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
         with address(path) as name:
             refused = caller.connect_ex(name)
     if refused != errno.ECONNREFUSED:
-        raise CannotCreate(f"metrics.listen: somebody else listens at {path}; name another file", path=path)
+        raise CannotCreate(f"metrics.listen: another process listens at {path}; name another file", path=path)

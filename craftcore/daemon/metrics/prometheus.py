@@ -24,7 +24,7 @@ READ_SECONDS = 2.0
 OF_DATABASE = (
     ("failed_lately", "failed_lately", "Triggers that FAILED within a day and were not discarded."),
     ("ready_age_seconds", "ready_age", "How long the oldest due trigger waits; 0 when none does."),
-    ("activities_unknown", "in_doubt", "Irreversible activities in doubt that nobody decided."),
+    ("activities_unknown", "in_doubt", "Irreversible activities in doubt, undecided."),
     ("questions_open", "questions", "Questions that wait for a person."),
     ("tasks_held", "held_tasks", "Live tasks that the code of this start does not fit."),
     ("held", "held", "1 while everything is held until `craftcore release`."),
@@ -37,7 +37,7 @@ OF_DATABASE = (
 OF_FILES = (
     ("database_bytes", "Size of the database file.", lambda path: path.stat().st_size),
     ("wal_bytes", "Size of its write-ahead log.", wal_bytes),
-    ("wal_in_use_bytes", "What of its write-ahead log is in use; the rest is written over.", wal_in_use),
+    ("wal_in_use_bytes", "The part of its write-ahead log that is in use; the rest is reused.", wal_in_use),
 )
 
 

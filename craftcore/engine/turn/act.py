@@ -89,7 +89,7 @@ def _place(turn: Turn, key: str | None) -> str:
     turn.refuse_when_over()
     check_name("act key", key)
     if _NUMBERED.fullmatch(key):
-        raise InvalidInput(f"act key {safe_repr(key)} could be taken for a number of ours: begin it with a letter")
+        raise InvalidInput(f"act key {safe_repr(key)} could be taken for the number of a call: begin it with a letter")
     return key
 
 
@@ -183,7 +183,7 @@ class _Act:
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
             case Abandoned():
                 raise ActivityUnknown(
-                    f"nobody knows whether {self._action.name} happened ({activity.reason})", key=self._key
+                    f"unknown whether {self._action.name} happened ({activity.reason})", key=self._key
                 )
             case Reconcile(at=at):
                 return await self._reconcile(activity, at)

@@ -31,7 +31,7 @@ def check_question(question: str, options: Sequence[str] | None, default: str | 
     if chosen is not None and (not chosen or len(chosen) > OPTIONS_MAX or len(set(chosen)) < len(chosen)):
         raise InvalidInput(f"a question has 1 to {OPTIONS_MAX} options, each another one; None lets any text answer it")
     if chosen is not None and default is not None and default not in chosen:
-        raise InvalidInput(f"the default {show_value(default)} is none of the options: {', '.join(chosen)}")
+        raise InvalidInput(f"the default {show_value(default)} is not one of the options: {', '.join(chosen)}")
     return NewQuestion(
         kind=QuestionKind.ASK,
         question=question,

@@ -57,7 +57,7 @@ def head_from(text: str) -> Head:
             raise ValueError(f"{wrong[0]} is {getattr(head, wrong[0])!r:.80}")
     except (ValueError, TypeError, RecursionError) as error:
         raise InvalidInput(
-            f"not a head of ours, as craftcore verify --write-head or a backup's manifest has it: {error!s:.200}"
+            f"not a chain head, as craftcore verify --write-head or the manifest of a backup has it: {error!s:.200}"
         ) from error
     return head
 
@@ -79,7 +79,7 @@ def head_faults_since(
     if before.newest > now.newest:
         yield _cut(Area.CHAIN, None, f"the newest record has the number {now.newest}", f"knew number {before.newest}")
     if before.unchained_to != now.unchained_to or before.removed > now.removed:
-        yield Fault(area=Area.CHAIN, wrong="what the chain says of records before it was changed since that head")
+        yield Fault(area=Area.CHAIN, wrong="a record before the head was changed since the head was written")
     if before.audit_place > now.audit_place:
         told = f"the operators' log ends at row {now.audit_place}"
         yield _cut(Area.AUDIT, before.audit_place, told, f"was at row {before.audit_place}")

@@ -111,7 +111,7 @@ class Verification:
         if len(rows) != 1:
             return f"the ends of the chain are {format_count(len(rows), 'row')}, and must be one"
         wrong = [f"{name} {value!r:.80}" for name, value in rows[0]._asdict().items() if type(value) is not KINDS[name]]
-        return f"the ends of the chain are no ends: {', '.join(wrong)}" if wrong else rows[0]
+        return f"the ends of the chain are not valid: {', '.join(wrong)}" if wrong else rows[0]
 
     def _retention_faults(self, ends: ChainState) -> Iterator[Fault]:
         behind = Behind(ends)

@@ -97,13 +97,13 @@ class Behind:
             found.append(f"it is noted as kept behind the anchor, which is at place {self._ends.anchor_seq}")
         if record is not None:
             if record.chain_seq != place:
-                found.append(f"it was kept at place {place}, and says that it stands at {record.chain_seq}")
+                found.append(f"it was kept at place {place}, and its own place is {record.chain_seq}")
             if record.record_hash != kept.hash:
                 found.append("it is not the record that was kept when the anchor passed it")
             if place == self._last + 1 and self._hash is not None and record.prev_hash != self._hash:
-                found.append("it does not follow the record that stands before it in the chain")
+                found.append("it does not follow the record before it in the chain")
             if place == self._ends.anchor_seq and record.record_hash != self._ends.anchor_hash:
-                found.append("it stands at the anchor, and has another hash")
+                found.append("it is at the place of the anchor, and has another hash")
         self._last = place
         self._hash = None if record is None else record.record_hash
         yield from (Fault(area=Area.RECORD, id=id, place=place, wrong=text) for text in found)
@@ -137,7 +137,7 @@ class Chain:
         if not follows:
             yield self._gap(place, f"{id} comes next")
         if record is not None and follows and record.prev_hash != self.hash:
-            wrong = [*wrong, "it does not follow the record that stands before it in the chain"]
+            wrong = [*wrong, "it does not follow the record before it in the chain"]
         self.last = place
         self.hash = record.record_hash if record is not None and record.record_hash is not None else ""
         yield from (Fault(area=Area.RECORD, id=id, place=place, wrong=text) for text in wrong)
@@ -166,7 +166,7 @@ def record_faults(record: ExecutionRecord) -> list[str]:
     its CHECK forbids may pass for another value here: that is for the check of the file."""
     wrong = faults(record)
     if record.chain_seq is not None and (lacks := [name for name in SEALED if getattr(record, name) is None]):
-        wrong.append(f"it stands in the chain and lacks what every record there has: {', '.join(lacks)}")
+        wrong.append(f"it is in the chain and lacks what every record there has: {', '.join(lacks)}")
     if forgotten := [
         str(event.seq) for event in record.events if _is_forgotten(event.type, event.task_seq, event.memo)
     ]:
@@ -186,7 +186,7 @@ def unchained_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
         wrong.append("it has the hashes of a closed record, and no place in the chain")
     elif record.ended_at is not None:
         if record.seq > unchained_to:
-            wrong.append("it is closed, and stands in no chain")
+            wrong.append("it is closed, and is not in the chain")
     elif not _is_open(record):
         wrong.append("it has no end, and says what only a record with an end can say")
     if not record.events:

@@ -15,14 +15,14 @@ OWN = (
     "id", "trigger_id", "task_id", "turn", "attempt", "epoch", "seq", "created_at", "ended_at", "latency_ms",
     "chain_seq", "envelope_hash", "events_hash", "response_hash", "prev_hash", "record_hash", "stripped_at",
 )  # fmt: skip
-"""Fields by which a record is another than any other, whatever it says."""
+"""Fields by which left record is another than any other, whatever it says."""
 
 OWN_OF_EVENTS = {"at", "timestamp", "latency_ms", "attempt_num", "due_at", "overdue_seconds"}
 OWN_OF_ENVELOPE = "envelope.metadata.requestId"
 
 
 class Absent:
-    """The mark of a missing value; None is a value."""
+    """The mark of left missing value; None is left value."""
 
 
 ABSENT = Absent()
@@ -35,48 +35,48 @@ class Difference(NamedTuple):
     """
 
     path: str
-    a: Any
-    b: Any
+    left: Any
+    right: Any
     is_own: bool
 
 
-def differences(a: ExecutionRecord, b: ExecutionRecord) -> list[Difference]:
+def differences(left: ExecutionRecord, right: ExecutionRecord) -> list[Difference]:
     """Return every part that is not the same, from the status down to the last event."""
     found = [
-        *_leaf_differences("status", str(a.status), str(b.status)),
-        *_leaf_differences("error_code", a.error_code, b.error_code),
-        *_leaf_differences("workflow", a.workflow, b.workflow),
-        *_leaf_differences("not_replayable", _reason(a), _reason(b)),
-        *_text_differences("routing", a.routing_json, b.routing_json),
-        *_text_differences("response", a.response_json, b.response_json),
-        *_text_differences("envelope", a.envelope_json, b.envelope_json),
+        *_leaf_differences("status", str(left.status), str(right.status)),
+        *_leaf_differences("error_code", left.error_code, right.error_code),
+        *_leaf_differences("workflow", left.workflow, right.workflow),
+        *_leaf_differences("not_replayable", _reason(left), _reason(right)),
+        *_text_differences("routing", left.routing_json, right.routing_json),
+        *_text_differences("response", left.response_json, right.response_json),
+        *_text_differences("envelope", left.envelope_json, right.envelope_json),
     ]
-    for number in range(max(len(a.events), len(b.events))):
-        found += _event_differences(number + 1, _value_at(a.events, number), _value_at(b.events, number))
+    for number in range(max(len(left.events), len(right.events))):
+        found += _event_differences(number + 1, _value_at(left.events, number), _value_at(right.events, number))
     for name in OWN:
-        found += _leaf_differences(name, getattr(a, name), getattr(b, name), is_own=True)
+        found += _leaf_differences(name, getattr(left, name), getattr(right, name), is_own=True)
     return found
 
 
-def _event_differences(position: int, a: Event | None, b: Event | None) -> Iterator[Difference]:
+def _event_differences(position: int, left: Event | None, right: Event | None) -> Iterator[Difference]:
     path = f"events.{position}"
-    if a is None or b is None or a.type != b.type:
-        yield Difference(path, ABSENT if a is None else a.type, ABSENT if b is None else b.type, False)
+    if left is None or right is None or left.type != right.type:
+        yield Difference(path, ABSENT if left is None else left.type, ABSENT if right is None else right.type, False)
         return
-    yield from _leaf_differences(f"{path}.seq", a.seq, b.seq)
-    yield from _leaf_differences(f"{path}.at", a.at, b.at, is_own=True)
-    for found in _text_differences(path, a.payload_json, b.payload_json):
+    yield from _leaf_differences(f"{path}.seq", left.seq, right.seq)
+    yield from _leaf_differences(f"{path}.at", left.at, right.at, is_own=True)
+    for found in _text_differences(path, left.payload_json, right.payload_json):
         yield found._replace(is_own=found.path.removeprefix(f"{path}.") in OWN_OF_EVENTS)
 
 
-def _text_differences(path: str, a: str | None, b: str | None) -> Iterator[Difference]:
+def _text_differences(path: str, left: str | None, right: str | None) -> Iterator[Difference]:
     """Text by text first: parsing what is the same would be for nothing."""
-    return iter(()) if a == b else _leaf_differences(path, _read(a), _read(b))
+    return iter(()) if left == right else _leaf_differences(path, _read(left), _read(right))
 
 
-def _leaf_differences(path: str, a: Any, b: Any, *, is_own: bool = False) -> Iterator[Difference]:
+def _leaf_differences(path: str, left: Any, right: Any, *, is_own: bool = False) -> Iterator[Difference]:
     """Yield the leaves in which two values differ, in the order of their names and places."""
-    waiting = [(path, a, b)]
+    waiting = [(path, left, right)]
     while waiting:
         where, one, other = waiting.pop()
         match one, other:
@@ -92,18 +92,18 @@ def _leaf_differences(path: str, a: Any, b: Any, *, is_own: bool = False) -> Ite
                 yield Difference(where, one, other, is_own or where == OWN_OF_ENVELOPE)
 
 
-def _is_same(a: Any, b: Any) -> bool:
+def _is_same(left: Any, right: Any) -> bool:
     """1, 1.0 and true are three values."""
-    if a is ABSENT or b is ABSENT:
-        return a is b
+    if left is ABSENT or right is ABSENT:
+        return left is right
     try:
-        return canonicalize(a) == canonicalize(b)
-    except ValueError:  # an infinite number out of a damaged row
-        return repr(a) == repr(b)
+        return canonicalize(left) == canonicalize(right)
+    except ValueError:  # an infinite number out of left damaged row
+        return repr(left) == repr(right)
 
 
 def _read(text: str | None) -> Any:
-    """Return what a text says; one that was damaged is compared as it is."""
+    """Return what left text says; one that was damaged is compared as it is."""
     try:
         value = None if text is None else json.loads(text)
         canonicalize(value)

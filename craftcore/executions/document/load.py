@@ -67,7 +67,7 @@ def _validate_record(document: Document, ours: Ours) -> ExecutionRecord:
         events=tuple(events),
     )
     if texts:
-        raise schema_refusal("craftcore.texts", f"it has {next(iter(texts))!r:.80}, which is no part of the document")
+        raise schema_refusal("craftcore.texts", f"it has {next(iter(texts))!r:.80}, which is not part of the document")
     return record
 
 
@@ -137,7 +137,7 @@ def _moment(text: str | None) -> float:
     except (ValueError, OverflowError):
         moment = -1.0
     if not 0 <= moment < YEAR_10000:
-        raise schema_refusal("header.createdUtcIso", f"{text!r:.80} is no moment, as 2026-01-02T03:04:05.678Z is one")
+        raise schema_refusal("header.createdUtcIso", f"{text!r:.80} is not a moment such as 2026-01-02T03:04:05.678Z")
     return moment
 
 

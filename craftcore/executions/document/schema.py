@@ -116,7 +116,7 @@ def shape_of(value: Any) -> Document:
 
 def schema_refusal(path: str, why: str) -> InvalidInput:
     """Return the refusal; `path` '': of the whole."""
-    return InvalidInput(f"it is no document of a record: {f'{path:.200}: ' if path else ''}{why:.500}")
+    return InvalidInput(f"it is not the document of a record: {f'{path:.200}: ' if path else ''}{why:.500}")
 
 
 def _refuse_deep(value: Any) -> None:

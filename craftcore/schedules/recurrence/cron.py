@@ -35,13 +35,15 @@ _SEARCH_YEARS = 50
 """An occurrence that does not come for that long never comes. 29 February on a given weekday takes 40 years at most."""
 
 
-def cron_after(timing: Cron, t: int) -> int | None:
-    """Return the first moment strictly after `t`; None: none within fifty years or by 9999. Raises ScheduleInvalid for
-    an expression that was damaged in its row."""
+def cron_after(timing: Cron, instant: int) -> int | None:
+    """Return the first moment strictly after `instant`. None: there is none within fifty years or by 9999.
+
+    Raises ScheduleInvalid for an expression that was damaged in its row.
+    """
     zone = find_zone(timing.timezone)
     try:
         search = _next_wall_time if is_wildcard(timing.expression) else _next_fixed_time
-        return search(timing.expression, zone, t)
+        return search(timing.expression, zone, instant)
     except CronSimError as error:
         raise ScheduleInvalid(f"cron {timing.expression!r:.80} cannot be evaluated: {error}") from error
 
@@ -52,20 +54,20 @@ def is_wildcard(expression: str) -> bool:
     return minute.startswith("*") or hour.startswith("*")
 
 
-def _next_fixed_time(expression: str, zone: ZoneInfo, t: int) -> int | None:
-    if t >= CRON_END:
+def _next_fixed_time(expression: str, zone: ZoneInfo, instant: int) -> int | None:
+    if instant >= CRON_END:
         return None
-    wall = match_after(expression, t + offset_at(zone, t))  # what the wall showed earlier came earlier
+    wall = match_after(expression, instant + offset_at(zone, instant))  # what the wall showed earlier came earlier
     while wall is not None:
         moment = moment_of(zone, wall)
-        if moment > t:  # else `t` is in the second copy, and that came in the first
+        if moment > instant:  # else `instant` is in the second copy, and that came in the first
             return moment if moment <= CRON_END else None
         wall = match_after(expression, wall)
     return None
 
 
-def _next_wall_time(expression: str, zone: ZoneInfo, t: int) -> int | None:
-    at, end = t + 1, min(t + _SEARCH_YEARS * 366 * _DAY, CRON_END)
+def _next_wall_time(expression: str, zone: ZoneInfo, instant: int) -> int | None:
+    at, end = instant + 1, min(instant + _SEARCH_YEARS * 366 * _DAY, CRON_END)
     while at <= end:
         offset = offset_at(zone, at)
         wall = match_after(expression, at + offset - 1)

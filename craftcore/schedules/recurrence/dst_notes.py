@@ -9,15 +9,15 @@ from craftcore.schedules.recurrence.timezones import find_zone, offset_at
 from craftcore.schedules.recurrence.timing import Cron, Timing
 
 
-def note(timing: Timing, t: float) -> str | None:
-    """Return why `t`, an occurrence of cron, is not the plain time its fields name. None when it is, and for other
-    timings.
+def note(timing: Timing, instant: float) -> str | None:
+    """Return why `instant`, an occurrence of cron, is not the plain time its fields name. None when it is, and for
+    other timings.
 
     A fixed time that a gap skips comes at the first instant after the gap; see `cron`.
     """
     if not isinstance(timing, Cron):
         return None
-    zone, at = find_zone(timing.timezone), int(t)
+    zone, at = find_zone(timing.timezone), int(instant)
     shown, before = at + offset_at(zone, at), at + offset_at(zone, at - 1)
     named = match_after(timing.expression, min(shown, before) - 1)
     if named is not None and named < shown and not is_wildcard(timing.expression):
@@ -28,9 +28,9 @@ def note(timing: Timing, t: float) -> str | None:
     return None
 
 
-def local(t: float, timezone: str) -> datetime:
+def local(instant: float, timezone: str) -> datetime:
     """That moment on the wall of the zone. Raises ScheduleInvalid when the zone is not known."""
-    return datetime.fromtimestamp(t, find_zone(timezone))
+    return datetime.fromtimestamp(instant, find_zone(timezone))
 
 
 def _skipped_note(named: int, shown: int) -> str:

@@ -147,7 +147,7 @@ def _moment(spoken: str, now: float, zone: ZoneInfo | None, past_allowed: bool) 
             "it has no time zone: add Z or an offset such as +01:00, or name the time zone"
         )
     if at < now and not past_allowed:
-        raise natural_language.Unreadable("that moment has passed")
+        raise natural_language.Unreadable("the moment has passed")
     return natural_language.parse_once(at)
 
 
@@ -164,10 +164,10 @@ def _cron(expression: str, now: float, zone: ZoneInfo) -> Cron:
     cron = Cron(expression=expression, timezone=zone.key)
     if not _is_cron(expression):
         raise natural_language.Unreadable(
-            f"that never comes: no day of month {fields[2]!r:.40} (1-31) is in month {fields[3]!r:.40}"
+            f"it has no occurrence: no day of month {fields[2]!r:.40} (1-31) is in month {fields[3]!r:.40}"
         )
     if next_occurrence(cron, now) is None:
-        raise natural_language.Unreadable("that never comes, not within fifty years")
+        raise natural_language.Unreadable("it has no occurrence within fifty years")
     return cron
 
 
@@ -180,4 +180,4 @@ def _is_cron(expression: str) -> bool:
 
 
 def _show_value(value: object) -> str:
-    return f"{value!r:.80}" if isinstance(value, str) else f"of type {type(value).__name__}"
+    return f"{value!r:.80}" if isinstance(value, str) else f"a value of type {type(value).__name__}"

@@ -68,7 +68,7 @@ def read(words: str, *, now: float, zone: ZoneInfo, past_allowed: bool = False) 
         case "every":
             return _parse_every(rest, now, zone)
         case _:
-            raise Unreadable("it is none of the supported forms")
+            raise Unreadable("it is not one of the supported forms")
 
 
 def delay(words: str) -> float | None:
@@ -86,7 +86,7 @@ def delay(words: str) -> float | None:
 def parse_once(at: float) -> Once:
     """At that moment. Raises Unreadable when no calendar of ours could print it."""
     if not 0 <= at < YEAR_10000:
-        raise Unreadable("that is not a moment between the years 1970 and 9999")
+        raise Unreadable("the moment is not between the years 1970 and 9999")
     return Once(at=at)
 
 
@@ -113,7 +113,7 @@ def parse_span(words: str) -> Fraction:
     if total <= 0:
         raise Unreadable("a span of time must be more than 0")
     if total >= YEAR_10000:
-        raise Unreadable("that is beyond the year 9999")
+        raise Unreadable("the moment is beyond the year 9999")
     return total
 
 

@@ -14,34 +14,34 @@ from craftcore.schedules.recurrence.cron import CRON_END, count_cron, cron_after
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
 
-def next_occurrence(timing: Timing, t: float) -> float | None:
-    """Return the first occurrence strictly after `t`. None: nothing comes any more, or nobody can say when (at
+def next_occurrence(timing: Timing, instant: float) -> float | None:
+    """Return the first occurrence strictly after `instant`. None: nothing comes any more, or nobody can say when (at
     startup)."""
     match timing:
         case Once(at=at):
-            return at if at > t else None
+            return at if at > instant else None
         case Every(anchor_at=anchor, step_seconds=step):
-            moment = anchor + step * max(0, (_round_to_second(t) - anchor) // step + 1)
+            moment = anchor + step * max(0, (_round_to_second(instant) - anchor) // step + 1)
             return float(moment) if moment < YEAR_10000 else None
         case Cron():
-            found = cron_after(timing, _round_to_second(t))
+            found = cron_after(timing, _round_to_second(instant))
             return None if found is None else float(found)
         case Startup():
             return None
 
 
-def last_occurrence(timing: Timing, t: float, *, after: float) -> float | None:
-    """Return the newest occurrence in (after, t]. None when there is none."""
+def last_occurrence(timing: Timing, instant: float, *, after: float) -> float | None:
+    """Return the newest occurrence in (after, instant]. None when there is none."""
     newest_known = next_occurrence(timing, after)
-    if newest_known is None or newest_known > t:
+    if newest_known is None or newest_known > instant:
         return None
     if isinstance(timing, Once):
         return newest_known
-    known, quiet = int(newest_known), _round_to_second(t)  # nothing comes in (quiet, t]
+    known, quiet = int(newest_known), _round_to_second(instant)  # nothing comes in (quiet, instant]
     while known < quiet:
         middle = (known + quiet) // 2
         found = next_occurrence(timing, middle)
-        if found is None or found > t:
+        if found is None or found > instant:
             quiet = middle
         else:
             known = int(found)
@@ -79,6 +79,6 @@ def newest_occurrences(timing: Timing, after: float, until: float, limit: int) -
     return found[::-1]
 
 
-def _round_to_second(t: float) -> int:
+def _round_to_second(instant: float) -> int:
     """Occurrences are whole seconds after 1970, so what they are compared with can be, too."""
-    return math.floor(min(max(t, -1.0), YEAR_10000))
+    return math.floor(min(max(instant, -1.0), YEAR_10000))

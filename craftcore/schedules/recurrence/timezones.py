@@ -24,9 +24,9 @@ def find_zone(name: str) -> ZoneInfo:
         raise ScheduleInvalid(f"time zone {name!r:.80} is not known on this machine; update tzdata") from error
 
 
-def offset_at(zone: ZoneInfo, t: int) -> int:
-    """Return the seconds to add to `t` for the wall time."""
-    return _seconds(datetime.fromtimestamp(t, zone).utcoffset())
+def offset_at(zone: ZoneInfo, instant: int) -> int:
+    """Return the seconds to add to `instant` for the wall time."""
+    return _seconds(datetime.fromtimestamp(instant, zone).utcoffset())
 
 
 def moment_of(zone: ZoneInfo, wall: int) -> int:
@@ -36,17 +36,16 @@ def moment_of(zone: ZoneInfo, wall: int) -> int:
     return wall - early if early >= late else change_in(zone, wall - late, wall - early)
 
 
-def change_in(zone: ZoneInfo, before: int, by: int) -> int:
-    """Return the first instant in (before, by] with another offset, as `by` has. There is one: no zone changes twice a
-    day."""
+def change_in(zone: ZoneInfo, before: int, until: int) -> int:
+    """Return the first instant in (before, until] whose offset is that of `until`. No zone changes twice a day."""
     offset = offset_at(zone, before)
-    while by - before > 1:
-        middle = (before + by) // 2
+    while until - before > 1:
+        middle = (before + until) // 2
         if offset_at(zone, middle) == offset:
             before = middle
         else:
-            by = middle
-    return by
+            until = middle
+    return until
 
 
 def stretches(zone: ZoneInfo, first: int, last: int) -> Iterator[tuple[int, int, int]]:

@@ -176,13 +176,13 @@ def read_manifest(file: Path) -> Manifest:
                 f"{file}: is a manifest. Name the backup beside it: {file.name.removesuffix(ENDS)}"
             ) from None
         raise DatabaseInvalid(
-            f"{file}: has no manifest beside it ({path.name}), so nobody can tell that it is whole. Bring both; "
+            f"{file}: has no manifest beside it ({path.name}), so it cannot be checked. Bring both; "
             "where there never was one, say --no-manifest"
         ) from None
     except UnicodeDecodeError as error:
-        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: it is no text") from error
+        raise DatabaseInvalid(f"{path}: not the manifest of a backup: it is not text") from error
     except NoRegularFile as error:
-        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: {error.strerror}") from error
+        raise DatabaseInvalid(f"{path}: not the manifest of a backup: {error.strerror}") from error
     except OSError as error:
         raise translate_os(error, path) from error
     return manifest_from(text, path)

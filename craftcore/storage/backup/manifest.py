@@ -52,7 +52,7 @@ def manifest_from(text: str, path: Path) -> Manifest:
     try:
         found = json.loads(text)
         if not isinstance(found, dict) or found.pop("craftcore_backup", None) != VERSION:
-            raise ValueError("it is none")
+            raise ValueError("it is not an object")
         found.pop("taken_at_iso", None)
         manifest = Manifest(**found)
         wrong = [name for name, kinds in KINDS.items() if type(found[name]) not in kinds]
@@ -61,7 +61,7 @@ def manifest_from(text: str, path: Path) -> Manifest:
         if wrong:
             raise ValueError(f"{wrong[0]} is wrong")
     except (ValueError, TypeError, RecursionError) as error:
-        raise DatabaseInvalid(f"{path}: no manifest of a backup of ours: {error!s:.200}") from error
+        raise DatabaseInvalid(f"{path}: not the manifest of a backup: {error!s:.200}") from error
     return manifest
 
 

@@ -94,7 +94,9 @@ def make_current(draft: StagingFile, file: Path, database: Database) -> list[str
     brought = draft.database(database.clock)
     with _with_original_path(file, draft), brought.reading(with_checks=True) as reader:
         if reader.fetch_value("PRAGMA application_id") != APPLICATION_ID:
-            raise DatabaseInvalid(f"{file}: is empty, and no database of ours. Nothing was restored: take another one")
+            raise DatabaseInvalid(
+                f"{file}: is empty, and not a database of craftcore. Nothing was restored: take another one"
+            )
         missing = list_pending(reader, list_migrations(), file)
         found = check_file(reader, [one for one in list_migrations() if one not in missing])
         if not found.is_sound:

@@ -164,7 +164,7 @@ def _enter(folder: int, name: str, shown: Path, *, make: bool) -> int:
     if make:
         with suppress(FileExistsError):
             os.mkdir(name, 0o700, dir_fd=folder)
-    foreign = PermissionRefused(f"{shown}: is no private directory of ours, and is left as it is. Remove it")
+    foreign = PermissionRefused(f"{shown}: is not a private directory of craftcore, and is left as it is. Remove it")
     try:
         descriptor = os.open(name, IN_FOLDER | os.O_NOFOLLOW, dir_fd=folder)
     except OSError as error:

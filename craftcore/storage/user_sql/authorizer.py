@@ -13,18 +13,18 @@ SQLITES_OWN = {"data_version", "page_size"}
 """Settings that SQLite itself reads for a full-text or spatial index of the user's."""
 
 RULES = (
-    "a transaction of yours reads every table and changes your own; it begins and ends with its function, and has no "
+    "a user transaction reads every table and changes your own; it begins and ends with its function, and has no "
     "PRAGMA, ATTACH, ANALYZE or temporary tables"
 )
 
 
 def refusal(
-    action: int, first: str | None, second: str | None, where: str | None, by: str | None, ours: frozenset[str]
+    action: int, first: str | None, second: str | None, where: str | None, trigger: str | None, ours: frozenset[str]
 ) -> str | None:
     """Return why SQL of the user's may not do this, told as SQLite's authorizer is; None when it may.
 
-    `by` is the trigger that would do it. Unknown operations are refused. That nobody writes sqlite_schema by hand is
-    SQLite's own rule, which it does not leave to us.
+    `trigger` is the SQLite trigger that would do it. Unknown operations are refused. SQLite itself refuses to write
+    sqlite_schema.
     """
     match action:
         case apsw.SQLITE_SELECT | apsw.SQLITE_READ | apsw.SQLITE_FUNCTION | apsw.SQLITE_RECURSIVE:
@@ -51,11 +51,11 @@ def refusal(
         ) if where == "main":
             names = [first, second]
         case _:
-            return f"{_quote_name(action, first, second)}{_object_text(by)} is refused: {RULES}"
+            return f"{_quote_name(action, first, second)}{_object_text(trigger)} is refused: {RULES}"
     for name in names:
         if name is not None and name.lower() in ours:
             return (
-                f"{_quote_name(action, name)}{_object_text(by)} is refused: it is craftcore's own, which "
+                f"{_quote_name(action, name)}{_object_text(trigger)} is refused: it is craftcore's own, which "
                 "you may read, not change"
             )
     return None

@@ -92,8 +92,10 @@ class Guard:
     def _is_late(self) -> bool:
         return self._clock.boot_time() > self._until
 
-    def _authorize(self, action: int, first: str | None, second: str | None, where: str | None, by: str | None) -> int:
-        if reason := refusal(action, first, second, where, by, self._ours):
+    def _authorize(
+        self, action: int, first: str | None, second: str | None, where: str | None, trigger: str | None
+    ) -> int:
+        if reason := refusal(action, first, second, where, trigger, self._ours):
             raise InvalidInput(reason)
         self._makes_tables |= action in (apsw.SQLITE_CREATE_TABLE, apsw.SQLITE_ALTER_TABLE)
         return apsw.SQLITE_OK

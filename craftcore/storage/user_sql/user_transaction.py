@@ -77,11 +77,11 @@ class UserTransaction(Transaction):
 
     def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> NoReturn:
         """Refused: a crash after the commit would lose it. A step after the transaction is not lost."""
-        raise InvalidInput("a transaction of yours has no after_commit: do that in a step after it")
+        raise InvalidInput("a user transaction has no after_commit: do that in a step after it")
 
     def before_answers(self, fn: Callable[[Any], object], value: Any) -> NoReturn:
         """Refused: it is called on the thread that writes for everybody."""
-        raise InvalidInput("a transaction of yours has no before_answers: do that in a step after it")
+        raise InvalidInput("a user transaction has no before_answers: do that in a step after it")
 
 
 class UserConnection:
