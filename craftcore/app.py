@@ -140,8 +140,8 @@ class App(Registry):
         restart. Running code is cancelled at its next await, that of the caller too, if it is a workflow.
 
         A schedule of an operator is removed. One that code or a settings file declares is paused. Messages that no task
-        has read are left unread. `with_schedules` False: schedules stay as they are. What is emitted afterwards runs.
-        Raises StorageFull: nothing was cancelled.
+        has read are left unread. `with_schedules` False: schedules stay as they are. Work that is emitted afterwards
+        runs. Raises StorageFull: nothing was cancelled.
         """
         return await self._running.requests.cancel_all(reason, with_schedules=with_schedules)
 
@@ -164,7 +164,7 @@ class App(Registry):
     ) -> None:
         """Answer a question, once. `reference`: the provider's, of an irreversible action that happened.
 
-        Raises NotFound; InvalidInput for what is no option; StateRefused: too late.
+        Raises NotFound; InvalidInput for a text that is not an option; StateRefused: too late.
         """
         await self._running.requests.answer(
             question_id, choice, note=note, reference=reference, answered_by=answered_by
@@ -179,7 +179,7 @@ class App(Registry):
         await self._running.requests.retry_task(task_id)
 
     async def task(self, task_id: str) -> Task | None:
-        """Return a task as it stands now; None when there is none: the first turn of what was just emitted has not
+        """Return the current row of a task; None when there is none: the first turn of what was just emitted has not
         begun."""
         return await self._running.requests.task(task_id)
 

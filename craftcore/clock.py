@@ -14,7 +14,7 @@ from typing import Protocol
 from zoneinfo import ZoneInfo
 
 YEAR_10000 = 253_402_300_800.0
-"""No moment is as late as this: no calendar of ours could print it."""
+"""An upper bound of moments: no calendar can print this one."""
 
 
 def utc_iso(moment: float | None) -> str | None:
@@ -28,7 +28,7 @@ class Clock(Protocol):
     """A source of times and ids."""
 
     def now(self) -> float:
-        """Wall time in UTC epoch seconds."""
+        """Return the wall time in UTC epoch seconds."""
 
     def boot_time(self) -> float:
         """Return the seconds since the machine started, suspend included; never set back."""
@@ -60,7 +60,8 @@ class SystemClock:
 
 
 def _machine_zone(variable: str) -> str:
-    """$TZ, else where /etc/localtime leads; UTC for what has no IANA name: a POSIX rule, a zone file of one's own."""
+    """Return $TZ, else the target of /etc/localtime. UTC for a zone without an IANA name: a POSIX rule, or a local zone
+    file."""
     name = variable.removeprefix(":") or os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]
     try:
         return ZoneInfo(name).key

@@ -17,9 +17,9 @@ class Backoff(StrEnum):
     """How long it is until another attempt."""
 
     NONE = "none"
-    """There is none: it would be told the same."""
+    """No retry: it would fail in the same way."""
     EXPONENTIAL = "exponential"
-    """As the policy of the workflow says, longer each time, and not sooner than somebody asked for."""
+    """By the policy of the workflow: longer each time, and not sooner than the error asks for."""
     RETRY_AFTER = "retry_after"
     """As long as the one who refused has said; exponential where nothing was said."""
 
@@ -68,12 +68,12 @@ class ErrorCode(StrEnum):
 
     @property
     def may_be_retried(self) -> bool:
-        """Whether the default policy tries again what failed with it."""
+        """True when the default policy retries after this error."""
         return self.retryable is not False
 
 
 def find_code(code: str) -> ErrorCode | None:
-    """Return the code of this text; None for one of somebody's own."""
+    """Return the code of this text; None for a code of user code."""
     try:
         return ErrorCode(code)
     except ValueError:

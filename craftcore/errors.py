@@ -44,10 +44,10 @@ from craftcore.error_codes import ErrorCode as ErrorCode
 
 
 class CraftcoreError(Exception):
-    """Base of every error of ours. `str()` is one sentence for a person: what, where, and what to do.
+    """Base of every error of craftcore. `str()` is one sentence for a person: what, where, and what to do.
 
-    What user code raises of it fails the attempt with its `code`, by which it is tried again or not. `retry_after`: the
-    least wait (seconds) that somebody asked for; None: nobody did.
+    Raised by user code, it fails the attempt with its `code`, which decides about a retry. `retry_after`: the least
+    wait in seconds; None: none was asked for.
     """
 
     code: ErrorCode = ErrorCode.VALIDATION_ERROR
@@ -125,7 +125,7 @@ class StateRefused(CraftcoreError):
 
 
 class StillWaiting(CraftcoreError):
-    """The time somebody would wait for a trigger is over. It goes on without them."""
+    """The time to wait for a trigger is over. The trigger goes on."""
 
     code = ErrorCode.AGENT_TIMEOUT
     exit_code = 75
@@ -169,17 +169,16 @@ class IdempotencyConflict(CraftcoreError):
 
 
 class ActivityUnknown(CraftcoreError):
-    """An irreversible action was called, and nobody can tell whether it happened; `details` has its `key`.
+    """An irreversible action was called, and its outcome is unknown; `details` has its `key`.
 
-    Raised by `ctx.act` once a person gave it up. While somebody may still find out, the turn is suspended or tried
-    again instead.
+    Raised by `ctx.act` once a person gave it up. Before that the turn is suspended or tried again instead.
     """
 
     code = ErrorCode.ACTIVITY_UNKNOWN
 
 
 class EngineCrashed(CraftcoreError):
-    """The engine was ended, and nobody asked for that: by an error of its own, or by code that ended its event loop.
+    """The engine ended without being asked to: by an error of its own, or by code that ended its event loop.
 
     `details["running"]` has the ids of the triggers that ran. The next start counts a crash for each of them.
     """
@@ -282,4 +281,4 @@ class PermissionRefused(StorageError):
 
 
 class UnreadableRow(ValueError):
-    """A row that can be read and is none of ours: who shows it says so, the engine sets it aside."""
+    """A row that can be read and is not valid. A command reports it, the engine quarantines it."""

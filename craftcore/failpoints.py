@@ -62,5 +62,5 @@ def arm(point: Failpoint, action: Callable[[], None], *, at_pass: int = 1) -> No
 
 
 def kill_process() -> None:
-    """SIGKILL: no handler runs, nothing is flushed, like the machine's own out-of-memory killer."""
+    """Send SIGKILL: no handler runs and nothing is flushed, as with the machine's out-of-memory killer."""
     os.kill(os.getpid(), signal.SIGKILL)

@@ -17,8 +17,7 @@ class NoRegularFile(OSError):
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Return the file, to be read. Raises NoRegularFile, also for a pipe into which nobody writes, and any other
-    OSError."""
+    """Open a file to read. Raises NoRegularFile, also for a pipe without a writer, and any other OSError."""
     return open(path, "rb", opener=_open_without_blocking)
 
 

@@ -25,9 +25,9 @@ LONGEST_WAIT = 10 * 366 * 86_400.0
 class Retry(Exception):
     """Raised by user code: try again, not sooner than `after` (seconds or timedelta); the attempt counts.
 
-    None leaves the wait to the workflow's backoff. `code` stands in the record. With RATE_LIMIT, `after` is how long
-    the provider wants to be left alone (its Retry-After), and the wait is that. Raises InvalidInput for no code, or one
-    of those that are never tried again; ValueError for no wait.
+    None leaves the wait to the workflow's backoff. The record has the `code`. With RATE_LIMIT, `after` is how long the
+    provider wants to be left alone (its Retry-After), and the wait is that. Raises InvalidInput for no code, or one of
+    those that are never tried again; ValueError for no wait.
     """
 
     code: ErrorCode = ErrorCode.AGENT_ERROR
@@ -62,7 +62,7 @@ class Snooze(Exception):
 
 
 class Fail(Exception):
-    """Raised by user code: it failed, and trying again cannot help. `code` stands in the record.
+    """Raised by user code: it failed, and trying again cannot help. The record has the `code`.
 
     Raises ValueError for a code that is not text.
     """

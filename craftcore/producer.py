@@ -117,7 +117,7 @@ class Producer:
     ) -> None:
         """Answer a question, once. `reference`: the provider's, of an irreversible action that happened.
 
-        Raises NotFound; InvalidInput for what is no option; StateRefused: too late.
+        Raises NotFound; InvalidInput for a text that is not an option; StateRefused: too late.
         """
         with self._core.transaction() as tx:
             self._core.tasks.answer(tx, question_id, choice, note=note, reference=reference, answered_by=answered_by)

@@ -28,8 +28,8 @@ class ReplayEngine:
             result = replays.replay("exec-….1")
 
     No workflow, action or router is called, and no row is changed: every replay is one read-only snapshot of its own.
-    `cache`: how many results are kept; a second replay of a record then gives the same object, for `ttl` (seconds or
-    timedelta), until it is invalidated or its bodies are taken away. 0 keeps none: every replay reads, and checks, the
+    `cache`: how many results are kept. A second replay of a record gives the same object for `ttl` (seconds or
+    timedelta), until the record is invalidated or its bodies are removed. With 0 every replay reads and checks the
     whole record.
 
     Raises NotFound for a file that is missing, and another StorageError when it cannot be read.

@@ -102,7 +102,7 @@ class Services:
 
     @contextmanager
     def reading(self, *, within: float | None = None) -> Iterator[Reader]:
-        """One read-only snapshot of a database whose schema is this program's; `within` as for `Database.reading`."""
+        """Open a read-only snapshot of a database with this program's schema; `within` as for `Database.reading`."""
         with self.database.reading(within=within) as reader:
             migrate.require_current(reader, self.database.path)
             yield reader

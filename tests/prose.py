@@ -17,6 +17,7 @@ Documented = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 _CODE = re.compile(r"``[^`]*``|`[^`]*`|\"[^\"]*\"")
 _END = re.compile(r"(?<=[.!?])[)'\"*]*\s+(?=[A-Z`(\"'*])")
+_COLUMNS = re.compile(r"\S {2,}\S")
 _SQL = re.compile(
     r"[`x\s]*(SELECT|INSERT|UPDATE|DELETE|WITH|CREATE|DROP|ALTER|PRAGMA|FROM|WHERE|AND|ORDER|UNION|JOIN)\b"
 )
@@ -68,6 +69,8 @@ def sentences(text: str) -> Iterator[str]:
     text = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
     for paragraph in re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#>]|\d+\. ))", text):
         lines = [line.strip() for line in paragraph.splitlines() if not line.startswith(("    ", "|"))]
+        if lines and _COLUMNS.search(lines[0]):
+            continue
         prose = re.sub(r"^(?:[-*>#]+|\d+\.)\s+", "", " ".join(lines).strip())
         if not prose or " " not in prose or prose.startswith(("|", "<!--", "![")):
             continue
@@ -91,7 +94,10 @@ def _kind(node: Documented) -> str:
         case ast.ClassDef():
             return "class"
         case _:
-            names = {getattr(one, "id", getattr(one, "attr", "")) for one in node.decorator_list}
+            decorators = (one.func if isinstance(one, ast.Call) else one for one in node.decorator_list)
+            names = {getattr(one, "id", getattr(one, "attr", "")) for one in decorators}
+            if "group" in names:  # a group of commands is a noun
+                return "class"
             return "property" if names & {"property", "cached_property"} else "function"
 
 

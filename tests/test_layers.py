@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests import imports, prose, ratchet
+from tests import imports, prose
 
 ROOT = Path(__file__).parents[1]
 
@@ -296,7 +296,7 @@ def test_write_transaction_of_a_command_is_refused(source, found):
 
 @pytest.mark.parametrize("rule", [edges, circles, sql, sizes])
 def test_layout_follows_the_rules(rule):
-    ratchet.check(rule.__name__, rule())
+    assert sorted(rule()) == []
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests import prose, ratchet
+from tests import prose
 
 
 def words(name: str) -> frozenset[str]:
@@ -132,7 +132,7 @@ def parts(name: str) -> list[str]:
 
 @pytest.mark.parametrize("rule", [modules, identifiers])
 def test_names_follow_the_rules(rule):
-    ratchet.check(rule.__name__, rule())
+    assert sorted(rule()) == []
 
 
 @pytest.mark.parametrize(

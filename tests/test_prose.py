@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import prose, ratchet
+from tests import prose
 from tests.test_names import VERBS
 
 OPENERS = frozenset({"what", "who", "whoever", "whether", "of", "that", "nobody"})
@@ -38,7 +38,8 @@ def faults(sentence: str, *, limit: int | None = WORDS_MAX) -> Iterator[str]:
         yield f"begins with {words[0]}"
     if limit is not None and len(words) > limit:
         yield f"has {len(words)} words"
-    for found in sorted({match.group(0).lower() for match in BANNED.finditer(prose.plain(sentence))}):
+    found_phrases = {match.group(0) for match in BANNED.finditer(prose.plain(sentence))} - {"is None"}
+    for found in sorted(map(str.lower, found_phrases)):
         yield f"says {found!r}"
 
 
@@ -92,13 +93,13 @@ def length_faults(sentence: str) -> Iterator[str]:
 
 
 def key(fault: str, sentence: str) -> str:
-    """Return a violation as it stands in a list: it keeps its name when its module moves."""
+    """Return a violation in one line."""
     return f"{fault}: {' '.join(sentence.split())[:KEY_LENGTH]}"
 
 
 @pytest.mark.parametrize("rule", [docstrings, messages, pages])
 def test_prose_follows_the_rules_of_english(rule):
-    ratchet.check(rule.__name__, rule())
+    assert sorted(rule()) == []
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,8 @@ def read_characters(content: bytes, at: int) -> Sequence[tuple[bytes, int]]:
 def gaps(content: bytes, at: int) -> Sequence[int]:
     """Return where a gap that begins at `at` may end.
 
-    A gap stands between two characters: a new line, in a reply of SMTP with its code, or zero bytes. Quoted-printable
-    has a sign before the new line.
+    A gap is a new line between two characters, in an SMTP reply with its code, or zero bytes. Quoted-printable has a
+    sign before the new line.
     """
     if at >= len(content) or content[at] not in _BEGIN_GAP or (found := _GAP.match(content, at)) is None:
         return ()
@@ -116,7 +116,7 @@ def _percent(content: bytes, at: int) -> Iterator[tuple[bytes, int]]:
 
 
 def _entities(content: bytes, at: int) -> Iterator[tuple[bytes, int]]:
-    """Where the semicolon is missing, nothing says where the entity ends: each length is a reading."""
+    """Yield the readings of an entity. Without a semicolon its end is unknown, so each length is a reading."""
     if found := _NUMBER.match(content, at):
         group, base = (1, 10) if found[1] else (2, 16)
         for end in range(found.start(group) + 1, found.end(group) + 1):

@@ -1,11 +1,11 @@
-"""Cutting secrets out of what others wrote, before anybody reads it or stores it.
+"""The redaction of secrets in text from outside, before it is read or stored.
 
 A secret is found as it is, and as JSON, JavaScript, URLs, HTML, quoted-printable, hexadecimal and base64 spell it. Each
-character may be spelt in another way. Capital and small letters are the same; line breaks and the zero bytes of UTF-16
-may stand between the characters. A secret that was compressed, encrypted or reversed is not found.
+character may be spelt in another way. Case does not matter; line breaks and the zero bytes of UTF-16 may come between
+the characters. A secret that was compressed, encrypted or reversed is not found.
 
 The search is a Shift-And automaton (Baeza-Yates and Gonnet): one bit for each byte of each form of each secret, and one
-step for each byte of the text. A backslash of a secret stands for a run of them. The work grows with the text, whatever
+step for each byte of the text. A backslash of a secret matches a run of them. The work grows with the text, whatever
 the secret and the text say. A pass backwards from the ends that were found gives the beginnings.
 """
 
@@ -23,7 +23,7 @@ from craftcore.actions.escapes import HALF, WIDEST, gaps, read_characters
 MASK = "***"
 
 LEAST_PART = 4
-"""So many characters of a secret at the end of a text that was cut off are a part of it, and no chance."""
+"""Characters of a secret at the end of a truncated text that count as a part of the secret."""
 
 LEAST_BASE64 = 6
 """Characters that base64 must have of a secret: fewer stand in many a word."""
@@ -67,7 +67,8 @@ class Scrubber:
         return self.bytes(content, is_cut=len(seen) < len(text)).decode(errors="surrogatepass")
 
     def bytes(self, content: bytes, *, is_cut: bool = False) -> bytes:
-        """Without the secrets. `is_cut`: more was to come, so a part of a secret at the end is replaced, too."""
+        """Return the bytes without the secrets. `is_cut`: the text is truncated, so a part of a secret at its end is
+        replaced, too."""
         if self._automaton is None:
             return content
         kept, position = bytearray(), 0
@@ -211,8 +212,8 @@ def _automaton(secrets: frozenset[str]) -> _Automaton:
 
 
 def _forms(secret: str) -> Iterator[tuple[list[bytes], int, bool]]:
-    """Yield the bytes that each place of a form accepts; how many places are a part of it; and whether a sign of base64
-    behind it has bits of the secret."""
+    """Yield the bytes that each place of a form accepts, and the number of places that count as a part of it. The last
+    item is whether the next base64 character has bits of the secret."""
     content = secret.encode(errors="surrogatepass")
     part = secret[: min(LEAST_PART, len(secret) - 1)]
     yield [_match_any_case(bytes([byte])) for byte in content], len(part.encode(errors="surrogatepass")), False

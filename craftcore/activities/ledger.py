@@ -19,7 +19,8 @@ from craftcore.storage.transaction import Transaction
 LEFT_BEHIND = CallOutcome(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
 
 RESTORED = "the database was restored: it may be done"
-"""Of one that the file that was lost may have known more of: it has no row, or could have been called again."""
+"""The reason of an activity that the lost file may have known more about: it has no row, or could have been called
+again."""
 
 
 class Ledger:
@@ -32,9 +33,9 @@ class Ledger:
     def begin_all(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[StartedCall | Activity | Exception]:
         """Write the intents of what was never begun, or may be called again; an answer each.
 
-        The activity as it stands where it must not be called: DONE, refused for good, or in doubt, which in a restored
-        database is also what has no row, or could have been called again. IdempotencyConflict, and nothing written,
-        where the key is that of another action or of other arguments.
+        The answer is the activity when it must not be called: DONE, refused for good, or in doubt. In a restored
+        database an activity without a row, or one that could be called again, is in doubt as well. The answer is
+        IdempotencyConflict, and nothing is written, when the key belongs to another action or other arguments.
         """
         known = self._store.find_by_keys(tx, [intent.key for intent in intents])
         fresh = [intent for intent in intents if intent.key not in known]
@@ -78,7 +79,8 @@ class Ledger:
         return activity.epoch < int(restored_epoch) and activity.updated_at <= float(restored_at)
 
     def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity:
-        """Write the intent of another call of an activity as it was seen; how it stands, where it changed meanwhile."""
+        """Write the intent of another call of an activity as it was seen. Return the activity when it has changed
+        meanwhile."""
         return self._store.begin_again(tx, before, intent) or self._store.get_by_seq(tx, before.seq)
 
     def settle_all(self, tx: Transaction, endings: Sequence[tuple[StartedCall, CallOutcome]]) -> set[int]:
@@ -86,7 +88,7 @@ class Ledger:
         return self._store.settle_all(tx, endings)
 
     def mark_interrupted(self, tx: Transaction) -> list[Activity]:
-        """Nothing runs: every intent without an end is in doubt. Those, as they were."""
+        """Put every intent without an end in doubt, while nothing runs. Return them as they were."""
         left = self._store.intents(tx)
         self._store.settle_all(tx, [(one.last_call, LEFT_BEHIND) for one in left])
         return left
@@ -101,7 +103,7 @@ class Ledger:
         reference: str | None = None,
         note: str | None = None,
     ) -> Activity:
-        """End a doubt: it happened, it may be called again, or it is given up. The activity as it stands then.
+        """End a doubt: it happened, it may be called again, or it is given up. Return the activity after that.
 
         One that the provider refused may be called again, too. Raises StateRefused for any other.
         """

@@ -50,7 +50,7 @@ class ActivityListStore:
         )
 
     def count_in_doubt(self, tx: Reader) -> tuple[int, Activity | Damaged | None]:
-        """Return how many are in doubt and nobody has decided, and the one that has been so for longest."""
+        """Return how many are in doubt and undecided, and the one that has been so for longest."""
         row = tx.fetch_one(
             """
             SELECT count(*) AS count,

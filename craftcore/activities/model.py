@@ -105,7 +105,7 @@ class Activity:
 
     @property
     def is_open(self) -> bool:
-        """Nobody knows whether it happened, and nobody has decided."""
+        """True when it is in doubt and undecided."""
         return self.status is ActivityStatus.UNKNOWN and self.decision is None
 
     @property

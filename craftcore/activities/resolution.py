@@ -22,7 +22,7 @@ class ResendLater:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Ask the provider. That it did not happen is believed not before this moment."""
+    """Ask the provider. A negative answer is trusted only after this moment."""
 
     at: float
 
@@ -50,8 +50,8 @@ Course = Resend | ResendLater | Reconcile | Ask | AssumeDone | Abandoned
 def resolve(activity: Activity, terms: ActionTerms, *, can_reconcile: bool, is_fresh: bool, now: float) -> Course:
     """Return the course for an UNKNOWN activity. `is_fresh`: it has become so in this attempt.
 
-    What its policy may do holds only as long as it is the policy under which it was called: code that has changed
-    since may have called it in another way.
+    A policy applies only if the activity was called under it: code that has changed since may have called it in another
+    way.
     """
     if activity.decision is Decision.GIVE_UP:
         return Abandoned()

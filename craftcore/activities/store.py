@@ -140,7 +140,8 @@ class ActivityStore:
         return activity_of(row)
 
     def mark_unknown(self, tx: Transaction, before: Activity, epoch: int, reason: str) -> None:
-        """Make one in doubt that could have been called again, as it was seen: nobody knows whether that was done."""
+        """Put an activity in doubt that could have been called again, as it was seen: whether that happened is
+        unknown."""
         tx.run(
             """
             UPDATE activity_log
@@ -274,13 +275,13 @@ class ActivityStore:
         return activity_of(row)
 
     def list_undecided(self, tx: Reader, task_seqs: Sequence[int]) -> list[Activity]:
-        """Return what is in doubt of these tasks, and nobody has decided."""
+        """Return the activities of these tasks that are in doubt and undecided."""
         return [activity_of(row) for row in tx.fetch_all(UNDECIDED, seqs=canonicalize(list(task_seqs)))]
 
 
 @model_reader
 def activity_of(row: Row) -> Activity:
-    """Return the model of a full row. Raises ValueError for one that a foreign hand wrote."""
+    """Return the model of a full row. Raises ValueError for a row that another program wrote."""
     known: dict[str, Any] = {name: value for name, value in row.items() if name != "idem_key"}
     return Activity(
         **{

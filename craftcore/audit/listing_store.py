@@ -40,7 +40,7 @@ SELECT seq,
 NEWEST = _NEWEST.format(those="1")
 NEWEST_OF = _NEWEST.format(those="subject = :subject")
 """By its index. The clock may be set back, so a span of time does not end the walk: `seq` is the order. A row that a
-bad disk damaged is listed with the others: its texts are read as bytes; where no number is, nobody did it in 1970."""
+bad disk damaged is listed with the others: its texts are read as bytes, and a missing number is 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

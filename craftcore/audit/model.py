@@ -17,7 +17,7 @@ from craftcore.serialization.canonical import canonicalize, sha256_of
 class Actor:
     """A person or program, as the operating system knows them. `name`: '' where it has none for them.
 
-    `login`: who logged in and became this user, where that is known and somebody else.
+    `login`: the user who logged in and became this one, when that is known and different.
     """
 
     uid: int
@@ -51,7 +51,7 @@ class AuditRow:
 
     @property
     def hash_now(self) -> str:
-        """The hash of the row as it stands."""
+        """The hash of the row as it is now."""
         details = json.loads(self.details_json)
         row = [
             self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, details, self.prev_hash

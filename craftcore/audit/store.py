@@ -25,8 +25,8 @@ def audit(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write down that somebody did this; the number of the row. `details` are JSON, and say who logged in as
-    `login_uid` and `login_name`. A text that is too long is cut."""
+    """Write an audit row. Return its number. `details` are JSON, with `login_uid` and `login_name` of the login. A text
+    that is too long is cut."""
     login = {} if actor.login is None else {"login_uid": actor.login.uid, "login_name": actor.login.name}
     last, before = _last_row(tx)
     row = AuditRow(
@@ -82,8 +82,8 @@ def list_rows(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
 
 
 def _last_row(tx: Reader) -> tuple[int, str]:
-    """Return the number and the hash of the row before. A hash that a bad disk damaged keeps nobody from doing what
-    must be done: `verify` tells of it."""
+    """Return the number and the hash of the row before. A damaged hash does not stop operator commands: `verify`
+    reports it."""
     last = tx.fetch_one("SELECT seq, CAST(hash AS BLOB) AS hash FROM audit_log ORDER BY seq DESC LIMIT 1")
     if last is None:  # none was ever written, or retention took them
         last = tx.fetch_one("SELECT audit_anchor_seq AS seq, CAST(audit_anchor_hash AS BLOB) AS hash FROM record_chain")
@@ -93,7 +93,7 @@ def _last_row(tx: Reader) -> tuple[int, str]:
 
 
 def _truncate(text: str, limit: int) -> str:
-    """As much of it as is kept. What is no text, like a file name's stray byte, is spelled out: `\\udcff`."""
+    """Return the part of a text that is kept. A byte that is not text, as in a file name, is escaped: `\\udcff`."""
     return text.encode("utf-8", "backslashreplace").decode()[:limit]
 
 

@@ -31,7 +31,7 @@ class AuditChain:
 
 
 def audit_faults(row: AuditRow) -> list[str]:
-    """Return what of one row is not as it was written, wherever it stands; [] when all is. Raises ValueError where it
-    is no JSON."""
+    """Return the parts of one row that are not as written, wherever it is; [] when all are. Raises ValueError when it
+    is not JSON."""
     is_whole = row.hash_now == row.hash and canonicalize(row.details) == row.details_json
     return [] if is_whole else ["it is not the one that its hash was made of"]

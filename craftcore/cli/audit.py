@@ -54,10 +54,10 @@ def audit(
     until: str | None,
     limit: int,
 ) -> None:
-    """What people did by hand, newest first.
+    """List operator commands, newest first.
 
-    Of one trigger, task, question, activity, execution or schedule, when an ID is given; of a task with its questions
-    and irreversible actions. Emitting is work, and not among it.
+    With ID, those on one trigger, task, question, activity, execution or schedule; on a task also those on its
+    questions and irreversible actions. Emits are not listed: they are work.
     """
     session: Session = context.obj
     uid, name = (None, None) if by is None else _user(by)
@@ -88,7 +88,7 @@ def audit(
 
 def _subject(reader: Reader, given: str) -> str:
     """Return the whole id of what is meant, among those of which there are rows. An activity's key may lack its
-    beginning, and a trigger stands for its execution."""
+    beginning, and a trigger means its execution."""
     typed = given.removesuffix("…")
     require_text("ID", typed)
     like = AuditListStore().subjects_like
@@ -105,7 +105,7 @@ def _subject(reader: Reader, given: str) -> str:
 
 
 def _parts(reader: Reader, task_id: str) -> list[str]:
-    """Return the questions and irreversible actions of a task to which somebody did something."""
+    """Return the questions and irreversible actions of a task that an operator command changed."""
     log = AuditListStore()
     answered = [one for one in QuestionStore().ids_of(reader, task_id) if log.subjects_between(reader, one, one + "!")]
     return answered + log.subjects_between(reader, f"{KEY_BEGINS}{task_id}:", f"{KEY_BEGINS}{task_id};")

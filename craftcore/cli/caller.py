@@ -34,7 +34,7 @@ def _login() -> int | None:
 
 
 def _name(uid: int) -> str:
-    """'' where it has none; a byte in it that is no text is spelled out: `\\udcff`."""
+    """Return the name of a user; '' when there is none. A byte that is not text is escaped: `\\udcff`."""
     try:
         return pwd.getpwuid(uid).pw_name.encode("utf-8", "backslashreplace").decode()
     except KeyError:

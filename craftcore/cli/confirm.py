@@ -8,7 +8,7 @@ import click
 
 
 def ids_or_all(ids: tuple[str, ...], everything: bool, yes: bool, what: str) -> None:
-    """Refuse neither, both, and --all that nobody confirmed."""
+    """Refuse neither, both, and --all without confirmation."""
     if bool(ids) == everything:
         raise click.UsageError("give ids, or --all; not both")
     if everything:
@@ -16,7 +16,7 @@ def ids_or_all(ids: tuple[str, ...], everything: bool, yes: bool, what: str) -> 
 
 
 def confirm(yes: bool, what: str, *, who: str = "this") -> None:
-    """Refuse what nobody confirmed: asked for on a terminal, given as --yes elsewhere."""
+    """Require a confirmation: asked for on a terminal, given as --yes elsewhere."""
     if yes:
         return
     if not sys.stdin.isatty():

@@ -30,8 +30,8 @@ def print_list(
     key: str = "id",
     beside: Iterable[object] = (),
 ) -> int:
-    """As a table, or as an array; the exit code. `key`: the attribute that names an entry; `beside`: what was read with
-    them, some of it perhaps damaged."""
+    """Print a table, or an array. Return the exit code. `key`: the attribute that names an entry. `beside`: related
+    rows, some of them perhaps damaged."""
     damaged = [one for one in beside if isinstance(one, Damaged)]
     entries: list[Any] = []
     for one in found:
@@ -65,7 +65,8 @@ def _damaged_row(one: Damaged, columns: int) -> Sequence[object]:
 
 
 def _read_words(entry: Entry, tell: Callable[[Entry], Words], key: str, as_json: bool) -> Words | Damaged:
-    """Some damage is found only by who tells it: a word where a moment should be, an infinite number in JSON."""
+    """Return the words of an entry. Some damage shows only here: a word where a moment should be, an infinite number in
+    JSON."""
 
     def words() -> Words:
         told = tell(entry)

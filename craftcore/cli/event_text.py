@@ -14,7 +14,7 @@ _JSON_FACTS = frozenset({"value", "question", "result", "data"})
 
 
 def event_text(type_: str, facts: Any) -> Verbatim:
-    """Return `weather -> {"sky":"blue"} after 0.3 s`. What is of no known type, or damaged, is shown as it is."""
+    """Return `weather -> {"sky":"blue"} after 0.3 s`. An event of unknown type, or a damaged one, is shown as it is."""
     try:
         return Verbatim(_text(EventType(type_), {name: _escape_value(name, value) for name, value in facts.items()}))
     except (ValueError, KeyError, TypeError, AttributeError):

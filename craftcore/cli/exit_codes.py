@@ -10,7 +10,7 @@ OF_A_LIST: dict[int, str | None] = {
     NO_SUCH: None,
     DATABASE: "a row is damaged: it is named in its place, and all others are shown",
 }
-"""What a list says of itself, beside what a filter of it may add."""
+"""The exit codes of a list, beside those of its filter."""
 
 MEANINGS = {
     0: "ok",

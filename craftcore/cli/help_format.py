@@ -22,7 +22,7 @@ FORMATS = {
     "ZONE": "an IANA name, like Europe/Berlin",
     "JSON|@FILE|-": "JSON; @FILE reads it from a file, - from standard input",
 }
-"""What is to be given where the help says so, in the words that a command's options and arguments use."""
+"""The form of each placeholder that options and arguments use."""
 
 INDENT = 2
 
@@ -36,7 +36,7 @@ Rows = Sequence[tuple[str, str]]
 
 
 def write_text(formatter: click.HelpFormatter, text: str) -> None:
-    """Paragraphs. No option's name is broken at its hyphen, as click would."""
+    """Write paragraphs. Option names are not broken at their hyphens, as click would."""
     indent = " " * INDENT
     for paragraph in inspect.cleandoc(text).split("\n\n"):
         formatter.write_paragraph()
@@ -50,14 +50,14 @@ def write_text(formatter: click.HelpFormatter, text: str) -> None:
 
 
 def write_rows(formatter: click.HelpFormatter, title: str, rows: Rows) -> None:
-    """Two columns under a title; nothing where there are none."""
+    """Write two columns under a title; nothing when there are no rows."""
     if rows:
         with formatter.section(title):
             formatter.write_dl(rows)
 
 
 def write_options(formatter: click.HelpFormatter, ctx: click.Context, common: Sequence[click.Parameter]) -> None:
-    """A command's own options first; then those that it shares with all, and --help."""
+    """Write a command's own options, then the global ones and --help."""
     params = ctx.command.get_params(ctx)
     own = [param for param in ctx.command.params if param not in common]
     write_rows(formatter, "Options", _records(ctx, own))
@@ -66,21 +66,21 @@ def write_options(formatter: click.HelpFormatter, ctx: click.Context, common: Se
 
 
 def write_exit_codes(formatter: click.HelpFormatter, command: click.Command, exits: Mapping[int, str | None]) -> None:
-    """Beyond 0 and 64, with what each means of this command; where nothing is said, what it means of all."""
+    """Write the exit codes besides 0 and 64, with their meaning for this command, else their general meaning."""
     means = MEANINGS if "ID" in _words(command.params) or "KEY" in _words(command.params) else MEANINGS | WITHOUT_ID
     rows = [(str(code), exits[code] or means[code]) for code in sorted(exits)]
     write_rows(formatter, "Exit codes, beyond 0 and 64", [*rows, OF_EVERY_COMMAND])
 
 
 def write_see(formatter: click.HelpFormatter, see: Sequence[str]) -> None:
-    """The commands in a line, the pages in another."""
+    """Write the related commands on one line, the pages on another."""
     pages = [word for word in see if ".md" in word]
     lines = ", ".join(word for word in see if word not in pages), ", ".join(pages)
     write_lines(formatter, "See also", [line for line in lines if line])
 
 
 def write_lines(formatter: click.HelpFormatter, title: str, lines: Iterable[str]) -> None:
-    """Lines as they are: a command that is wrapped is none that can be pasted."""
+    """Write lines as they are: a wrapped command cannot be pasted."""
     with formatter.section(title):
         for line in lines:
             formatter.write(f"{' ' * INDENT}{line}\n")

@@ -31,8 +31,8 @@ SETTINGS = (HERE.parents[1] / "_shipped" / "config", HERE.parents[2] / "config")
 def init(session: Session, /, directory: str) -> None:
     """Write an app.py and a craftcore.toml to begin with.
 
-    Into DIR, which is made where it is missing, else here. Nothing that exists is overwritten. What to type next is
-    printed; the settings name every one there is, with its default.
+    It writes into DIR, which is created when it is missing, else into the current directory. Nothing is overwritten. It
+    prints what to type next; the settings file has every setting with its default.
     """
     folder = Path(directory)
     settings = next(place for place in SETTINGS if place.is_dir()) / "craftcore.toml"

@@ -57,7 +57,7 @@ def resolve_id(reader: Reader, given: str) -> str:
 
 
 def find_task(reader: Reader, given: str) -> Task:
-    """Return the task that is meant. Raises NotFound; it says so when the id is a trigger's that is no task."""
+    """Return the task that is meant. Raises NotFound, which says so when the id is that of a trigger without a task."""
     store = TaskStore()
     found = _ids_like(TaskLists().ids_like, reader, given)
     task = store.get(reader, single_match(found, given, "" if found else _missing_task_text(reader, given)))
@@ -132,13 +132,13 @@ def require_text(field: str, given: str) -> None:
 
 
 def refuse_bad_reason(reason: str) -> None:
-    """Raise InvalidInput for what nobody could read, or store."""
+    """Raise InvalidInput for a text that cannot be read, or stored."""
     if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):
         raise InvalidInput(f"the reason must be 1 to {REASON_MAX} characters of text")
 
 
 def refuse_bad_note(note: str) -> None:
-    """Raise InvalidInput for what nobody could read, or store."""
+    """Raise InvalidInput for a text that cannot be read, or stored."""
     if not note.strip() or len(note) > NOTE_MAX or any("\ud800" <= char <= "\udfff" for char in note):
         raise InvalidInput(f"the note must be 1 to {NOTE_MAX:,} characters of text")
 

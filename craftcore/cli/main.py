@@ -109,8 +109,8 @@ def _invoke(session: Session, arguments: list[str]) -> int:
 
 
 def _damage(session: Session) -> str | None:
-    """Return what is wrong with a row or a page, if that is why a command failed; None where the file is sound, or too
-    large to be read in a while. A failure on a sound file is ours."""
+    """Return what is wrong with a row or a page, if that is why a command failed. None when the file is sound, or too
+    large to be read in time. A failure on a sound file is a bug."""
     from craftcore.config import Config
     from craftcore.services import Services
     from craftcore.storage.integrity import row_fault
@@ -139,7 +139,8 @@ def _refuse(session: Session, code: str, message: str, exit_code: int, **details
 
 
 def _is_lost_output(error: Exception) -> bool:
-    """Nobody reads the answer any more, or there is no room for it: what storage meets has other types by now."""
+    """Return whether the output is lost: its reader has gone, or the disk is full. Errors of storage have other types
+    here."""
     full = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
     return isinstance(error, BrokenPipeError) or (isinstance(error, OSError) and error.errno in full)
 
@@ -149,7 +150,7 @@ def _null_stream() -> TextIO:
 
 
 def _leave_threads_behind(code: int) -> None:
-    """A plain function that a workflow left running in its thread must not hold the process: all else is closed."""
+    """Exit without waiting for threads: a plain function of a workflow may still run in one. All else is closed."""
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join(timeout=0.2)

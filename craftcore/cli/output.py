@@ -29,7 +29,8 @@ class Verbatim(str):
 
 
 def show_json(value: Any, *, compact: bool = False) -> Verbatim:
-    """JSON on one line, to read and to paste. What does not print is escaped, by the rules of JSON and only once."""
+    """Return JSON on one line, to read and to paste. Characters that do not print are escaped once, by the rules of
+    JSON."""
     separators = (",", ":") if compact else None
     text = json.dumps(value, ensure_ascii=False, default=str, separators=separators)
     return Verbatim("".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text))
@@ -44,42 +45,42 @@ def document_text(value: Any, *, indent: int | None = 2) -> str:
 
 
 class Output:
-    """Standard output, and standard error for what is no answer."""
+    """Standard output for the answer, and standard error for remarks."""
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
 
     def document(self, value: Any) -> None:
-        """Print the one JSON document. Raises UnreadableRow for a number that is none, which JSON cannot say."""
+        """Print the JSON document. Raises UnreadableRow for NaN and infinity, which JSON does not have."""
         print(document_text(value), flush=True)
 
     def line(self, text: str = "", verbatim: Verbatim | None = None, *, style: str = "") -> None:
-        """One line for people; `text` is escaped, also where it ends a line. `verbatim` comes after it."""
+        """Print one line for people. `text` is escaped, line breaks included; `verbatim` comes after it."""
         print(self._style(escape_control(text) + (verbatim or ""), style), flush=True)
 
     def print_note(self, text: str) -> None:
-        """A remark that is not the answer: on standard error, for people only."""
+        """Print a remark on standard error, for people only."""
         if not self.as_json:
             print(f"craftcore: {escape_control(text)}", file=sys.stderr, flush=True)
 
     def print_problem(self, text: str) -> None:
-        """What went wrong with the answer: on standard error, for programs, too."""
+        """Print a problem with the answer on standard error, also with --json."""
         print(f"craftcore: {escape_control(text)}", file=sys.stderr, flush=True)
 
     def quote(self, text: str) -> None:
-        """Somebody's words, as many lines as they have, each behind a bar: none of them can pass for ours."""
+        """Print foreign text, each line behind a bar, so that it cannot pass for output of craftcore."""
         for line in text.splitlines() or [""]:
             print(f"  | {escape_control(line)}".rstrip(), flush=True)
 
     def command(self, *words: str) -> None:
-        """A command to paste into a shell, word by word as it is meant."""
+        """Print a command to paste into a shell."""
         print(f"  {paste(*words)}", flush=True)
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-        """Aligned columns; a cell that is too long is cut, the last column as little as possible.
+        """Print aligned columns. A cell that is too long is cut, the last column as little as possible.
 
-        A row is one line. On a terminal that is too narrow for it, it goes on in the next, without those that say
-        nothing, and nothing is cut for that.
+        A row is one line. On a terminal that is too narrow it continues on the next line, without empty columns, and
+        nothing is cut for that.
         """
         cells = [[_cell(value, last=index == len(row) - 1) for index, value in enumerate(row)] for row in rows]
         table = [list(map(escape_control, columns)), *cells]  # a time zone out of the file stands in one
@@ -94,7 +95,7 @@ class Output:
         sys.stdout.flush()
 
     def facts(self, facts: Mapping[str, object]) -> None:
-        """Names and values, one a line; what is None is left out."""
+        """Print names and values, one a line; None is left out."""
         shown = {name: value for name, value in facts.items() if value is not None}
         width = max((len(name) for name in shown), default=0)
         for name, value in shown.items():
@@ -113,7 +114,8 @@ def paste(*words: str) -> str:
 
 
 def _shell_word(word: str) -> str:
-    """Quoted where a shell would take it for something else; bash reads what does not print in `$'…'`."""
+    """Quote a word where a shell would misread it. Characters that do not print are escaped in `$'…'`, which bash
+    reads."""
     if word.isprintable():
         return shlex.quote(word)
     return "$'" + escape_control(word).replace("'", "\\'") + "'"

@@ -94,7 +94,7 @@ class Root(CommandGroup):
 def root() -> None:
     """Durable triggers and tasks on one SQLite file.
 
-    What a command does, asks and writes, with examples: craftcore COMMAND --help.
+    For what a command does, asks and writes, with examples: craftcore COMMAND --help.
 
     The database is --db, else $CRAFTCORE_DB, else craftcore.db in $STATE_DIRECTORY, else in
     ~/.local/state/craftcore. Global options may stand before the command and after it.

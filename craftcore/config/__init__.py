@@ -215,7 +215,7 @@ class Config:
 
 
 def config_of(given: Config | str | Path | None) -> Config:
-    """Settings as a program gives them: themselves, the path of a settings file, or None for the defaults.
+    """Return the settings that a program gives: as they are, as the path of a settings file, or None for the defaults.
 
     Raises ConfigInvalid: for a file, one line per mistake in it.
     """

@@ -28,7 +28,7 @@ FRAMING_HEADERS = frozenset(
 REPRESENTATION_HEADERS = frozenset(
     {"accept-encoding", "accept-charset", "range", "if-range", "a-im", "want-content-digest", "want-repr-digest"}
 )
-"""Of an answer they choose a part, or a form in which an echoed secret cannot be recognised."""
+"""Headers that choose a part of an answer, or a form in which an echoed secret cannot be recognised."""
 
 REROUTING_HEADERS = frozenset(
     {
@@ -57,7 +57,7 @@ _WINDOW_MAX_SECONDS = 31_536_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecretHeader:
-    """A header's value that is not in the configuration: `prefix` and what the reference stands for."""
+    """A header's value that is not in the configuration: `prefix` and the resolved reference."""
 
     secret: str
     prefix: str = ""
@@ -98,8 +98,8 @@ def http_targets(where: str, given: object, mistakes: list[str]) -> dict[str, Ht
 
 
 def window_mistakes(where: str, targets: Mapping[str, HttpTarget], timeout: float) -> Iterator[str]:
-    """Yield the mistake of a window that is too short: a provider that forgets a key while a call with it may still be
-    under way is no use."""
+    """Yield the mistake of a window that is too short: the provider would forget a key while a call with it may still
+    run."""
     longest = timeout + ANSWER_MARGIN_SECONDS
     for name, target in targets.items():
         if target.dedup_window is not None and target.dedup_window <= longest:
@@ -179,7 +179,7 @@ def _key_header_mistakes(name: object, headers: object) -> Iterator[str]:
 
 
 def _address_mistakes(table: dict[str, Any]) -> Iterator[str]:
-    """Yield the mistakes in base_url. It is not shown: what stands in a wrong place may be a password."""
+    """Yield the mistakes in base_url. The address is not shown: text in a wrong place may be a password."""
     base_url = table.get("base_url")
     try:
         url = urlsplit(base_url if isinstance(base_url, str) else "")

@@ -39,7 +39,7 @@ class Spelt:
     holds: Callable[[str], object]
     said: str
     hidden: bool = False
-    """It may be a secret that somebody wrote out by mistake: no mistake shows it."""
+    """The value may be a secret, so no error message shows it."""
 
 
 Variables = tuple[str, ...]
@@ -163,7 +163,7 @@ def _is_hidden(rule: Any) -> bool:
 
 
 def unknown_name_mistakes(table: str, given: dict[str, Any], known: Mapping[str, Any], kinds: Kinds) -> Iterator[str]:
-    """Yield a line for each name that is not one of ours, with the one that was probably meant."""
+    """Yield a line for each unknown name, with the name that was probably meant."""
     for name in given:
         if name in known:
             continue

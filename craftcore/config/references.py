@@ -36,7 +36,7 @@ class SecretReference(NamedTuple):
 
 
 def secret_reference(text: object) -> SecretReference | None:
-    """Return what a reference refers to. None when it is no reference: then it may be the secret itself, so do not
+    """Return what a reference refers to. None when the text is not a reference: it may be the secret itself, so do not
     show it."""
     found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[4] in (".", ".."):
@@ -57,8 +57,8 @@ class Mailbox(NamedTuple):
 
 
 def mailbox(text: object) -> Mailbox | None:
-    """One address with or without a name. An address that needs quotes, or letters beyond ASCII, is none of ours:
-    servers that take it are rare, and those that garble it are not."""
+    """Return one address, with or without a name. An address that needs quotes or non-ASCII letters is refused: few
+    servers accept it, and many garble it."""
     if not isinstance(text, str) or len(text) > 4 * NAME_MAX or not is_one_line(text):
         return None
     text = text.strip()
@@ -98,7 +98,7 @@ def endpoint(text: object) -> Endpoint | None:
 
 
 def is_one_line(text: str) -> bool:
-    """No line break of any kind, no control character and no half of a character: it can stand in a header."""
+    """Return whether a text fits into a header: without line breaks, control characters and halves of characters."""
     return not _OF_SEVERAL_LINES.search(text)
 
 
@@ -108,7 +108,7 @@ def is_host(text: str) -> bool:
 
 
 def is_loopback(host: str) -> bool:
-    """This very machine, by its address or as localhost."""
+    """Return whether a host is this machine, by its address or as localhost."""
     return ip_address(host).is_loopback if _is_ip_address(host) else host.lower() == "localhost"
 
 

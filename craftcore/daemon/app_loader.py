@@ -56,7 +56,7 @@ def _import(name: str) -> ModuleType:
 
 
 def _load_failure(name: str, error: BaseException) -> str:
-    """Return the last line of the traceback and the last place in it that is no machinery of importing, or of ours."""
+    """Return the last line of the traceback and the last place in it that belongs to user code."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{name} cannot be imported: {error.msg} ({error.filename}:{error.lineno})"
     ours = str(Path(__file__).parents[1])

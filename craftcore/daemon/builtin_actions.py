@@ -33,8 +33,8 @@ def with_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -
 
 
 def declare_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
-    """Running programs, sending mail, asking providers over HTTP: as workflows for `emit` and `schedule`, and what is
-    irreversible as actions for `ctx.act`."""
+    """Declare the built-in workflows that run programs, send mail and call HTTP providers, and the irreversible ones as
+    actions for `ctx.act`."""
     _declare_command(app, config, environ)
     _declare_email(app, config, environ)
     _declare_http(app, config, environ)

@@ -15,7 +15,8 @@ from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.backoff import RetryPolicy
 
 AT_ONCE = ("log.level", "schedule", "retry.max_attempts", "retry.base_seconds", "retry.cap_seconds")
-"""What is asked for anew whenever it is needed. Everything else was given to what runs, when that was made."""
+"""Settings that are read whenever they are needed. The daemon has passed every other setting to its parts at the
+start."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

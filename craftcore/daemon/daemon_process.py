@@ -52,7 +52,7 @@ FULL_DISK_SECONDS = 5.0
 """How often a start is tried on a full disk."""
 
 STARTS_WITHIN_SECONDS = 900.0
-"""What the service manager is asked to allow after each try: as much as the unit allows at first."""
+"""Seconds that the service manager is asked to allow after each try: as much as the unit allows at first."""
 
 IDLE_POLL_SECONDS = 0.05
 WORK_FAILED = 4
@@ -63,8 +63,8 @@ def run(
 ) -> int:
     """Run the app on the database at `path`; the exit code.
 
-    Raises the CraftcoreError that kept it from starting or ended it. Any other exception is a bug of ours: its
-    traceback is in the log by then.
+    Raises the CraftcoreError that kept it from starting or ended it. Any other exception is a bug of craftcore; its
+    traceback is in the log.
     """
     config = load_config()
     journal = logging.is_journal_stream(sys.stderr, os.environ)
@@ -153,7 +153,7 @@ class Daemon:
         return None
 
     async def _wait_for_space(self, full: StorageFull) -> None:
-        """Before the next try. Others may take the lock meanwhile: `db gc` makes room."""
+        """Wait before the next try. Other processes may take the lock meanwhile: `db gc` makes room."""
         if self._waited_for != full.message:
             log.warning("daemon.waiting", reason=full.message, seconds=FULL_DISK_SECONDS)
         self._waited_for = full.message
@@ -161,7 +161,7 @@ class Daemon:
         await anyio.sleep(FULL_DISK_SECONDS)
 
     async def _serve_signals(self, engine: Engine, until_idle: bool) -> None:
-        """Until the engine has drained, which cancels this."""
+        """Serve signals until the engine has drained, which cancels this task."""
         await engine.round_trip()  # READY means that it moves, not that it was started
         with anyio.move_on_after(FIRST_LOOK_SECONDS):
             await engine.feeder.wait_for_first_poll()  # and what it says of itself, that it has looked
@@ -197,7 +197,8 @@ class Daemon:
         return await self._count_due() == 0 and engine.is_idle
 
     async def _condition(self, engine: Engine) -> Condition:
-        """Return how the engine is. What is due is counted only where somebody listens, and not while nothing is."""
+        """Return how the engine is. Due triggers are counted only where a service manager reads the status, and not
+        while nothing runs."""
         listening = self._notifier.is_supervised and not engine.is_idle
         waiting = engine.writer.lock_wait.since
         live = engine.live_state()
@@ -241,7 +242,8 @@ class Daemon:
             return self._triggers.live_counts(reader, self._core.clock.now())["due"]
 
     def _has_failed(self, engine: Engine, began: float) -> bool:
-        """Also what the boot buried counts, and that no attempt of this engine settled."""
+        """Return whether an attempt has failed. A trigger that the boot made a dead letter counts, although no attempt
+        of this engine settled it."""
         if engine.counts[TriggerStatus.FAILED] or engine.counts[TriggerStatus.DEAD]:
             return True
         with self._core.reading() as reader:

@@ -22,8 +22,8 @@ MARK_IT = "after a crash it may be done again: say irreversible=True, or irrever
 
 
 def declarations(app: Registry, config: Config, schedules: ScheduleService) -> dict[Origin, list[ScheduleSpec]]:
-    """Return what is declared where. Raises ConfigInvalid with one line per mistake: an expression or option that
-    cannot be used, a workflow the app does not have, a payload that does not fit it, an id in both places."""
+    """Return what is declared where. Raises ConfigInvalid with one line per mistake: an invalid expression or option,
+    an unknown workflow, a payload that does not fit, or an id that is declared twice."""
     declared = {
         Origin.CODE: list(app.schedules.values()),
         Origin.FILE: [_spec(table) for table in config.schedule],

@@ -51,15 +51,15 @@ class Doorbell:
         return cls(bell, path)
 
     async def wait(self) -> bool:
-        """Return once somebody rang. All rings queued by then are answered by this one return: True when one of them
-        says that more than triggers has changed."""
+        """Wait for a wake-up. One return answers all that are queued: True when one of them reports that more than
+        triggers has changed."""
         while True:
             await anyio.wait_readable(self._socket)
             if said := self._drain():
                 return said != {TRIGGERS}
 
     def close(self) -> None:
-        """Take the bell down. Whoever rings from now on is told that nobody listens."""
+        """Close the socket. Later wake-ups fail, so a sender sees that no daemon listens."""
         self._forget_forks()
         self._socket.close()
         with suppress(OSError):

@@ -15,7 +15,7 @@ log = structlog.get_logger(__name__)
 
 
 def clear_files(lock: DaemonLock) -> None:
-    """Before the files are closed: the WAL goes with its last connection, and that is in order."""
+    """Forget the files before they are closed: the WAL is removed with its last connection, and that is in order."""
     try:
         lock.note_files(None)
     except StorageError as error:
@@ -23,8 +23,8 @@ def clear_files(lock: DaemonLock) -> None:
 
 
 async def end_epoch(core: Services, engine: Engine, lock: DaemonLock) -> None:
-    """Hand back what is still claimed and note that the epoch ended in order; not on a database that failed, and not
-    after an end that nobody asked for: that is a crash, and the next boot counts it.
+    """Release the claims and note that the epoch ended in order. A failed database is left alone, and so is one whose
+    engine ended by itself: the next boot counts that as a crash.
 
     On a full disk the lock file says that it ended in order, and the next boot hands back.
     """

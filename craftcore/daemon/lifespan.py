@@ -67,9 +67,9 @@ async def running(
 
     Lock -> listen for scrapes -> open and migrate -> epoch and reclaim -> doorbell -> consume. Raises DaemonRunning
     when another process runs this database, another StorageError when it cannot be opened, or the one that ended it.
-    Raises EngineCrashed when the engine was ended and nobody asked for that.
-    `held_back`: nothing is started before `engine.begin()`.
-    `owns_loop`: nothing but the engine runs on this event loop, so leaving the block by an error was asked by nobody.
+    Raises EngineCrashed when the engine ended without being asked to. `held_back`: nothing is started before
+    `engine.begin()`. `owns_loop`: nothing but the engine runs on this event loop, so leaving the block by an error
+    counts as a crash.
     """
     _silence_logging()
     with with_ready_made(app, config, os.environ):
@@ -217,7 +217,7 @@ def _boot(
 async def _consuming(
     engine: Engine, bell: Doorbell, retaining: RetentionLoop, lock: DaemonLock, *, owns_loop: bool
 ) -> AsyncIterator[None]:
-    """The engine runs while the block does, and drains after it. An engine that fails cancels the block."""
+    """Run the engine while the block runs, and drain it afterwards. An engine that fails cancels the block."""
     try:
         async with anyio.create_task_group() as tasks:
 
@@ -269,14 +269,15 @@ async def _consuming(
 
 
 def _sweep_drafts(path: Path) -> None:
-    """A restore that was killed leaves a file as large as the database; one that goes on holds the lock on its own."""
+    """Remove the drafts of killed restores, which are as large as the database. A restore that still runs holds a lock
+    on its draft."""
     with suppress(OSError):  # who may not remove it can start all the same
         if swept := remove_stale(Path(os.path.realpath(path)).parent):
             log.info("drafts.swept", names=swept)
 
 
 def _silence_logging() -> None:
-    """In a program that did not configure structlog, only warnings are worth its terminal, and not its stdout."""
+    """Log only warnings, to stderr, in a program that did not configure structlog."""
     if not structlog.is_configured():
         structlog.configure(
             wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),

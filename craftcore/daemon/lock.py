@@ -101,8 +101,8 @@ class DaemonLock:
         """Note, durably, that irreversible calls up to this mark may have been made. It never goes back.
 
         For a thread beside the event loop. A lock file that was removed is put back first: a mark in a file without a
-        name is found by nobody. Raises as `keep` does, and StorageError or StorageFull when it cannot be written. The
-        calls must not be made then.
+        name would be lost. Raises as `keep` does, and StorageError or StorageFull when it cannot be written. The calls
+        must not be made then.
         """
         with self._one_writes:
             self._put_back()
@@ -119,8 +119,8 @@ class DaemonLock:
         return self._descriptor
 
     def keep(self) -> bool:
-        """Put the lock back where somebody removed its file, or opened it to others; False when it was in order. To be
-        asked again and again: a file that is gone keeps no second daemon out.
+        """Put the lock back when its file was removed or opened to other users. Return False when it was in order. Call
+        this regularly: a missing file keeps no second daemon out.
 
         Raises DaemonRunning when another one took it meanwhile, also when that has ended since.
         """
@@ -152,7 +152,7 @@ class DaemonLock:
         return True
 
     def _close_copy(self) -> None:
-        """In a forked child: a copy of the descriptor would hold the lock for as long as the child lives."""
+        """Close the descriptor in a forked child: its copy would hold the lock for as long as the child lives."""
         self._one_writes = threading.Lock()  # a thread that is not in the child may have held it
         if self._descriptor is not None:
             os.close(self._descriptor)

@@ -21,10 +21,10 @@ from craftcore.storage.wal_locks import LOCKS
 
 @contextmanager
 def open_daemon_process(db_path: str | os.PathLike[str]) -> Iterator[int]:
-    """The daemon of this database as a pidfd, which stays of that process whatever becomes of its pid.
+    """Open the daemon of this database as a pidfd, which refers to that process even when its pid is reused.
 
-    In the ExecReload= of the daemon's own unit systemd says who that is (MAINPID), and a sandbox with users of its own
-    hides that process from /proc, so its word is taken. Raises StateRefused when none runs here, or what runs does not
+    In the ExecReload= of the daemon's own unit systemd passes the pid (MAINPID). A sandbox with private users hides
+    that process from /proc, so the passed pid is used. Raises StateRefused when none runs here, or what runs does not
     catch SIGHUP; PermissionRefused for another user's.
     """
     note, held = read_note(db_path)

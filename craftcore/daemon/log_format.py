@@ -22,7 +22,7 @@ _COLOURS = {"debug": _DIM, "warning": _YELLOW, "error": _RED, "critical": _RED}
 
 
 def json_line(event: dict[str, Any], *, max_bytes: int = LINE_MAX_BYTES) -> str:
-    """One JSON object in ASCII: `{"timestamp":"…","level":"info","event":"trigger.settled","trigger":"…"}`."""
+    """Return one JSON object in ASCII: `{"timestamp":"…","level":"info","event":"trigger.settled","trigger":"…"}`."""
     ordered = _order_fields(event)
     if _may_fit(ordered, max_bytes):
         line = to_json(ordered)
@@ -45,7 +45,7 @@ def text_line(event: dict[str, Any], *, colours: bool = False, max_bytes: int = 
 
 
 def to_json(value: Any) -> str:
-    """Compact ASCII JSON of a value; what JSON cannot say is told by its repr, as a string."""
+    """Return compact ASCII JSON of a value; a value that JSON does not have is its repr, as a string."""
     try:
         return _encode(value)
     except (TypeError, ValueError, RecursionError):
@@ -53,7 +53,7 @@ def to_json(value: Any) -> str:
 
 
 def escape_control(text: str) -> str:
-    r"""Whatever does not print is spelled out: `"a\x1b[31m"` comes out as the characters `a\x1b[31m`."""
+    r"""Escape characters that do not print: `"a\x1b[31m"` comes out as the characters `a\x1b[31m`."""
     if text.isprintable() and "\\" not in text:
         return text
     return "".join(

@@ -56,7 +56,7 @@ def configure(
 
 
 def set_level(level: str) -> None:
-    """Log from this level on, also with the loggers of ours that are in use already."""
+    """Set the log level, also for loggers of craftcore that are in use already."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
     for name, module in list(sys.modules.items()):
         logger = getattr(module, "log", None) if name.startswith("craftcore.") else None
@@ -91,7 +91,7 @@ class _Renderer:
 
 
 class _Lines:
-    """Writes whole lines, from any thread. The daemon outlives whoever reads them."""
+    """Writes whole lines, from any thread. The daemon goes on when the reader has gone."""
 
     def __init__(self, stream: TextIO | None, turn: threading.Lock) -> None:
         self._stream = stream

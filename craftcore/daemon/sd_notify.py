@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 1.0
 
 
 class Notifier:
-    """Says what it is told to the service manager, or nothing when there is none. Never raises.
+    """Sends the state of the daemon to the service manager, if there is one. Never raises.
 
     Each method returns whether the word was sent.
     """
@@ -28,7 +28,7 @@ class Notifier:
 
     @property
     def is_supervised(self) -> bool:
-        """Whether there is a service manager to speak to."""
+        """True when there is a service manager to notify."""
         return self._address is not None
 
     @classmethod
@@ -42,14 +42,14 @@ class Notifier:
         return cls(address, _seconds(interval) if watched == str(os.getpid()) else None)
 
     def notify_ready(self, status: str) -> bool:
-        """Start-up, or a reload, is over."""
+        """Notify the end of the start-up or of a reload."""
         return self._say("READY=1", _status(status), patience=PATIENCE_SECONDS)
 
     def notify_status(self, text: str) -> bool:
         return self._say(_status(text))
 
     def extend_start(self, text: str, seconds: float) -> bool:
-        """Start-up waits for something, and may take this many seconds more."""
+        """Extend the start-up, which waits, by this many seconds."""
         return self._say(_status(text), f"EXTEND_TIMEOUT_USEC={seconds * 1e6:.0f}")
 
     def notify_watchdog(self) -> bool:
@@ -77,7 +77,7 @@ class Notifier:
 
 
 def _status(text: str) -> str:
-    """One line, whatever is in it: a line break would start an assignment of its own."""
+    """Return the text on one line: a line break would start another assignment."""
     printable = "".join(character if character.isprintable() else " " for character in text)
     return f"STATUS={printable[:STATUS_MAX_CHARACTERS]}"
 

@@ -73,13 +73,13 @@ async def watch_signals(
 
 
 def end_at_the_second(number: int, _frame: FrameType | None) -> None:
-    """For a process that is about to end by itself: the first signal does not change its exit code. The second one ends
-    it, should something hold it up."""
+    """Ignore the first signal in a process that is about to end, so that its exit code stays. The second one ends the
+    process."""
     signal(number, SIG_DFL)
 
 
 def _catch_no_more() -> None:
-    """In a forked child: what it caught would go to its parent's event loop, by the socket that they share."""
+    """Stop catching signals in a forked child: they would reach its parent's event loop through the shared socket."""
     set_wakeup_fd(-1)
     signal(SIGTERM, SIG_DFL)
     signal(SIGHUP, SIG_DFL)

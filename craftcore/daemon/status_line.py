@@ -11,9 +11,9 @@ WAL_WORTH_SAYING = 64 << 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Condition:
-    """How an engine is. `due` None: nobody counted; `lock_wait` in seconds, None when it does not wait;
-    `wal_in_use`: the bytes of the WAL that count, however long its file is; `flush_seconds`: None on a quick disk;
-    `unreadable`: why the file cannot be opened once more, None when nobody tried or it can."""
+    """The state of an engine. `due` None: not counted. `lock_wait` in seconds, None when the writer does not wait.
+    `wal_in_use`: the bytes of the WAL that count, however long its file is. `flush_seconds`: None on a fast disk.
+    `unreadable`: why the file cannot be opened once more; None when it can, or was not tried."""
 
     running: int
     due: int | None
@@ -32,7 +32,7 @@ class Condition:
 
 
 def status_text(now: Condition) -> str:
-    """For example: `disk full, claiming nothing; running 2, due 14; settled DONE 120, DEAD 1`."""
+    """Return, for example: `disk full, claiming nothing; running 2, due 14; settled DONE 120, DEAD 1`."""
     parts = [*_trouble(now), f"running {now.running}" + ("" if now.due is None else f", due {now.due}")]
     if settled := ", ".join(
         f"{status} {count}" for status, count in sorted(now.settled.items()) if status != "PENDING"

@@ -22,10 +22,10 @@ log = structlog.get_logger()
 async def watchdog(
     notifier: Notifier, round_trip: Callable[[], Awaitable[None]], waits_for_others: Callable[[], bool]
 ) -> None:
-    """Ping twice per interval, each time after a round trip. Returns at once when systemd does not watch.
+    """Send a ping twice per interval, each time after a round trip. Returns at once when systemd does not watch.
 
     A round trip that hangs, or that raises, is not followed by a ping: when that goes on, systemd restarts the daemon.
-    One that hangs while `waits_for_others()` is pinged for all the same.
+    A round trip that hangs while `waits_for_others()` is true is followed by a ping nevertheless.
     """
     interval = notifier.watchdog_seconds
     if interval is None:
@@ -61,7 +61,7 @@ async def _round_trip_succeeds(
 
 
 async def _watch_slow_round_trip(notifier: Notifier, every: float, waits_for_others: Callable[[], bool]) -> None:
-    """Say that a round trip hangs while it hangs: afterwards there may be nobody to say it."""
+    """Log that a round trip hangs while it hangs: the process may be killed before it ends."""
     said: str | None = None
     began = anyio.current_time()
     while True:

@@ -23,9 +23,9 @@ ANSWER_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonState:
-    """`note` and `held`: what the lock file says, and whether somebody holds it; `has_bell`: a doorbell hangs there;
-    `is_heard`: a ring of it was answered; `keeper`: another process that keeps the write lock; `replaced`: the name of
-    a file that the daemon has open, and that was deleted or replaced."""
+    """The state of a daemon. `note` and `held`: the content of the lock file, and whether a process holds it.
+    `has_bell`: there is a doorbell. `is_heard`: it answered a wake-up. `keeper`: another process that keeps the write
+    lock. `replaced`: the name of a file that the daemon has open, and that was deleted or replaced."""
 
     note: LockInfo | None
     held: bool
@@ -36,7 +36,7 @@ class DaemonState:
 
     @property
     def pid(self) -> int | None:
-        """Of who holds the lock; None when nobody does."""
+        """The pid of the process that holds the lock; None when there is none."""
         return self.note.pid if self.held and self.note is not None else None
 
     def is_starting(self, booted_at: float | None) -> bool:

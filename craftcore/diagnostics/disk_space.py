@@ -39,6 +39,6 @@ class DiskSpace:
 
 
 def disk_space_of(path: Path) -> DiskSpace:
-    """Of the disk on which the file lies. Raises OSError."""
+    """Return the free space of the disk that has the file. Raises OSError."""
     found = os.statvfs(os.path.dirname(os.path.realpath(path)))
     return DiskSpace(bytes=found.f_bavail * found.f_frsize, inodes=found.f_favail if found.f_files else None)

@@ -77,7 +77,7 @@ def place_findings(place: Place) -> Iterator[Finding]:
 
 
 def directory(place: Place) -> Iterator[Finding]:
-    """Nobody else writes in it, where files could be put in the place of ours; nor looks into it."""
+    """Check that no other user can write in the directory, where files could be replaced, or read it."""
     folder = place.folder
     shown = f"{folder.path} has mode {folder.mode:o}"
     if folder.mode & OTHERS_WRITE and not folder.mode & stat.S_ISVTX:
@@ -117,7 +117,7 @@ def owner_findings(place: Place) -> Iterator[Finding]:
 
 
 def configuration(place: Place) -> Iterator[Finding]:
-    """Who writes the settings decides which commands run."""
+    """Check that no other user can write the settings, which decide which commands run."""
     if (config := place.config) is None:
         return
     shown = f"{config.path} has mode {config.mode:o}"
@@ -130,7 +130,7 @@ def configuration(place: Place) -> Iterator[Finding]:
 
 
 def disk(place: Place) -> Finding:
-    """There is room for a burst of work, and for a backup."""
+    """Check that the disk has space for a burst of work, and for a backup."""
     room = place.room
     if room.is_gone:
         return fail("disk", f"full: {room}. Make room on it; the daemon claims nothing on a full disk")

@@ -70,7 +70,7 @@ class Identity:
 
 
 def schema_of(reader: Reader, path: Path) -> Schema:
-    """Gathered from the file."""
+    """Read the schema from the file."""
     refused: str | None = None
     missing: list[str] = []
     try:
@@ -102,7 +102,7 @@ def chain_state_of(reader: Reader) -> ChainState:
 
 
 def identity_of(reader: Reader, note: LockInfo | None) -> Identity:
-    """Gathered from both."""
+    """Read the identity from the database and from its lock file."""
     epoch = reader.fetch_value("SELECT max(epoch) FROM epochs")
     return Identity(database_id=get_fact(reader, "database_id"), epoch=epoch, call_mark=call_mark(reader), note=note)
 
@@ -114,7 +114,7 @@ def integrity_of(reader: Reader, beat: Beat, *, full: bool) -> FileCheck:
 
 
 def schema_findings(schema: Schema) -> Iterator[Finding]:
-    """It is exactly what the migrations made, by a SQLite that does not lose data."""
+    """Check that the schema is exactly what the migrations made, and that SQLite is one that does not lose data."""
     yield make_passed("SQLite", f"{schema.sqlite} by apsw {schema.apsw}")
     if schema.journal != "wal":
         yield warn("journal", f"its journal is {schema.journal}, not the WAL; the next that writes changes it back")
@@ -155,7 +155,7 @@ def chain(ends: ChainState) -> Finding:
 
 
 def identity(known: Identity) -> Finding:
-    """It is the file that the last daemon ran on, and not an older copy of it."""
+    """Check that the file is the one that the last daemon ran on, and not an older copy."""
     note = known.note
     if note is None or note.database_id is None or note.epoch is None:
         return make_passed("lock file", "knows of no daemon yet" if known.epoch is None else "remembers no database")

@@ -25,7 +25,7 @@ from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS
 from craftcore.triggers.listing_store import LATELY
 
 WAL_LARGE_BYTES = 64 << 20
-"""What the WAL is cut back to whenever it is written back; beyond it, something keeps it from that."""
+"""Bytes to which the WAL is truncated after a checkpoint. A longer WAL is kept by a reader."""
 
 
 NAMES_SHOWN = 5
@@ -122,7 +122,7 @@ def _exclusive_findings(found: dict[str, Any]) -> Iterator[Finding]:
 
 
 def exclusive_run_text(suspect: str, until: float) -> str:
-    """Who runs alone, why, and for how long the others wait."""
+    """Return which trigger runs alone, why, and for how long the others wait."""
     why = f"trigger {suspect} was in crashes, so it runs alone"
     return f"{why}: nothing else starts before it ends, or before {clock_time(until)}"
 
@@ -211,13 +211,12 @@ def _space_findings(found: dict[str, Any]) -> Iterator[Finding]:
 
 
 def is_pinned(in_use_bytes: int, readers: Sequence[int]) -> bool:
-    """Return whether the WAL holds more than it does by itself; at less than WAL_LARGE_BYTES only somebody who reads
-    is at fault."""
+    """Return whether the WAL is longer than it should be. Below WAL_LARGE_BYTES only a reader can be the cause."""
     return in_use_bytes > (WAL_LONG if readers else WAL_LARGE_BYTES)
 
 
 def reader_text(readers: Sequence[int]) -> str:
-    """Who keeps a snapshot open: `process 4711 keeps a snapshot open`."""
+    """Return which processes keep a snapshot open: `process 4711 keeps a snapshot open`."""
     if not readers:
         return "something keeps a snapshot open"
     numbers = ", ".join(map(str, readers))

@@ -16,7 +16,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader
 
 IDLE_SECONDS = 40.0
-"""So long a trigger is due before it counts: more than the longest `daemon.poll_seconds`."""
+"""Seconds for which a trigger is due before it counts: more than the longest `daemon.poll_seconds`."""
 
 AGAIN_SECONDS = 1.0
 """Between the two looks."""
@@ -63,8 +63,7 @@ def idle(look: Callable[[], Idle | None]) -> Idle | None:
 
 
 def find_idle(reader: Reader, clock: Clock) -> Idle | None:
-    """Return what waits for longer than it should while a place is free; None when nothing does, or that cannot be
-    told."""
+    """Return the trigger that waits too long while a slot is free. None when there is none, or that is unknown."""
     told = read_engine_facts(reader)
     started_at = reader.fetch_value(STARTED_AT)
     before = clock.now() - IDLE_SECONDS

@@ -53,7 +53,7 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
 
 
 def _status_finding(schedule: Schedule) -> Finding:
-    """Nothing comes of it as its row is now."""
+    """Return why the schedule does not fire in its present status."""
     query = show_query(ROW, id=schedule.id)
     why = "" if schedule.reason in (None, schedule.status.lower()) else f": {schedule.reason}"
     verb: str | None = "resume"

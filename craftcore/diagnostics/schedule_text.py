@@ -45,7 +45,7 @@ def format_local_and_utc(instant: float, timezone: str, now: float) -> str:
 
 
 def local_time(instant: float, timezone: str) -> datetime | None:
-    """That moment in the zone; None when this machine does not know the zone, or no calendar shows it."""
+    """Return the moment in the zone. None when this machine does not know the zone, or no calendar shows it."""
     try:
         return local(instant, timezone)
     except (ScheduleInvalid, ValueError, OverflowError, OSError):

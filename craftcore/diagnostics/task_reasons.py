@@ -64,7 +64,7 @@ def wait_findings(reader: Reader, task: Task, now: float) -> list[Finding]:
 
 
 def held_task(reader: Reader, task: Task) -> list[Finding]:
-    """That the code of the last start does not fit a live task, and what to do; nothing where it does."""
+    """Return why the code of the last start does not fit a live task, and what to do. Empty when it fits."""
     if not task.status.is_live or (wrong := HoldStore().get_reason(reader, task.id)) is None:
         return []
     text = (
@@ -114,7 +114,7 @@ def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: flo
 
 
 def is_now(task: Task) -> Finding:
-    """Where a task that does not wait is now, and what to do about it."""
+    """Return the state of a task that does not wait, and what to do about it."""
     remedies: tuple[tuple[str, ...], ...] = ()
     match task.status:
         case TaskStatus.RUNNING | TaskStatus.WAITING:

@@ -85,8 +85,8 @@ SELECT count(*)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """One look. `ended`: records that were ever closed, `failed`: of those since the look before this one, how many
-    as an error; 0 at the first; `damaged`: rows of the document that cannot be told as what they were."""
+    """One look. `ended`: the number of records that were ever closed. `failed`: how many of those since the look before
+    ended as an error; 0 at the first. `damaged`: rows of the document that cannot be decoded."""
 
     status: Status
     document: dict[str, Any]
@@ -133,8 +133,8 @@ def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
 
 
 def list_due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
-    """Triggers that wait and schedules, the first due first: of each priority as many as may be shown. Damaged ones,
-    whose moment is not known, before them."""
+    """Return waiting triggers and schedules, the first due first: of each priority as many as may be shown. Damaged
+    rows, whose time is unknown, come before them."""
     lines = [
         read_rows(reader, NEXT_TRIGGERS, add_iso_times, priority=priority, held_until=HELD_UNTIL, limit=SHOWN)
         for (priority,) in list(reader.fetch_tuples(PRIORITIES))

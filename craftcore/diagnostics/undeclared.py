@@ -32,7 +32,7 @@ SELECT CAST(workflow AS BLOB), CAST(id AS BLOB)
    AND workflow NOT IN (SELECT value FROM json_each(?1))
  ORDER BY id
 """
-"""Without those of code and file: a start declares them anew, and disables what is not declared any more."""
+"""Without those of code and file: a start declares them again, and disables what is not declared any more."""
 
 
 class Undeclared(NamedTuple):

@@ -70,7 +70,7 @@ def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit
 
 
 def values(lines: Iterable[str], key: str) -> list[str]:
-    """Return what stands behind `key=`, each time."""
+    """Return each value of `key=`."""
     return [line.partition("=")[2].strip() for line in lines if line.partition("=")[0].strip() == key]
 
 

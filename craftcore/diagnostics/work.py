@@ -53,7 +53,7 @@ EVENT_WORTH_SAYING = 7 * 86_400.0
 """Seconds for which a step of the clock is worth a line."""
 
 LEASES_MISSED = 10
-"""Times the length of a lease: so long nobody extended it, by no suspend and no busy machine any more."""
+"""A lease that was not extended for this many times its length is lost: no suspend or busy machine explains that."""
 
 DELAYED_NAMED = 6
 """How many schedules a finding names."""
@@ -64,9 +64,9 @@ CLOCK_STEP_MIN = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """How the work stands. `booting`: the daemon that runs has taken nothing back yet; `lease_until`: the earliest end
-    of a lease; `delayed`: one-time schedules whose time a clock ahead has set; `last_seen`: the latest wall time that
-    was stored here; `set_back`: when a clock was last seen to go back, and by how many seconds. None: there is none."""
+    """The state of the work. `booting`: the running daemon has reclaimed nothing yet. `lease_until`: the earliest end
+    of a lease. `delayed`: one-time schedules whose time a clock ahead has set. `last_seen`: the latest wall time that
+    was stored here. `set_back`: when a clock was last seen to go back, and by how many seconds. None: there is none."""
 
     now: float
     daemon_runs: bool
@@ -107,7 +107,7 @@ def work_of(
     retention: Retention,
     booting: bool = False,
 ) -> Work:
-    """Gathered from one snapshot."""
+    """Read the state of the work from one snapshot."""
     epoch = reader.fetch_value("SELECT coalesce(max(epoch), 0) FROM epochs")
     claims, dead = reader.fetch_one(CLAIMS, epoch=epoch) or {}, reader.fetch_one(DEAD) or {}
     count, oldest = ActivityListStore().count_in_doubt(reader)
@@ -161,7 +161,7 @@ def work_findings(work: Work) -> Iterator[Finding]:
 
 
 def held_findings(work: Work) -> Iterator[Finding]:
-    """Nothing waits for a release."""
+    """Check that nothing waits for a release."""
     found = [*held_finding(work.held), *safe_mode_finding(work.safe_mode), *([paused_finding()] if work.paused else [])]
     yield from (replace(finding, code="held") for finding in found)
     if not found:
@@ -197,7 +197,7 @@ def held_tasks(work: Work) -> Finding:
 
 
 def doubt_finding(work: Work) -> Finding:
-    """Of every irreversible action it is known whether it happened."""
+    """Check that the outcome of every irreversible action is known."""
     if work.oldest_in_doubt is None:
         return make_passed("in doubt", "no irreversible action is")
     text = f"{work.in_doubt:,} irreversible, undecided; the one for longest"
@@ -205,7 +205,7 @@ def doubt_finding(work: Work) -> Finding:
 
 
 def failure_finding(work: Work) -> Finding:
-    """Nothing has failed lately."""
+    """Check that nothing has failed lately."""
     if not work.failed.count:
         return make_passed("failed", f"nothing within {format_span(LATELY)}")
     last = "" if work.failed.newest_code is None else f", the last with {work.failed.newest_code}"
@@ -214,7 +214,7 @@ def failure_finding(work: Work) -> Finding:
 
 
 def dead_letters(work: Work) -> Finding:
-    """Nothing was given up."""
+    """Check that there are no dead letters."""
     if work.newest_dead_at is None:
         return make_passed("dead letters", "none")
     poison = f", {work.poison:,} of them because the daemon died of it" if work.poison else ""
@@ -243,7 +243,7 @@ def schedules(work: Work) -> Iterator[Finding]:
 
 
 def zones(work: Work) -> Finding:
-    """This machine knows the zones by which schedules come."""
+    """Check that this machine knows the zones of all schedules."""
     if work.unknown_zones:
         return fail(
             "time zones", f"this machine does not know {', '.join(work.unknown_zones)}; install or update tzdata"

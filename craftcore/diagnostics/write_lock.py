@@ -20,7 +20,7 @@ LOOK_SECONDS = 0.002
 
 
 class Holder(NamedTuple):
-    """A process, and its program where that can be told."""
+    """A process, and its program where the system tells it."""
 
     pid: int
     program: str
@@ -30,8 +30,8 @@ class Holder(NamedTuple):
 
 
 def write_lock_holder(path: Path, daemon: int | None) -> Holder | None:
-    """Who, other than the daemon of that pid, holds it each time that it is looked at for a second; None when nobody
-    does, or this system does not say."""
+    """Return the process, other than the daemon of that pid, that holds the write lock at every look within a second.
+    None when there is none, or the system does not tell."""
     until = time.monotonic() + KEPT_SECONDS
     first = writer_pid(path)
     while first is not None and first != daemon:

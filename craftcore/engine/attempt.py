@@ -69,13 +69,13 @@ class Attempt:
         self.acted: set[str] = set()
         """Keys of the irreversible actions it came to that have had their effect, or may have."""
         self.told_over = 0
-        """How often its code was told that it is over."""
+        """How often its code was cancelled at its end."""
         self.blocked_loop = False
         """Its code held the event loop while its deadline passed, so that nothing could cancel it then."""
         self.holds_loop = False
-        """Its code was seen to hold the event loop before it was told that it is over; in a task of its own, too."""
+        """Its code was seen to hold the event loop before it was cancelled; in a task that it started, too."""
         self.is_left_behind = False
-        """The engine shuts down, and waits for nobody."""
+        """The engine shuts down without waiting for this attempt."""
         self.on_shutdown: list[Callable[[], None]] = []
         """Called at a shutdown, also when the run was stopped for another reason before."""
         self._scope: anyio.CancelScope | None = None

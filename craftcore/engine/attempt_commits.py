@@ -208,8 +208,8 @@ class AttemptCommits:
         return Routed(agent, route.reason, None if agent == route.workflow else route.workflow, agents)
 
     def _start(self, claim: Claim, route: Routed | Delivery | None) -> TurnStart:
-        """Return what a turn must know of a started claim. A task that it names is its own only when it carries on
-        with it; a new one is of the session that a router chose, whose lane it is in."""
+        """Return what a turn must know of a started claim. A trigger advances the task that it names only when it is a
+        continuation or a resume. A new task belongs to the session that a router chose, and is in its lane."""
         if claim.task_id is None:
             claim = claim._replace(session_id=claim.session_id or claim.lane)
         elif claim.task_id != claim.id and claim.source not in OWN:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:  # a command that only reads must not pay for the registry
 
 UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
-"""So many starts after a death, within so long, and scheduled and resumed work waits for a person."""
+"""Seconds within which that many unclean starts put scheduled and resumed work on hold until a person releases it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,8 +60,9 @@ class Boot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RestoreMark:
-    """What a restore found in the file: its id, None when no daemon ever ran on it, and how many irreversible actions
-    it was calling; `epoch`: the one that it took; `call_mark`: what the lock file has to remember beside it."""
+    """The state of a restored file: its id, None when no daemon ever ran on it, and the number of irreversible actions
+    that it was calling. `epoch` is the one that the restore took. `call_mark` is the mark that the lock file must
+    have."""
 
     epoch: int
     call_mark: int

@@ -118,7 +118,7 @@ class EngineClient:
         self._run_shielded()
 
     async def task(self, task_id: str) -> Task | None:
-        """Return a task as it stands now; None when there is none."""
+        """Return the current row of a task; None when there is none."""
         return await self._writer.commit(self._tasks.find, task_id)
 
     async def questions(self, limit: int) -> list[Question]:

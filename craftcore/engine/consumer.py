@@ -3,8 +3,8 @@
     window -> start (attempt, record and turn in one commit) -> route -> run
            -> settle (trigger, record, task and what follows in one commit)
 
-Starts and settles go to the writer in batches, whatever has gathered while the last batch was on its way;
-a worker never waits for a settle, except with a concurrency of 1, which settles each before it starts the next.
+Starts and settles go to the writer in batches: all that gathered during the last commit. A worker never waits for a
+settle, except with a concurrency of 1, which settles each trigger before it starts the next.
 """
 
 from __future__ import annotations
@@ -205,7 +205,8 @@ class Consumer:
         return self._ready.popleft()
 
     def _drop_unstarted(self, claims: list[Claim], runs: list[Attempt]) -> None:
-        """A trigger that was cancelled, superseded, replaced or stale before its start needs no slot and no lane."""
+        """Release the slot and the lane of a trigger that was cancelled, superseded, replaced or stale before its
+        start."""
         if len(runs) == len(claims):
             return
         started = {(run.claim.seq, run.claim.lease_token) for run in runs}

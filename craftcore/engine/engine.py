@@ -62,7 +62,7 @@ class Engine:
         observer: Observer | None = None,
         owns_loop: bool = False,
     ) -> None:
-        """`owns_loop`: nothing else runs on its event loop, so that only `stop` may end it."""
+        """Set up the engine. `owns_loop`: nothing else runs on its event loop, so only `stop` may end it."""
         config = services.config
         self.app = app
         self.epoch = epoch

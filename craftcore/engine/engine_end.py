@@ -146,8 +146,7 @@ class EngineEnd:
 
 
 def grace_left(grace: float, flush_seconds: float) -> float:
-    """Return how long running work may go on at a stop: on a slow disk less, so that the stop ends in time all the
-    same.
+    """Return how long running work may go on at a stop: on a slow disk less, so that the stop still ends in time.
 
     After the grace come the flush on its way, that of what is given back, and that of the end of the epoch.
     """

@@ -26,9 +26,9 @@ KINDS: dict[str, tuple[type, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineFacts:
-    """`paused`: it claims and fires nothing until the next start; `places`: how many workflows it runs at once;
-    `limits`: of each limited workflow `concurrency`, `count` and `seconds` (None: not limited so), and the `sources`
-    whose triggers are its when they name none."""
+    """The effective settings of an engine. `paused`: it claims and fires nothing until the next start. `places`: how
+    many workflows it runs at once. `limits`: `concurrency`, `count` and `seconds` of each limited workflow (None: not
+    limited so), and the `sources` whose triggers belong to it when they name no workflow."""
 
     epoch: int
     paused: bool
@@ -45,7 +45,7 @@ def write_engine_facts(
     paused: bool,
     places: int,
 ) -> None:
-    """In the commit of the boot."""
+    """Write the facts, in the commit of the boot."""
     limits = {
         name: {
             "concurrency": workflow.concurrency,
@@ -61,7 +61,7 @@ def write_engine_facts(
 
 
 def read_engine_facts(reader: Reader) -> EngineFacts | None:
-    """Return what the last start left; None where that cannot be told, as in a file of an older program."""
+    """Return what the last start left; None when it cannot be read, as in a file of an older program."""
     text = get_fact(reader, "engine")
     try:
         found = json.loads(text) if text is not None else None
@@ -73,7 +73,7 @@ def read_engine_facts(reader: Reader) -> EngineFacts | None:
 
 
 def _is_sound(told: EngineFacts) -> bool:
-    """Like any row, it may be damaged."""
+    """Return whether the fact is sound: like any row, it may be damaged."""
     paused: Any = told.paused
     places: Any = told.places
     limits: Any = told.limits

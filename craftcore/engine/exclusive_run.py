@@ -24,7 +24,8 @@ DOUBLINGS_MAX = 20
 
 
 class ExclusiveRun:
-    """Whether a suspect runs alone, or waits to. All on the loop's thread; `wake` is called when others may start."""
+    """The exclusive run of a suspect, or its wait for one. All on the loop's thread; `wake` is called when others may
+    start."""
 
     def __init__(self, wake: Callable[[], None], now: Callable[[], float], *, is_bounded: bool) -> None:
         self._wake = wake
@@ -44,7 +45,7 @@ class ExclusiveRun:
 
     @property
     def is_on(self) -> bool:
-        """Whether nothing may be started beside what runs."""
+        """True while nothing may be started beside the suspect."""
         return self._alone is not None
 
     @property

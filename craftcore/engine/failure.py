@@ -34,7 +34,7 @@ CODE_LIMIT = 100
 
 
 def outcome_of(error: BaseException, now: float) -> Failed | Snoozed:
-    """Return what becomes of the attempt that raised it. Of a group the decisive one counts."""
+    """Return what becomes of the attempt that raised the error. The decisive error of a group counts."""
     try:
         return _outcome(decisive_error(error), now)
     except BaseException:  # one of somebody's own is broken
@@ -140,7 +140,7 @@ def _parts(value: Any) -> Iterable[Any]:
 
 
 LEAVES_SAID = 100
-"""Of so many errors of a group the words are told: more would not fit into a message."""
+"""Errors of a group whose texts are in a message: more would not fit."""
 
 _EXCEPTIONS = BaseExceptionGroup.__dict__["exceptions"]
 
@@ -195,7 +195,7 @@ def leaf_errors(error: BaseException) -> list[BaseException]:
 
 
 FIRST, LAST = 4, 6
-"""So many places are kept from either end: the author's own, and where it was raised."""
+"""Places of a traceback that are kept from either end: the author's own, and where the error was raised."""
 
 PLACE_LIMIT = 300
 """Characters of a place."""

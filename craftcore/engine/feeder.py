@@ -1,8 +1,8 @@
 """The feeder keeps the claim window filled: it leases due triggers and sleeps until the next one is due.
 
-It wakes for five reasons: the doorbell (a trigger was emitted, cancelled or settled), the next due time, a token of a
-workflow with a rate, a free slot in the window, and a slow poll. Because of the poll, a lost ring delays work and
-loses none.
+It wakes at the doorbell (a trigger was emitted, cancelled or settled), at the next due time, and at a slow poll. It
+also wakes for a token of a workflow with a rate, and for a free slot in the window. Because of the poll, a lost ring
+delays work and loses none.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ class Feeder:
         self.saw_all = False
         """The last look took all that it might take, and no bell rang since."""
         self.is_looking = False
-        """A look is on its way: what it claims is in nobody's hands yet."""
+        """A poll is on its way: the engine does not hold its claims yet."""
 
     def ring(self) -> None:
         """Wake the feeder after a change of the table."""
@@ -124,8 +124,9 @@ class Feeder:
             self._rung.set()
 
     def reserve_slot(self, row: NewTrigger) -> bool:
-        """Return whether a new trigger may be claimed on emit: it is plain and due, its workflow has no limit, the
-        window has a slot, and all that was due before is in it. If so its place is kept until `take_new`."""
+        """Return whether a new trigger may be claimed on emit. It must be plain and due, its workflow without a limit,
+        the window must have a slot, and all earlier due triggers must be in the window. The slot is reserved until
+        `push_new`."""
         may = (
             self.saw_all
             and not self.paused

@@ -68,7 +68,7 @@ class Limits:
                 starts.append(at)
 
     def remember(self, starts: Iterable[tuple[str, float]]) -> None:
-        """(workflow, moment) of what started before this engine was there; in any order."""
+        """Count starts before this engine: (workflow, moment) of each, in any order."""
         for name, at in sorted(starts, key=lambda start: start[1]):
             if name in self._starts:
                 self._starts[name].append(at)

@@ -30,7 +30,7 @@ class Observer(Protocol):
 
 
 class Unobserved:
-    """Nobody counts."""
+    """An observer that counts nothing."""
 
     def on_booted(self) -> None:
         return

@@ -1,8 +1,8 @@
 """Rules of routing: the way of a trigger before a router is asked, and the context that a router decides by.
 
-The order: the task that it began -> explicit task, if it lives -> explicit workflow -> a message: the live task of its
-session; where it names none and several are live, the app's router -> the workflow declared for the source -> the
-router, if there is one.
+The first that applies: the task that the trigger began; an explicit live task; an explicit workflow. For a message: the
+live task of its session, or the router's choice when it names none and several are live. Then the workflow declared for
+the source, then the router, if there is one.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from craftcore.triggers.model import Claim, TriggerSource
 log = structlog.get_logger(__name__)
 
 SESSIONS_MAX = 100
-"""How many live sessions a router is told of."""
+"""How many live sessions a router gets to see."""
 
 OWN = (TriggerSource.CONTINUATION, TriggerSource.RESUME)
-"""Sources of ours: they carry on with the task they name."""
+"""Sources of craftcore itself: their triggers advance the task that they name."""
 
 
 class Delivery(NamedTuple):

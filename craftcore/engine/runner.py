@@ -48,7 +48,7 @@ from craftcore.triggers.settlement import (
 from craftcore.triggers.sources import DEFAULTS
 
 PLACES_MAX = 10
-"""Of calls that were not awaited; so many are told."""
+"""How many calls that were not awaited a message names."""
 
 
 class Runner:

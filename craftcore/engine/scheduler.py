@@ -35,8 +35,8 @@ class Seen(NamedTuple):
     latest: float
     store: bool
     set_back: float | None
-    """Seconds that the clock was set back by since the last look. 0.0: by the last look, so that what somebody was
-    writing then is found. None: neither."""
+    """Seconds that the clock was set back by since the last look. 0.0: by the last look, so that a row written then is
+    found. None: neither."""
 
 
 class Scheduler:

@@ -20,7 +20,7 @@ from craftcore.tasks.rows import agents_of
 
 
 def misfit(task: LiveTask, workflows: Mapping[str, Workflow], actions: Container[str]) -> str | None:
-    """What the code does not fit; None when it fits, and of a damaged row, which is found when it runs."""
+    """Return what the code does not fit. None when it fits, and for a damaged row, which is found when it runs."""
     try:
         return _payload_misfit(task, workflows, actions)
     except (ValueError, RecursionError, msgspec.DecodeError):  # NoModel and text that is not UTF-8 are ValueErrors, too

@@ -81,11 +81,12 @@ async def run_in_thread(run: Attempt, call: Callable[[], Any], limiter: anyio.Ca
 T = TypeVar("T")
 
 IGNORED_MAX = 1000
-"""So many awaits of its code may be cancelled once it is over: what it has to close may be many. One that catches every
-cancellation and goes on is then unwound by something that it does not know."""
+"""Awaits of its code that may be cancelled at its end, since it may have much to close. Code that catches every
+cancellation and goes on is then unwound by an exception that it does not catch."""
 
 BLOCKED_SECONDS = 0.1
-"""Code that holds the loop for so long, past its deadline, has blocked it, also when it awaits something after that."""
+"""Seconds after which code that holds the loop past its deadline has blocked it, also when it awaits something after
+that."""
 
 
 class ForcedUnwind(BaseException):
@@ -95,7 +96,7 @@ class ForcedUnwind(BaseException):
 @coroutine
 def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline: float) -> Generator[Any, Any, T]:
     """Await a coroutine so that what it sets in context variables is gone when it ends. Note in `run` how often it was
-    told that it is over, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
+    cancelled at its end, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
 
     A cancel scope cannot tell the second: its timer does not fire while the loop is blocked. Code that waits in a
     shielded scope while its deadline passes does not block, so only the time between two awaits counts.

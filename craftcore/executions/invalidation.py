@@ -17,10 +17,10 @@ class Invalidation:
         self._records = RecordStore()
 
     def invalidate(self, tx: Transaction, execution_id: str, actor: Actor, reason: str) -> ExecutionRecord:
-        """Never replay it from now on, without force; the record as it is read then.
+        """Mark a record so that it is not replayed without force. Return the record as it is read then.
 
-        One that has no response yet may be invalidated, too: a person may know before its end that what it comes to is
-        not to be believed. Raises NotFound, or StateRefused when that was said before.
+        A record without a response may be invalidated, too: a person may know before its end that the result will be
+        wrong. Raises NotFound; StateRefused when it is invalidated already.
         """
         record = self._records.get(tx, execution_id)
         if record is None:

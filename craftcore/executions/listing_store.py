@@ -50,7 +50,7 @@ class RecordFilter:
 
 class RecordSummary(NamedTuple):
     """One record of a list. `replayable_reason`: why it cannot be replayed, as far as its header tells; None: it can.
-    Whether it is what was written is told by who reads all of it."""
+    Its integrity is checked when the whole record is read."""
 
     id: str
     created_at: float

@@ -118,7 +118,7 @@ def envelope(
 
 
 ENVELOPE_VERSION = "1.0"
-"""Of the envelopes that are written, and the only one that is read."""
+"""The version of envelopes that are written, and the only one that is read."""
 
 
 def require_supported(envelope: Mapping[str, Any]) -> None:
@@ -136,8 +136,7 @@ def require_supported(envelope: Mapping[str, Any]) -> None:
 
 
 def envelope_hash(envelope: Mapping[str, Any]) -> str:
-    """Return the hash of an envelope, in whatever order its keys stand; `routingMetadata` is no part of what was asked
-    for.
+    """Return the hash of an envelope, whatever the order of its keys. `routingMetadata` does not count.
 
     Raises TypeError, ValueError or RecursionError for what is not JSON.
     """

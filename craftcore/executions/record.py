@@ -15,10 +15,10 @@ from craftcore.serialization.canonical import sha256_of
 class ExecutionRecord:
     """One record: header, envelope, events and response.
 
-    Texts are as they were written, canonical JSON. `envelope_json` and `response_json` are None once retention
-    stripped them (`stripped_at`); a record without a response has no `response_hash` either. The fields of the chain
-    (`chain_seq` to `record_hash`) are None until it is closed. `invalidated`: why a person invalidated it; None:
-    nobody did.
+    Texts are as they were written, canonical JSON. `envelope_json` and `response_json` are None once retention stripped
+    them (`stripped_at`); a record without a response has no `response_hash` either. The fields of the chain
+    (`chain_seq` to `record_hash`) are None until it is closed. `invalidated`: why a person invalidated it; None: it is
+    valid.
     """
 
     seq: int

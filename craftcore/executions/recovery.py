@@ -21,7 +21,7 @@ RUN = ("run", "MODULE:APP")
 
 
 class State(StrEnum):
-    """Where an attempt stands; the first that holds."""
+    """The state of an attempt; the first that applies."""
 
     COMPLETE = "complete"  # it has succeeded
     TRIED_AGAIN = "tried_again"  # a later attempt of its trigger counts
@@ -39,8 +39,8 @@ class State(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Act:
-    """An irreversible action whose end nobody knows. `has_intent`: it is being called, or its process died; else it is
-    in doubt, and nobody has decided."""
+    """An irreversible action with an unknown outcome. `has_intent`: it is being called, or its process died; else it is
+    in doubt, undecided."""
 
     key: str
     action: str
@@ -86,7 +86,7 @@ class Recommendation:
 
 
 def assess(facts: AttemptFacts) -> Recommendation:
-    """Where an attempt stands, and what to do about it."""
+    """Return the state of an attempt, and what to do about it."""
     state = state_of(facts)
     match state:
         case State.COMPLETE:
@@ -164,7 +164,7 @@ def state_of(facts: AttemptFacts) -> State:
 
 
 def _complete(facts: AttemptFacts) -> Recommendation:
-    """It has succeeded; what can still be wanted is its response."""
+    """Return the recommendation for an attempt that has succeeded: only its response may still be wanted."""
     command: tuple[str, ...] = ("replay", facts.id)
     if facts.not_replayable is None:
         text = "its response is on record, and nothing has to run again"

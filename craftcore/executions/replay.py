@@ -29,10 +29,9 @@ class ReplayResult:
     """The recorded outcome of an attempt; nothing was run for it. It may be shared: do not change it.
 
     `status` is the record's: `success`, `error`, and after a forced replay also `incomplete` or `suspended`. `payload`
-    is the result, None where that is None or there is none. `error` is the recorded error, an object with its `code`
-    and `message`; None for a success. `response_json` is the whole response, to the byte as it was recorded; None
-    where there is none. `original_timestamp` is when the attempt began, ISO 8601 in UTC. `warnings` is [] unless the
-    replay was forced.
+    is the result, None when there is none. `error` is the recorded error, an object with its `code` and `message`; None
+    for a success. `response_json` is the whole response, to the byte as it was recorded; None where there is none.
+    `original_timestamp` is when the attempt began, ISO 8601 in UTC. `warnings` is [] unless the replay was forced.
     """
 
     status: str
@@ -121,7 +120,7 @@ def _refuse(record: ExecutionRecord, response: dict[str, Any] | None) -> str | N
 
 
 def _response(record: ExecutionRecord) -> dict[str, Any] | None:
-    """Return the response as the object it must be. None: there is none, or it is none."""
+    """Return the response as the object it must be. None: it is missing or not an object."""
     try:
         response = None if record.response_json is None else json.loads(record.response_json)
     except (ValueError, RecursionError):

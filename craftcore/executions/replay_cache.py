@@ -11,7 +11,7 @@ from craftcore.executions.replay import ReplayResult
 
 
 class Kept(NamedTuple):
-    """A result, and what it was true of. `until`: from this moment of the boot clock on it is read anew."""
+    """A result, and what it was true of. `until`: from this moment of the boot clock on it is read again."""
 
     result: ReplayResult
     envelope_hash: str
@@ -29,8 +29,7 @@ class ReplayCache:
         self._lock = threading.Lock()
 
     def get(self, execution_id: str, standing: RecordState | None, now: float) -> Kept | None:
-        """Return what is kept of this record. None when nothing is, it is too old, or the record stands otherwise by
-        now."""
+        """Return the kept result of this record. None when there is none, it is too old, or the record has changed."""
         with self._lock:
             kept = self._kept.get(execution_id)
             if kept is None:

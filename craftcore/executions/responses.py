@@ -50,8 +50,8 @@ def response_of(outcome: Final, max_bytes: int) -> Response:
 
 
 def error_text(failed: Failed, details: Mapping[str, Any]) -> str:
-    """Return the response of a failure: the error with its code, message, details, whether it may be tried again and
-    not sooner than when (seconds), and `effect_possible` as Failed says what it means."""
+    """Return the response of a failure: the error with its code, message and details. It also says whether it may be
+    tried again, after how many seconds at least, and `effect_possible` (see Failed)."""
     error = {
         "code": str(failed.code),
         "message": failed.message,

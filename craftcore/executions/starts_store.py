@@ -25,9 +25,9 @@ class StartsStore:
     def list_since(
         self, tx: Reader, workflows: Collection[str], moment: float, now: float
     ) -> tuple[list[tuple[str, float]], bool]:
-        """(workflow, moment) of their starts since that moment, and whether these are all.
+        """Return (workflow, moment) of their starts since that moment, and whether these are all.
 
-        Starts in the future were told by another clock, and are left out: they would count for too long.
+        Starts in the future come from a wrong clock, and are left out: they would count for too long.
         """
         starts: list[tuple[str, float]] = []
         read = 0

@@ -13,7 +13,8 @@ from craftcore.executions.model import Status
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statistics:
-    """Of so many records. Moments and latencies are None where none of them has any; the most frequent comes first."""
+    """Figures over that many records. Moments and latencies are None where none of them has any; the most frequent
+    comes first."""
 
     records: int
     oldest_at: float | None

@@ -172,7 +172,7 @@ class ExecutionStore:
         return dict(tx.fetch_tuples(STILL_OPEN, (canonicalize(list(seqs)),)))
 
     def open_headers(self, tx: Reader, seqs: Sequence[int]) -> dict[int, OpenHeader]:
-        """Of those of these records that have no end yet, by seq."""
+        """Return the headers of those that have no end yet, by seq."""
         return {row[0]: OpenHeader._make(row) for row in tx.fetch_tuples(OPEN_HEADERS, (canonicalize(list(seqs)),))}
 
     def streams(self, tx: Reader, seqs: Sequence[int]) -> dict[int, Stream]:
@@ -239,8 +239,8 @@ class ExecutionStore:
         return [seq for (seq,) in tx.fetch_tuples(OPEN_AND_STARTED, (epoch,))]
 
     def list_of_trigger(self, tx: Reader, trigger_id: str) -> list[Row]:
-        """Return the records of one trigger with their bodies, first attempt first. A body that retention stripped is
-        None."""
+        """Return the records of one trigger with their bodies, first attempt first. A body that retention has stripped
+        is None."""
         rows = tx.fetch_all(
             """
             SELECT executions.*,

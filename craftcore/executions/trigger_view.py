@@ -45,7 +45,7 @@ class TriggerView:
     def of(claim: Claim, creator: Creator | None, started_at: float, overdue_after: float) -> TriggerView:
         """Return the view of a started trigger, `creator` being that of its task when it is another.
 
-        Raises OverflowError, ValueError or OSError when `due_at` is no moment.
+        Raises OverflowError, ValueError or OSError when `due_at` is not a moment.
         """
         of_task: Claim | Creator = claim if creator is None else creator
         due_at, nominal_at = moment_due(claim), of_task.nominal_at

@@ -98,9 +98,10 @@ class Action(Generic[R]):
         return self.fn(*call, **arguments)
 
     def reconcile(self, fn: F) -> F:
-        """Declare how to ask the provider what became of a call: `fn(call, **arguments)`, with the arguments of the
-        action, returns Done(reference) when it happened, NoEffect when it did not and will not, None when nobody knows.
-        With RECONCILE that settles it; with any other policy a person who is asked is told what the provider says.
+        """Declare how to ask the provider what became of a call. `fn(call, **arguments)` gets the arguments of the
+        action. It returns Done(reference) when the call happened, NoEffect when it did not and will not, and None when
+        that is unknown. With RECONCILE the answer settles the doubt; with any other policy a person who is asked sees
+        it.
 
         Raises ConfigInvalid.
         """
@@ -182,7 +183,8 @@ def terms_of(
     timeout: float | timedelta,
     settle_after: float | timedelta | None,
 ) -> ActionTerms:
-    """Return what `@app.action` was told. Raises ConfigInvalid for what makes no sense of a reversible one."""
+    """Return the arguments of `@app.action` as terms. Raises ConfigInvalid for one that a reversible action cannot
+    have."""
     in_doubt_only = {
         "on_unknown": on_unknown,
         "idempotent_provider": None if idempotent_provider is False else idempotent_provider,

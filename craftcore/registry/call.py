@@ -8,7 +8,7 @@ from hashlib import sha256
 
 KEY_HEADER = "Idempotency-Key"
 MESSAGE_ID_DOMAIN = "craftcore.invalid"
-"""Nobody's domain (RFC 2606): an identifier is all that it has to be."""
+"""A reserved domain (RFC 2606): the text only has to be an identifier."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,13 +76,14 @@ class Registry:
         Raises ConfigInvalid when the declaration contradicts itself or another one.
 
         At most `concurrency` of its triggers are claimed or running at once, and no more of its attempts start than
-        `rate` allows; the rest waits in the table and holds up nobody else. Both count what names this workflow, and
-        what names none and is of its `sources`; not what a router sends here, nor what falls back to it.
+        `rate` allows. The rest waits in the table, and other workflows do not wait for it. Both count triggers that
+        name this workflow, and those of its `sources` that name none. They do not count what a router sends here, nor
+        fallbacks to it.
 
-        `fallback`: when it fails (whatever the reason, its timeout included), these workflows are tried at once in the
-        same attempt, each once, in this order; the attempt fails as the last of them did. Not once an irreversible
-        action of the task has begun. `version="2.0"` declares `name@2.0`, which is another workflow; the version of a
-        name without one is 1.0.
+        `fallback`: when it fails for any reason, these workflows are tried at once in the same attempt, each once, in
+        this order. The attempt fails as the last of them did. There is no fallback once an irreversible action of the
+        task has begun. `version="2.0"` declares `name@2.0`, which is another workflow; the version of a name without
+        one is 1.0.
         """
         _require_name("workflow", name)
         if version is not None:
@@ -125,8 +126,8 @@ class Registry:
     ) -> Workflow:
         """Declare a workflow, as `workflow` does, without the decorator.
 
-        `task_when`: which payloads (their JSON) make a task of it; with any other its ctx is None. It is called while
-        the file is being written to, so it only looks.
+        `task_when`: a test of the payload's JSON for becoming a task; otherwise its ctx is None. It is called in a
+        write transaction, so it must not wait.
         """
         name = bare_name(name)
         if not re.fullmatch(NAME, name):
@@ -186,12 +187,12 @@ class Registry:
     ) -> Declare:
         """Declare an action for `ctx.act`: a function, async or plain, whose first parameter is the Call.
 
-        With `irreversible=True` (email, payment, post, message) it goes through the ledger: its intent is on disk
-        before it is called, its result after, and what happened once is not done again. It ends by returning the
-        provider's reference (text, or a mapping with `provider_ref`), by `raise NoEffect` (nothing happened, that is
-        certain), or by `raise Fail` (the provider refused, and nothing happened). After anything else nobody knows, and
-        `on_unknown` says what then: ASK unless given. Otherwise it is a step, and may be done again after a crash; a
-        start warns of one whose name says that this would do harm, unless it has `irreversible=False`.
+        With `irreversible=True` (email, payment, post, message) it goes through the ledger. Its intent is on disk
+        before it is called, its result after; a completed call is not repeated. It ends by returning the provider's
+        reference (text, or a mapping with `provider_ref`), by `raise NoEffect` (nothing happened, that is certain), or
+        by `raise Fail` (the provider refused, and nothing happened). After anything else the outcome is unknown, and
+        `on_unknown` applies: ASK unless given. Otherwise it is a step, and may be done again after a crash; a start
+        warns of one whose name says that this would do harm, unless it has `irreversible=False`.
 
         `idempotent_provider`: it does one thing once for each `call.key`, for `idempotency_window` seconds (None: for
         ever). `timeout` is for one call, in seconds. `settle_after`: how many seconds after a call a "no" of
@@ -255,8 +256,8 @@ class Registry:
             raise InvalidInput(f"the payload does not fit {row.workflow}: {message_of(error)}") from error
 
     def check_fallbacks(self, others: Collection[str] = ()) -> None:
-        """Raise ConfigInvalid for workflows that fall back to what nobody declared. `others`: what is declared besides
-        when it is run."""
+        """Raise ConfigInvalid for a fallback to a workflow that is not declared. `others`: workflows that are declared
+        elsewhere."""
         lacking = [
             f"workflow {workflow.name} falls back to {name}, and no workflow of that name is declared"
             for workflow in self.workflows.values()

@@ -90,8 +90,8 @@ class Router(Protocol):
 
 
 def check_route(route: object) -> Route:
-    """Return a router's answer, its workflows by the names they are known by. Raises TypeError or ValueError for one
-    that is none."""
+    """Return a router's answer with the declared names of its workflows. Raises TypeError or ValueError for an invalid
+    answer."""
     if not isinstance(route, Route):
         raise TypeError(f"the router returned {route!r:.200}, not a Route")
     for field in ("workflow", "session_id", "task_id"):

@@ -74,7 +74,8 @@ class Workflow:
     takes_trigger: str | None = None
     """The keyword that is given the trigger of the attempt, a TriggerView; None: it asks for none."""
     task_when: Callable[[str], bool] | None = None
-    """Which payloads make it a task, where not all do: with another one its ctx is None. None: all, if it takes ctx."""
+    """A test of the payload for becoming a task; when it fails, ctx is None. None: every payload, if the function takes
+    ctx."""
 
     def is_task(self, payload_json: str) -> bool:
         """Return whether a trigger with this payload begins a task."""
@@ -188,7 +189,7 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
 
 
 def _strip_optional(hint: Any) -> Any:
-    """X of `X | None`, any other type as it is."""
+    """Return X of `X | None`, any other type as it is."""
     if typing.get_origin(hint) not in (typing.Union, UnionType):
         return hint
     return next((kind for kind in typing.get_args(hint) if kind is not NoneType), hint)

@@ -83,13 +83,13 @@ ACTS = WindowScan(
 
 
 class OldBodies:
-    """Of records. An attempt that runs has a trigger that is CLAIMED, and is left alone."""
+    """Bodies of old records. A running attempt has a CLAIMED trigger, and is left alone."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         return RECORDS.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now; of a long record so many events as a batch may hold."""
+        """Strip those that are still due; of a long record as many events as a batch may hold."""
         taken = Taken()
         for row in RECORDS.select_due(tx, old, seqs):
             if (room := BATCH - taken.rows) <= 0:
@@ -106,13 +106,13 @@ class OldBodies:
 
 
 class OldArguments:
-    """Of activities: what was asked for and what came back. One that is in doubt keeps them."""
+    """Arguments and results of old activities. An activity in doubt keeps them."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         return ACTS.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now."""
+        """Remove those that are still due."""
         taken = Taken()
         for row in ACTS.select_due(tx, old, seqs):
             taken.stripped["activity_log"] += tx.run(STRIP_ACT, seq=row["seq"])

@@ -10,7 +10,7 @@ NEVER = float("-inf")
 """The horizon of what is kept for ever: nothing is older."""
 
 AFTER_CATCH_UP = 7 * 86_400.0
-"""A dedup key outlives by so many seconds the longest time that a schedule looks back."""
+"""Seconds by which a dedup key outlives the longest time that a schedule looks back."""
 
 
 class Horizons(NamedTuple):

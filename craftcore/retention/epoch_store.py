@@ -8,7 +8,7 @@ from craftcore.storage.facts import number
 from craftcore.storage.transaction import Reader, Transaction
 
 KEPT = 100
-"""So many of the newest stay, whatever their age: safe mode looks at them, and `status` at the last two."""
+"""Newest epochs that stay, whatever their age: safe mode reads them, and `status` the last two."""
 
 OLD = """
 SELECT epoch
@@ -46,7 +46,7 @@ class OldEpochs:
         return Found([epoch for epoch in epochs if epoch not in referred], epochs[-1])
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still old now."""
+        """Remove those that are still old."""
         taken = Taken()
         found = set(seqs)
         for epoch in self._old_epochs(tx, old, seqs[0] - 1):

@@ -13,8 +13,8 @@ from craftcore.retention.model import BATCH, WINDOW, Found, Taken
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 LOOKED_AT = 2_000
-"""Records that are looked for the next ones of the chain. Records are numbered as they begin and chained as they end:
-those before it in number and behind it in the chain ran while it did, and at most a thousand run at once."""
+"""Records that are searched for the next ones of the chain. Records are numbered as they begin and chained as they end.
+A record that is earlier in number and later in the chain ran at the same time, and at most a thousand run at once."""
 
 ENDS = "SELECT anchor_seq, passed_seq FROM record_chain"
 NEWEST = "SELECT max(seq) FROM executions"
@@ -101,7 +101,7 @@ SELECT seq,
 
 
 class OldRecords:
-    """Of the chain, from its anchor on."""
+    """Old records of the chain, from its anchor on."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         """Return the records that may go. `after`: a number of a record. A look ends where every record is too
@@ -150,7 +150,7 @@ class OldRetainedRecords:
         return Found(sorted(found), rows[-1]["place"] if len(rows) == BATCH else last)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now, at least one of it."""
+        """Remove those that are still due, at least one."""
         taken, rest = Taken(), InUse(tx, old.dead)
         for seq in seqs:
             if taken.rows >= BATCH:
@@ -168,7 +168,7 @@ class OldRetainedRecords:
 
 
 class OldLooseRecords:
-    """Of no chain: a crash left them open, or they were closed before there was a chain."""
+    """Old records outside the chain: a crash left them open, or they were closed before there was a chain."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
         rest = InUse(tx, old.dead)
@@ -180,7 +180,7 @@ class OldLooseRecords:
         return Found(found, rows[-1]["seq"] if rows else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now, at least one of it."""
+        """Remove those that are still due, at least one."""
         taken = Taken()
         due = set(self.find(tx, old, seqs[0] - 1).seqs)
         for seq in (seq for seq in seqs if seq in due):
@@ -215,7 +215,7 @@ def _passable_records(tx: Reader, old: Horizons, rows: list[Row]) -> list[tuple[
 
 
 def _records_without_gap(anchor: int, passing: list[tuple[Row, bool]], *, to_the_end: bool) -> list[tuple[Row, bool]]:
-    """Of these, the ones that follow the anchor without a gap: all, or up to the last that may go."""
+    """Return those that follow the anchor without a gap: all, or up to the last that may be removed."""
     following = [one for place, one in enumerate(passing, anchor + 1) if one[0]["chain_seq"] == place]
     while following and not to_the_end and not following[-1][1]:
         following.pop()
@@ -223,8 +223,8 @@ def _records_without_gap(anchor: int, passing: list[tuple[Row, bool]], *, to_the
 
 
 def _is_young(row: Row, old: Horizons) -> bool:
-    """Return whether it ends the look. A record that is later than now was stamped by a clock that was ahead: it stays
-    behind the anchor until its time has come, and those that ended after it go at theirs."""
+    """Return whether a record ends the search. A record later than now was stamped by a clock that was ahead. It stays
+    until its time has come, and later records are removed at theirs."""
     ended_at: float = row["ended_at"]
     return old.history < ended_at <= old.now
 
@@ -249,7 +249,7 @@ def _retain(tx: Transaction, row: Row, taken: Taken) -> None:
 
 
 def _note_passed(tx: Transaction, left: list[int], looked_to: int, passed: int) -> None:
-    """Later looks begin behind the records that were passed. `left`: the closed ones that were not."""
+    """Let later searches begin after the records that were passed. `left`: the closed ones that were not passed."""
     running: int | None = tx.fetch_value(RUNNING, passed=passed)
     ahead = [*left, *(() if running is None else (running,))]
     tx.run("UPDATE record_chain SET passed_seq = :seq", seq=max(passed, min(ahead) - 1 if ahead else looked_to))

@@ -54,7 +54,7 @@ class OldOccurrences:
         return WINDOWED.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now."""
+        """Remove those that are still due."""
         taken = Taken()
         for row in WINDOWED.select_due(tx, old, seqs):
             gone = tx.run("DELETE FROM schedule_occurrences WHERE seq = :seq", seq=row["seq"])

@@ -82,7 +82,7 @@ class InUse:
         self._children: dict[int, frozenset[str]] = {}
 
     def is_idle(self, task_id: str | None, trigger_id: str | None) -> bool:
-        """Nothing goes on with this task and this trigger, and nobody is asked about them. None: there is none."""
+        """Return whether this task and this trigger are at rest, without an open question. None: there is none."""
         if self.busy_task(task_id) is not None:
             return False
         if trigger_id not in self._live:
@@ -98,7 +98,8 @@ class InUse:
         return self._busy[task_id]
 
     def can_remove_record(self, row: Row) -> bool:
-        """No turn reads this record again: it holds no completed step of a last turn and no evidence of a doubt."""
+        """Return whether no turn reads this record again: it has no completed step of a last turn and no evidence of a
+        doubt."""
         if row["chain_seq"] is None and self._tx.fetch_value(CLAIMED, trigger_id=row["trigger_id"]):
             return False  # it may be the attempt that runs
         busy = self.busy_task(row["task_id"])
@@ -109,12 +110,13 @@ class InUse:
         return not (busy.is_in_doubt and self._tx.fetch_value(IS_EVIDENCE, seq=row["seq"]))
 
     def can_remove_trigger(self, row: Row) -> bool:
-        """It neither began its task, whose payload it holds for every turn, nor belongs to the last turn."""
+        """Return whether the trigger may be removed: it did not begin its task, whose payload it would hold, and is not
+        of the last turn."""
         busy = self.busy_task(row["task_id"])
         return busy is None or row["id"] not in (row["task_id"], busy.trigger_id)
 
     def can_remove_activity(self, row: Row) -> bool:
-        """No later turn can ask for it: it has no key of its own, and its turn has ended."""
+        """Return whether no later turn can ask for this activity: it has no key of its own, and its turn has ended."""
         busy = self.busy_task(row["task_id"])
         return busy is None or (row["turn"] < busy.turn and is_numbered(row["idem_key"], row["task_id"]))
 

@@ -60,7 +60,7 @@ SELECT seq,
 """
 
 AVERAGE_BODY = f"SELECT coalesce(avg(bytes), 0.0) FROM ({RECORD_BODIES} DESC LIMIT 200)"  # noqa: S608 - static
-"""Of the newest records, on the average."""
+"""The average body of the newest records, in bytes."""
 
 RECORD_COUNT = "SELECT (SELECT coalesce(max(seq), 0) FROM executions) - removed FROM record_chain"
 FIRST_RECORD = "SELECT seq, created_at FROM executions WHERE seq > :after ORDER BY seq LIMIT 1"

@@ -52,7 +52,7 @@ class WindowScan:
         return Found([row["seq"] for row in found], rows[-1]["seq"] if len(rows) == self._most else last, kept)
 
     def select_due(self, tx: Reader, old: Horizons, seqs: list[int]) -> list[Row]:
-        """Of what a look found, what is due now."""
+        """Return those of a search that are due now."""
         return self._idle_rows(tx, old, self._rows(tx, old, seqs[0] - 1, seqs[-1]))
 
     def _rows(self, tx: Reader, old: Horizons, after: int, last: int) -> list[Row]:

@@ -89,7 +89,7 @@ class Retention:
         self._limit = limit
 
     def tighten(self, tx: Reader, now: float, *, beat: Callable[[], object] = lambda: None) -> Retention:
-        """These rules, tightened as far as the size limit demands now. Visits what would go."""
+        """Return these rules, tightened as far as the size limit demands now. Reads the rows that would be removed."""
         size = self.size(tx, now)
         if not 0 < size.max_bytes < size.used_bytes:
             return self
@@ -104,7 +104,7 @@ class Retention:
         return size_of(tx, self._settings, now)
 
     def horizons(self, tx: Reader, now: float) -> Horizons:
-        """As they are now: no dedup key goes while a schedule may look back as far."""
+        """Return the current cutoffs: no dedup key is removed while a schedule may look back as far."""
         return self._limit.tighten(horizons(self._settings, now, tx.fetch_value(LONGEST_CATCH_UP)))
 
     def find(self, tx: Reader, step: Step, now: float, after: int = 0) -> Found:
@@ -127,7 +127,7 @@ class Retention:
         return due
 
     def take_weighed(self, tx: Transaction, step: Step, found: Found, now: float) -> tuple[Taken, TableSizes]:
-        """One batch, and what it took."""
+        """Remove one batch. Return what was removed."""
         old = self.horizons(tx, now)
         before = weigh(tx, step.weights, old, found)
         taken = step.rows.take(tx, old, found.seqs)
@@ -135,5 +135,5 @@ class Retention:
         return taken, before
 
     def take(self, tx: Transaction, step: Step, seqs: list[int], now: float) -> Taken:
-        """One batch: of these, what is due then, as far as it fits. `more`: look again where the last look began."""
+        """Remove one batch of those that are due then. `more`: search again where the last search began."""
         return step.rows.take(tx, self.horizons(tx, now), seqs)

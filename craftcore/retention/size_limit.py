@@ -52,7 +52,7 @@ class Limit(NamedTuple):
     rows: float = NEVER
 
     def tighten(self, old: Horizons) -> Horizons:
-        """Dead letters, dedup keys and the operators' log keep their ages."""
+        """Return the tightened ages. Dead letters, dedup keys and the audit log keep theirs."""
         return old._replace(
             triggers=max(old.triggers, self.bodies),
             bodies=max(old.bodies, self.bodies),
@@ -128,7 +128,7 @@ def plan(
 def _weights(
     rows: Iterable[Row], is_free: Callable[[Row], bool], since: float, now: float
 ) -> Iterator[tuple[float, float]]:
-    """(moment, bytes) of what goes by the limit only, about in the order of the moments."""
+    """Yield (moment, bytes) of the rows that are removed for the limit only, about in the order of the moments."""
     for row in rows:
         if since < row["at"] <= now and is_free(row):
             yield row["at"], row.get("bytes", 0)

@@ -83,7 +83,7 @@ class OldTasks:
         return WINDOWED.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now; of a task with many children so many as a batch may hold."""
+        """Remove those that are still due; of a task with many children as many as a batch may hold."""
         taken = Taken()
         for row in WINDOWED.select_due(tx, old, seqs):
             for table, delete in CHILDREN.items():

@@ -33,8 +33,8 @@ SELECT *
  ORDER BY seq
  LIMIT :most
 """
-"""The newest row stays for its number, that of a one-time schedule for ever: it has fired. A message that nobody has
-read yet is emitted anew when its task ends."""
+"""The newest row stays for its number, that of a one-time schedule for ever: it has fired. An unread message is emitted
+again when its task ends."""
 
 STRIP = """
 UPDATE triggers
@@ -66,7 +66,7 @@ class OldTriggers:
         return WINDOWED.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now."""
+        """Remove those that are still due."""
         taken = Taken()
         for row in WINDOWED.select_due(tx, old, seqs):
             if row["is_kept"]:

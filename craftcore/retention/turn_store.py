@@ -119,7 +119,7 @@ class OldTurns:
         return self._rows.find(tx, old, after)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Of these, what is still due now, at least one of it."""
+        """Remove those that are still due, at least one."""
         taken = Taken()
         for row in self._rows.select_due(tx, old, seqs):
             if taken.rows >= BATCH:

@@ -22,10 +22,11 @@ BACKWARD_MAX = 3 * 3600.0
 """Debian's cron, too, takes three hours for the most that a clock is set by on purpose."""
 
 STEP_MIN = 5.0
-"""Seconds; a clock that is slewed or a loop that is late by less is no event."""
+"""Seconds by which a slewed clock or a late loop may differ without an event."""
 
 TRUST_SECONDS = 60.0
-"""For how long the word of a person counts for a step that nobody has noticed yet: longer than the scheduler sleeps."""
+"""Seconds for which a person's trust counts for a step that the scheduler has not noticed yet: longer than it
+sleeps."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +75,7 @@ class ClockTrust:
 
     def set_back(self, tx: Transaction, step: float = 0.0) -> int:
         """Make due by their own delay what was written while the clock was ahead, now that it was set back by `step`
-        seconds (0: nobody saw by how many). The number of triggers and schedules."""
+        seconds (0: unknown). Return the number of triggers and schedules."""
         changed = self._steps.set_back(tx, step)
         if changed:
             set_fact(tx, "clock_delays_set_back", canonicalize({"at": tx.now, "seconds": step, "changed": changed}))

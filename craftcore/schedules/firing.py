@@ -24,7 +24,7 @@ from craftcore.triggers.sources import (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FiringResult:
     """The result of one occurrence. `trigger_id` and `due_at` None: it did not fire, or not yet; `reason` says why.
-    `cause` is told of those that fired."""
+    `cause` is known for those that fired."""
 
     schedule_id: str
     nominal_at: float
@@ -96,7 +96,7 @@ class Firing:
         return sum(line.cause in (FireCause.TIME, FireCause.STARTUP) for line in waiting)
 
     def skip(self, tx: Transaction, schedule: Schedule, run: Skipped) -> None:
-        """Account for a run of occurrences that do not fire."""
+        """Write the row of a run of occurrences that do not fire."""
         self._store.insert(
             tx,
             Occurrence(
@@ -115,7 +115,7 @@ class Firing:
         )
 
     def hold_startup(self, tx: Transaction, schedule: Schedule, reason: str) -> None:
-        """Account for a start at which nothing scheduled may fire."""
+        """Write the row of a start at which nothing scheduled may fire."""
         placed = FiringResult(
             schedule_id=schedule.id, nominal_at=tx.now, outcome=Outcome.SKIPPED, reason=f"held: {reason}"
         )

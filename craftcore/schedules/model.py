@@ -31,7 +31,7 @@ class Overlap(StrEnum):
 
 
 class Origin(StrEnum):
-    """Who declares a schedule. Those of code and file are taken over at each start of the daemon."""
+    """The origin of a schedule. Schedules of code and file are declared again at each start of the daemon."""
 
     CODE = "code"
     FILE = "file"

@@ -130,7 +130,8 @@ class ScheduleService:
         return [schedule for schedule in self._store.list_all(tx) if isinstance(schedule, Schedule)]
 
     def pause(self, tx: Transaction, schedule_id: str, reason: str = "paused") -> Schedule:
-        """Nothing of it fires until it is resumed; what has fired goes on. Raises NotFound or StateRefused."""
+        """Pause a schedule: it does not fire until it is resumed. Fired work goes on. Raises NotFound or
+        StateRefused."""
         schedule = self.get(tx, schedule_id)
         if schedule.status is ScheduleStatus.PAUSED:
             return schedule
@@ -193,8 +194,8 @@ class ScheduleService:
         return moment
 
     def backfill(self, tx: Transaction, schedule_id: str, since: float, until: float) -> list[FiringResult]:
-        """Fire the occurrences from `since` to `until`, both included, as if they had come now. What fired before
-        does not fire again. Raises NotFound, StateRefused or ScheduleInvalid."""
+        """Fire the occurrences from `since` to `until`, both included, as if they had come now. Occurrences that have
+        fired do not fire again. Raises NotFound, StateRefused or ScheduleInvalid."""
         schedule = self.get(tx, schedule_id)
         if isinstance(schedule.timing, Once | Startup):
             raise StateRefused(f"schedule {schedule_id} ({schedule.expression}) does not recur; there is run-now")
@@ -229,7 +230,8 @@ class ScheduleService:
         return [self._write(tx, self._back(tx, schedule), "changed").schedule for schedule in chosen]
 
     def _back(self, tx: Transaction, schedule: Schedule) -> Schedule:
-        """From now on; what a wrong clock brought, and has not started, would be in the way until it is that late."""
+        """Reanchor at now. Triggers of a wrong clock that have not started are cancelled: they would block until their
+        time."""
         for trigger_id in AccountStore().list_unstarted_triggers(tx, schedule.id, after=tx.now):
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule.id} was reanchored")
         dropped = self._firing.drop_buffered(tx, schedule, "reanchored", after=tx.now)
@@ -257,7 +259,7 @@ class ScheduleService:
         return DeclareResult(schedule=before, change="unchanged")
 
     def _wake(self, tx: Transaction, schedule: Schedule) -> Schedule:
-        """ACTIVE again from now on, what came meanwhile accounted for."""
+        """Make a schedule ACTIVE from now on, with a row for the occurrences that it missed."""
         mark = schedule.high_water_at
         if not schedule.is_one_time:
             until = tx.now if schedule.until_at is None else min(tx.now, schedule.until_at)
@@ -283,7 +285,7 @@ class ScheduleService:
         return replace(closed, high_water_at=run.last_at)
 
     def _stop(self, tx: Transaction, schedule: Schedule, status: ScheduleStatus, reason: str) -> Schedule:
-        """Nothing of it fires any more, nor what waits for an earlier occurrence."""
+        """Stop a schedule: it does not fire any more, nor do occurrences that wait for an earlier one."""
         runs = schedule.runs - self._firing.drop_buffered(tx, schedule, reason)
         stopped = replace(schedule, status=status, reason=reason, runs=runs, next_at=None, updated_at=tx.now)
         return self._write(tx, stopped, "changed").schedule

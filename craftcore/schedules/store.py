@@ -96,12 +96,12 @@ class ScheduleStore:
         return [schedule_of(row) for row in rows]
 
     def next_occurrence_at(self, tx: Reader) -> float | None:
-        """When the next occurrence of all is; None when none is awaited."""
+        """Return the time of the next occurrence of all schedules; None when there is none."""
         moment: float | None = tx.fetch_value("SELECT min(next_at) FROM schedules WHERE next_at IS NOT NULL")
         return moment
 
     def list_all(self, tx: Reader, *, removed: bool = False, limit: int = 1_000_000) -> list[Schedule | Damaged]:
-        """By id."""
+        """Return schedules, by id."""
         return read_rows(
             tx,
             "SELECT * FROM schedules WHERE status <> 'REMOVED' OR :removed ORDER BY id LIMIT :limit",

@@ -40,7 +40,7 @@ class Decision:
 
 
 def decide(schedule: Schedule, now: float) -> Decision:
-    """Account for what has come due by `now`."""
+    """Decide about all that has come due by `now`."""
     timing, mark = schedule.timing, schedule.high_water_at
     end = now if schedule.until_at is None else min(now, schedule.until_at)
     last = last_occurrence(timing, end, after=mark)

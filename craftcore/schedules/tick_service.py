@@ -20,7 +20,7 @@ from craftcore.triggers.service import TriggerService
 T = TypeVar("T")
 
 PLACED_MAX = 500
-"""Occurrences after which a tick begins no other schedule: nobody who writes waits longer than a moment for it."""
+"""Occurrences after which a tick begins no other schedule, so that other writers wait only a moment."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,8 +96,8 @@ class TickService:
     def _validate(
         self, tx: Transaction, schedule: Schedule, ticked: Ticked, ask: Callable[[Schedule, float], T]
     ) -> T | None:
-        """Return the answer of a schedule that can fire, before anything is written; None when it cannot go on: a zone
-        that is gone, a payload over a limit that was lowered, a damaged row. Then it is disabled."""
+        """Check a schedule before anything is written. Return None, and disable it, when it cannot go on: its zone is
+        gone, its payload exceeds a lowered limit, or its row is damaged."""
         try:
             self._firing.check(schedule)
             return ask(schedule, tx.now)
@@ -154,7 +154,7 @@ class TickService:
 
 
 def _is_timed(schedule: Schedule, now: float) -> bool:
-    """Return True. Raises ScheduleInvalid when nobody can say when it comes."""
+    """Return True. Raises ScheduleInvalid when its next time cannot be computed."""
     next_upcoming(schedule, after=now)
     return True
 

@@ -58,13 +58,13 @@ def new_schedule(declared: Declared, timing: Timing, origin: Origin, before: Sch
 
 
 def apply_edit(before: Schedule, declared: Declared, origin: Origin, now: float) -> Schedule:
-    """With what was declared, its timing and account as they were."""
+    """Return the schedule with the new declaration, its timing and history unchanged."""
     columns = {**_columns_of(declared), "timezone": before.timezone}
     return replace(before, **columns, origin=origin, updated_at=now)
 
 
 def has_timing_changed(before: Schedule, declared: Declared) -> bool:
-    """Return whether what was declared comes at other times: another expression, start, or zone that somebody chose."""
+    """Return whether what was declared comes at other times: another expression, start, or chosen zone."""
     chosen = (
         before.timezone if before.timezone_given else None,
         declared.timezone if declared.timezone_given else None,
@@ -73,7 +73,7 @@ def has_timing_changed(before: Schedule, declared: Declared) -> bool:
 
 
 def activate(schedule: Schedule) -> Schedule:
-    """ACTIVE with its next occurrence; FINISHED when there is none."""
+    """Return the schedule as ACTIVE with its next occurrence; as FINISHED when there is none."""
     next_at = next_upcoming(schedule, after=schedule.high_water_at)
     going = replace(schedule, status=ScheduleStatus.ACTIVE, reason=None, next_at=next_at)
     if schedule.max_runs is not None and schedule.runs >= schedule.max_runs:
@@ -89,7 +89,7 @@ def exhausted_reason(schedule: Schedule) -> str:
 
 
 def reanchor(schedule: Schedule, now: float) -> Schedule:
-    """From now on, in a generation of its own; an interval keeps its phase."""
+    """Return the schedule anchored at now, in a new generation; an interval keeps its phase."""
     timing = schedule.timing
     mark = now if schedule.start_at is None else max(now, schedule.start_at - 1)
     if isinstance(timing, Every) and timing.anchor_at > mark + 1:

@@ -73,7 +73,7 @@ def check_names(spec: ScheduleSpec) -> None:
 
 
 def _with_hash(declared: Declared) -> Declared:
-    """With the hash of what was declared: a zone that was not given is not part of it."""
+    """Return the schedule with the hash of its declaration: a zone that was not given is not part of it."""
     told = {field.name: getattr(declared, field.name) for field in fields(declared)}
     if not declared.timezone_given:
         del told["timezone"]

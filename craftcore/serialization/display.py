@@ -15,7 +15,7 @@ def json_or_text(text: str | None) -> Any:
 
 
 def shorten(text: str, keep: int) -> str:
-    """Both ends of a long text, `keep` characters in all, with a mark between: what went wrong stands at the end."""
+    """Return both ends of a long text, `keep` characters in all, with a mark between: errors are often at the end."""
     if len(text) <= keep:
         return text
     head, tail = keep - keep // 2, keep // 2

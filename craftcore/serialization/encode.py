@@ -32,7 +32,7 @@ from craftcore.serialization.untrusted import type_name
 
 MAX_DEPTH = 64
 SHOWN = 400
-"""Characters that are told of what somebody's type says of itself."""
+"""Characters of a value's own text that a message shows."""
 
 SCALARS = frozenset({str, int, float, bool, NoneType})
 _SOUND = SCALARS - {NoneType}
@@ -140,7 +140,7 @@ def _key_text(key: Any, where: str) -> str:
 
 
 def _open_value(value: Any) -> Any:
-    """One level of a value: a scalar, or a dict, list, tuple or set of parts that are still to be opened."""
+    """Return one level of a value: a scalar, or a dict, list, tuple or set whose parts are not opened yet."""
     kind = type(value)
     if isinstance(value, dict | list | tuple | set | frozenset):
         return value
@@ -186,8 +186,8 @@ def _encode_unknown(value: Any) -> Any:
 
 
 def _dump_pydantic(model: Any) -> Any:
-    """Return a pydantic model, dumped so that `convert` brings it back: by its own names, or by its aliases where
-    those are all that its pydantic takes; without what is computed."""
+    """Return the dump of a pydantic model that `convert` reads back. It has the field names, or the aliases where the
+    model takes only those, and no computed fields."""
     kind: Any = type(model)
     wanted = {"round_trip": True, "by_alias": "by_name" not in options_of(kind, "model_validate")}
     known = options_of(kind, "model_dump")

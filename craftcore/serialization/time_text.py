@@ -17,7 +17,7 @@ _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
 
 
 def parse_moment(text: str) -> datetime | float:
-    """Return `2026-01-02T03:04:05Z`, or epoch seconds. Whether it has a zone is asked where it is accepted."""
+    """Return `2026-01-02T03:04:05Z`, or epoch seconds. The caller checks that a date has a zone."""
     try:
         return float(text)
     except ValueError:

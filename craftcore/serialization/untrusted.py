@@ -21,7 +21,7 @@ def safe_isinstance(value: object, kinds: type | tuple[type, ...]) -> bool:
 
 
 def release_frames(error: BaseException) -> None:
-    """Forget the variables of the frames it came through: whoever keeps the error would keep them, too."""
+    """Clear the variables of the frames of an error: a kept error would keep them alive."""
     clear_frames(traceback_of(error))
 
 
@@ -41,13 +41,13 @@ def message_of(error: BaseException) -> str:
 
 
 def type_name(value: object) -> str:
-    """Return the name of its type, as Python knows it: a metaclass of somebody's own may say another, or none."""
+    """Return the name of the value's type, as Python knows it. A metaclass of user code may give another, or raise."""
     name: str = _NAME.__get__(type(value))
     return truncate_text(name, MESSAGE_LIMIT)
 
 
 def truncate_text(text: str, limit: int) -> str:
-    """Text as it can be stored: no half characters, not too long."""
+    """Return text that can be stored: without half characters, and not too long."""
     kept = text[: limit + 1].encode(errors="replace").decode()
     return kept if len(kept) <= limit else kept[: limit - 1] + "…"
 

@@ -35,7 +35,7 @@ class WorkItem:
         self.each = each
         """It groups with others of the same work."""
         self.apart = apart
-        """It shares its commit with nobody."""
+        """It has a commit of its own."""
         self.result: Any = None
         self.error: BaseException | None = None
         self.done = False

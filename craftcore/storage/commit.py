@@ -25,7 +25,7 @@ def begin(connection: apsw.Connection, clock: Clock, path: Path) -> Transaction:
 
 
 def commit(connection: apsw.Connection, path: Path) -> None:
-    """Flush. StorageFull when nothing was written; OutcomeUnknown when nobody can know."""
+    """Commit and flush. Raises StorageFull when nothing was written; OutcomeUnknown when that is unknown."""
     if not connection.in_transaction:
         raise StorageError(f"{path}: SQLite ended the transaction; nothing was written")
     try:

@@ -21,13 +21,13 @@ APPLICATION_ID = 0x43524654
 """`CRFT` in the file's header: what tells our database from anybody else's."""
 
 CHECKPOINT_PAGES = 4000
-"""So many pages of WAL, 16 MiB, and a commit moves them into the file."""
+"""Pages of WAL (16 MiB) after which a commit moves them into the file."""
 
 STATEMENT_CACHE = 200
 """Prepared statements a connection keeps: all that the engine has."""
 
 WAL_LIMIT = 64 << 20
-"""Bytes that a WAL which is begun anew may keep of its length: to write over them is quicker than to lengthen it."""
+"""Bytes of length that a restarted WAL may keep: overwriting is faster than lengthening the file."""
 
 ITS_TABLE = "SELECT count(*) FROM sqlite_schema WHERE name = '_litestream_seq'"
 
@@ -36,9 +36,9 @@ def limit_wal(connection: apsw.Connection) -> None:
     """Set how many bytes of the WAL file stay when this connection restarts the WAL: none if Litestream replicates it.
 
     Litestream finds its place in the WAL by the last frame that it has read. While it is away, others may restart the
-    WAL. If that frame still lies in the file then, Litestream 0.5.17 takes the new WAL for the next one: what was
-    written in between is missing, and what is restored from the replica is damaged. Without the frame it copies the
-    whole database.
+    WAL. If that frame is still in the file then, Litestream 0.5.17 takes the new WAL for the next one. The writes in
+    between are missing then, and a restore from the replica is damaged. Without the frame Litestream copies the whole
+    database.
     """
     is_replicated = connection.execute(ITS_TABLE).get
     connection.pragma("journal_size_limit", 0 if is_replicated else WAL_LIMIT)
@@ -103,8 +103,8 @@ def open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> ap
 
 
 def refuse_unwritable(connection: apsw.Connection, path: Path) -> None:
-    """Raise PermissionRefused, or StorageError for a read-only mount, where SQLite could open the file to read only: it
-    would make a WAL of the same mode, in which nobody could write."""
+    """Raise PermissionRefused, or StorageError for a read-only mount, where SQLite could only read the file. SQLite
+    would create a WAL of the same mode, into which no process could write."""
     if connection.readonly("main"):
         number = errno.EROFS if is_read_only(path) else errno.EACCES
         raise translate_os(OSError(number, os.strerror(number)), path)

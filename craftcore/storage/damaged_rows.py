@@ -19,7 +19,7 @@ UNREADABLE = (ValueError, TypeError, OverflowError, RecursionError)
 
 
 class Damaged(NamedTuple):
-    """A row that cannot be told as what it was. `id`: bad bytes as escapes; None: which it is is not known."""
+    """A row that cannot be decoded. `id`: bad bytes as escapes; None: the id is unknown."""
 
     id: str | None
     wrong: str
@@ -45,7 +45,7 @@ def try_read(id: str | None, read: Callable[[], Model]) -> Model | Damaged:
 
 
 def require_readable(found: list[Model | Damaged]) -> list[Model]:
-    """For who needs every one of them. Raises UnreadableRow when one is damaged."""
+    """Return the rows when all are readable. Raises UnreadableRow when one is damaged."""
     ones: list[Model] = []
     for one in found:
         if isinstance(one, Damaged):
@@ -83,7 +83,7 @@ def model_reader(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
 
 
 def invalid_text(row: Row) -> str | None:
-    """Return which of its texts is none; None when all are."""
+    """Return the name of the first text that is invalid; None when all are valid."""
     for name, value in row.items():
         try:
             if isinstance(value, bytes):

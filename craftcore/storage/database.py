@@ -51,10 +51,10 @@ STEPS_BETWEEN_LOOKS = 10_000
 class Database:
     """One database file, opened as often as needed.
 
-    `synchronous` is "full" or "normal"; `busy_timeout` is how long the synchronous door waits for the write lock.
-    A connection that writes creates the file (mode 0600, in a directory of mode 0700) when it is missing; with
-    `read_only` there is none, and who asks for one is refused before anything is opened. `vfs`: SQLite's file system of
-    that name, which takes the path as it is; None: the default one, which resolves links first.
+    `synchronous` is "full" or "normal"; `busy_timeout` is how long the synchronous door waits for the write lock. A
+    connection that writes creates the file (mode 0600, in a directory of mode 0700) when it is missing. With
+    `read_only` such a connection is refused before anything is opened. `vfs`: SQLite's file system of that name, which
+    takes the path as it is; None: the default one, which resolves links first.
     """
 
     def __init__(
@@ -90,8 +90,8 @@ class Database:
         """Open a connection that writes.
 
         `on_busy(tries)` says whether to try again; default: until the busy timeout. `on_wal(pages)` is called after
-        each commit with the length of the WAL, and whoever passes it does the checkpoints. Default: SQLite does them,
-        at CHECKPOINT_PAGES, and tells nobody when one fails.
+        each commit with the length of the WAL; a caller that passes it does the checkpoints. Default: SQLite does them
+        at CHECKPOINT_PAGES, and drops their errors.
         """
         refuse_old_sqlite()
         refuse_lost_by_daemon(self.path)
@@ -137,7 +137,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """The synchronous door: one IMMEDIATE transaction, on disk when the block is left.
+        """Open one IMMEDIATE transaction, which is on disk when the block is left.
 
         An exception in the block rolls everything back. Raises StorageFull or StorageBusy (nothing was written),
         or OutcomeUnknown (the flush failed).
@@ -179,11 +179,11 @@ class Database:
 
     @contextmanager
     def reading(self, *, with_checks: bool = False, within: float | None = None) -> Iterator[Reader]:
-        """One read-only snapshot on a connection of its own, which never waits for a writer.
+        """Open one read-only snapshot on its own connection, which never waits for a writer.
 
-        `with_checks`: SQLite leaves the CHECKs out of a schema that it may not write. Then it may, and is told not to.
-        `within`: a statement that still runs so many seconds after the beginning is interrupted, with a StorageError.
-        Raises NotFound when the file is missing: reading never creates it.
+        `with_checks`: the schema has its CHECKs, which SQLite omits on a connection that may not write; `query_only`
+        protects the file instead. `within`: a statement that runs longer than that many seconds is interrupted with a
+        StorageError. Raises NotFound when the file is missing: reading never creates it.
         """
         began = time.monotonic()
         refuse_old_sqlite()

@@ -15,7 +15,7 @@ SUN_PATH_MAX = 107
 
 
 def doorbell_path(db_path: str | os.PathLike[str]) -> str:
-    """Where the bell of this database hangs: beside the real file, whatever link was followed to it."""
+    """Return the path of the doorbell: beside the real file, also when a link leads to it."""
     return os.path.realpath(db_path) + ".bell"
 
 
@@ -24,8 +24,7 @@ TRIGGERS, EVERYTHING = b"t", b"*"
 
 
 def ring(db_path: str | os.PathLike[str], what: bytes = TRIGGERS) -> bool:
-    """Return True when a daemon heard it, or was already being rung; False when nobody listens. Never raises, never
-    blocks."""
+    """Wake the daemon. Return True when a daemon listens; False when none does. Never raises, never blocks."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(doorbell_path(db_path)) as bell:
             sender.sendto(what, socket.MSG_DONTWAIT, bell)
@@ -38,7 +37,7 @@ def ring(db_path: str | os.PathLike[str], what: bytes = TRIGGERS) -> bool:
 
 @contextmanager
 def address(path: str, name: str = "") -> Iterator[str]:
-    """An address that fits a unix socket, for `path`, or for the file `name` in the folder `path`.
+    """Yield an address that fits a unix socket, for `path`, or for the file `name` in the folder `path`.
 
     Too long a path is reached through a descriptor of it; then the address lives as long as the context.
     """

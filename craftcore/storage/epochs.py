@@ -13,7 +13,7 @@ DECLARE = BulkStatement("INSERT INTO workflows (name, epoch) VALUES {rows}", wid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """Who boots. `machine_boot_id` is the kernel's, None where it has none."""
+    """The process that boots. `machine_boot_id` is the kernel's, None where it has none."""
 
     boot_id: str
     machine_boot_id: str | None

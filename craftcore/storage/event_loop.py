@@ -1,7 +1,7 @@
-"""How a thread answers coroutines: the two event loops, behind one small protocol.
+"""The bridge from a thread to coroutines: asyncio and trio behind one small protocol.
 
-anyio has no portable future, its Event costs 5 µs more than a native one, and its only door for threads waits for an
-answer; the writer must neither wait nor pay that per trigger. So the two loops are spoken to directly, here only.
+anyio has no portable future, and its Event costs 5 µs more than a native one. Its call from a thread waits for an
+answer, and the writer must not wait. So this module, and no other, calls the two loops directly.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ class Loop(Protocol):
     """The event loop the writer answers to."""
 
     def create_waiter(self) -> Any:
-        """Something one coroutine can wait on once. Raises InvalidInput on any other loop: it could not be woken."""
+        """Create an object that one coroutine can wait on once. Raises InvalidInput on another loop, which could not be
+        woken."""
 
     async def wait(self, waiter: Any) -> None:
         """Wait until it is woken."""
@@ -37,7 +38,7 @@ class Loop(Protocol):
         """Return the task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
 
     async def forget_cancel(self) -> None:
-        """Take back a cancellation that somebody else asked of this task and nobody heard yet."""
+        """Take back a cancellation of this task that came from outside and was not delivered yet."""
 
 
 class AsyncioLoop:

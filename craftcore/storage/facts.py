@@ -1,6 +1,6 @@
-"""Single facts about a database, by name: what no table of its own is worth.
+"""Single facts about a database, by name.
 
-database_id       made with the file, by whoever made it
+database_id       made with the file
 held              why the engine claims nothing until a person releases it
 restored_at       when it was found the last time that this file is older than what ran on it: what was there by then
                   may have been done already
@@ -11,7 +11,7 @@ call_mark         how many commits have begun irreversible calls; the lock file 
                   calls is made, so a file whose number is smaller is older than what ran on it
 safe_mode         why scheduled and resumed work waits until a person releases it
 released_epoch    the epoch at which a person released it the last time
-reload            what became of the last time that a daemon was told to read its settings again, as JSON
+reload            the result of the last SIGHUP: what a daemon read from its settings, as JSON
 restart           what became of running tasks at the last start that found any: its notice, with `at` and `epoch`
 clock_seen_at     the latest wall time that was seen here, epoch seconds
 clock_held        the wall time at which schedules go on by themselves, while they wait for a clock that is behind it
@@ -39,14 +39,14 @@ class LastSeen(NamedTuple):
 
 
 def get_fact(tx: Reader, name: str) -> str | None:
-    """Return what stands under that name; None when nothing does."""
+    """Return the value of a fact; None when there is none."""
     value: str | None = tx.fetch_value("SELECT value FROM facts WHERE name = :name", name=name)
     return value
 
 
 def number(tx: Reader, name: str) -> float | None:
-    """Return the wall time or the epoch that stands under that name. None when nothing does, and for what is neither:
-    one damaged fact must not keep the daemon from starting."""
+    """Return the wall time or the epoch of a fact. None when there is none, and for a damaged value: one damaged fact
+    must not keep the daemon from starting."""
     try:
         found = float(get_fact(tx, name) or "")
     except ValueError:

@@ -11,10 +11,10 @@ import stat
 
 
 def close_to_others(real: str) -> None:
-    """Give mode 0600 to a database and to SQLite's files beside it, where a file of ours has a wider one.
+    """Give mode 0600 to a database and to SQLite's files beside it, where they have a wider one.
 
-    A link, a file with a second name, another user's file and what is no regular file stay as they are: the name may
-    have been put there by somebody else.
+    A link, a file with a second name, another user's file and a special file stay as they are: another user may have
+    created the name.
     """
     for name in (real, f"{real}-wal", f"{real}-shm"):
         try:

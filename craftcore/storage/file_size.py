@@ -18,7 +18,7 @@ WAL_LONG = 32 << 20
 """Bytes in use. A checkpoint keeps it at half of this; only a reader that stays on an old snapshot makes it longer."""
 
 STEP = "PRAGMA incremental_vacuum(64)"
-"""So many pages at a time: a page that moves is written, and nobody should wait for many."""
+"""Few pages at a time: each page that moves is written, and other writers wait meanwhile."""
 
 WAL_HEADER, FRAME_HEADER = 32, 24
 """Bytes at the beginning of a WAL, and before each page in it."""
@@ -33,10 +33,10 @@ def wal_bytes(path: Path) -> int:
 
 
 def wal_in_use(path: Path) -> int:
-    """Return how many of those bytes count. SQLite may begin the WAL anew and leave the file as long as it was, as
-    beside Litestream. All of them count when SQLite cannot read it.
+    """Return how many of those bytes count. SQLite may restart the WAL and leave the file as long as it was, as beside
+    Litestream. All of them count when SQLite cannot read it.
 
-    Only a reader keeps the WAL from being begun anew, so only a reader makes this grow.
+    Only a reader keeps the WAL from restarting, so only a reader makes this grow.
     """
     if (size := wal_bytes(path)) == 0:
         return 0
@@ -75,9 +75,9 @@ def give_back(tx: Transaction) -> int:
 
 
 def rebuild(database: Database, *, beat: Callable[[], object] = lambda: None) -> None:
-    """Write the whole file anew, without free pages, so that it gives them back in small steps from now on.
+    """Rewrite the whole file without free pages. From then on the file returns free pages in small steps.
 
-    Nobody else may use it meanwhile, and the disk needs room for it twice more. `beat` is called now and then. Raises
+    No other process may use it meanwhile, and the disk needs twice its size. `beat` is called now and then. Raises
     StorageFull and StorageBusy: the file is as it was.
     """
     connection = database.connect()

@@ -19,7 +19,7 @@ class FlushTimes:
         self._longest_at = 0.0
 
     def begin(self) -> None:
-        """A flush begins."""
+        """Note that a flush begins."""
         self._began = time.monotonic()
 
     def end(self) -> float:
@@ -40,5 +40,5 @@ class FlushTimes:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the disk takes longer for a flush than a disk should."""
+        """True when a flush takes longer than it should."""
         return self.longest > SLOW_SECONDS

@@ -14,7 +14,7 @@ from craftcore.storage.migrations import LEDGER, Migration, list_migrations
 from craftcore.storage.transaction import Reader
 
 MOST = 100
-"""Faults of one kind that are told."""
+"""Faults of one kind that are reported."""
 
 SCHEMA = """
 SELECT type, name, tbl_name, sql
@@ -80,9 +80,10 @@ def row_fault(reader: Reader) -> str | None:
 
 
 def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> list[str]:
-    """Return what of the schema is gone, changed, or hangs on a table or a view of ours and is not of our making.
+    """Return the parts of the schema that are missing, changed, or attached to a table or view of craftcore by another
+    program.
 
-    Tables of the user's own are theirs, with whatever hangs on them.
+    The user's own tables are not checked, nor what is attached to them.
     """
     there = _schema_objects(reader)
     ours = _migrated_schema(list_migrations() if migrations is None else migrations)

@@ -119,7 +119,8 @@ def _apply(
 
 
 def _keep_copy(database: Database, before: Migration) -> None:
-    """A whole, checked copy of the file as it is, mode 0600, under a name that says before what; over an older one."""
+    """Write a checked copy of the whole file, mode 0600. Its name says which migration follows; it replaces an older
+    one."""
     from craftcore.storage.backup.staging_file import staging_file
 
     copy = database.path.with_name(f"{database.path.name}.before-{before.name}")

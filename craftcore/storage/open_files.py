@@ -71,9 +71,9 @@ class OpenFiles:
     def refuse_replaced(self, then: str) -> None:
         """Raise DatabaseInvalid when the database was deleted or replaced, StorageError for its WAL or shared memory.
 
-        The codes are 65 and 74. With 65 a service manager does not start the daemon anew on an empty or a foreign
-        file. With 74 it does: beside a database that is still there, the next start recovers. `then` ends the sentence:
-        what became of the write, and what to do.
+        The codes are 65 and 74. With 65 a service manager does not restart the daemon, because the file is empty or
+        foreign. With 74 it does: the database is still there, and the next start recovers. `then` ends the message with
+        the outcome of the write and what to do.
         """
         if (side := self.find_replaced()) is not None:
             raise _replaced_error(self.path, self.real, side, then)

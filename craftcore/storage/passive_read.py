@@ -17,10 +17,10 @@ from craftcore.storage.transaction import Reader
 
 @contextmanager
 def read_passively(path: Path) -> Iterator[Reader]:
-    """Read what is there now. Raises NotFound, DatabaseInvalid or an apsw.Error: whoever only glances goes on without.
+    """Read what is there now. Raises NotFound, DatabaseInvalid or an apsw.Error; the caller goes on without the data.
 
-    SQLite makes a `-shm` for whoever reads beside a `-wal`. Without a `-wal` the file is all there is, and is read as
-    one that nobody changes; with a `-wal` alone there is no look at it.
+    SQLite creates a `-shm` for every reader beside a `-wal`. Without a `-wal` the file is complete, and is read as
+    immutable. With a `-wal` but no `-shm` the file is not read.
     """
     real = os.path.realpath(path)
     beside = [os.path.exists(f"{real}{end}") for end in ("-wal", "-shm", "-journal")]

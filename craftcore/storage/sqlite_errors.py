@@ -93,7 +93,7 @@ def is_undone(error: apsw.Error, connection: apsw.Connection) -> bool:
     """Return whether a COMMIT that failed so has surely written nothing, once it is rolled back.
 
     The commit record is the last thing that a transaction writes to the WAL. One that found no room for it, or was
-    refused on a read-only file system, has not happened. Of an I/O error or a failed flush nobody can say that.
+    refused on a read-only file system, has not happened. After an I/O error or a failed flush that is unknown.
     """
     if isinstance(error, apsw.FullError):
         return True

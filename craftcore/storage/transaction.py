@@ -19,7 +19,7 @@ STEPS_A_BEAT = 100_000
 
 
 class BulkStatement:
-    """One statement for many rows: `{rows}` in its text stands for their VALUES.
+    """One statement for many rows: `{rows}` in its text is replaced by their VALUES.
 
     Thirty-two rows a step cost a third of thirty-two steps, and the interpreter lock is free for the whole step:
     the event loop goes on beside it.
@@ -66,7 +66,7 @@ class Reader:
             yield dict(zip(names, row, strict=True))
 
     def fetch_all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
-        """Return the same with every text as its bytes, which can be read also where they are no text."""
+        """Return the same rows with every text as bytes, which can be read also when the text is not valid."""
         cursor = self._connection.execute(sql, params)
         try:
             names = [f'"{column[0]}"' for column in cursor.get_description()]
@@ -139,8 +139,8 @@ class Transaction(Reader):
         self.after.append(lambda: fn(*args, **kwargs))
 
     def before_answers(self, fn: Callable[[Any], object], value: Any) -> None:
-        """Call `fn(value)` on the thread of the commit once this is on disk and before anybody has an answer of it. Of
-        several values for one function in a commit only the last counts. `fn` must not raise: its error is logged."""
+        """Call `fn(value)` on the thread of the commit once it is on disk and before any caller gets an answer. Only
+        the last value for one function in a commit counts. `fn` must not raise: its error is logged."""
         self.before[fn] = value
 
 

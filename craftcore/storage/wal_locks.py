@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 WRITE_BYTE = 120
-"""The byte of the `-shm` file that whoever writes locks: WALINDEX_LOCK_OFFSET in SQLite's wal.c, the first of its lock
+"""The byte of the `-shm` file that a writer locks: WALINDEX_LOCK_OFFSET in SQLite's wal.c, the first of its lock
 bytes."""
 
 READ_MARKS = range(123, 128)
@@ -35,7 +35,7 @@ def reader_pids(path: Path) -> list[int]:
 
 
 def writer_pid(path: Path) -> int | None:
-    """Return the process that holds the write lock; None when nobody does, or the system does not say."""
+    """Return the process that holds the write lock; None when no process does, or the system does not tell."""
     held = (lock.pid for lock in _locks(path) if lock.kind == "WRITE" and lock.first == lock.last == WRITE_BYTE)
     return next(held, None)
 

@@ -17,7 +17,7 @@ def write_whole(path: Path, body: bytes, *, mode: int = 0o600) -> None:
     """Put a file of that mode there, in the place of the one that is: on disk when this returns.
 
     It is written beside its place, under a name that begins with `.craftcore-`, and renamed; only that one can be left
-    half-written. Raises CannotCreate for a link and for what is no regular file with one name; PermissionRefused, also
+    half-written. Raises CannotCreate for a link, a special file and a file with a second name; PermissionRefused, also
     for another user's file; StorageFull.
     """
     beside: str | None = None
@@ -51,7 +51,7 @@ def write_whole(path: Path, body: bytes, *, mode: int = 0o600) -> None:
 
 
 def _refuse_foreign(path: Path, folder: int) -> None:
-    """Raise CannotCreate or PermissionRefused for what must not be replaced by a file of ours."""
+    """Raise CannotCreate or PermissionRefused for a file that must not be replaced."""
     try:
         found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:

@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 SATURATED_SECONDS = 0.05
 GAP_SECONDS = 0.0015
-"""SQLite's write lock is not fair: whoever polls loses to whoever never pauses. After 50 ms of back-to-back
-transactions a door leaves a gap longer than the other doors' longest poll, so each of them gets its turn."""
+"""SQLite's write lock is not fair: a process that polls loses to one that never pauses. After 50 ms of back-to-back
+transactions a writer leaves a gap longer than the longest poll, so every other writer gets its turn."""
 
 POLL_SECONDS = 0.001
 
@@ -78,5 +78,5 @@ def busy_timeout_handler(seconds: float) -> Callable[[int], bool]:
 
 
 def backoff_sleep() -> None:
-    """One jittered poll interval, shorter than the gap that saturated doors leave."""
+    """Sleep for one jittered poll interval, shorter than the gap that saturated writers leave."""
     time.sleep(POLL_SECONDS * random.uniform(0.2, 1.0))

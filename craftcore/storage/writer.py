@@ -97,8 +97,8 @@ class Writer:
         """Run `work(tx, *args, **kwargs)` and return its answer once it is on disk.
 
         An exception of `work` is raised here, and none of its writes stay. Also raises StorageFull (nothing written),
-        OutcomeUnknown (the flush failed). Cancelling a caller withdraws a piece that has not begun; one that began is
-        heard to its end first.
+        OutcomeUnknown (the flush failed). Cancelling a caller withdraws an item that has not begun. An item that has
+        begun runs to its end first.
         """
         work = partial(work, **kwargs) if kwargs else work
         result: T = await self._submit(WorkItem(work, args, self._loop.create_waiter()))
@@ -181,7 +181,7 @@ class Writer:
             self._checkpoint()
 
     def _die(self, error: BaseException) -> None:
-        """Whatever ends this thread: who waits hears why, and the daemon ends. The commit stays."""
+        """Answer every caller after an error that ends this thread; the daemon ends. A finished commit stays."""
         log.critical("writer.died", exc_info=error)
         why = WriterDied(f"{self._database.path}: the thread that writes was ended by {safe_repr(error)}")
         batch = self._batch
@@ -219,7 +219,7 @@ class Writer:
         return self._fail_rest(batch, fatal)
 
     def _fail_rest(self, batch: list[WorkItem], fatal: StorageError) -> StorageError:
-        """Nothing is written from now on: those who still wait are answered with the batch."""
+        """Refuse every later write. Callers that still wait are answered together with the batch."""
         self.checkpoints.holds_work = False  # and nobody moves it: what a failed flush left need not be what it seems
         batch.extend(self.queue.fail(fatal))
         return fatal

@@ -41,7 +41,7 @@ class ActivityDecisions:
         note: str | None = None,
     ) -> Activity:
         """Decide that it happened (`reference`: the provider's), did not and may be called again, or is given up. The
-        open question about it is answered, and a waiting turn continues. The activity as it stands then.
+        open question about it is answered, and a waiting turn continues. Return the activity after that.
 
         Raises NotFound; InvalidInput for a reference that cannot be one; StateRefused when it is not in doubt, beside
         one that the provider refused, which may be called again.

@@ -29,7 +29,7 @@ WHAT_ANSWERS_MEAN = (
     "With happened, it is done. With resend, it did not happen, and the task sends it when it comes to it again. "
     "With give up, the outcome stays unknown, and the task fails when it comes to it again."
 )
-"""True also when the task ends before somebody answers."""
+"""True also when the task ends before an answer."""
 
 EVENTS = {
     ActivityStatus.DONE: EventType.ACTIVITY_DONE,
@@ -163,8 +163,8 @@ class ActivityEvents:
     # Questions
 
     def ask_at_end(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
-        """Ask about what is in doubt of those of these tasks that have ended, because none of their turns will come to
-        it again; and about those that would have sent something else under a key."""
+        """Ask about activities in doubt of tasks that have ended: no turn will come to them again. Ask also about those
+        that would have sent something else under a key."""
         self._ask_what_is_in_doubt(tx, task_seqs)
         for task in self._tasks.list_failed_with(tx, task_seqs, ErrorCode.IDEMPOTENCY_CONFLICT):
             asked = NewQuestion(

@@ -21,7 +21,7 @@ from craftcore.triggers.service import TriggerService
 from craftcore.triggers.store import TriggerStore
 
 ACTS_MAX = 100
-"""Of a task; how many without an end are looked at."""
+"""Unfinished activities of a task that are read."""
 
 
 def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs: bool) -> AttemptFacts:

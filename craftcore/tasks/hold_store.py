@@ -46,7 +46,7 @@ ONE = f"""
  WHERE tasks.id = ?1
    AND tasks.status IN ('RUNNING', 'WAITING')
 """
-"""As bytes: a damaged text is no reason not to start."""
+"""As bytes: a damaged text does not stop the start."""
 
 PUT = BulkStatement(
     """
@@ -68,9 +68,9 @@ COUNT = f"SELECT count(*) FROM ({HELD})"  # noqa: S608 - of static statements
 
 
 class LiveTask(NamedTuple):
-    """The data that the code must fit, as bytes of text. `agents`: JSON, None: as its workflow declares; `agent`: of
-    them the one that goes on, None: the first; `actions`: those its turn has called, with commas between them, None:
-    none; `used_ctx`: something that only a ctx can do is recorded of it."""
+    """The data that the code must fit, as bytes of text. `agents`: JSON, None: as its workflow declares. `agent`: the
+    one of them that goes on, None: the first. `actions`: those its turn has called, separated by commas, None: none.
+    `used_ctx`: a record shows something that needs a ctx."""
 
     id: bytes
     workflow: bytes
@@ -151,7 +151,7 @@ class HoldStore:
         return None if row is None else PutOff(readable_text(row["trigger_id"]), readable_text(row["trigger_reason"]))
 
     def get_reason(self, tx: Reader, task_id: str) -> str | None:
-        """Return why this task is held; None when it is not. Of a task that has ended it means nothing."""
+        """Return why this task is held; None when it is not. It means nothing for a task that has ended."""
         reason: str | None = tx.fetch_value("SELECT reason FROM task_holds WHERE task_id = :task", task=task_id)
         return reason
 

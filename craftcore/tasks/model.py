@@ -74,7 +74,7 @@ CONTINUED = "continued"
 
 
 class QuestionKind(StrEnum):
-    """Who asks: the task itself, or we about it."""
+    """The origin of a question: the task itself, or craftcore about the task."""
 
     ASK = "ask"
     STALE = "stale"  # it was interrupted too long ago to go on unasked
@@ -93,7 +93,7 @@ LEAVE = "leave"
 
 
 class QuestionStatus(StrEnum):
-    """OPEN -> ANSWERED by a person, EXPIRED when nobody came in time, WITHDRAWN when nobody needs it any more."""
+    """OPEN -> ANSWERED by a person, EXPIRED without an answer in time, WITHDRAWN when it is not needed any more."""
 
     OPEN = "OPEN"
     ANSWERED = "ANSWERED"
@@ -103,9 +103,9 @@ class QuestionStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """The whole row. `turn` counts from 1; `state_json` is what the turn before left. `agents`: the workflows
-    that its turn is tried with, in this order, None: as its own workflow declares; `agent`: the one of them that a
-    FALLBACK has brought it to, None: the first."""
+    """The whole row. `turn` counts from 1; `state_json` is what the turn before left. `agents`: the workflows that its
+    turn is tried with, in this order, None: as its own workflow declares. `agent`: the one of them that a FALLBACK has
+    reached, None: the first."""
 
     seq: int
     id: str
@@ -131,7 +131,7 @@ class Task:
     updated_at: float
     ended_at: float | None
     dedup_key: str | None
-    """Of the trigger that created it, when no other may begin with this key while the task lives."""
+    """The dedup key of the trigger that created it, when no other trigger may use this key while the task lives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,8 +156,7 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The whole row of a question, with the id and workflow of the task it is about, and the key of the activity that
-    it is about, where it is about one."""
+    """The whole row of a question, with the id and workflow of its task, and the key of its activity if it has one."""
 
     seq: int
     id: str
@@ -197,8 +196,8 @@ class NewTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewQuestion:
-    """A question, before it is stored. `options` None: any text answers. `default_json` holds when nobody answers in
-    time."""
+    """A question, before it is stored. `options` None: any text answers. `default_json` is the answer when none comes
+    in time."""
 
     kind: QuestionKind
     question: str

@@ -13,8 +13,8 @@ S = TypeVar("S")
 class Continue(Generic[S]):
     """The task goes on: `state` is committed, and the next turn finds it as `ctx.state`.
 
-    At once; or after so many seconds; or when the named event arrives, and with both, whichever comes first.
-    A message to the task is the event "message".
+    It goes on at once, after `after` seconds, or when the named event arrives; with both, at the first of them. A
+    message to the task is the event "message".
     """
 
     state: S

@@ -30,8 +30,8 @@ NAMED_MAX = 20
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resumed:
-    """The ids of tasks that go on after this boot with the trigger they had, that got a RESUME, that wait for a person
-    because they were interrupted too long ago."""
+    """The ids of tasks after this boot: those that go on with their trigger, those that got a RESUME, and those that
+    wait for a person after a long interruption."""
 
     reclaimed: tuple[str, ...]
     resumed: tuple[str, ...]

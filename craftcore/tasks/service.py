@@ -161,7 +161,7 @@ class TaskService:
         return found
 
     def _go_by(self, tx: Transaction, question: Question, choice: str) -> None:
-        """The effect of an answer."""
+        """Apply an answer."""
         task = self._tasks.get_by_seq(tx, question.task_seq)
         if question.kind is QuestionKind.CONFLICT:
             if choice == TRY_AGAIN:
@@ -251,7 +251,7 @@ class TaskService:
             self._revive(tx, task, trigger_id)
 
     def has_task(self, tx: Transaction, trigger_id: str) -> bool:
-        """A trigger that has created a task keeps its payload: the task was created with it."""
+        """Return whether the trigger has created a task, and so keeps its payload."""
         return self._tasks.get(tx, trigger_id) is not None
 
     def set_aside_corrupt(self, tx: Transaction) -> list[str]:

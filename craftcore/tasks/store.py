@@ -118,7 +118,7 @@ class TaskStore:
         tx.execute_many(ADVANCE, moves)
 
     def wake(self, tx: Transaction, seq: int, trigger_id: str, reason: str, *, renews: bool) -> None:
-        """WAITING -> RUNNING: its wait is resolved. `renews`: its work budget is reset."""
+        """Move WAITING -> RUNNING: its wait is resolved. `renews`: its work budget is reset."""
         tx.run(
             """
             UPDATE tasks
@@ -143,7 +143,8 @@ class TaskStore:
         tx.run("UPDATE tasks SET deadline_at = :at WHERE seq = :seq", at=task.deadline_at, seq=task.seq)
 
     def revive(self, tx: Transaction, seq: int, trigger_id: str) -> bool:
-        """FAILED -> RUNNING: its last turn is tried again, with all the time it had. False when it is not FAILED."""
+        """Move FAILED -> RUNNING: its last turn is tried again, with all the time it had. False when it is not
+        FAILED."""
         changed = tx.run(
             """
             UPDATE tasks
@@ -167,8 +168,8 @@ class TaskStore:
         return changed == 1
 
     def live_task_of_session(self, tx: Reader, session_id: str) -> Task | None:
-        """Return the live task of a session that takes its messages: one that waits for a message, or for an answer
-        that may be one, before the others, then the newest. None when none is live."""
+        """Return the live task of a session that takes its messages. One that waits for a message or an answer comes
+        before the others, then the newest. None when none is live."""
         row = tx.fetch_one(
             """
             SELECT tasks.*

@@ -35,7 +35,7 @@ from craftcore.triggers.sources import turn_key
 class TurnEnd(NamedTuple):
     """How a turn ended. `move` None: it failed, or was cancelled, and `settlement` says the rest.
 
-    `steps`: how much it took of its work budget; `claim_next`: the next turn's trigger may be born claimed;
+    `steps`: how much it took of its work budget. `claim_next`: the next turn's trigger may be created claimed.
     `was_stalled`: a person was asked about it, and need not answer any more.
     """
 
@@ -72,8 +72,8 @@ class TurnService:
         self._questions = QuestionStore()
 
     def delivery_refusal(self, tx: Transaction, task_id: str) -> Released | Failed | None:
-        """Return what becomes of a message that its task cannot take: routed anew when it has ended, tried again when
-        its mailbox is full. None: it takes it."""
+        """Return what becomes of a message that its task cannot take: routed again when the task has ended, tried again
+        when its mailbox is full. None: the task takes it."""
         task = self._tasks.get(tx, task_id)
         if task is None or not task.status.is_live:
             return Released(reason=f"task {task_id} has ended")
@@ -112,12 +112,14 @@ class TurnService:
         return followed
 
     def _settle(self, tx: Transaction, epoch: int, end: TurnEnd) -> tuple[Advance | None, Followed]:
-        """RUNNING -> DONE       it returned
-                  -> RUNNING    at its next turn
-                  -> WAITING    suspended, or until its next turn may begin
-                  -> FAILED     its attempts are spent, or trying again cannot help
-                  -> CANCELLED
-        and stays as it is while its trigger goes on."""
+        """Settle the trigger and move its task. The task stays as it is while its trigger goes on.
+
+        RUNNING -> DONE       it returned
+                -> RUNNING    at its next turn
+                -> WAITING    suspended, or until its next turn may begin
+                -> FAILED     its attempts are spent, or trying again cannot help
+                -> CANCELLED
+        """
         settlement, task, now = end.settlement, end.entry.task, tx.now
         over = Followed(ended=True)
         if settlement.status is TriggerStatus.PENDING:

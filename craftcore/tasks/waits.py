@@ -35,7 +35,7 @@ from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import wake_key
 
 MAILBOX_MAX = 10_000
-"""Mails of one task that nobody has read; more are refused."""
+"""Unread messages of one task; more are refused."""
 
 REST_SECONDS = 60.0
 """A wait of this length renews a task's work budget, as does whatever comes from outside: it does not run away."""
@@ -194,7 +194,7 @@ def has_renewed_budget(wait: Wait) -> bool:
 
 
 def answer_in(question: Question, payload_json: str) -> str | None:
-    """Return what a message answers to a question that may be answered by one: its `text`. None when it is no
+    """Return what a message answers to a question that may be answered by one: its `text`. None when it is not an
     answer."""
     if not question.by_message:
         return None

@@ -53,7 +53,7 @@ class FaultyDisk(apsw.VFS):
         self.unregister()
 
     def fill(self, *, after_bytes: int = 0) -> None:
-        """Room for so many more bytes, then none."""
+        """Leave room for `more` bytes, then for none."""
         self.space_left = after_bytes
 
     def refuse_writes(self, number: int) -> None:
@@ -65,25 +65,25 @@ class FaultyDisk(apsw.VFS):
         self.checkpoint_errno = number
 
     def fail_syncs(self, *, after: int = 0) -> None:
-        """So many more flushes succeed, then every one fails."""
+        """Let `more` flushes succeed, then fail every one."""
         self.syncs_left = after
 
     def slow_syncs(self, seconds: float) -> None:
-        """Let every flush take so many seconds."""
+        """Let every flush take `seconds`."""
         self.sync_seconds = seconds
 
     def free(self) -> None:
-        """Healthy again."""
+        """Make the disk healthy again."""
         self.space_left = self.syncs_left = math.inf
         self.write_errno = self.checkpoint_errno = 0
         self.sync_seconds = 0.0
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
-        """SQLite opens a file."""
+        """Open a file for SQLite."""
         return _FaultyFile(self, name, flags)
 
     def xGetLastError(self) -> tuple[int, str]:
-        """SQLite asks which errno the call that failed had."""
+        """Return the errno of the call that failed."""
         return self.last_errno, os.strerror(self.last_errno)
 
 
@@ -96,7 +96,7 @@ class _FaultyFile(apsw.VFSFile):
         super().__init__(disk.real, name, flags)
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        """Refused once the room is used up; every write takes room, overwriting included."""
+        """Write, or fail once the room is used up. Every write takes room, overwriting included."""
         disk = self._disk
         if self._is_database and disk.checkpoint_errno:
             disk.refused_checkpoints += 1
@@ -111,7 +111,7 @@ class _FaultyFile(apsw.VFSFile):
         super().xWrite(data, offset)
 
     def xSync(self, flags: int) -> None:
-        """Refused once the armed number of flushes has passed."""
+        """Flush, or fail once the armed number of flushes has passed."""
         disk = self._disk
         if disk.syncs_left < 1:
             disk.refused_syncs += 1
@@ -122,8 +122,8 @@ class _FaultyFile(apsw.VFSFile):
         super().xSync(flags)
 
     def xLock(self, level: int) -> None:
-        """The last reader asks for a lock that a file opened for reading cannot have, and takes no for an answer.
-        Of the two ways to say no, apsw reports an I/O error to the caller of close, as SQLite would not."""
+        """Lock. The last reader asks for a lock that a file opened for reading cannot have, and accepts a refusal.
+        Refused as an I/O error, apsw would report it to the caller of close, unlike SQLite."""
         try:
             super().xLock(level)
         except apsw.IOError as error:

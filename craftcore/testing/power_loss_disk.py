@@ -81,11 +81,11 @@ class ForgetfulDisk(apsw.VFS):
             (folder / Path(name).name).write_bytes(content)
 
     def xOpen(self, name: str | apsw.URIFilename | None, flags: list[int]) -> apsw.VFSFile:
-        """SQLite opens a file."""
+        """Open a file for SQLite."""
         return _JournaledFile(self, name, flags)
 
     def xDelete(self, filename: str, syncdir: bool) -> None:
-        """SQLite removes a file, and flushes the directory with it."""
+        """Remove a file, and flush its directory."""
         with self.turn:
             self.journal.append(Entry(filename, "delete"))
         super().xDelete(filename, syncdir)
@@ -104,7 +104,7 @@ class _JournaledFile(apsw.VFSFile):
             self._disk.journal.append(entry)
 
     def xWrite(self, data: bytes, offset: int) -> None:
-        """Written, and not flushed yet."""
+        """Note a write that is not flushed yet."""
         self._note(Entry(self._name, "write", offset, bytes(data)))
         super().xWrite(data, offset)
 
@@ -114,7 +114,7 @@ class _JournaledFile(apsw.VFSFile):
         super().xTruncate(newsize)
 
     def xSync(self, flags: int) -> None:
-        """Flushed. The real disk is spared: it is the journal that is asked afterwards."""
+        """Note a flush. The real disk is not flushed: the checks read the journal."""
         self._note(Entry(self._name, "flush"))
 
     def xLock(self, level: int) -> None:

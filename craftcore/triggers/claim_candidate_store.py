@@ -111,12 +111,12 @@ class CandidateStore:
         safe_mode: bool = False,
         budget: Budget | None = None,
     ) -> tuple[list[int], bool]:
-        """Return the `seq` of what should run next, best rank first: at most `limit`, one a lane, none of a busy lane,
-        of limited workflows no more than the budget; and whether more may be due than was taken.
+        """Return the `seq` of the triggers to run next, best rank first, and whether more may be due. At most `limit`
+        are taken, one of each lane, none of a busy lane, and of limited workflows no more than the budget.
 
-        Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count.
-        One index seek per priority in use, merged: rows that are not taken are not visited, whatever lies in the table,
-        but for index entries of a busy lane or a full workflow.
+        Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count. It
+        makes one index seek per priority in use. Rows that are not taken are not visited, but for index entries of a
+        busy lane or a full workflow.
         """
         busy = canonicalize(sorted(busy_lanes))
         lines: list[Iterable[tuple[Any, ...]]] = []

@@ -87,8 +87,8 @@ class ClaimService:
         safe_mode: bool = False,
         budget: Budget | None = None,
     ) -> ClaimResult:
-        """Lease what is due, best rank first: at most `limit`, one a lane, none of a busy lane, of limited workflows
-        no more than the budget; in safe mode no scheduled and no resumed work.
+        """Lease due triggers, best rank first: at most `limit`, one of each lane, none of a busy lane, and of limited
+        workflows no more than the budget. In safe mode scheduled and resumed work is left out.
         """
         seqs, more = self._candidates.due(
             tx,
@@ -193,7 +193,7 @@ class ClaimService:
             raise _lease_lost(claim)
 
     def release_unstarted(self, tx: Transaction, claims: Sequence[Claim]) -> int:
-        """Hand back claims that were not started; how many still held their lease."""
+        """Release claims that were not started. Return how many still held their lease."""
         return sum(
             self._claims.give_back(tx, claim.seq, claim.lease_token, crashed=False, reason="released")
             for claim in claims
@@ -214,7 +214,7 @@ class ClaimService:
             raise _lease_lost(claim)
 
     def extend_leases(self, tx: Transaction, epoch: int) -> int:
-        """Heartbeat: every claim of this epoch holds for another lease. How many there are."""
+        """Extend every claim of this epoch by another lease. Return their number."""
         return self._claims.extend_leases(tx, epoch, tx.now + self.lease_seconds)
 
     def cancel_requests(self, tx: Transaction, epoch: int) -> list[int]:

@@ -9,7 +9,7 @@ from craftcore.storage.transaction import Transaction
 
 
 class TriggerListener(Protocol):
-    """Is told in the same transaction."""
+    """A listener that is called in the transaction of the change."""
 
     def on_settled_unrun(self, tx: Transaction, trigger_ids: Sequence[str]) -> None:
         """Handle triggers that were cancelled, superseded, stale, poison or corrupt."""

@@ -40,8 +40,8 @@ class TriggerStatus(StrEnum):
 
 
 class DedupScope(StrEnum):
-    """How long a dedup key blocks a second trigger: for ever, or until the work of the first has ended: the trigger is
-    settled, and so is the task that it created."""
+    """The time for which a dedup key blocks a second trigger: for ever, or until the first is settled and the task that
+    it created has ended."""
 
     EVER = "ever"
     ACTIVE = "active"
@@ -130,7 +130,7 @@ class NewTrigger(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Nothing that stands can matter to it: no id or key of its own, no lane, nothing to supersede."""
+        """True when no existing row matters to it: no id or key of its own, no lane, nothing to supersede."""
         return self.dedup_key is None and self.lane is None and not self.id_given
 
 

@@ -10,7 +10,8 @@ from craftcore.triggers.model import Claim
 
 
 class OperatorStore:
-    """Rows of `triggers` under somebody's hand. Holds nothing; every method runs on the transaction it is given."""
+    """The writes of operator commands to `triggers`. Holds nothing; every method runs on the transaction it is
+    given."""
 
     def cancel_unstarted(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
         """Settle a trigger that is not running. False when it is running or settled."""
@@ -134,8 +135,8 @@ class OperatorStore:
         return changed == 1
 
     def put_off(self, tx: Transaction, claim: Claim, reason: str, *, until: float) -> tuple[str | None] | None:
-        """CLAIMED and not started -> PENDING, not due before `until`; the reason in its row so far. None when the claim
-        has lost its lease, and nothing was written."""
+        """Move CLAIMED and not started -> PENDING, not due before `until`. Return the reason that its row had. None
+        when the claim has lost its lease, and nothing was written."""
         row = tx.fetch_one(
             "SELECT reason FROM triggers WHERE seq = :seq AND lease_token = :token AND started_at IS NULL",
             seq=claim.seq,
@@ -202,7 +203,7 @@ class OperatorStore:
         )
 
     def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """DONE -> DEAD, of a message that was delivered. False when it was not."""
+        """Move DONE -> DEAD a message that was delivered. Return False when it was not."""
         changed = tx.run(
             """
             UPDATE triggers

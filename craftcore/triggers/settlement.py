@@ -23,7 +23,7 @@ CRASHES_BEFORE_ALONE = 2
 
 
 RESTARTS_PER_CRASH = 2
-"""So many restarts of the machine while a trigger ran count as one crash."""
+"""Restarts of the machine during a trigger's run that count as one crash."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,12 +37,12 @@ class Succeeded:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failed:
-    """The attempt failed. `retry_after` (seconds) is the least wait somebody asked for, None when nobody did;
-    `no_later` the moment at which it comes back in any case, because its task has a deadline.
+    """The attempt failed. `retry_after` is the least wait in seconds, None when none was asked for; `no_later` the
+    moment at which it comes back in any case, because its task has a deadline.
 
-    `effect_possible` False is a promise: of the irreversible actions that the attempt came to, none has had its
-    effect, nor can it have any more. True: one has, or nobody knows. An action that was not declared irreversible does
-    not count.
+    `effect_possible` False is a promise: of the irreversible actions that the attempt came to, none has had its effect,
+    nor can it have any more. True: one has, or that is unknown. An action that was not declared irreversible does not
+    count.
     """
 
     code: str
@@ -105,7 +105,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Obsolete:
-    """Nobody needs it any more; no code was run."""
+    """The trigger is not needed any more; no code was run."""
 
     reason: str
 

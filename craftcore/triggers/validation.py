@@ -134,7 +134,7 @@ def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
 
 
 def moment(field: str, value: datetime | float) -> float:
-    """Epoch seconds of an aware datetime or a finite number."""
+    """Return the epoch seconds of an aware datetime or a finite number."""
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise InvalidInput(f"{field} {value.isoformat()} has no time zone; add one, e.g. Z or tzinfo=UTC")
@@ -222,7 +222,7 @@ def _path_text(path: _Path | None) -> str:
 
 
 def _refuse_lone_surrogates(payload: Mapping[str, Any]) -> None:
-    """The text has escaped surrogates: that is how ASCII writes an emoji, but half of one is no character."""
+    """Refuse half of a surrogate pair. The text has escaped surrogates, which is how ASCII writes an emoji."""
     try:
         json.dumps(payload, ensure_ascii=False).encode()
     except UnicodeEncodeError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 FIRST_VERSION = "1.0"
-"""Of a workflow whose name says none."""
+"""The version of a workflow whose name has none."""
 
 
 def intent_of(workflow: str) -> tuple[str, str]:

@@ -71,8 +71,8 @@ def test_safe_mode_needs_a_person_until_it_is_released(cli, core, daemon):
 
     assert (told["ok"], told["safe_mode"]) == (False, "6 unclean starts within 10 minutes")
     assert cli("status").out.splitlines()[0] == (
-        "degraded: safe mode: 6 unclean starts within 10 minutes; scheduled and resumed work waits. Find out why it "
-        "dies, then: craftcore release"
+        "degraded: safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. Find out why the "
+        "daemon dies, then: craftcore release"
     )
     core.do(
         lambda tx: tx.run(

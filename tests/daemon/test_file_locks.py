@@ -227,7 +227,7 @@ MAY_OPEN = {
     "cli/demo/demo_app.py": "the demo's own ledger",
     "cli/demo/demo_daemon.py": "the demo's own log",
     "cli/demo/demo_verdict.py": "the demo's own ledger",
-    "cli/doctor_unit.py": "unit files",
+    "diagnostics/unit.py": "unit files",
     "cli/init.py": "the files that it makes, and those of the package",
     "cli/main.py": "/dev/null",
     "cli/service/systemd.py": "unit files",

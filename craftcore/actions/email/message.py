@@ -1,7 +1,7 @@
 """A message, made of arguments that anybody may have written: whole, within limits, with no header that was not meant.
 
-The headers with addresses are written here, one address a line: the folding of the standard library tears addresses
-apart where a name has letters beyond ASCII (seen in Python 3.11). Its EmailMessage makes the body.
+The headers with addresses are written here, one address a line. The folding of the standard library breaks addresses
+whose name has non-ASCII letters (seen in Python 3.11). Its EmailMessage makes the body.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BODY = policy.SMTP.clone(cte_type="7bit")
 _PLAIN = re.compile(r"[ -~]*")
 _MESSAGE_ID = re.compile(r"<[!-;=?-~]{1,250}>")
 _WORD_BYTES = 45
-"""Of text in one encoded word: in base64, and with what stands around it, it keeps to 75 characters (RFC 2047, 2)."""
+"""Bytes of text in one encoded word: in base64 and with its frame the word has at most 75 characters (RFC 2047, 2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,7 +163,7 @@ def _spell_text(text: str) -> str:
 
 
 def _words(text: str) -> str:
-    """Any text as encoded words, one a line, none of which begins or ends within a character."""
+    """Return text as encoded words, one a line. No word begins or ends within a character."""
     parts = [""]
     for character in text:
         if len((parts[-1] + character).encode()) > _WORD_BYTES:

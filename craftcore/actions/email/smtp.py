@@ -112,7 +112,7 @@ class Delivery:
             await self._smtp.login(self._settings.username, self._password)
 
     async def _address(self) -> None:
-        """The envelope. One recipient who is refused is enough to stop, and one who is refused for good to give up."""
+        """Send the envelope. Stop at the first refused recipient; a permanent refusal is final."""
         import aiosmtplib
 
         await self._smtp.mail(self._mail.sender)
@@ -132,7 +132,7 @@ class Delivery:
         )
 
     async def _send_content(self) -> None:
-        """The content, up to and without the final dot; it has left us when this returns."""
+        """Send the content without the final dot. The content has left this process when this returns."""
         import aiosmtplib
 
         reply = await self._smtp.execute_command(b"DATA")
@@ -183,11 +183,12 @@ class Delivery:
         return Fail(ErrorCode.UNAUTHORIZED if code in WHO_ARE_YOU else ErrorCode.AGENT_ERROR, said, smtp_code=code)
 
     def _answer_text(self, text: str) -> str:
-        """Return what somebody else said, as it can be kept."""
+        """Return the server's reply as text that can be stored."""
         return truncate_text(" ".join(self._scrubber.head(text, SAID_CHARACTERS).split()), SAID_CHARACTERS)
 
     async def _leave(self) -> None:
-        """Politely where the server listens, and at once elsewhere. What is decided is decided."""
+        """Leave with QUIT where the server listens, and close at once elsewhere. The outcome does not change any
+        more."""
         if self._smtp.is_connected and self._is_heard:
             with anyio.move_on_after(QUIT_SECONDS, shield=True):
                 try:
@@ -200,7 +201,7 @@ class Delivery:
 
 
 def _password_forms(username: str, password: str | None) -> Iterator[str]:
-    """Yield the password, and the ways in which it is told to the server."""
+    """Yield the password, and the forms in which the server receives it."""
     if password is not None:
         yield password
         for spelt in (f"\0{username}\0{password}", password):
@@ -208,7 +209,7 @@ def _password_forms(username: str, password: str | None) -> Iterator[str]:
 
 
 def _dot_stuff(content: bytes) -> bytes:
-    """With the dots that tell a line of the message from its end."""
+    """Return the content with dots doubled at the beginning of lines, so that no line ends the message."""
     return re.sub(rb"(?m)^\.", b"..", content)
 
 
@@ -217,6 +218,6 @@ def _chunks(content: bytes) -> Iterator[bytes]:
 
 
 def _literal(address: str) -> str:
-    """Our address as EHLO tells it (RFC 5321, 4.1.4), by which no name has to be looked up."""
+    """Return the local address as EHLO takes it (RFC 5321, 4.1.4), which needs no name lookup."""
     found = ip_address(address.partition("%")[0])
     return f"[{found}]" if found.version == 4 else f"[IPv6:{found}]"

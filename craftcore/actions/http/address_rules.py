@@ -1,7 +1,7 @@
 """Which addresses a request may go to: the public internet, and what else only where it is allowed.
 
-Judged is the address itself, never the text it was written as: `127.1`, `0x7f000001`, `2130706433` and a name of
-anybody's that leads there are all 127.0.0.1 once they are looked up. The lists are IANA's special-purpose registries.
+The rules judge the address itself, never its text: `127.1`, `0x7f000001`, `2130706433` and a name that leads there are
+all 127.0.0.1 after the lookup. The lists are IANA's special-purpose registries.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 """Looks up a host's addresses, the best one first."""
 
 ADDRESSES_MAX = 8
-"""Of those that a name leads to, so many are tried."""
+"""How many of the addresses of a name are tried."""
 
 _ALLOWABLE = [
     ("a loopback address", ("127.0.0.0/8", "::1/128")),
@@ -43,10 +43,11 @@ _NEVER = [
 ]
 
 _WITHIN = [("::ffff:0:0/96", 0), ("::ffff:0:0:0/96", 0), ("64:ff9b::/96", 0), ("2002::/16", 80)]
-"""IPv6 networks whose addresses are IPv4 addresses (mapped, translated, NAT64, 6to4), so many bits from the right."""
+"""IPv6 networks whose addresses are IPv4 addresses (mapped, translated, NAT64, 6to4), and the bits to the right of that
+address."""
 
 _LOCAL_TRANSLATION = ip_network("64:ff9b:1::/48")
-"""For NAT64 in a network of one's own (RFC 8215): where in it the IPv4 address stands, that network decides."""
+"""NAT64 in a local network (RFC 8215), which itself decides where the IPv4 address is."""
 
 _HANDS_OUT = [ip_network(text) for text in ("169.254.0.0/16", "100.100.100.200", "168.63.129.16", "192.0.0.192")]
 """IPv4 networks in which clouds hand out credentials."""
@@ -59,7 +60,7 @@ _METADATA = {
     )
 }
 """The addresses themselves: of AWS and most others, its containers and pods, Tencent, Scaleway, Alibaba, Azure, Oracle.
-As the last 32 bits of an IPv6 address they are no chance: a prefix of NAT64 or ISATAP stands before them."""
+As the last 32 bits of an IPv6 address they are deliberate: a prefix of NAT64 or ISATAP comes before them."""
 
 _never = [(kind, [ip_network(text) for text in texts]) for kind, texts in _NEVER]
 _allowable = [(kind, [ip_network(text) for text in texts]) for kind, texts in _ALLOWABLE]
@@ -105,7 +106,7 @@ async def addresses_of(host: str, port: int, *, allow_private: bool, resolve: Re
 
 
 async def look_up(host: str, port: int) -> list[str]:
-    """As this machine does it. Raises OSError or UnicodeError."""
+    """Look up a name as this machine does. Raises OSError or UnicodeError."""
     found = await anyio.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return [place[0] for _, _, _, _, place in found]
 

@@ -1,8 +1,8 @@
-"""One request to one host, and what came of it: nothing left, an answer, or nobody knows.
+"""One request to one host, and its outcome: not sent, answered, or unknown.
 
-The connection goes to an address that was judged, not to a name. The line between "nothing happened" and "nobody knows"
-is the first byte of the request, not of the connection: a name that is not found, a refused connection, a TLS handshake
-that fails or takes too long have asked nobody for anything.
+The connection goes to an address that was judged, not to a name. The outcome is unknown from the first byte of the
+request, not of the connection. A name that is not found, a refused connection, or a TLS handshake that fails or takes
+too long has sent no request.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CONNECT_SECONDS = 10.0
 
 BODY_SECONDS = 10.0
 BODY_READ_MAX_BYTES = 16 << 20
-"""Of a body that goes on and on no more is read, counted and hashed, however little is kept."""
+"""Bytes of a body that are read, counted and hashed at most, however little is kept."""
 
 CLOSE_SECONDS = 1.0
 
@@ -95,8 +95,8 @@ class Exchange:
         keep: int,
         settle: bool,
     ) -> None:
-        """Of the body `keep` bytes are kept. `settle`: it may change something, so that a cancellation
-        is to leave no doubt where there is none: an answer that began is heard nevertheless."""
+        """Keep `keep` bytes of the body. `settle`: the request may change something, so a cancellation still reads an
+        answer that has begun."""
         self._method = method
         self._url = url
         self._headers = headers
@@ -175,15 +175,15 @@ class Exchange:
         )
 
     async def _trace(self, event: str, details: Mapping[str, Any]) -> None:
-        """Told by the transport what it does. It sends nothing but while it says something else than `connection.…`."""
+        """Note the events of the transport. A request is sent only during events other than `connection.…`."""
         self._sending = self._sending or not event.startswith("connection.")
         self._left = self._sending
         if event == "connection.connect_tcp.complete":
             self._stream = details["return_value"]
 
     async def _answer(self, response: httpx2.Response, deadline: float) -> Answer:
-        """With the head of an answer it is known what happened. The body is a bonus, and must not undo that: where
-        `settle` is asked for, neither its failure nor a cancellation does."""
+        """Read the answer. Its head shows what happened; with `settle`, neither a failure of the body nor a
+        cancellation undoes that."""
         kept, seen, digest = bytearray(), 0, sha256()
         cut: Cut | None = None
         if self._settle:
@@ -221,15 +221,15 @@ class _Missed(Exception):
 
 @cache
 def _certificates() -> ssl.SSLContext:
-    """Whom we believe: reading that takes too long to be done for each call."""
+    """Return the trusted certificates. Reading them takes too long for each call."""
     import httpx2
 
     return httpx2.create_ssl_context()
 
 
 def _cause_text(error: BaseException, before: BaseException | None) -> str:
-    """In the words of its first cause that has any: the errors of the libraries often have none. What was being handled
-    `before` is no cause of it."""
+    """Return the text of the first cause that has one: errors of the libraries often have none. The error that was
+    handled `before` does not count as a cause."""
     why, cause = error, error.__cause__ or error.__context__
     while cause is not None and cause is not before:
         why, cause = cause if str(cause) else why, cause.__cause__ or cause.__context__
@@ -237,7 +237,8 @@ def _cause_text(error: BaseException, before: BaseException | None) -> str:
 
 
 def _keep_answers_out_of_logs() -> None:
-    """At DEBUG the library writes the headers of answers, which may repeat a secret, before we could cut it out."""
+    """Stop the library from logging headers of answers at DEBUG: they may repeat a secret, and come before
+    redaction."""
     logger = logging.getLogger("httpcore2")
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO)

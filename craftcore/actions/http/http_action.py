@@ -1,8 +1,8 @@
 """`http.request`: a request to a provider as an action, without writing Python.
 
-How it ends says what happened: it returns what a provider answered that did it, raises NoEffect when nothing can have
-happened, Fail when the provider or our own rules said no, and anything else when nobody knows. It never asks twice by
-itself: whether it may be asked again is its terms' to say.
+It returns the answer of a provider that did the work. It raises NoEffect when nothing can have happened, Fail when the
+provider or the address rules refused, and another error when the outcome is unknown. It never sends a request twice by
+itself: the terms of the action decide about that.
 
 It needs httpx2, of the extra `http`, which is imported when it is first called.
 """
@@ -38,7 +38,7 @@ HTTP_REQUEST = "http.request"
 """The name under which the daemon declares it."""
 
 ERROR_BODY_BYTES = 16 << 10
-"""Of an answer as much is looked at as its complaint or its id may need, however little is kept."""
+"""Bytes of an answer that are searched for an error text or an id, however little is kept."""
 
 HEADROOM_SECONDS = 1.0
 """The seconds of an attempt that are reserved for reporting the outcome of a call."""
@@ -54,7 +54,7 @@ def http_action(
     resolve: Resolve = look_up,
     clock: Clock | None = None,
 ) -> Action:
-    """Return the action, bound to settings. `secret` gives what a reference of a target stands for, at each call."""
+    """Return the action, bound to settings. `secret` resolves a reference of a target, at each call."""
     clock = clock or SystemClock()
 
     async def http_request(
@@ -138,8 +138,8 @@ async def _ask(
     target: HttpTarget | None,
     resolve: Resolve,
 ) -> tuple[Answer, httpx2.URL]:
-    """Return the last answer, and who gave it. A redirect is followed for GET and HEAD only; each host on the way is
-    judged, and what is the target's own stays behind for good once a redirect leads away from it."""
+    """Return the last answer, and who gave it. Redirects are followed for GET and HEAD only, and each host is judged.
+    The headers and secrets of the target are not sent once a redirect leads to another host."""
     import httpx2
 
     now, cancelled_at = anyio.current_time(), anyio.current_effective_deadline()
@@ -169,13 +169,13 @@ async def _ask(
 
 
 def deadline_of_call(timeout: float, *, now: float, cancelled_at: float) -> float:
-    """When a call stops by itself: before it is cancelled, so that it can say what it knows."""
+    """Return when a call stops by itself: before it is cancelled, so that it can report what it knows."""
     left = max(0.0, cancelled_at - now)
     return now + min(timeout, left - min(HEADROOM_SECONDS, left / 10))
 
 
 def _redirect_url(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.URL:
-    """Where a redirect leads. Raises Fail when that is not asked."""
+    """Return the address of a redirect. Raises Fail for an address that is not allowed."""
     import httpx2
 
     told = scrubber.head(location, 200)[:200]
@@ -194,8 +194,7 @@ def _redirect_url(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.
 
 
 def _masked_error(ended: NoEffect | Fail | MissingAnswer, request: Request) -> Exception:
-    """Return the same, told without a secret. Where nothing can have happened, an answer that is missing is no
-    doubt."""
+    """Return the error without secrets. For a safe method a missing answer leaves no doubt."""
     said = request.scrubber.text(str(ended))
     if isinstance(ended, Fail):
         return Fail(ended.code, said, **ended.details)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import httpx2
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-"""Of which HTTP promises that they change nothing (RFC 9110, 9.2.1)."""
+"""Methods that change nothing, by definition of HTTP (RFC 9110, 9.2.1)."""
 
 METHODS = SAFE_METHODS | {"POST", "PUT", "PATCH", "DELETE"}
 DEFAULT_KEY_HEADER = "Idempotency-Key"
@@ -121,18 +121,20 @@ def _path(url: httpx2.URL) -> str:
 
 
 def _is_within(path: str, base: str) -> bool:
-    """Also as servers read it that decode twice, take a backslash for a slash, or forget what is behind a semicolon."""
+    """Return whether the path stays below the prefix, also for servers that decode twice, take a backslash for a slash,
+    or drop the part after a semicolon."""
     steps = {step.partition(";")[0] for step in re.split(r"[/\\]", unquote(unquote(path)))}
     return (path == base or path.startswith(f"{base}/")) and not steps & {".", ".."}
 
 
 def origin(url: httpx2.URL) -> tuple[str, str, int]:
-    """Scheme, host and port."""
+    """Return scheme, host and port."""
     return url.scheme, url.host, url.port or {"http": 80}.get(url.scheme, 443)
 
 
 def check(url: httpx2.URL, told: Callable[[str], str] = str) -> None:
-    """Raise Fail for an address that is not asked, whatever it leads to. `told` makes a part of it fit to be told."""
+    """Raise Fail for an address that is never requested, whatever it resolves to. `told` redacts a part of it for the
+    message."""
     if url.scheme not in ("http", "https"):
         relative = "url must be absolute, like https://api.example.com/v1, where no target is named"
         raise refusal(f"url must be http or https, not {told(url.scheme)[:40]!r}" if url.scheme else relative)

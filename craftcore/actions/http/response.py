@@ -2,15 +2,15 @@
 
     2xx                  it happened
     301, 307, 308        refused: it is to be asked elsewhere, and nothing was done here
-    300, 302, 303, 304   nobody knows: many answer so after they have done it, as many before they would
-    408                  nobody knows: some servers say so of their own slowness, after the whole request came
-    409                  refused; where the provider drops a second call: nobody knows, for that is how many say that
-                         the first call with this key is still at work
+    300, 302, 303, 304   unknown: many answer so after they have done it, as many before they would
+    408                  unknown: some servers say so of their own slowness, after the whole request came
+    409                  refused; where the provider drops a second call: unknown, for many answer so while
+                                                  the first call with this key is still running
     425, 429             it did not happen
     other 4xx            refused
-    5xx                  nobody knows; with Retry-After, too: a proxy says so also of a request that it had passed on
+    5xx                  unknown, with Retry-After too: a proxy answers so for a request it has passed on
 
-For a safe method nobody need know: where nothing can have happened, "nobody knows" is "ask again".
+A safe method cannot have changed anything, so for it "unknown" means "ask again".
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _CHARSET = re.compile(r"(?i);\s*charset\s*=\s*\"?(us-ascii|iso-8859-1|latin1|win
 
 
 def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scrubber: Scrubber) -> None:
-    """Return when it happened. Raises NoEffect, Fail, or AnswerMissing for what nobody knows.
+    """Return when it happened. Raises NoEffect, Fail, or AnswerMissing for an unknown outcome.
 
     `now` is for a Retry-After that is a moment, where the answer does not say what time it is.
     """
@@ -157,7 +157,7 @@ def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
 
 
 def _json(answer: Answer) -> Any:
-    """Return the value; None when the body is no JSON, is too large to look at, or not all there."""
+    """Return the value; None when the body is not JSON, is too large, or is incomplete."""
     try:
         return json.loads(answer.body) if answer.cut is None and len(answer.body) <= JSON_MAX_BYTES else None
     except (ValueError, RecursionError):
@@ -181,7 +181,7 @@ def _mask(text: str, limit: int, scrubber: Scrubber) -> str:
 
 
 def _text(content: bytes, content_type: str, *, complete: bool) -> str | None:
-    """Return the text that the bytes are; a character that is cut in two at their end is left out. None: they are no
+    """Return the text that the bytes are; a character that is cut at the end is left out. None: the bytes are not
     text."""
     charset = match[1] if (match := _CHARSET.search(content_type)) else "utf-8"
     try:

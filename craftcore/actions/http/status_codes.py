@@ -21,14 +21,14 @@ _BY_STATUS = {status: code for code, statuses in _CODES.items() for status in st
 
 
 def code_of(status: int) -> ErrorCode:
-    """Return the code of a status that is no success."""
+    """Return the error code of a status other than success."""
     otherwise = ErrorCode.AGENT_UNAVAILABLE if status >= 500 else ErrorCode.AGENT_ERROR
     return _BY_STATUS.get(status, otherwise)
 
 
 def retry_after(said: str | None, date: str | None, now: float) -> float | None:
-    """Return the seconds of a Retry-After, at most a day; None for what is none. Both of its forms are read; a moment
-    is compared with the sender's own clock where the answer has a Date, else with ours."""
+    """Return the seconds of a Retry-After, at most a day; None for a text that is not one. Both forms are read. A
+    moment is compared with the sender's clock where the answer has a Date, otherwise with the local clock."""
     text = (said or "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):
         return min(float(text), RETRY_AFTER_MAX_SECONDS)

@@ -141,7 +141,7 @@ class ChatModel:
 
 
 async def _read_beginning(response: httpx2.Response) -> bytes:
-    """Of a body no more than tells that it is too long."""
+    """Read one byte more than the limit of a body, which shows that the body is too long."""
     body = bytearray()
     with anyio.CancelScope() as enough:
         async for chunk in response.aiter_raw():
@@ -152,7 +152,7 @@ async def _read_beginning(response: httpx2.Response) -> bytes:
 
 
 def _json(body: bytes) -> Any:
-    """Return the value; None when it is no JSON."""
+    """Return the value; None when the text is not JSON."""
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
@@ -160,7 +160,7 @@ def _json(body: bytes) -> Any:
 
 
 def _address_mistakes(base_url: object, *, keyed: bool, allow_plain_http: bool) -> Iterator[str]:
-    """Yield the mistakes in an address. It is not shown: what stands in a wrong place may be a password."""
+    """Yield the mistakes in an address. The address is not shown: text in a wrong place may be a password."""
     import httpx2
 
     try:

@@ -1,7 +1,7 @@
 """A router that asks a language model which live session a message belongs to.
 
-All that a model is shown was written by others, and may be written to mislead it. So its answer is read as a choice
-from what was offered and as nothing else: the worst it can do is to choose another live session, or a new one.
+All that a model is shown was written by others, and may be written to mislead it. So its answer counts only as a choice
+from the offered sessions. The worst that it can do is to choose another live session, or a new one.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ class LLMRouter:
         router = LLMRouter("http://127.0.0.1:11434/v1", "llama3.2", new_session="chat")
         app = App("assistant", router=router)
 
-    The model is asked only where there is something to choose: a message that names its session, or comes while no
-    session is live, is none of its business. It sees the description and payload of the message, and of the sessions
-    last moved the name, workflow, awaited event and description, each up to a limit.
+    The model is asked only when there is a choice. A message that names its session, or comes while no session is live,
+    does not reach the model. The model sees the description and payload of the message. It also sees name, workflow,
+    awaited event and description of the most recent sessions, each up to a limit.
     """
 
     def __init__(
@@ -63,12 +63,12 @@ class LLMRouter:
         parameters: Mapping[str, object] | None = None,
         allow_plain_http: bool = False,
     ) -> None:
-        """`base_url` is what `/chat/completions` is added to. `timeout` (seconds) is for the whole of a question.
+        """Configure the router. `/chat/completions` is added to `base_url`. `timeout` (seconds) is for one whole
+        question.
 
-        `new_session`: the workflow that begins a session where none is declared for the message's source.
-        `parameters`: what is sent beside the messages, instead of `{"temperature": 0, "max_tokens": 32}`.
-        `allow_plain_http`: send the key over http also to another machine.
-        Raises ConfigInvalid with one line per mistake.
+        `new_session`: the workflow that begins a session where none is declared for the message's source. `parameters`:
+        fields sent with the messages, instead of `{"temperature": 0, "max_tokens": 32}`. `allow_plain_http`: send the
+        key over http also to another machine. Raises ConfigInvalid with one line per mistake.
         """
         self._model = ChatModel(
             base_url,

@@ -1,7 +1,7 @@
 """`command.run`: a program as a workflow, without writing Python, in either of two ways.
 
-At least once: what the daemon did not see end well is run again, after a crash, a timeout, a failure.
-Irreversible, under the ledger: what may have done something is not run again, unless a person says so.
+At least once: a program that did not end well is run again, after a crash, a timeout or a failure. Irreversible, under
+the ledger: a program that may have done something is not run again, unless a person says so.
 
 cannot be started    FAILED   for good (no such program), or for now (no memory, no process): nothing happened
 exits with 0         DONE

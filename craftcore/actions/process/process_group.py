@@ -1,8 +1,8 @@
-"""Ending a program together with what it started: by its process group, politely first, surely after.
+"""The end of a program and its children: SIGTERM to the process group, then SIGKILL.
 
 The program must have been started as the leader of its own session. A process that leaves the group on purpose
-(`setsid`, the job control of a shell) is out of reach. The group's number is used also after its leader was reaped:
-the kernel keeps it while the group has members, and of an empty group it says that there is none.
+(`setsid`, the job control of a shell) is out of reach. The group's number is also used after its leader was reaped. The
+kernel keeps the number while the group has members, and reports an empty group as missing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from anyio.abc import Process
 GRACE_SECONDS = 5.0
 REAP_SECONDS = 1.0
 POLL_SECONDS, POLL_SECONDS_MAX = 0.01, 0.25
-"""Nobody is told when a group empties; it is asked, while one is being stopped and only then."""
+"""The kernel sends no signal when a group becomes empty, so a stop polls for it."""
 
 
 async def stop_group(process: Process, *, grace: float = GRACE_SECONDS) -> None:
-    """SIGTERM, up to `grace` seconds, SIGKILL; returns as soon as nothing of the group runs any more.
+    """Send SIGTERM, wait up to `grace` seconds, then send SIGKILL. Return as soon as the group has no running process.
 
     Cancellation does not shorten it, and its time is bounded even when a process cannot die (waiting on a dead disk).
     """
@@ -54,8 +54,8 @@ def _signal(group: int, number: int) -> bool:
 
 
 def _is_alive(group: int) -> bool:
-    """Return True while anybody in the group runs. The dead may stay in it for long, where nobody reaps orphans
-    soon."""
+    """Return True while a process of the group runs. Zombies may stay in the group for long where orphans are not
+    reaped soon."""
     _reap_adopted(group)
     return _signal(group, 0) and any(_is_in_group(group, pid) for pid in os.listdir("/proc") if pid.isdigit())
 
@@ -70,7 +70,7 @@ def _is_in_group(group: int, pid: str) -> bool:
 
 
 def _reap_adopted(group: int) -> None:
-    """Orphans become ours when the daemon is process 1 of a container; nobody else would reap them."""
+    """Reap orphans, which the daemon adopts as process 1 of a container."""
     with suppress(ChildProcessError):
         while os.waitpid(-group, os.WNOHANG)[0]:
             pass

@@ -1,4 +1,4 @@
-"""Running a program: with what it may see, for as long as it may, heard to its end, and leaving nothing behind."""
+"""The run of a program: with a limited environment and time, its whole output read, and its process group ended."""
 
 from __future__ import annotations
 
@@ -54,10 +54,9 @@ class CommandFailed(CraftcoreError):
 class Programs:
     """How programs are run. Times in seconds.
 
-    timeout           holds where the caller gives none
-    output_max_bytes  so much is kept of each output
-    environment       the variables that a program sees beside those it is given; no others
-    grace             what one that is being stopped has between SIGTERM and SIGKILL
+    timeout           holds where the caller gives none output_max_bytes  how much is kept of each output environment
+    the variables that a program sees beside those it is given; no others grace             what one that is being
+    stopped has between SIGTERM and SIGKILL
     """
 
     timeout: float
@@ -75,15 +74,15 @@ class Programs:
         *,
         told: Mapping[str, str] | None = None,
     ) -> dict[str, object]:
-        """Run a program and return what it wrote. An argument list, never a shell's text. `told`: variables of ours.
+        """Run a program and return its output. `argv` is an argument list, never shell text. `told` are the variables
+        that craftcore adds.
 
         Nothing was run when it raises Fail (not found, not executable, no such directory, not a program at all) or
         NoEffect (no process or memory for it now). Otherwise CommandFailed when it exits with another code than 0 or
         is killed by a signal, TimeoutError when `timeout` seconds were not enough.
 
         When it ends, is cancelled or out of time, its whole process group goes with it: SIGTERM, the grace, SIGKILL.
-        When the daemon itself is killed with SIGKILL, nobody is there to do that: the program lives on, unless the
-        service manager ends it.
+        When the daemon itself is killed with SIGKILL, the program lives on, unless the service manager ends it.
         """
         limit = self.timeout if timeout is None else timeout
         check(argv, cwd, env, limit, stdin)
@@ -110,7 +109,7 @@ class Programs:
 
 
 def select_environment(names: Iterable[str], environ: Mapping[str, str]) -> dict[str, str]:
-    """Of `environ` what is in `names`."""
+    """Return the variables of `environ` whose names are in `names`."""
     return {name: environ[name] for name in names if name in environ}
 
 
@@ -163,8 +162,8 @@ async def _start(argv: list[str], cwd: str | None, env: Mapping[str, str], *, st
 
 
 def _has_not_started(error: OSError) -> bool:
-    """Return whether the process was not made, or could not become the program. What fails after that (somebody to
-    wait for its end, its pipes) leaves one that runs."""
+    """Return whether the process was not made, or could not become the program. A later failure (of its pipes, or of
+    the wait for its end) leaves a running program."""
     made_by = Popen.__init__.__code__
     return any(frame.f_code is made_by for frame, _ in traceback.walk_tb(error.__traceback__))
 
@@ -229,5 +228,5 @@ def _output_tail(err: Capture) -> str:
 
 
 def refusal(message: str) -> Fail:
-    """Nothing was run, and no other attempt could."""
+    """Return the error of a program that did not run, and that no other attempt could run."""
     return Fail(ErrorCode.VALIDATION_ERROR, message)

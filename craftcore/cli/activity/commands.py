@@ -38,7 +38,7 @@ EMAIL = "email.send"
 def activity() -> None:
     """Irreversible actions: list, show, resolve what is in doubt.
 
-    INTENT is written before a call, DONE or FAILED after it; UNKNOWN is what nobody can know.
+    INTENT is written before a call, DONE or FAILED after it; UNKNOWN means that the outcome is unknown.
     """
 
 
@@ -57,9 +57,9 @@ activity.add_command(resolve)
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, status: str | None, task_id: str | None, action: str | None, limit: int) -> int:
-    """The newest irreversible actions, newest first.
+    """List the newest irreversible actions, newest first.
 
-    Each with what it came to and the provider's reference.
+    Each line shows the outcome and the provider's reference.
     """
     chosen = parse_choice("status", status, list(ActivityStatus))
     with session.core().reading() as reader:
@@ -81,10 +81,9 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
 @click.argument("key", metavar="KEY")
 @click.pass_obj
 def show(session: Session, /, key: str) -> None:
-    """All about an irreversible action, and what to do.
+    """Show an irreversible action, and what to do about it.
 
-    What was sent and what came of it, when it was called, its history, who decided what, and the commands that settle
-    it.
+    It shows what was sent, the outcome, the calls, the history, the decisions, and the commands that settle it.
     """
     core = session.core()
     note, held = read_note(core.database.path)
@@ -155,7 +154,7 @@ def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], 
 
 
 def _message_id(found: Activity) -> str | None:
-    """Who looks for a mail of which nobody knows needs its Message-ID: in doubt no result says it."""
+    """Return the Message-ID of a mail in doubt, which has no result that shows it."""
     if found.status is ActivityStatus.DONE or found.action != EMAIL:
         return None
     return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"

@@ -45,11 +45,10 @@ NOT_SAID = "\0"
 def resolve(
     session: Session, /, key: str, happened: str | None, resend: bool, give_up: bool, note: str | None, yes: bool
 ) -> None:
-    """Say what nobody can know: whether it happened.
+    """Decide about an action whose outcome is unknown.
 
-    One that is UNKNOWN can be resolved in each of the three ways; a FAILED one, of which it is certain that nothing
-    happened, can be sent again. An open question about it is answered with that, and a task that waits goes on. Give
-    one of the three.
+    An UNKNOWN action can be resolved in each of the three ways. A FAILED action, which certainly did not happen, can be
+    sent again. The open question about it is answered, and a waiting task goes on. Give one of the three.
     """
     given = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
     chosen = [decision for decision, is_given in given.items() if is_given]
@@ -75,7 +74,7 @@ def resolve(
 
 
 def say_decided(session: Session, after: Activity, decision: Decision, task: Task) -> None:
-    """What a decision comes to, and the command that lets a task that has failed come to it again."""
+    """Print the effect of a decision, and the command that lets a failed task come to it again."""
     session.out.line(decision_result(after, decision, task))
     if again := retry_command(decision, task):
         session.suggest(*again)

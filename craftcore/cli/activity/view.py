@@ -57,7 +57,7 @@ def describe_status(activity: Activity, task: Task, question: Question | None, *
 
 
 def decisions_for(activity: Activity) -> tuple[Decision, ...]:
-    """Return what a person may decide of it as it stands."""
+    """Return the decisions that are possible in its present status."""
     match activity.status:
         case ActivityStatus.UNKNOWN:
             return tuple(Decision)

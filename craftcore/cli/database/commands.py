@@ -88,10 +88,9 @@ def migrate(context: click.Context, /) -> None:
 )
 @click.pass_obj
 def check(session: Session, /) -> int:
-    """Whether the file is whole: pages, foreign keys, schema.
+    """Check the file: pages, foreign keys, schema.
 
-    Reads all of it, which takes its time. Whether what it says is what was written is another question: `craftcore
-    verify`.
+    It reads the whole file. To check that the records are as written, run `craftcore verify`.
     """
     database = session.core().database
     with database.reading(with_checks=True) as reader:
@@ -119,7 +118,7 @@ def check(session: Session, /) -> int:
 )
 @click.pass_obj
 def stats(session: Session, /) -> None:
-    """Bytes and rows per table, and the oldest row of each.
+    """Show bytes and rows per table, and the oldest row of each.
 
     Also what retention would take now, bytes per index, free pages, and the WAL. Reads the whole file, and takes
     nothing: that is `craftcore db gc`.

@@ -120,7 +120,7 @@ def _hold(
     source: Path,
     seen: LastSeen | None,
 ) -> RestoreMark:
-    """In the restored file, before it is anybody's: the rules of a restore, and who did it."""
+    """Apply the rules of a restore to the restored file, and note the operator, before the file gets its name."""
     core = Services(draft.path, session.settings(), vfs=draft.vfs)
     process = Process(
         boot_id=core.clock.new_id(),

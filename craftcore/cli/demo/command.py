@@ -48,8 +48,8 @@ FRESH = 2 * Config().daemon.concurrency
 def demo(session: Session, /, triggers: int, kills: int) -> int:
     """See craftcore survive kill -9, on a temporary database.
 
-    A real daemon is killed in the middle of work, again and again; then everything is counted: what was accepted, done,
-    lost, settled twice, and run again because a kill cut it off.
+    A real daemon is killed in the middle of work, again and again. Then everything is counted: triggers that were
+    accepted, done, lost, settled twice, and run again because a kill cut them off.
     """
     before = signal.signal(signal.SIGTERM, _on_interrupt)
     try:
@@ -124,7 +124,7 @@ class Demo:
         return {"workflow": "demo.work", "payload": payload}
 
     def _wait_for_work(self, daemon: DemoDaemon, ended: int) -> None:
-        """Until so many have ended and others have begun; or until there is nothing left to be cut off."""
+        """Wait until that many have ended and others have begun, or until no work is left to be cut off."""
         # Once those that the last kill cut off are done: cut off three times in a row, one would count as poison.
         enough = max(ended, self._ended_at_kill + FRESH)
 
@@ -162,5 +162,5 @@ class Demo:
 
 
 def _on_interrupt(_signal: int, _frame: object) -> NoReturn:
-    """Ended from outside: leave by the same door as Ctrl-C, which puts everything away."""
+    """Handle a signal like Ctrl-C, which cleans up."""
     raise KeyboardInterrupt

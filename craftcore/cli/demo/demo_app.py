@@ -20,7 +20,7 @@ async def work(number: int, ledger: str, seconds: float) -> int:
 
 
 def _append(ledger: str, line: str) -> None:
-    """One write of one line in append mode: whole or absent, whenever the process is killed."""
+    """Write one line in append mode: it is whole or absent, whenever the process is killed."""
     descriptor = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(descriptor, f"{line}\n".encode())

@@ -53,13 +53,13 @@ class DemoDaemon:
             time.sleep(0.01)
 
     def kill(self) -> int:
-        """SIGKILL; its exit code."""
+        """Send SIGKILL. Return its exit code."""
         process, self._process = self._running, None
         process.kill()
         return process.wait()
 
     def stop(self) -> int:
-        """SIGTERM, and wait for the drain; its exit code."""
+        """Send SIGTERM, and wait for the drain. Return its exit code."""
         process, self._process = self._running, None
         process.terminate()
         try:
@@ -109,10 +109,10 @@ def emit_elsewhere(database: Path, specs: list[dict[str, Any]]) -> list[str]:
 
 
 def craftcore_command(database: Path, *arguments: str) -> list[str]:
-    """This very craftcore, as a command."""
+    """Return the command that runs this craftcore."""
     return [sys.executable, "-m", "craftcore", "--db", str(database), *arguments]
 
 
 def environment() -> dict[str, str]:
-    """Ours, without what would point at somebody's real database or service manager."""
+    """Return this process's environment without variables of a real database or service manager."""
     return {name: value for name, value in os.environ.items() if name not in NOT_INHERITED}

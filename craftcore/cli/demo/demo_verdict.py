@@ -13,7 +13,7 @@ from craftcore.storage.transaction import Reader
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """The counts. `run_again` is work that a kill cut off and that was done anew: at-least-once, and it says so."""
+    """The counts. `run_again` counts work that a kill cut off and that ran again: at-least-once."""
 
     accepted: int
     done: int
@@ -53,7 +53,7 @@ class Verdict:
 
 
 def judge(reader: Reader, accepted: list[str], ledger: Path, kills: int, seconds: float) -> Verdict:
-    """Lost is what was accepted and is not DONE in the table with its end in the file."""
+    """Count the triggers. A lost trigger was accepted, and is not DONE in the table with its end in the file."""
     lines = lines_of(ledger)
     begun = Counter(number for word, number in lines if word == "begin")
     ended = {number for word, number in lines if word == "end"}

@@ -36,11 +36,11 @@ BEFORE = 16
 @click.argument("right", metavar="B")
 @click.pass_obj
 def diff(session: Session, /, left: str, right: str) -> int:
-    """What differs between two records.
+    """Compare two records.
 
     A and B are ids, which may be shortened, or exported files (with a / in the name, or ending in .json). Compared are
-    status, error, workflow, routing, response, envelope, and the events one by one. What every record has of its own
-    (ids, times, latencies, the number of the attempt) is no difference; --json lists it, too, as "own".
+    status, error, workflow, routing, response, envelope, and the events one by one. Ids, times, latencies and the
+    number of the attempt always differ and are not shown; --json lists them as "own".
     """
     records = load_record(session, left), load_record(session, right)
     found = differences(*records)
@@ -89,7 +89,7 @@ def _cells(one: Difference) -> tuple[str, str, str]:
 
 
 def _excerpt(text: str, place: int) -> str:
-    """So much of a text that what stands at `place` can be seen."""
+    """Return the part of a text around `place`."""
     start = 0 if len(text) <= TEXT_MAX or place <= BEFORE else place - BEFORE
     part = f"{'…' if start else ''}{text[start : start + TEXT_MAX]}{'…' if start + TEXT_MAX < len(text) else ''}"
     return Verbatim(part) if isinstance(text, Verbatim) else part
@@ -117,6 +117,6 @@ def _difference_documents(given: str, record: ExecutionRecord) -> dict[str, Any]
 
 
 def _difference_document(one: Difference) -> dict[str, Any]:
-    """Without `a` or `b` where it is not there."""
+    """Return a difference without `a` or `b` when that value is missing."""
     sides = {side: value for side, value in (("a", one.left), ("b", one.right)) if value is not ABSENT}
     return {"path": one.path, **sides, "own": one.is_own}

@@ -25,7 +25,7 @@ from craftcore.storage.whole_file import write_whole
 @click.option("-o", "--output", metavar="FILE", help="Write it there, whole or not at all; without it, print it.")
 @click.pass_obj
 def export(session: Session, /, execution_id: str, output: str | None) -> None:
-    """A record as one JSON document.
+    """Write a record as one JSON document.
 
     It has the whole record, also one that is incomplete or damaged: envelope, routing, events, response, hashes.
     `craftcore replay` and `craftcore diff` read it again.

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 LIMIT_MAX = 100_000
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
 LISTED, COUNTED = 50, 10_000
-"""How many records are listed, and how many counted, when nobody says."""
+"""How many records are listed, and how many counted, by default."""
 
 
 @click.command(
@@ -89,10 +89,10 @@ def inspect(
     limit: int | None,
     **given: str | None,
 ) -> int | None:
-    """One execution as JSON, the newest of them, or their counts.
+    """Show one execution as JSON, the newest executions, or their counts.
 
-    An execution is the record of one attempt; give its ID, --list or --stats. Of one that did not end well the
-    document says what to do about it, with the commands to paste.
+    An execution is the record of one attempt; give its ID, --list or --stats. For an execution that did not end well,
+    the document has a recommendation, with commands to paste.
     """
     if (execution_id is not None) + listed + counted != 1:
         raise click.UsageError("give one of ID, --list and --stats")
@@ -185,7 +185,7 @@ def _status(given: str | None) -> Status | None:
 
 
 def _error_code(reader: Reader, code: str | None) -> str | None:
-    """Return a code of ours, however it was typed, or one that a workflow of the user's failed with."""
+    """Return an error code of craftcore, in any case, or one of a user's workflow."""
     if code is None or code.upper() in list(ErrorCode):
         return None if code is None else code.upper()
     theirs = ExecutionListStore().error_codes(reader) - set(ErrorCode)

@@ -28,7 +28,7 @@ REFUSED = {
 def execution() -> None:
     """An attempt that has no end, or failed: retry it, skip it.
 
-    What can be done about one, `craftcore inspect ID` says.
+    `craftcore inspect ID` says what can be done.
     """
 
 
@@ -45,8 +45,8 @@ def execution() -> None:
 def retry(session: Session, /, execution_id: str, reason: str) -> None:
     """Let the trigger of an attempt run again, now.
 
-    One that waits for the end of a backoff does not wait longer; a DEAD or FAILED one gets another life, and so does
-    its task. Where nobody knows whether an irreversible action of it happened, that comes first.
+    A trigger in backoff does not wait longer; a DEAD or FAILED one gets another life, and so does its task. An
+    irreversible action with an unknown outcome has to be resolved first.
     """
     decided = _decide(session, "retry", execution_id, reason)
     if session.json:
@@ -95,7 +95,7 @@ class _Decided(NamedTuple):
 
 
 def _decide(session: Session, decision: Literal["retry", "skip"], given: str, reason: str) -> _Decided:
-    """Decide and log it, in one commit; with --json it is told here."""
+    """Decide and log it, in one commit; print it with --json."""
     refuse_bad_reason(reason)
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
@@ -122,7 +122,7 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
 @click.option("--reason", metavar="TEXT", required=True, help="Why; stored in the audit log.")
 @click.pass_obj
 def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
-    """Never replay these executions from now on, without --force.
+    """Refuse replays of these executions from now on, without --force.
 
     The records stay as they are; this cannot be taken back, and is not asked about. All of them, or none.
     """

@@ -35,13 +35,13 @@ from craftcore.replay_engine import ReplayEngine
 @click.option("--force", is_flag=True, help="Give what there is of one that cannot be replayed, with warnings.")
 @click.pass_obj
 def replay(session: Session, /, those: tuple[str, ...], envelope_file: str | None, force: bool) -> int:
-    """What was recorded, given back; nothing is run.
+    """Return the recorded result; nothing is run.
 
     Prints {"status", "payload", "error", "metadata", "from_replay", "original_execution_id", "original_timestamp",
     "warnings"}; of an attempt that failed, its error. An exported FILE has a / in its name, or ends in .json.
 
-    Of several, a list; one that is refused is {"given", "refused": {"code", "message", …}} in it, and stops none of the
-    others. The exit code is then the highest of theirs.
+    For several it prints a list. A refused one is {"given", "refused": {"code", "message", …}} in it, and does not stop
+    the others. The exit code is the highest of theirs.
     """
     envelope = None if envelope_file is None else envelope_in(envelope_file)
     if len(those) == 1:

@@ -41,7 +41,7 @@ def record_in(path: str) -> ExecutionRecord:
 
 
 def envelope_in(path: str) -> dict[str, Any]:
-    """Return the envelope in a file, by itself or in an exported record. Raises InvalidInput for what is no JSON
+    """Return the envelope in a file, by itself or in an exported record. Raises InvalidInput for anything but a JSON
     object."""
     envelope = _read(path, f"the envelope in {path}")
     if isinstance(envelope, dict) and {"header", "envelope"} <= envelope.keys():  # an envelope has neither

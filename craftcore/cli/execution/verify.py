@@ -31,7 +31,7 @@ HEAD_MAX_BYTES = 64 << 10
 
 SHOWN = 20
 TOLD = 1_000
-"""Problems that are told one by one, to people and to programs; the others are counted."""
+"""Problems that are listed one by one; the others are counted."""
 
 
 @click.command(
@@ -52,10 +52,10 @@ TOLD = 1_000
 @click.option("--write-head", metavar="FILE", help="Write the head to FILE when all is well, for --against.")
 @click.pass_obj
 def verify(session: Session, /, execution_id: str | None, against: str | None, write_head: str | None) -> int:
-    """Whether what was recorded is what was written.
+    """Check that the records are as they were written.
 
-    Every record, its place in the chain, and the operators' log; with ID that one record by itself. What was cut off
-    at the end shows only --against a head that was kept elsewhere, as the manifest of a backup is.
+    It checks every record, its place in the chain, and the audit log; with ID one record by itself. Records that are
+    missing at the end show only --against a head that was kept elsewhere, as the manifest of a backup is.
     """
     if execution_id is not None:
         if against is not None or write_head is not None:

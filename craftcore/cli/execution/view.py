@@ -43,7 +43,7 @@ def record_row(row: RecordSummary) -> tuple[object, ...]:
 
 
 def record_document(record: ExecutionRecord) -> Told:
-    """Return the document of one, without its stream and its bodies. A text that is no JSON any more is told as it
+    """Return the document of one, without its stream and its bodies. A text that is not JSON any more is returned as it
     is."""
     reason = refusal_to_replay(record)
     return add_iso_times(
@@ -97,7 +97,7 @@ def statistics_document(found: Statistics, limit: int) -> Told:
 
 
 def say_statistics(out: Output, found: Statistics, limit: int) -> None:
-    """The same for people."""
+    """Print the statistics for people."""
     if not found.records:
         out.line("no execution")
         return

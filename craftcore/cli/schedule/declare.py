@@ -126,7 +126,7 @@ def edit(
 ) -> None:
     """Change what is given of a schedule, and leave the rest.
 
-    It never fires the past: what is new counts from now on. What has fired already goes on as it was.
+    It never fires the past: the change counts from now on. Fired work goes on as it was.
     """
     changes = read_options({"when": when, **given})
     for name in unset:

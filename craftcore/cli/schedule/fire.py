@@ -117,8 +117,8 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
 def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> None:
     """Fire the occurrences of a past span, 1,000 at most.
 
-    What fired before does not fire again. They are due in order, as far apart as --catch-up-spacing of the schedule
-    says; its overlap policy counts.
+    Occurrences that have fired do not fire again. They are due in order, as far apart as --catch-up-spacing of the
+    schedule says; its overlap policy counts.
     """
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
     core = session.core()
@@ -157,7 +157,7 @@ def trust_clock(session: Session, /) -> None:
 
     They are held while the clock shows more than 3 h less than it did before. Look at `date` first.
 
-    What waits for a time that was set while the clock was ahead is due by its own delay then.
+    Work that waits for a time that was set while the clock was ahead is then due by its own delay.
     """
     core = session.core()
     with session.write(core) as (tx, scope):

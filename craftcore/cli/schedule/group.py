@@ -16,7 +16,7 @@ VERBS = (
 
 @click.group(cls=CommandGroup, verbs=VERBS)
 def schedule() -> None:
-    """What runs by the clock: add, list, preview, pause, edit, …
+    """Schedules: add, list, preview, pause, edit, …
 
     Those of the app and of the settings are declared there: they can be paused and run here, and not edited.
     """

@@ -15,7 +15,7 @@ from craftcore.storage.transaction import Reader
 def resolve_schedule_id(reader: Reader, given: str, *, removed: bool = False) -> str:
     """Return the id that `given` is, or begins, as long as that is unambiguous. Raises NotFound.
 
-    What is the whole id of a removed one never means another, also where `removed` ones are not looked for.
+    The whole id of a removed schedule never means another, also when `removed` ones are not looked for.
     """
     found = []
     if ID.fullmatch(given):

@@ -50,9 +50,9 @@ def preview(
     count: int,
     since: str | None,
 ) -> None:
-    """The next occurrences of a schedule, on the wall and in UTC.
+    """List the next occurrences of a schedule, in local time and in UTC.
 
-    Or of any EXPR, without a database. With a note where a change of the clock skips or repeats an hour.
+    Or those of any EXPR, without a database. A note shows where a change of the clock skips or repeats an hour.
     """
     if (schedule_id is None) == (expression is None):
         raise click.UsageError("give the ID of a schedule, or --expr; not both")
@@ -112,7 +112,7 @@ def upcoming_rows(schedule: Schedule, now: float, count: int, *, since: float | 
 
 
 def print_moments(out: Output, rows: list[dict[str, Any]], zone: str) -> None:
-    """As a table, a note where the clock is changed."""
+    """Print a table, with a note where the clock is changed."""
     if not rows:
         out.line("no occurrence comes")
         return

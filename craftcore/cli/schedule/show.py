@@ -52,9 +52,9 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, removed: bool, limit: int) -> int:
-    """All schedules by id: when each comes next, how it last ended.
+    """List all schedules by id, with the next and the last occurrence.
 
-    And what holds them all, as a clock that went back.
+    It also shows what holds them all, such as a clock that went back.
     """
     core = session.core()
     with core.reading() as reader:
@@ -115,10 +115,10 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, schedule_id: str) -> None:
-    """All about a schedule: what it is, what comes, what came.
+    """Show a schedule: its options, its next and its last occurrences.
 
-    Every option with its value, the next 3 occurrences, what is at work of it, and the last 5 lines of its history. A
-    removed one, too.
+    It shows every option with its value, the next 3 occurrences, running work, and the last 5 lines of its history. A
+    removed schedule can be shown, too.
     """
     core = session.core()
     now, store = core.clock.now(), ScheduleStore()
@@ -173,10 +173,10 @@ def show(session: Session, /, schedule_id: str) -> None:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def why(session: Session, /, schedule_id: str) -> None:
-    """Why a schedule does not fire, or when it will.
+    """Explain why a schedule does not fire, or when it will.
 
-    Each reason with the query that proves it: paused, held by the clock, waiting for an earlier one, no daemon. Of one
-    that has fired, what became of it.
+    Each reason has the query that proves it: paused, held by the clock, waiting for an earlier one, no daemon. It also
+    shows what became of the last occurrence.
     """
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
@@ -203,10 +203,10 @@ def why(session: Session, /, schedule_id: str) -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=20, show_default=True, help="How many lines at most.")
 @click.pass_obj
 def history(session: Session, /, schedule_id: str, limit: int) -> None:
-    """What became of a schedule's occurrences, newest first.
+    """List the occurrences of a schedule, newest first.
 
     Each fired, waits for an earlier one, or was skipped with a reason; a run of skipped ones is one line. A removed
-    one's, too.
+    schedule keeps its history.
     """
     with session.core().reading() as reader:
         schedule = find_schedule(reader, schedule_id, removed=True)

@@ -31,9 +31,9 @@ from craftcore.serialization.plurals import format_count
 @click.option("--reason", metavar="TEXT", default="paused", help="Why; stored in the row.")
 @click.pass_obj
 def pause(session: Session, /, schedule_id: str, reason: str) -> None:
-    """Let nothing of a schedule fire until it is resumed.
+    """Pause a schedule until it is resumed.
 
-    What has fired goes on; the command that stops it is printed. What comes meanwhile is accounted for as skipped.
+    Fired work goes on; the command that stops it is printed. Occurrences meanwhile are recorded as skipped.
     """
     refuse_bad_reason(reason)
     core = session.core()
@@ -61,10 +61,10 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def resume(session: Session, /, schedule_id: str) -> None:
-    """Let a paused or disabled schedule go on from now.
+    """Resume a paused or disabled schedule from now.
 
-    What came meanwhile is not made up for, and stands in its history as skipped. A one-time one whose moment came
-    fires now.
+    Missed occurrences are not made up for; the history has them as skipped. A one-time schedule whose moment came fires
+    now.
     """
     core = session.core()
     with session.write(core) as (tx, scope):

@@ -29,7 +29,7 @@ def expression_text(expression: str, timing: Timing, timezone: str) -> str:
 
 
 def next_occurrence_text(schedule: Schedule, now: float) -> str:
-    """One line: the next occurrence that fires, or why none is awaited."""
+    """Return one line: the next occurrence that fires, or why there is none."""
     match schedule.status:
         case ScheduleStatus.PAUSED:
             why = "" if schedule.reason in (None, "paused") else f" ({schedule.reason})"

@@ -46,8 +46,8 @@ def check(session: Session, /, app: str | None) -> int:
 
     Looks at the settings, the app, the schedules they declare, the database, its permissions and the work in it, and
     lists every problem, not only the first. A live task that the app does not fit would be held. A trigger that waits,
-    or an operator's schedule, whose workflow is not declared would fail. What is only worth a second look is a warning:
-    an action that by its name cannot be taken back, and does not say irreversible=True.
+    or an operator's schedule, whose workflow is not declared would fail. An action whose name suggests that it cannot
+    be taken back, without irreversible=True, is a warning.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
@@ -150,7 +150,7 @@ def _directory(path: Path) -> str:
 
 
 def _database(session: Session) -> str:
-    """Check that the file is ours, readable, and of this program's schema. One that is not there yet is no problem."""
+    """Check that the file belongs to craftcore, is readable, and has this program's schema. A missing file is fine."""
     from craftcore.services import Services
 
     core = Services(session.path, Config(), read_only=session.is_read_only)
@@ -219,7 +219,7 @@ def _workflows(session: Session, named: str | None) -> str:
 
 
 def _permissions(path: Path) -> str:
-    """Nobody else reads the file, nobody else writes beside it."""
+    """Check that no other user can read the file or write beside it."""
     if not path.exists():
         return "nothing to look at yet"
     mode, folder = path.stat().st_mode, path.resolve().parent.stat().st_mode

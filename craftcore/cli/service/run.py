@@ -32,7 +32,7 @@ def run(session: Session, app: str | None, until_idle: bool, paused: bool) -> in
     """Run the daemon, until SIGTERM or Ctrl-C.
 
     MODULE:APP names the App, looked for in the current directory first. Without one there are the workflows that every
-    app has: command.run, email.send, http.request. What is due of a workflow that it does not know is FAILED.
+    app has: command.run, email.send, http.request. A due trigger of an unknown workflow is FAILED.
 
     It logs to standard error. The first SIGTERM or Ctrl-C lets what runs finish within
     daemon.shutdown_grace (30 s); the second cancels it and gives its attempts back. SIGHUP is `craftcore reload`.

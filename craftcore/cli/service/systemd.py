@@ -52,7 +52,7 @@ def systemd() -> None:
 @program_option
 @click.pass_obj
 def print_(session: Session, /, user: bool, backup: bool, program: str | None) -> None:
-    """The units as `systemd install` would write them.
+    """Print the units as `systemd install` would write them.
 
     The shipped ones, with the path of this craftcore.
     """
@@ -95,8 +95,8 @@ def print_(session: Session, /, user: bool, backup: bool, program: str | None) -
 def install(session: Session, /, user: bool, backup: bool, program: str | None, root: str | None, yes: bool) -> None:
     """Write the units where systemd looks for them.
 
-    In /etc/systemd/system, and an environment file /etc/craftcore/environment where there is none; with --user below
-    ~/.config. What to tell systemd then is printed and left to you.
+    It writes to /etc/systemd/system, and an environment file /etc/craftcore/environment where there is none; with
+    --user below ~/.config. It prints the systemctl commands, and leaves them to you.
     """
     if user and root is not None:
         raise click.UsageError("--root is for the system units, not for --user")
@@ -153,7 +153,7 @@ def _installed_text(path: Path) -> str | None:
 def _refuse_to_replace(
     session: Session, scope: Scope, units: dict[str, tuple[str, str | None]], root: str | None
 ) -> None:
-    """Raise CannotCreate, and show what differs, where another text stands."""
+    """Raise CannotCreate, and show the difference, when the file has another text."""
     for name, (text, standing) in units.items():
         if standing is None or standing == text:
             continue
@@ -185,7 +185,8 @@ def _write(path: Path, text: str, mode: int, user: bool) -> Path:
 
 
 def _make_folder(folder: Path, mode: int) -> None:
-    """With that mode whatever the umask, and never the mode of something else that was put there meanwhile."""
+    """Create a folder with that mode whatever the umask, and never change the mode of a file that another user put
+    there."""
     os.mkdir(folder, mode)
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:

@@ -19,7 +19,7 @@ HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """Directories that the system unit cannot see: ProtectHome=yes, PrivateTmp=yes."""
 
 PLAIN_PATH = re.compile(r"/[\w/.+@:~, -]+")
-"""A path that systemd and `env` read as it stands, within quotation marks: no `%`, `$`, `=`, quote or line break."""
+"""A path that systemd and `env` read as it is, within quotation marks: no `%`, `$`, `=`, quote or line break."""
 
 PROGRAM = re.compile(r"^(Exec\w+=/usr/bin/env )craftcore ", re.MULTILINE)
 

@@ -23,7 +23,7 @@ from craftcore.triggers.listing_store import LATELY
 )
 @click.pass_obj
 def status(session: Session) -> None:
-    """Whether all is well: healthy, degraded and why, or down.
+    """Show the health: healthy, degraded and why, or down.
 
     The first line is the verdict. Then what is due, running, cut off, dead or held; tasks; irreversible actions in
     doubt; schedules and the clock. The exit code is 0 whatever the verdict: a program reads "health" of --json.

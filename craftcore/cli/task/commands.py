@@ -77,10 +77,10 @@ for command_ in operate.COMMANDS:
 def list_(
     session: Session, /, status: str | None, held: bool, workflow: str | None, session_id: str | None, limit: int
 ) -> int:
-    """The newest tasks, newest first.
+    """List the newest tasks, newest first.
 
-    Each with how far it has come and what it waits for. Live ones are RUNNING or WAITING. Of one that is held, the
-    reason says what does not fit.
+    Each line shows the turn and what the task waits for. Live tasks are RUNNING or WAITING. The reason of a held task
+    says what does not fit.
     """
     chosen = parse_choice("status", status, list(TaskStatus))
     with session.core().reading() as reader:
@@ -107,9 +107,9 @@ def list_(
 @click.argument("task_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, task_id: str) -> None:
-    """All about a task: what it waits for, and what to do.
+    """Show a task: what it waits for, and what to do.
 
-    Also its state or result, questions, irreversible actions, unread mail, last attempts and children.
+    It also shows state or result, questions, irreversible actions, unread messages, last attempts and children.
     """
     core = session.core()
     note, daemon_runs = read_note(core.database.path)
@@ -140,9 +140,10 @@ def show(session: Session, /, task_id: str) -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def events(session: Session, /, task_id: str, limit: int) -> None:
-    """What a task did, over all its turns, oldest first.
+    """List the events of a task over all its turns, oldest first.
 
-    In all their attempts: steps, irreversible actions, questions, waits and notes. Beyond --limit, the last so many.
+    They are the steps, irreversible actions, questions, waits and notes of all attempts. Beyond --limit, only the last
+    ones are listed.
     """
     with session.core().reading() as reader:
         found = find_task(reader, task_id)

@@ -24,12 +24,12 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 
 OPTIONS_SHOWN = 10
-"""So many options have a command each, if all of them are short."""
+"""Up to this many options have a command each, if all of them are short."""
 
 
 @click.group(cls=CommandGroup)
 def inbox() -> None:
-    """What tasks ask people: list, answer."""
+    """Questions of tasks to people: list, answer."""
 
 
 @inbox.command(
@@ -41,9 +41,9 @@ def inbox() -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, limit: int) -> int:
-    """The open questions, oldest first, and how to answer each.
+    """List the open questions, oldest first, and how to answer each.
 
-    Which task asks what, until when, what holds then, and the command for each answer.
+    Each shows its task, its deadline, the default after that, and the command for each answer.
     """
     core = session.core()
     now = core.clock.now()
@@ -89,8 +89,8 @@ def list_(session: Session, /, limit: int) -> int:
 def answer(session: Session, /, question_id: str, choice: str, reference: str | None, note: str | None) -> None:
     """Answer a question, once.
 
-    CHOICE is one of its options, or any text where it has none. Who answered stands in the row, and the task goes on
-    with the answer.
+    CHOICE is one of its options, or any text where it has none. The row keeps who answered, and the task goes on with
+    the answer.
     """
     if note is not None and not note.strip():
         refuse_bad_note(note)

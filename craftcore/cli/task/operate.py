@@ -89,8 +89,8 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
 def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> None:
     """End a task: at once, or at the next await of what runs.
 
-    It is CANCELLED then, its timers and open questions with it. What it did stays done; an irreversible action that is
-    being called is settled first, or in doubt.
+    It is CANCELLED then, its timers and open questions with it. Its effects stay; an irreversible action that is being
+    called is settled first, or in doubt.
     """
     if reason is not None:
         refuse_bad_reason(reason)
@@ -122,9 +122,9 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
 def retry(session: Session, /, task_id: str) -> None:
     """Let a FAILED task try again, or a held one go on.
 
-    A FAILED one tries its last turn again, with all its attempts. What the turn completed before is kept, and not done
-    again. The signals that it was sent and had not read are kept, too. A live task is held while the code does not fit
-    it: retried, it goes on with the code that runs, and may fail. The next start judges it anew.
+    A FAILED one tries its last turn again, with all its attempts. The completed parts of the turn are kept, and not
+    done again. The signals that it was sent and had not read are kept, too. A live task is held while the code does not
+    fit it: retried, it goes on with the code that runs, and may fail. The next start checks it again.
     """
     core = session.core()
     with session.write(core) as (tx, scope):

@@ -36,8 +36,8 @@ SHORTEST, LONGEST = 0.1, 3600.0
 def top(session: Session, interval: str, once: bool) -> int:
     """Watch what runs and what comes.
 
-    What runs and since when, what is due next, who is asked, what died and of what, what is in doubt, and how fast it
-    all goes, again and again; `q` or Ctrl-C leaves. --json is one look, whose "rates" are null.
+    It shows running and next triggers, open questions, failures, dead letters, actions in doubt, and rates, again and
+    again. `q` or Ctrl-C leaves. --json is one look, whose "rates" are null.
     """
     seconds = parse_duration(interval)
     if not SHORTEST <= seconds <= LONGEST:

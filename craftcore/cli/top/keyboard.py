@@ -17,8 +17,8 @@ KEY, RESIZED, NOTHING, GONE = "key", "resized", "nothing", "gone"
 class Keyboard:
     """Use it with `with`, in the main thread, where standard input is a terminal.
 
-    Ctrl-C raises KeyboardInterrupt as ever, SIGTERM and SIGHUP raise SystemExit, so that whoever set up the terminal
-    puts it right; Ctrl-Z does nothing, for it would not.
+    Ctrl-C raises KeyboardInterrupt as ever. SIGTERM and SIGHUP raise SystemExit, so that the terminal is restored.
+    Ctrl-Z is ignored, because it would leave the terminal as it is.
     """
 
     def __enter__(self) -> Keyboard:
@@ -47,8 +47,7 @@ class Keyboard:
         os.close(self._wake_write)
 
     def wait(self, seconds: float) -> tuple[str, str]:
-        """Return what happens first within so many seconds: (KEY, the key), or RESIZED, NOTHING, GONE and an empty
-        text."""
+        """Return what happens first within `seconds`: (KEY, the key), or RESIZED, NOTHING, GONE and an empty text."""
         ready, _, _ = select.select([self._input, self._wake_read], [], [], seconds)
         if self._wake_read in ready:
             os.read(self._wake_read, 1024)

@@ -23,7 +23,7 @@ class Line(NamedTuple):
 
 
 def frame(whole: View, width: int, height: int | None = None, footer: str = "") -> list[Line]:
-    """Lines of at most so many cells, and at most `height` of them; None: as many as there are."""
+    """Return lines of at most `width` cells, at most `height` of them; None: all."""
     shown = whole if height is None else fit_to_terminal(whole, height - bool(footer))
     lines = [Line(shown.verdict, "good" if shown.ok else "bad"), *map(Line, shown.facts)]
     for section in shown.sections:
@@ -37,7 +37,7 @@ def frame(whole: View, width: int, height: int | None = None, footer: str = "") 
 
 
 def cut(text: str, width: int) -> str:
-    """At most so many cells of it, with a mark where something is missing."""
+    """Return at most `width` cells of a text, with a mark where something is missing."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, width - 1) + "…" if width > 0 else ""

@@ -17,7 +17,7 @@ QUESTION_MAX = 200
 
 
 class Rates(NamedTuple):
-    """Attempts a second, between two looks so many seconds apart."""
+    """Attempts a second, between two looks that are `seconds` apart."""
 
     seconds: float
     settled_per_second: float
@@ -26,8 +26,8 @@ class Rates(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Rows of one kind under a title. `count`: how many there are in all, None where nobody counted; the column
-    `gives` is cut where the terminal is too narrow."""
+    """Rows of one kind under a title. `count`: how many there are in all, None when not counted; the column `gives` is
+    cut where the terminal is too narrow."""
 
     title: str
     rows: tuple[tuple[str, ...], ...]
@@ -82,9 +82,10 @@ def view(found: Mapping[str, Any], now_rates: Rates | None) -> View:
 
 
 def fit_to_terminal(whole: View, height: int) -> View:
-    """As much of it as so many lines hold: every section its title and a row, then the first ones more in turn.
+    """Return the view cut to `height` lines: every section with its title and a row, then more rows in turn from the
+    first section on.
 
-    A section needs a blank line before it. What there is no room for is left out from the end.
+    A section needs a blank line before it. Sections that do not fit are left out from the end.
     """
     room = height - 1 - len(whole.facts)
     sections: list[Section] = []

@@ -21,7 +21,7 @@ STYLES = {"good": "green", "bad": "bold red", "warn": "yellow", "bold": "bold", 
 
 
 def show(look: Callable[[], View], interval: float) -> None:
-    """Look again every so many seconds and draw it, until `q` or Ctrl-C. The terminal is as it was then."""
+    """Draw a new look every `seconds`, until `q` or Ctrl-C. Then restore the terminal."""
     console = Console(highlight=False, soft_wrap=False)
     live = Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
     try:
@@ -33,7 +33,7 @@ def show(look: Callable[[], View], interval: float) -> None:
 
 
 def _show(seen: View, interval: float, keyboard: Keyboard, console: Console, live: Live) -> bool:
-    """Show one look for as long as it is fresh. False when somebody wants to leave."""
+    """Show one look until the next is due. Return False when the user wants to leave."""
     fresh_until = time.monotonic() + interval
     drawn_for: os.terminal_size | None = None
     while (left := fresh_until - time.monotonic()) > 0 or drawn_for is None:

@@ -41,7 +41,7 @@ from craftcore.triggers.workflow_names import bare_name
 
 @click.group(cls=CommandGroup)
 def trigger() -> None:
-    """What was accepted: list, show, why, cancel, requeue."""
+    """Triggers: list, show, why, cancel, requeue."""
 
 
 @trigger.command(
@@ -65,9 +65,9 @@ def list_(
     session_id: str | None,
     limit: int,
 ) -> int:
-    """The newest triggers, newest first.
+    """List the newest triggers, newest first.
 
-    Each with when it is due, its status, attempts, and the reason it is as it is. With --json whole rows.
+    Each line shows due time, status, attempts and reason. With --json whole rows.
     """
     chosen = {
         "status": parse_choice("status", status, list(TriggerStatus)),
@@ -86,9 +86,9 @@ def list_(
 @click.argument("trigger_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, trigger_id: str) -> None:
-    """Everything about one trigger: its row and its attempts.
+    """Show one trigger: its row and its attempts.
 
-    Of each attempt the record: how it ended, and its events. First of all its task, where it has one.
+    It shows its task, if it has one, and the record of each attempt: how it ended, and its events.
     """
     with session.core().reading() as reader:
         row = _get(reader, trigger_id)
@@ -134,10 +134,10 @@ def show(session: Session, /, trigger_id: str) -> None:
 @click.argument("trigger_id", metavar="ID")
 @click.pass_obj
 def why(session: Session, /, trigger_id: str) -> None:
-    """What a trigger waits for, and the query that proves it.
+    """Explain why a trigger does not run, with the query that proves it.
 
-    Every reason there is: not due yet, its lane is busy, a limit is reached, no daemon runs, all is held. Of one that
-    belongs to a task also what that waits for. Of a settled one, how it ended.
+    It lists every reason: not due yet, its lane is busy, a limit is reached, no daemon runs, all is held. For a task it
+    also shows what the task waits for; for a settled trigger, how it ended.
     """
     core = session.core()
     note, daemon_runs = read_note(core.database.path)
@@ -176,8 +176,8 @@ def cancel(
 ) -> None:
     """Settle waiting triggers as cancelled; ask running ones to end.
 
-    Running code is cancelled at its next await, and its trigger settles then. That of a task cancels the task. All of
-    those given, or none.
+    Running code is cancelled at its next await, and its trigger settles then. Cancelling the trigger of a task cancels
+    the task. All of those given are cancelled, or none.
 
     --all cancels tasks that wait without a trigger, too, and messages that no task has read are not delivered any more.
     With --schedules nothing is left that could run: schedules that were added by hand are removed, and those that code
@@ -216,7 +216,8 @@ def cancel(
 def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
     """Give DEAD or FAILED triggers another life.
 
-    Due now, with all their attempts; a task that failed with one goes on. What its turn completed is not done again.
+    Due now, with all their attempts; a task that failed with one goes on. The completed parts of its turn are not done
+    again.
     """
     core = session.core()
     with session.write(core) as (tx, scope):

@@ -29,7 +29,7 @@ def dead() -> None:
 @click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, limit: int) -> int:
-    """The dead letters, last buried first.
+    """List the dead letters, newest first.
 
     Triggers whose attempts are spent. They wait here for a person, until retention takes them after 30 days.
     """
@@ -76,8 +76,8 @@ def requeue(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
 def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bool) -> None:
     """Take dead letters off the list; they stay readable as FAILED.
 
-    What has FAILED can be discarded by its id, too: `craftcore status` names it no more.
-    `craftcore trigger requeue` gives them another life all the same, until retention takes their payload.
+    A FAILED trigger can be discarded by its id, too: then `craftcore status` does not name it any more. `craftcore
+    trigger requeue` can still give them another life, until retention removes their payload.
     """
     ids_or_all(ids, everything, yes, "discard every dead letter")
     core = session.core()

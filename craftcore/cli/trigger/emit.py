@@ -125,7 +125,7 @@ def emit(
 
 
 def _duplicate_text(emitted: Emitted, dedup_key: str | None) -> str:
-    """Return which trigger stands instead of a new one, and when the same work can be emitted again."""
+    """Return which trigger exists instead of a new one, and when the same work can be emitted again."""
     stands = f"trigger {emitted.id} ({emitted.status}) holds the"
     if emitted.held == "id":
         return f"no new trigger: {stands} id"

@@ -49,7 +49,7 @@ def cancelled_text(row: Trigger, tasks: dict[str, Task]) -> str:
 
 
 def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
-    """As a table, or as an array, each with its task; the exit code."""
+    """Print a table, or an array, each trigger with its task. Return the exit code."""
     tasks = {row.id: _task_of_trigger(reader, row) for row in found if not isinstance(row, Damaged)}
     note, held = read_note(session.path)
     claims_live = held and not is_booting(reader, note, held=held)
@@ -68,7 +68,7 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
 
 
 def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
-    """What was changed: a line each, a line for many, or an array."""
+    """Print the changed triggers: a line each, a line for many, or an array."""
     if session.json:
         session.out.document([trigger_document(row) for row in done])
         return

@@ -34,9 +34,9 @@ POLL_FIRST, POLL_LAST = 0.01, 0.25
 
 
 def wait_for_end(session: Session, core: Services, told: dict[str, Any], patience: float) -> int:
-    """Tell how it ended; the exit code. Raises StillWaiting when it did not in time.
+    """Wait for the end, and print it. Return the exit code. Raises StillWaiting when it did not end in time.
 
-    `told`: what is told of the trigger that was emitted.
+    `told`: the document of the emitted trigger.
     """
     with core.reading() as reader:
         held = get_fact(reader, "held")
@@ -64,8 +64,8 @@ def wait_for_end(session: Session, core: Services, told: dict[str, Any], patienc
 
 
 def _wait_for_end(session: Session, core: Services, trigger_id: str, deadline: float) -> dict[str, Any]:
-    """Wait until it has ended, and return how. What is asked meanwhile is said, for it may wait for whoever reads
-    this."""
+    """Wait until it has ended, and return how. Print questions that come meanwhile: it may wait for this user's
+    answer."""
     pause = POLL_FIRST
     said_already: set[str] = set()
     while True:

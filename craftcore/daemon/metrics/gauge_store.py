@@ -23,8 +23,8 @@ EPOCH = "SELECT max(epoch) FROM epochs"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gauges:
-    """`triggers` by state; `ready_age`: how long the oldest waits, in seconds, that is due and has not started, claimed
-    or not, 0 when there is none; `epoch` of the last start."""
+    """`triggers` by state. `ready_age`: seconds for which the oldest due trigger has waited for its start, claimed or
+    not; 0 when there is none. `epoch` of the last start."""
 
     triggers: dict[str, int]
     failed_lately: int

@@ -25,13 +25,13 @@ from craftcore.storage.event_loop import Loop
 log = structlog.get_logger(__name__)
 
 BLOCKED_SECONDS = 2.0
-"""A loop that does not answer for so long is blocked."""
+"""Seconds without an answer after which a loop is blocked."""
 
 ASK_SECONDS = 1.0
 """How long after an answer the loop is asked again. A block of both together is always noticed."""
 
 LOOKS = 8
-"""The loop is waited for in so many parts: a process that was stopped for a while has most of them left to answer."""
+"""Parts in which the loop is waited for: a process that was stopped for a while has most of them left to answer."""
 
 JOIN_SECONDS = 1.0
 
@@ -105,7 +105,7 @@ class _Watch:
 
 def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Attempt | None:
     """Return the attempt whose code is on this stack, innermost first: that of a workflow, or of a task that it has
-    started. None where it is nobody's, or the event loop does not show the context of the task that it runs."""
+    started. None when it belongs to no attempt, or the event loop does not show the context of the running task."""
     for frame, _ in stack:
         if frame.f_code is run_in_own_context.__code__:
             run: object = frame.f_locals.get("run")

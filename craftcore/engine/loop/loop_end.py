@@ -56,7 +56,7 @@ class _Tripwire(asyncio.Future[None]):
         self._on_cancel = on_cancel
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """The caller is in the midst of cancelling tasks: an error here would leave later tasks uncancelled."""
+        """Note a cancellation. The caller is cancelling tasks: an error here would leave later tasks uncancelled."""
         if not self.done():
             try:
                 self._on_cancel()

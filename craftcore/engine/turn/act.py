@@ -81,8 +81,8 @@ def _find_action(turn: Turn, action: Action | str) -> Action:
 
 
 def _place(turn: Turn, key: str | None) -> str:
-    """Return what tells one act of a task from another: the key given, for the whole task; else turn and number, and
-    which agent it is that counts, when it is not the first."""
+    """Return the identity of an act within its task: its key, for the whole task; else turn and number, and the agent
+    when it is not the first."""
     if key is None:
         number = f"{turn.task.turn}.{turn.next_ordinal('act', None).removeprefix('act#')}"
         return number if turn.later_agent is None else f"{number}@{turn.later_agent}"
@@ -96,7 +96,7 @@ def _place(turn: Turn, key: str | None) -> str:
 async def _act_plainly(
     turn: Turn, action: Action, activity_key: str, place: str, terms: ActionTerms, arguments: Mapping[str, Any]
 ) -> Any:
-    """One that can be done twice is a step: it is not in the ledger."""
+    """Run an action that can be done twice, as a step: it is not in the ledger."""
     fn = action.fn
     call = Call(key=activity_key, attempt=1, deadline=deadline_of(turn, terms.timeout))
 
@@ -160,7 +160,8 @@ class _Act:
     # In doubt
 
     async def _resolve(self, activity: Activity) -> Answer | Activity:
-        """One step nearer to knowing. Raises NoEffect, ActivityUnknown; Suspend or ComesAgain, not to be caught."""
+        """Take one step towards resolving the doubt. Raises NoEffect, ActivityUnknown; Suspend or RetryActLater, not to
+        be caught."""
         turn = self._turn
         course = resolve(
             activity,

@@ -201,18 +201,18 @@ class TaskContext(Generic[S]):
 
     @track_await("ctx.act")
     async def act(self, action: Action[Any] | str, /, *, key: str | None = None, **arguments: Any) -> Any:
-        """Do something to the world, once: call an action, or the declared one of that name, and return what it did.
+        """Call an action, or the declared action of that name, and return its result.
 
         An irreversible one goes through the ledger: its intent is on disk before it is called, its result when this
-        returns, and at a re-entry the result comes from there. It is known by its key, for the whole task; without one
-        by its turn and its place among the acts of the turn's own task. Nothing but the task's cancellation, a
-        shutdown or its time interrupts the call, no cancel scope of the workflow's own either.
+        returns, and at a re-entry the result comes from there. Its identity is its key, for the whole task; without a
+        key its turn and its number among the acts of that turn. Only the task's cancellation, a shutdown or its timeout
+        interrupts the call, not a cancel scope of the workflow.
 
-        When the outcome is unknown, the `on_unknown` of the action applies: the turn may be suspended until an
-        operator has answered. Raises what the action raised (NoEffect: the attempt is tried again; Fail: the provider
-        refused); IdempotencyConflict when the key was used with other arguments; ActivityUnknown once a person gave it
-        up; KeyRequired; InvalidInput for arguments that it does not take or that are not JSON. A StorageError: the
-        intent could not be written, and nothing was called.
+        When the outcome is unknown, the `on_unknown` of the action applies: the turn may be suspended until an operator
+        has answered. Raises what the action raised (NoEffect: the attempt is tried again; Fail: the provider refused).
+        Raises IdempotencyConflict when the key was used with other arguments, ActivityUnknown once a person gave it up,
+        and KeyRequired. Raises InvalidInput for arguments that it does not take or that are not JSON. After a
+        StorageError the intent was not written, and nothing was called.
         """
         return await act(self._turn, action, key, arguments)
 
@@ -220,7 +220,7 @@ class TaskContext(Generic[S]):
 
     @track_await("ctx.sleep")
     async def sleep(self, seconds: float | timedelta, *, key: str | None = None) -> None:
-        """Suspend the turn for so long; nothing of it stays in memory."""
+        """Suspend the turn for `seconds`; nothing of it stays in memory."""
         await self._turn.wait_or_suspend(
             "sleep",
             key,
@@ -291,5 +291,5 @@ class TaskContext(Generic[S]):
         return answer
 
     def _moment_after(self, what: str, seconds: float | timedelta | None) -> float | None:
-        """Return the moment so many seconds from now; None for None."""
+        """Return the moment that many seconds from now; None for None."""
         return None if seconds is None else self._turn.moment_after(what, seconds)

@@ -47,8 +47,8 @@ RECONCILE_WAIT_SECONDS = 1.0
 
 
 class Answer(NamedTuple):
-    """How a call ended. `error`: what the workflow is told; `interrupts`: what ended the workflow meanwhile;
-    `retry_after`: how long (seconds) the provider wants to be left alone, None where it did not say."""
+    """The end of a call. `error`: what the workflow gets. `interrupts`: what ended the workflow meanwhile.
+    `retry_after`: seconds for which the provider wants no call, None when it did not say."""
 
     end: CallOutcome
     value: Any = None
@@ -128,7 +128,7 @@ async def call_provider(
 
 
 class ProviderCall:
-    """The function of an action, and what is known of a call of it when nobody waits for its end any more."""
+    """The function of an action, and the outcome of a call whose caller does not wait any more."""
 
     __slots__ = ("_action", "_arguments", "_call", "has_begun", "raised", "returned")
 
@@ -145,7 +145,7 @@ class ProviderCall:
         self.returned.append(await self._action.fn(self._call, **self._arguments))
 
     def call_plainly(self) -> Any:
-        """For a thread. It gives back what cannot be a result, to be refused."""
+        """Call the function, on a thread. Return also what cannot be a result, which the caller refuses."""
         self.has_begun = True
         try:
             result = self._action.fn(self._call, **self._arguments)
@@ -219,7 +219,7 @@ def _finding(answer: Any) -> ReconcileAnswer | str:
 
 
 def unstored_result(why: str) -> dict[str, str]:
-    """Return what stands for a result that could not be kept, the first time as at a re-entry."""
+    """Return the value that replaces a result too large to keep, the first time as at a re-entry."""
     return {"result_unstored": why}
 
 

@@ -184,8 +184,8 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
 def _to_awaitable(
     turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], on_return: Callable[[Any], None]
 ) -> Callable[[], Awaitable[Any]]:
-    """Return the function as something to await: on the loop when it is a coroutine function, else in a thread, which
-    tells what it returned also when nobody awaits it any more."""
+    """Return an awaitable of the function: on the loop for a coroutine function, else in a thread. The thread reports
+    its result also when the caller has gone."""
     if is_async(fn):
         return partial(fn, *args)
 

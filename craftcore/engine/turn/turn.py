@@ -243,8 +243,8 @@ class Turn(TurnState):
         raise self.again
 
     def moment_after(self, what: str, length: float | timedelta) -> float:
-        """Return the moment so many seconds from now. Raises InvalidInput, which names `what` it is, for anything
-        else."""
+        """Return the moment that many seconds from now. Raises InvalidInput, which names `what`, for anything but a
+        number of seconds."""
         return resolve_delay(self.doors.clock.now(), what, length)
 
     def refuse_when_over(self) -> None:

@@ -14,7 +14,7 @@ from craftcore.serialization.decode import AWAITABLE
 from craftcore.serialization.untrusted import truncate_text
 
 KEPT = 64
-"""So many calls are remembered before those that have begun are forgotten."""
+"""Calls that are remembered before those that have begun are forgotten."""
 
 
 class Made(NamedTuple):

@@ -13,8 +13,8 @@ from craftcore.storage.transaction import Transaction
 
 
 class KnownRecord(NamedTuple):
-    """A record as whoever opened it knows it: its first events, as a Stream has them, and how many they are. Others may
-    have been added to them meanwhile."""
+    """A record as its opener knows it: its first events, as a Stream has them, and their number. More may have been
+    added meanwhile."""
 
     header: OpenHeader
     text: str
@@ -47,7 +47,7 @@ class ChainWriter:
     def close_all(self, tx: Transaction, ends: Sequence[RecordEnd]) -> None:
         """Append the last events and close each record that is still open, as the next ones of the chain.
 
-        One that cannot be read any more is left open, and keeps nobody else from going on; `verify` names it.
+        A record that cannot be read is left open, and does not stop the others; `verify` names it.
         """
         headers, streams = self._read_open(tx, ends)
         place, before = self._store.head(tx)
@@ -88,7 +88,7 @@ class ChainWriter:
         return headers, streams
 
     def _read(self, tx: Transaction, seqs: Sequence[int]) -> Iterator[tuple[dict[int, OpenHeader], dict[int, Stream]]]:
-        """Yield all of them at once; one by one where a text of one is none any more, without that one."""
+        """Yield all of them at once; one by one, without the damaged record, when a text is invalid."""
         try:
             yield self._store.open_headers(tx, seqs), self._store.streams(tx, seqs)
         except UnicodeDecodeError:

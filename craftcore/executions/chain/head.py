@@ -33,12 +33,12 @@ class Head:
 
 
 def head_text(head: Head) -> str:
-    """As it is written to a file."""
+    """Return the manifest as the text of its file."""
     return canonicalize(head_document(head)) + "\n"
 
 
 def head_document(head: Head) -> dict[str, Any]:
-    """As it stands in a document of more."""
+    """Return the head as a part of a larger document."""
     return {"craftcore_head": VERSION, **asdict(head)}
 
 

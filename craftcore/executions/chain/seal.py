@@ -96,7 +96,7 @@ class Stream:
 
     @property
     def hash(self) -> str:
-        """Of the events so far."""
+        """The hash of the events so far."""
         digest = sha256() if self._digest is None else self._digest.copy()
         digest.update(f"{self.text}]".encode())
         return f"sha256:{digest.hexdigest()}"

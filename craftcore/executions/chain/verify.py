@@ -37,9 +37,9 @@ KINDS = {name: str if name.endswith("_hash") else int for name in ChainState._fi
 
 @dataclass(slots=True)
 class Counts:
-    """The range of a verification. `chained`: records of the chain; `retained`: those of them that retention kept
-    behind the anchor, for live turns; `before`: closed before there was a chain; `open`: have no end; `removed`: by
-    retention, in all; `audit`: rows of the operators' log."""
+    """The range of a verification. `chained`: records of the chain. `retained`: those of them that retention kept
+    behind the anchor, for live turns. `before`: closed before there was a chain. `open`: without an end. `removed`: by
+    retention, in all. `audit`: rows of the audit log."""
 
     chained: int = 0
     retained: int = 0
@@ -52,7 +52,8 @@ class Counts:
 class Verification:
     """One walk over one snapshot. `counts` and `head` are right once `faults` was taken to its end.
 
-    `before`: a head from an earlier day that must still be there. `head` is None when the file has lost it.
+    `before`: a head from an earlier day that must still be there. `head` is None when the file does not have it any
+    more.
     """
 
     def __init__(self, reader: Reader, now: float, before: Head | None = None) -> None:

@@ -89,8 +89,8 @@ class Behind:
         self._hash: str | None = None
 
     def look(self, kept: Retained, id: str, record: ExecutionRecord | None, wrong: list[str]) -> Iterator[Fault]:
-        """Yield what is wrong with the next one, in the order of the chain. `record` is None where it cannot be read
-        or is not there: `wrong` says which."""
+        """Yield what is wrong with the next one, in the order of the chain. `record` is None when it cannot be read or
+        is missing: `wrong` says which."""
         place = kept.place
         found = [*wrong]
         if not 0 < place <= self._ends.anchor_seq:
@@ -125,7 +125,7 @@ class Chain:
 
     def look(self, place: object, id: str, record: ExecutionRecord | None, wrong: list[str]) -> Iterator[Fault]:
         """Yield what is wrong with the next one: before it, with its place, and what it is by itself (`wrong`).
-        `record` is None where it cannot be read."""
+        `record` is None when it cannot be read."""
         if not isinstance(place, int):
             yield Fault(area=Area.RECORD, id=id, wrong=f"its place in the chain is {place!r:.80}, and no number")
             return
@@ -162,8 +162,8 @@ class Chain:
 
 
 def record_faults(record: ExecutionRecord) -> list[str]:
-    """Return what of one record is not as it was written, wherever it stands; [] when all is. A column that holds what
-    its CHECK forbids may pass for another value here: that is for the check of the file."""
+    """Return the parts of one record that are not as written, wherever it is; [] when all are. A value that its CHECK
+    forbids may pass here for another: the check of the file finds it."""
     wrong = faults(record)
     if record.chain_seq is not None and (lacks := [name for name in SEALED if getattr(record, name) is None]):
         wrong.append(f"it is in the chain and lacks what every record there has: {', '.join(lacks)}")
@@ -179,7 +179,7 @@ def record_faults(record: ExecutionRecord) -> list[str]:
 
 
 def unchained_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
-    """Return the same of one that stands in no chain: it is open, or was closed before there was a chain."""
+    """Return the same for a record outside the chain: it is open, or was closed before there was a chain."""
     wrong = record_faults(record)
     sealed = (record.events_hash, record.response_hash, record.prev_hash, record.record_hash)
     if any(hash_ is not None for hash_ in sealed):
@@ -197,9 +197,9 @@ def unchained_faults(record: ExecutionRecord, unchained_to: int) -> list[str]:
 
 
 def count_fault(*, newest: int, there: int, removed: int, gaps: int, absent: list[int]) -> Fault | None:
-    """Account for a record outside the chain, which leaves a gap in the numbers when it goes: from 1 to `newest` each
-    is there, but for those that retention `removed` and the `gaps` of the chain. `absent`: the first numbers that are
-    not there.
+    """Return the fault of missing records outside the chain, each of which leaves a gap in the numbers. Every number
+    from 1 to `newest` exists, but for those that retention `removed` and the `gaps` of the chain. `absent`: the first
+    missing numbers.
     """
     lost = newest - there - removed - gaps
     if lost == 0:
@@ -224,7 +224,7 @@ def _is_open(record: ExecutionRecord) -> bool:
 
 
 def _is_whole(record: ExecutionRecord) -> bool:
-    """Nothing of it is gone."""
+    """Return whether nothing of the record is missing."""
     return (
         record.envelope_json is not None
         and (record.response_json is not None or record.response_hash is None)

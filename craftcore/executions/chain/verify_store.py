@@ -87,13 +87,13 @@ class VerifyingStore:
         return tx.fetch_tuples(RETAINED)
 
     def list_unchained(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
-        """(seq, whether `replayable` is 0 or 1) of each record that stands in no chain."""
+        """Yield (seq, whether `replayable` is 0 or 1) of each record outside the chain."""
         return tx.fetch_tuples(
             "SELECT seq, replayable IS 0 OR replayable IS 1 FROM executions WHERE chain_seq IS NULL ORDER BY seq"
         )
 
     def name(self, tx: Reader, seq: int) -> str:
-        """Return the id of a record, also where it is no text any more."""
+        """Return the id of a record, also when it is not valid text any more."""
         id: bytes | None = tx.fetch_value("SELECT CAST(id AS BLOB) FROM executions WHERE seq = :seq", seq=seq)
         return (id or b"").decode(errors="backslashreplace")[:200]
 
@@ -115,5 +115,5 @@ class VerifyingStore:
         return tx.fetch_tuples(STRAY_BODIES)
 
     def audit_rows(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
-        """(seq,) of each row of the operators' log, in order."""
+        """Yield (seq,) of each row of the audit log, in order."""
         return tx.fetch_tuples("SELECT seq FROM audit_log ORDER BY seq")

@@ -70,7 +70,7 @@ def _event_differences(position: int, left: Event | None, right: Event | None) -
 
 
 def _text_differences(path: str, left: str | None, right: str | None) -> Iterator[Difference]:
-    """Text by text first: parsing what is the same would be for nothing."""
+    """Yield the differences of two JSON texts. Equal texts are not parsed."""
     return iter(()) if left == right else _leaf_differences(path, _read(left), _read(right))
 
 
@@ -93,7 +93,7 @@ def _leaf_differences(path: str, left: Any, right: Any, *, is_own: bool = False)
 
 
 def _is_same(left: Any, right: Any) -> bool:
-    """1, 1.0 and true are three values."""
+    """Return whether two values are the same: 1, 1.0 and true are three values."""
     if left is ABSENT or right is ABSENT:
         return left is right
     try:

@@ -7,9 +7,9 @@
     finalResponse    {status, payload, metadata} or {status, error, metadata}; null: it has none, or no more
     craftcore        what the document has no other place for, so that it comes back as the record it was
 
-The first five are the failure model's document, and true by themselves: `replayable` says whether the record can be
-replayed as it stands, invalidated or damaged ones included. `craftcore` has the `format`, the rest of the `header`, the
-rest of the `events`, in their order, and the `texts` of those parts that are not what canonical JSON makes of them.
+The first five are the document of the failure model: `replayable` says whether the record can be replayed, also when it
+is invalidated or damaged. `craftcore` has the `format`, the rest of the `header` and of the `events`, in their order.
+It also has the `texts` of parts that are not canonical JSON.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def document_of(record: ExecutionRecord) -> dict[str, Any]:
 
 
 def event_path(number: int) -> str:
-    """Where the payload of an event stands; they are counted from 0."""
+    """Return the path of the payload of an event; events are counted from 0."""
     return f"events[{number}].payload"
 
 

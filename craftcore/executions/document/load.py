@@ -1,4 +1,4 @@
-"""A document read as the record it is of: one of ours, or one that has only what the failure model names. Pure.
+"""A document read as a record: a document of craftcore, or one with only the parts of the failure model. Pure.
 
 The text may come from anywhere. It is a record only in shape: whether it is whole is for `faults` to say. In a
 document of craftcore, `craftcore` counts where it and `header` have the same fact. The missing parts of a plain

@@ -133,7 +133,7 @@ def _parts(value: Any) -> list[Any]:
 
 
 def _refuse_halves(document: Document) -> None:
-    """Texts that are hashed or shown as they are must be text: half of a character is none."""
+    """Refuse halves of characters in texts that are hashed or shown as they are."""
     _check_texts(msgspec.to_builtins(document.header), "header")
     for number, event in enumerate(document.events):
         _check_texts(event.type, f"events[{number}].type")

@@ -6,9 +6,9 @@ rules:
     fixed time (30 2 * * *)       each wall time once: at the first instant after a gap, at the first copy in a fold
     a leading * in minute or hour whenever the wall clock shows it: not at all in a gap, twice in a fold
 
-cronsim 2.8 has these rules too, but not everywhere: asked in the second copy of an hour it answers with the first one,
-which is past; it loses times where the clock moves by half an hour, finds some in an hour that midnight skips, and
-goes round in circles where a fold reaches back over midnight. Each of these has its test.
+cronsim 2.8 has these rules too, with exceptions, each of which has a test. In the second copy of an hour it returns the
+first one, which has passed. It loses times where the clock moves by half an hour, and finds some in an hour that
+midnight skips. It does not end where a fold reaches back over midnight.
 """
 
 from __future__ import annotations

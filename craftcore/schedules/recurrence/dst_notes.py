@@ -29,7 +29,7 @@ def note(timing: Timing, instant: float) -> str | None:
 
 
 def local(instant: float, timezone: str) -> datetime:
-    """That moment on the wall of the zone. Raises ScheduleInvalid when the zone is not known."""
+    """Return the wall time of a moment in the zone. Raises ScheduleInvalid when the zone is not known."""
     return datetime.fromtimestamp(instant, find_zone(timezone))
 
 

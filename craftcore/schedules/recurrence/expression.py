@@ -69,9 +69,9 @@ class Parsed:
 def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, past_allowed: bool = False) -> Parsed:
     """Return what `text` means if declared at `now`, in the IANA zone `timezone`.
 
-    `zone_given`: somebody chose that zone, so an ISO moment without one is read in it; else it is refused.
-    `past_allowed`: an ISO moment or a time of today that has passed is no mistake.
-    Raises ScheduleInvalid, with what is wrong and the supported forms, or for an unknown zone.
+    `zone_given`: the zone was chosen, so an ISO moment without one is read in it; else it is refused. `past_allowed`:
+    an ISO moment or a time of today may have passed. Raises ScheduleInvalid, with what is wrong and the supported
+    forms, or for an unknown zone.
     """
     zone = check_zone(timezone)
     if type(text) is not str:

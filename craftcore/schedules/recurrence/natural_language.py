@@ -16,7 +16,7 @@ from craftcore.schedules.recurrence.timezones import moment_of, offset_at
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Timing
 
 LONGEST_STEP = 10 * 366 * 86_400
-"""Ten years, in seconds: nobody means a longer interval."""
+"""Ten years, in seconds: a longer interval is a mistake."""
 
 _DAY = 86_400
 
@@ -84,7 +84,7 @@ def delay(words: str) -> float | None:
 
 
 def parse_once(at: float) -> Once:
-    """At that moment. Raises Unreadable when no calendar of ours could print it."""
+    """Return the timing of one moment. Raises Unreadable when no calendar can print it."""
     if not 0 <= at < YEAR_10000:
         raise Unreadable("the moment is not between the years 1970 and 9999")
     return Once(at=at)
@@ -187,7 +187,7 @@ def _step(words: str) -> int:
 
 
 def _days(words: str) -> frozenset[int] | None:
-    """Return the days of the week in `mon, wed and fri`. None when these are no days."""
+    """Return the days of the week in `mon, wed and fri`. None when these are not days."""
     days: frozenset[int] = frozenset()
     for name in _BETWEEN_DAYS.split(words):
         if name not in _DAYS:

@@ -15,7 +15,7 @@ from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Ti
 
 
 def next_occurrence(timing: Timing, instant: float) -> float | None:
-    """Return the first occurrence strictly after `instant`. None: nothing comes any more, or nobody can say when (at
+    """Return the first occurrence strictly after `instant`. None: there is none any more, or its time is unknown (at
     startup)."""
     match timing:
         case Once(at=at):
@@ -80,5 +80,5 @@ def newest_occurrences(timing: Timing, after: float, until: float, limit: int) -
 
 
 def _round_to_second(instant: float) -> int:
-    """Occurrences are whole seconds after 1970, so what they are compared with can be, too."""
+    """Round down to a second: occurrences are whole seconds after 1970."""
     return math.floor(min(max(instant, -1.0), YEAR_10000))

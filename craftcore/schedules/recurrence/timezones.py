@@ -30,7 +30,7 @@ def offset_at(zone: ZoneInfo, instant: int) -> int:
 
 
 def moment_of(zone: ZoneInfo, wall: int) -> int:
-    """When the wall clock shows that: the first copy in a fold; the first instant after a gap, where it never does."""
+    """Return when the wall clock shows that: the first copy in a fold; in a gap the first instant after it."""
     local = datetime.fromtimestamp(wall, UTC).replace(tzinfo=zone)
     early, late = _seconds(local.utcoffset()), _seconds(local.replace(fold=1).utcoffset())
     return wall - early if early >= late else change_in(zone, wall - late, wall - early)
@@ -49,7 +49,7 @@ def change_in(zone: ZoneInfo, before: int, until: int) -> int:
 
 
 def stretches(zone: ZoneInfo, first: int, last: int) -> Iterator[tuple[int, int, int]]:
-    """first..last cut where the offset changes: the first and the last second of each stretch, and its offset."""
+    """Yield the stretches of first..last with one offset each: first second, last second, offset."""
     while first <= last:
         end, offset = first, offset_at(zone, first)
         while end < last:

@@ -73,9 +73,9 @@ Head = Callable[[Reader], dict[str, Any] | None]
 def back_up(database: Database, target: Path, version: str, head: Head) -> Manifest:
     """Put a checked copy under a name that nothing has yet, and its manifest beside it.
 
-    Raises CannotCreate for a name that is taken, or the database's own; DatabaseInvalid when the copy is not sound, or
-    has not this program's schema, and then there is none; StorageFull, StorageError; PermissionRefused, also for a
-    folder in which others may rename files.
+    Raises CannotCreate for a name that is taken, or the database's own. Raises DatabaseInvalid, and leaves no copy,
+    when the copy is damaged or has another schema. Raises StorageFull, StorageError and PermissionRefused, the last
+    also for a folder in which others may rename files.
     """
     _refuse(database.path, target)
     with database.reading() as reader:
@@ -99,8 +99,8 @@ def back_up(database: Database, target: Path, version: str, head: Head) -> Manif
 def back_up_into(
     database: Database, folder: Path, keep: int, version: str, head: Head
 ) -> tuple[Path, Manifest, list[Path]]:
-    """Return the same under a name of its moment in a folder, made when it is missing; then the oldest of ours there
-    go, so that `keep` are left. The new one, and those that went."""
+    """Put a checked copy into a folder, named after the current moment; create the folder when it is missing. Then
+    remove the oldest backups of this database until `keep` are left. Return the new backup, and the removed ones."""
     make_folder(folder)
     remove_stale(folder)
     _sweep_manifests(folder)
@@ -114,7 +114,7 @@ def back_up_into(
 
 
 def _unused_name(folder: Path, database: Database) -> Path:
-    """Of this moment; numbered where one of the same second is there."""
+    """Return a name for this moment, numbered when one of the same second exists."""
     moment = datetime.fromtimestamp(database.clock.now(), UTC)
     stem = f"{Path(os.path.realpath(database.path)).stem}-{moment:%Y%m%dT%H%M%SZ}"
     for number in count(1):
@@ -125,8 +125,8 @@ def _unused_name(folder: Path, database: Database) -> Path:
 
 
 def _sweep_manifests(folder: Path) -> None:
-    """Remove those of ours that a killed maker wrote for a backup that never came. One that is just being made has its
-    draft, and loses that only when it is there."""
+    """Remove manifests of backups that a killed process never completed. A backup in the making has a draft until it is
+    there."""
     for path in sorted(folder.glob(f"*{ENDS}")):
         file = path.with_name(path.name.removesuffix(ENDS))
         if NAMED.search(file.name) is None or os.path.lexists(staging_path(file)) or os.path.lexists(file):
@@ -141,10 +141,9 @@ def _sweep_manifests(folder: Path) -> None:
 
 
 def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
-    """Yield the backups there under names as `back_up_into` gives them, that have a manifest of ours and the size it
-    says.
+    """Yield the backups under names that `back_up_into` gives, with a manifest and the size that the manifest says.
 
-    They belong to this user or to the owner of the folder: others may leave files in one with the sticky bit.
+    They belong to this user or to the owner of the folder: others may put files into a folder with the sticky bit.
     """
     owners = {os.geteuid(), folder.stat().st_uid}
     for path in sorted(folder.glob(f"*{ENDS}")):
@@ -162,8 +161,8 @@ def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
 
 
 def read_manifest(file: Path) -> Manifest:
-    """Of that backup. Raises InvalidInput when there is no such file, or it is a manifest itself; DatabaseInvalid when
-    it has none of ours."""
+    """Read the manifest of a backup. Raises InvalidInput when there is no such file, or the file is a manifest itself;
+    DatabaseInvalid when the backup has no manifest."""
     path = manifest_path(file)
     try:
         with open_regular(path) as opened:
@@ -228,7 +227,7 @@ def _refuse(database: Path, target: Path) -> None:
 
 
 def _remove(file: Path) -> None:
-    """The backup first: a manifest without one says nothing that is not so."""
+    """Remove a backup, then its manifest: a manifest without a backup does no harm."""
     try:
         file.unlink(missing_ok=True)
         manifest_path(file).unlink(missing_ok=True)

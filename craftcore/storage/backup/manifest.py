@@ -21,9 +21,10 @@ ENDS = ".manifest.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """`sha256` and `bytes` are of the file; all else of what is in it. `database_id`: None when no daemon ever ran on
-    it; `epoch`: of the last one that did, 0 for none; `schema`: the last migration; `rows`: how many, by table;
-    `head`: the ends of the chains, as in a file of `craftcore verify --write-head`; None where they cannot be told.
+    """The description of a backup. `sha256` and `bytes` are of the file, all else of its content. `database_id`: None
+    when no daemon ever ran on it. `epoch`: that of the last daemon, 0 for none. `schema`: the last migration. `rows`:
+    the number of rows by table. `head`: the ends of the chains, as in a file of `craftcore verify --write-head`; None
+    when they cannot be read.
     """
 
     sha256: str
@@ -42,7 +43,7 @@ def manifest_path(file: Path) -> Path:
 
 
 def manifest_text(manifest: Manifest) -> str:
-    """As it is written to a file."""
+    """Return the manifest as the text of its file."""
     document = {"craftcore_backup": VERSION, **asdict(manifest), "taken_at_iso": utc_iso(manifest.taken_at)}
     return json.dumps(document, indent=2) + "\n"
 

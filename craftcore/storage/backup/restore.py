@@ -55,8 +55,8 @@ SELECT max(at)
 class Origin:
     """The file that replaces the database: `sha256` of the file; `database_id`: None when no daemon ever ran on it.
 
-    `until`: the moment up to which it goes, epoch seconds. That is when the backup was taken; of a file without a
-    manifest the latest that stands in it, None when nothing does.
+    `until`: the moment up to which it goes, epoch seconds. It is the time of the backup; for a file without a manifest
+    the latest moment in it, None when it has none.
     """
 
     sha256: str
@@ -106,7 +106,7 @@ def make_current(draft: StagingFile, file: Path, database: Database) -> list[str
 
 
 def origin(draft: StagingFile, database: Database, sha256: str, manifest: Manifest | None) -> Origin:
-    """Of what was brought, and made current."""
+    """Return the origin of a file that was brought in and migrated."""
     if manifest is not None:
         return Origin(sha256=sha256, database_id=manifest.database_id, until=manifest.taken_at, has_manifest=True)
     with draft.database(database.clock).reading() as reader:
@@ -155,8 +155,8 @@ def replace(draft: StagingFile, database: Database, *, patience: float) -> Path 
 
 
 def give_to_owner(place: Path, descriptor: int) -> None:
-    """As root, let an open file belong to whoever has the database, or the folder that it is to be in: their daemon has
-    to open it. By descriptor: the owner may have put a link to another file under its name."""
+    """Give an open file, as root, to the owner of the database or of its folder, whose daemon has to open it. Use the
+    descriptor: the owner may have put a link under its name."""
     if os.geteuid() == 0:
         whose = os.lstat(place if os.path.lexists(place) else place.parent)
         os.fchown(descriptor, whose.st_uid, whose.st_gid)
@@ -177,7 +177,7 @@ def _refuse_half(file: Path) -> None:
 
 @contextmanager
 def _with_original_path(file: Path, draft: StagingFile) -> Iterator[None]:
-    """A person knows the file that was brought, not the draft it is in."""
+    """Replace the name of the draft in errors by that of the file, which the operator knows."""
     try:
         yield
     except DatabaseInvalid as error:
@@ -188,8 +188,8 @@ def _connect_exclusively(path: Path, patience: float) -> apsw.Connection | None:
     """Return a connection beside which there is no other, to a file that has its WAL in it; None where it is too
     damaged.
 
-    It is no WAL database any more: who waits for it meanwhile finds, when they would write to it, that its name is
-    another file's by then, and does not.
+    The file leaves WAL mode. A process that waits for it finds that the name belongs to another file, and does not
+    write.
     """
     if not path.is_file():
         raise CannotCreate(f"{path}: there is something else than a file, which is left as it is")
@@ -211,7 +211,7 @@ def _connect_exclusively(path: Path, patience: float) -> apsw.Connection | None:
 
 
 def _leave_wal(connection: apsw.Connection, path: Path, patience: float) -> None:
-    """SQLite does so only for the one connection there is, and calls no busy handler for it."""
+    """Leave WAL mode. SQLite does so only for the single connection of a file, and calls no busy handler."""
     deadline = time.monotonic() + patience
     while True:
         try:
@@ -228,9 +228,8 @@ def _leave_wal(connection: apsw.Connection, path: Path, patience: float) -> None
 
 
 def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
-    """Make a second name for what is there and what lies beside it, which then goes from beside the place; None when
-    there is nothing. `opened` is closed when nobody holds a lock on it any more: to close a file takes SQLite its
-    locks."""
+    """Give the existing file and the files beside it a second name, and remove the files beside it. Return None when
+    there is no file. `opened` is closed when no lock is held any more: closing a file drops SQLite's locks."""
     beside = [side for side in SIDES if place.with_name(place.name + side).exists()]
     if not place.exists() and not beside:
         return None
@@ -262,7 +261,7 @@ def _name_again(path: Path, name: Path, opened: ExitStack) -> None:
 
 
 def _forget_second_names(place: Path) -> None:
-    """Of a restore that was killed before it replaced what it had kept. A whole copy stays: it is one of something."""
+    """Remove the second names that a killed restore left. A whole copy stays."""
     remove_stale(place.parent)
     for path in place.parent.glob(f"{glob.escape(place.name)}{KEPT}*"):
         if place.exists() and path.samefile(place):

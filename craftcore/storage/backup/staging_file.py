@@ -1,9 +1,9 @@
 """A file in the making: in a private directory beside its place, until it is whole.
 
 The directory `.craftcore-draft-NAME` has mode 0700 and is reached by its descriptor alone. Another user who may rename
-in the target folder can take away the name of the directory, but cannot lead a read or a write elsewhere: no path is
-resolved twice. The maker holds a lock on the directory, which falls with the process. A directory without a lock was
-left by a process that was killed.
+in the target folder can remove the name of the directory. A read or a write cannot be led elsewhere, because no path is
+resolved twice. The process holds a lock on the directory until it ends. A directory without a lock was left by a
+process that was killed.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ class StagingFile:
 
 @contextmanager
 def staging_file(place: Path) -> Iterator[StagingFile]:
-    """An empty one for that place; gone when the block is left and it was not put.
+    """Yield an empty staging file for that place. It is removed when the block is left without `publish`.
 
-    A file that a killed process left there is overwritten. Raises StorageBusy while another process makes the same;
-    CannotCreate, PermissionRefused or StorageFull for what the system refuses, also within the block.
+    A file that a killed process left there is overwritten. Raises StorageBusy while another process writes the same
+    file; CannotCreate, PermissionRefused or StorageFull for what the system refuses, also within the block.
     """
     name = staging_path(place).name
     shown = ""
@@ -140,7 +140,7 @@ def staging_path(place: Path) -> Path:
 
 
 def remove_stale(folder: Path) -> list[str]:
-    """Remove the drafts there that nobody makes any more; their names."""
+    """Remove the drafts that no process writes any more. Return their names."""
     swept: list[str] = []
     with ExitStack() as opened:
         try:
@@ -225,7 +225,7 @@ def refuse_taken(place: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Mode 0700, where it is missing. Raises CannotCreate or PermissionRefused."""
+    """Create a folder with mode 0700 where it is missing. Raises CannotCreate or PermissionRefused."""
     try:
         missing = [one for one in (folder, *folder.parents) if not one.exists()]
         for one in reversed(missing):

@@ -21,7 +21,7 @@ RULES = (
 def refusal(
     action: int, first: str | None, second: str | None, where: str | None, trigger: str | None, ours: frozenset[str]
 ) -> str | None:
-    """Return why SQL of the user's may not do this, told as SQLite's authorizer is; None when it may.
+    """Return why user SQL may not do this, with the arguments of SQLite's authorizer; None when it may.
 
     `trigger` is the SQLite trigger that would do it. Unknown operations are refused. SQLite itself refuses to write
     sqlite_schema.

@@ -17,14 +17,14 @@ from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.user_sql.authorizer import refusal
 
 APART_SECONDS = 1.0
-"""For so long the user's function may hold the one write lock of the file."""
+"""Seconds for which the user's function may hold the write lock."""
 
 STEPS_BETWEEN_LOOKS = 100_000
 """About a millisecond of SQLite's work. Each look at the clock waits for Python's interpreter lock."""
 
 
 class Guard:
-    """Stands at a connection with an open transaction while a function of the user's has it, and judges what it did.
+    """Guards a connection with an open transaction while a user function uses it, and judges what that function did.
 
     with Guard(connection, clock, path, our_names()) as guard:
         …                       # each statement in a `guard.statement(sql)`

@@ -29,9 +29,8 @@ COROUTINE = "the function of a transaction is a plain one, not async: nothing is
 
 
 class UserTransaction(Transaction):
-    """The transaction that the function of `ctx.transaction` receives. It works within that function only, and reads
-    every row it is asked for at once: a statement that stayed half-read would hold on to its snapshot, and to the next
-    transaction."""
+    """The transaction that the function of `ctx.transaction` receives. It works within that function only. Every row is
+    read at once: a half-read statement would keep its snapshot into the next transaction."""
 
     __slots__ = ("_guard",)
 
@@ -76,11 +75,12 @@ class UserTransaction(Transaction):
     """Shorter names of these methods, for functions that use them."""
 
     def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> NoReturn:
-        """Refused: a crash after the commit would lose it. A step after the transaction is not lost."""
+        """Raise InvalidInput: a crash after the commit would lose the call. A step after the transaction is not
+        lost."""
         raise InvalidInput("a user transaction has no after_commit: do that in a step after it")
 
     def before_answers(self, fn: Callable[[Any], object], value: Any) -> NoReturn:
-        """Refused: it is called on the thread that writes for everybody."""
+        """Raise InvalidInput: user code must not run on the thread that writes for all."""
         raise InvalidInput("a user transaction has no before_answers: do that in a step after it")
 
 
