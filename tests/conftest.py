@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -25,9 +27,44 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the back
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+ON_BOTH_LOOPS = {
+    *("storage/test_writer", "storage/test_writer_faults", "storage/test_checkpoints", "storage/test_contention"),
+    *("engine/test_acting_closed", "engine/test_acting_stopped", "engine/test_blocked_loop", "engine/test_deadlines"),
+    *("engine/test_emitting", "engine/test_hunted", "engine/test_internal_errors", "engine/test_loop_end"),
+    *("engine/test_main_path", "engine/test_solitude", "engine/test_stopping", "engine/test_turns"),
+    *("engine/test_unawaited", "engine/test_waits", "daemon/test_doorbell", "daemon/test_embedded"),
+    *("daemon/test_retaining", "daemon/test_signals", "daemon/test_watchdog"),
+}
+"""Modules that test the bridge to the event loop, cancellation, suspension and the end of an engine. All other
+asynchronous tests run on asyncio only, and with `-m campaign` on trio."""
+
+SHARED_MEMORY = Path("/dev/shm")
+SPACE_NEEDED = 2 << 30
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Put the files of the tests into memory where there is space: a flush costs milliseconds on a disk."""
+    if config.option.basetemp is not None or hasattr(config, "workerinput"):
+        return
+    if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > SPACE_NEEDED:
+        folder = tempfile.mkdtemp(prefix="craftcore-tests-", dir=SHARED_MEMORY)
+        config.option.basetemp = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave most tests on trio to the campaigns."""
+    for item in items:
+        backend = getattr(item, "callspec", None) and item.callspec.params.get("anyio_backend")  # type: ignore[attr-defined]
+        module = item.path.relative_to(Path(__file__).parent).with_suffix("").as_posix()
+        if backend == "trio" and module not in ON_BOTH_LOOPS:
+            item.add_marker(pytest.mark.campaign)
+
+
 @pytest.fixture(params=["asyncio", "trio"])
 def anyio_backend(request: pytest.FixtureRequest) -> str:
-    """Every test marked `anyio` runs on both."""
+    """Return the event loop of a test marked `anyio`."""
     backend: str = request.param
     return backend
 

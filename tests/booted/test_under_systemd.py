@@ -15,6 +15,8 @@ from tests.booted.installing import steps
 from tests.booted.machine import until
 from tests.booted.service import DATABASE, STATE, UNIT
 
+pytestmark = pytest.mark.system
+
 # Installing: the steps of the page, word for word, on a Debian that has never seen craftcore
 
 

@@ -1,6 +1,8 @@
 """`db backup` and `db restore`, killed before each line that they run; whoever comes after looks at what is there.
 
-python -m tests.crash.backup_lives FOLDER backup|restore|copying     prints how many were killed
+python -m tests.crash.backup_lives FOLDER backup|restore|copying [FIRST EVERY]     prints the number of the last line
+
+FIRST and EVERY: kill before line FIRST and then before each EVERYth line only.
 
 copying: a restore on a file system without hard links.
 
@@ -149,10 +151,11 @@ def ask(path: Path, sql: str) -> Any:
 
 def main() -> None:
     folder, what = Path(sys.argv[1]), sys.argv[2]
+    first, every = map(int, sys.argv[3:] or (1, 1))
     be_a_warm_parent()
     if what == "copying":
         setattr(os, "link", without_links)  # noqa: B010 - as a test does
-    for number in count(1):
+    for number in count(first, every):
         home = folder / str(number)
         shutil.copytree(folder / "made", home)
         ended = wait(fork(killed_before_line, number, home, what), None)

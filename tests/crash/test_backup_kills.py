@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -36,10 +37,18 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
+EVERY = 6
+"""A normal run kills before each sixth line, another sixth each day; a campaign before each line."""
+
+EACH_LINE = pytest.param(1, marks=pytest.mark.campaign)
+
+
+@pytest.mark.parametrize("every", [EVERY, EACH_LINE])
 @pytest.mark.parametrize(("what", "lines"), [("backup", 80), ("restore", 120), ("copying", 150)])
-def test_whenever_it_is_killed_nothing_is_half_and_nothing_is_lost(made, what, lines):
+def test_whenever_it_is_killed_nothing_is_half_and_nothing_is_lost(made, what, lines, every):
+    first = 1 + datetime.now(UTC).toordinal() % every
     child = subprocess.run(
-        [sys.executable, "-m", "tests.crash.backup_lives", str(made), what],
+        [sys.executable, "-m", "tests.crash.backup_lives", str(made), what, str(first), str(every)],
         cwd=ROOT,
         capture_output=True,
         text=True,

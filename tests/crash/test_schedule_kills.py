@@ -25,8 +25,8 @@ def judge(result: dict[str, Any], kills: int) -> None:
     assert found["triggers"] > kills * 5
 
 
-def test_two_hundred_kills_lose_no_occurrence_and_fire_none_twice(tmp_path):
-    judge(campaign_of(CAMPAIGN, tmp_path, 200, 1800, "--seed", "1"), 200)
+def test_eighty_kills_lose_no_occurrence_and_fire_none_twice(tmp_path):
+    judge(campaign_of(CAMPAIGN, tmp_path, 80, 1800, "--seed", "1"), 80)
 
 
 @pytest.mark.campaign

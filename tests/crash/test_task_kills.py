@@ -42,8 +42,8 @@ def test_a_story_ends_as_it_does_wherever_it_is_cut_off(tmp_path):
     judge_matrix(result_of(MATRIX, tmp_path, 1800), 300)
 
 
-def test_a_hundred_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path):
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 100, 1800, "--seed", "1"), 100)
+def test_sixty_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path):
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 60, 1800, "--seed", "1"), 60)
 
 
 @pytest.mark.campaign

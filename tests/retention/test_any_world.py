@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -271,9 +272,21 @@ STEPS_OF_LIFE = st.lists(
 )
 
 
-@settings(max_examples=80)
+@settings(max_examples=20)
 @given(STEPS_OF_LIFE)
 def test_nothing_that_is_live_is_touched_whenever_retention_looks(life):
+    live(life)
+
+
+@pytest.mark.campaign
+@settings(max_examples=400)
+@given(STEPS_OF_LIFE)
+def test_nothing_that_is_live_is_touched_in_four_hundred_worlds(life):
+    live(life)
+
+
+def live(life: list[Any]) -> None:
+    """Let retention look after each step of a life, and check what it may not touch."""
     with tempfile.TemporaryDirectory() as folder:
         world = World(Path(folder))
         for step in [*life, 20.0]:

@@ -25,7 +25,7 @@ def place(tmp_path: Path) -> Place:
 
 
 @needs_litestream
-@pytest.mark.parametrize("kill", KILLS)
+@pytest.mark.parametrize("kill", [pytest.param(kill, marks=pytest.mark.campaign) for kill in KILLS[:2]] + ["both"])
 def test_whoever_is_killed_the_replica_is_a_moment_of_the_database_and_nothing_is_done_twice(place, kill):
     a_life(place, kill, random.Random(kill))
 

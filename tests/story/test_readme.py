@@ -95,6 +95,7 @@ def test_every_block_of_shell_lines_in_the_readme_is_run():
     assert [one.name for one in SHELL_BLOCKS] == list(FOLLOWED)
 
 
+@pytest.mark.system
 def test_the_readme_is_followed_word_for_word(tmp_path):
     """Install, init, run, emit, look, kill -9, resume, back up, lose everything, restore, release, go on."""
     tree, elsewhere = tmp_path / "craftcore", tmp_path / "state"
