@@ -25,7 +25,7 @@ UNDER_ENGINE = "under the running engine, which ends. Nothing was written. Find 
 
 
 class GroupCommit:
-    """The connections of the writer. All methods run on its thread, but for `open` and `close`.
+    """The connections of the writer. All methods run on its thread, but for `connect` and `close`.
 
     `full`: the last commit found the disk full. `commits` and `pieces` count the commits and their items.
     `on_flushed(pieces, seconds)` is among the calls that each commit returns.
@@ -53,7 +53,7 @@ class GroupCommit:
         self.commits = 0
         self.pieces = 0
 
-    def open(self) -> None:
+    def connect(self) -> None:
         """Open the connection. Raises StorageError."""
         self.connection, self.files = self._database.connect_and_watch(
             on_busy=self._on_busy, on_wal=self._checkpoints.note_pages

@@ -82,7 +82,7 @@ class Writer:
 
     async def __aenter__(self) -> Writer:
         self._loop = get_current_loop()
-        self.group_commit.open()
+        self.group_commit.connect()
         self._thread = threading.Thread(target=self._write, name="craftcore-writer", daemon=True)
         self._thread.start()
         return self

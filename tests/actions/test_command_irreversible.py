@@ -394,7 +394,7 @@ def test_a_program_whose_daemon_was_killed_is_not_run_again_before_a_person_says
         daemon.ready()
         question = the_question(home)
         assert (question["kind"], question["task_id"]) == ("activity", task)
-        assert "the process ended before it knew. What it had begun may still go on" in question["question"]
+        assert "the process ended before it knew. An action that it began may still go on" in question["question"]
         assert len(effects(home)) == 1
         answer = craftcore(home, "inbox", "answer", question["id"], choice)
         assert answer.code == 0, answer

@@ -170,7 +170,7 @@ def core_audit(here):
         (["--by", " "], "by ' ' is not a text"),
         (["--by", "\udcff"], "is not a text to look for"),
         (["--by", "4294967295"], "by 4294967295 is not a user id: the largest is 4294967294"),
-        (["--by", "9" * 5_000], "is no user id"),
+        (["--by", "9" * 5_000], "is not a user id"),
         (["--since", "yesterday"], "'yesterday' is not a moment"),
         (["--since", "2026-11-21T12:00:00"], "since 2026-11-21T12:00:00 has no time zone"),
         (["--until", "nan"], "until nan"),

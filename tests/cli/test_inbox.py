@@ -242,7 +242,7 @@ def test_an_action_in_doubt_is_asked_about_with_all_that_is_known_and_a_command_
         ),
         (["happened"], "happened: it is not called again", *("DONE", None, 1)),
         (["resend"], "is called again with the same key, when task", *("DONE", "ref-2", 2)),
-        (["give up"], "is given up: whether it happened is unknown", *("FAILED", None, 1)),
+        (["give up"], "is given up: its outcome is unknown", *("FAILED", None, 1)),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )

@@ -22,7 +22,7 @@ def _at_noon(clock):
         (["13pm", *RUNS], ["'13pm'", "Supported: "]),
         (["at 13pm", *RUNS], ["'13pm' is not a time of day"]),
         (["61 * * * *", *RUNS], ["its minute '61' must be", "0-59"]),
-        (["30 2 30 2 *", *RUNS], ["never comes", "Supported: "]),
+        (["30 2 30 2 *", *RUNS], ["it has no occurrence", "Supported: "]),
         (["0 3 * * * *", *RUNS], ["cron has 5 fields", "this has 6"]),
         (["0", *RUNS], ["'0'", "Supported: "]),
         (["", *RUNS], ["it is empty"]),

@@ -461,7 +461,7 @@ def test_a_lock_file_with_another_name_is_not_written_to(db: Path) -> None:
     victim.write_text("theirs")
     os.link(victim, lock_path(db))
 
-    with pytest.raises(PermissionRefused, match="no regular file with one name"):
+    with pytest.raises(PermissionRefused, match="not a regular file with one name"):
         acquire(db)
 
     assert victim.read_text() == "theirs"
@@ -471,7 +471,7 @@ def test_a_lock_file_with_another_name_is_not_written_to(db: Path) -> None:
 def test_a_pipe_in_the_place_of_the_lock_file_is_refused_at_once(db: Path) -> None:
     os.mkfifo(lock_path(db))
 
-    with pytest.raises(PermissionRefused, match="no regular file"):
+    with pytest.raises(PermissionRefused, match="not a regular file"):
         acquire(db)
 
     assert read_note(db) == (None, False)

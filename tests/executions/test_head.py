@@ -168,8 +168,8 @@ def test_a_cut_off_end_of_the_operators_log_is_found(core):
     ("change", "told"),
     [
         ({"newest": 10**6}, "knew number 1000000"),
-        ({"unchained_to": 10**6}, "was changed since that head"),
-        ({"removed": 10**6}, "was changed since that head"),
+        ({"unchained_to": 10**6}, "was changed since the head was written"),
+        ({"removed": 10**6}, "was changed since the head was written"),
         ({"place": 10**6}, "was at place 1000000"),
         ({"audit_place": 10**6}, "was at row 1000000"),
         ({"hash": "sha256:other"}, "is not the one that the head from before knew"),

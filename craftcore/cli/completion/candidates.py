@@ -34,7 +34,7 @@ HELP_MAX = 60
 FILES = {"FILE": "file", "PATH": "file", "DIR": "dir", "[DIR]": "dir"}
 """Metavars that the shell itself completes."""
 
-RECORDS = {"those", "a", "b"}
+RECORDS = {"those", "left", "right"}
 """Parameters that take an execution, or a file with an exported one."""
 
 KINDS = {

@@ -42,7 +42,7 @@ from craftcore.storage.transaction import Reader
 )
 @click.pass_obj
 def backup(session: Session, /, output: str | None, folder: str | None, keep: int | None) -> None:
-    """Make a checked copy of the database, with a manifest beside it.
+    """Make a checked copy of the database, with a manifest.
 
     The daemon goes on meanwhile. The copy is read from end to end before it gets its name, and older ones go only after
     that. A copy on another machine is what survives this one.

@@ -89,7 +89,7 @@ def inspect(
     limit: int | None,
     **given: str | None,
 ) -> int | None:
-    """Show one execution as JSON, the newest executions, or their counts.
+    """Show one execution as JSON, the newest ones, or their counts.
 
     An execution is the record of one attempt; give its ID, --list or --stats. For an execution that did not end well,
     the document has a recommendation, with commands to paste.

@@ -122,7 +122,7 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
 @click.option("--reason", metavar="TEXT", required=True, help="Why; stored in the audit log.")
 @click.pass_obj
 def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
-    """Refuse replays of these executions from now on, without --force.
+    """Refuse replays of these executions without --force.
 
     The records stay as they are; this cannot be taken back, and is not asked about. All of them, or none.
     """

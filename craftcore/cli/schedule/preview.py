@@ -50,7 +50,7 @@ def preview(
     count: int,
     since: str | None,
 ) -> None:
-    """List the next occurrences of a schedule, in local time and in UTC.
+    """List the next occurrences of a schedule, locally and in UTC.
 
     Or those of any EXPR, without a database. A note shows where a change of the clock skips or repeats an hour.
     """

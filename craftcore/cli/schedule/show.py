@@ -52,7 +52,7 @@ NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 @click.option("--limit", type=click.IntRange(1, 100_000), default=200, show_default=True, help="How many at most.")
 @click.pass_obj
 def list_(session: Session, /, removed: bool, limit: int) -> int:
-    """List all schedules by id, with the next and the last occurrence.
+    """List all schedules by id, with next and last occurrence.
 
     It also shows what holds them all, such as a clock that went back.
     """
@@ -115,7 +115,7 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
 @click.argument("schedule_id", metavar="ID")
 @click.pass_obj
 def show(session: Session, /, schedule_id: str) -> None:
-    """Show a schedule: its options, its next and its last occurrences.
+    """Show a schedule: options, next and last occurrences.
 
     It shows every option with its value, the next 3 occurrences, running work, and the last 5 lines of its history. A
     removed schedule can be shown, too.

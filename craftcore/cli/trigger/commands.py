@@ -134,7 +134,7 @@ def show(session: Session, /, trigger_id: str) -> None:
 @click.argument("trigger_id", metavar="ID")
 @click.pass_obj
 def why(session: Session, /, trigger_id: str) -> None:
-    """Explain why a trigger does not run, with the query that proves it.
+    """Explain why a trigger does not run, with a query as proof.
 
     It lists every reason: not due yet, its lane is busy, a limit is reached, no daemon runs, all is held. For a task it
     also shows what the task waits for; for a settled trigger, how it ended.
