@@ -410,7 +410,10 @@ def test_the_target_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stands
         ("provider_dedupes = true\ndedup_window = 0", ".dedup_window is 0; allowed: a number of seconds"),
         ("provider_dedupes = true\ndedup_window = true", ".dedup_window is True; allowed: a number of seconds"),
         ("provider_dedupes = true\ndedup_window = 35", ".dedup_window is 35; allowed: more than the 35 seconds that"),
-        ("on_unknown = 'resend'", '.on_unknown is \'resend\'; allowed: "ask" or "assume_done"; a provider that drops'),
+        (
+            "on_unknown = 'resend'",
+            '.on_unknown is \'resend\'; allowed: "ask" or "assume_done"; for a provider that drops',
+        ),
         ("base_urll = 'x'", ".base_urll is unknown; did you mean 'base_url'?"),
         ("token = 'x'", ".token is unknown; allowed: base_url, headers, "),
     ],
@@ -464,7 +467,7 @@ def test_a_hostile_name_or_value_stays_on_its_one_short_line(mistakes):
     digits = "0x" + "f" * 10_000
     found = mistakes(f'"line\\nbreak" = 1\n[daemon]\nconcurrency = {digits}\npoll_seconds = "{"x" * 999}"\n')
 
-    assert found[0].startswith("daemon.concurrency is a number a number of thousands of digits; ")
+    assert found[0].startswith("daemon.concurrency is a number of thousands of digits; ")
     assert len(found) == 3
     assert max(map(len, found)) < 200
 

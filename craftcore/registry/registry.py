@@ -80,7 +80,7 @@ class Registry:
         name this workflow, and those of its `sources` that name none. They do not count what a router sends here, nor
         fallbacks to it.
 
-        `fallback`: when it fails for any reason, these workflows are tried at once in the same attempt, each once, in
+        `fallback`: when it fails, these workflows are tried at once in the same attempt, each once, in
         this order. The attempt fails as the last of them did. There is no fallback once an irreversible action of the
         task has begun. `version="2.0"` declares `name@2.0`, which is another workflow; the version of a name without
         one is 1.0.
@@ -126,8 +126,7 @@ class Registry:
     ) -> Workflow:
         """Declare a workflow, as `workflow` does, without the decorator.
 
-        `task_when`: a test of the payload's JSON for becoming a task; otherwise its ctx is None. It is called in a
-        write transaction, so it must not wait.
+        `task_when`: tests the payload's JSON, in a write transaction. Where it is False, the ctx is None.
         """
         name = bare_name(name)
         if not re.fullmatch(NAME, name):
@@ -195,9 +194,9 @@ class Registry:
         warns of one whose name says that this would do harm, unless it has `irreversible=False`.
 
         `idempotent_provider`: it does one thing once for each `call.key`, for `idempotency_window` seconds (None: for
-        ever). `timeout` is for one call, in seconds. `settle_after`: how many seconds after a call a "no" of
-        `reconcile` is believed, as many as the timeout unless given. A plain function runs in a thread, which cannot be
-        stopped: it is waited for. Raises ConfigInvalid when the declaration contradicts itself or another one.
+        ever). `timeout` is for one call, in seconds. `settle_after`: seconds after a call from which a "no" of
+        `reconcile` is trusted; by default the timeout. A plain function runs in a thread, which is waited for. Raises
+        ConfigInvalid when the declaration contradicts itself or another one.
         """
         _require_name("action", name)
         if irreversible is not None and not isinstance(irreversible, bool):

@@ -338,9 +338,9 @@ ActivityEvents.ask_at_end = lambda self, tx, seqs: None
 """
 
 ASSUMED_AND_NOT_SAID = """
-from craftcore.activities.store import ActivityStore
+from craftcore.activities.decision_store import DecisionStore
 
-ActivityStore.note_decision = lambda *args, **more: None
+DecisionStore.add = lambda *args, **more: None
 """
 
 YES_IS_TAKEN_FOR_NO = """

@@ -86,7 +86,7 @@ trace = open("trace", "a")
 async def again() -> None:
     print("again", file=trace, flush=True)
     await anyio.sleep(0.3)  # longer than the writer needs to find itself idle
-    await app.emit(TriggerSpec("again"))
+    await app.emit(TriggerSpec(workflow="again"))
 """
 
 

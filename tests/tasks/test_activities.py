@@ -256,7 +256,7 @@ def test_what_is_no_option_decides_nothing(core, choice):
     asked(core)
     before = everything(core)
 
-    with pytest.raises(InvalidInput, match="no option; choose one of: happened, resend, 'give up'"):
+    with pytest.raises(InvalidInput, match="not an option; choose one of: happened, resend, 'give up'"):
         core.do(core.tasks.answer, the_question(core)["id"], choice, answered_by="ada")
     assert everything(core) == before
 

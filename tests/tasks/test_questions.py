@@ -97,8 +97,8 @@ def test_an_answer_guards_itself_against_a_second_writer(core):
 @pytest.mark.parametrize(
     ("choice", "note", "refusal"),
     [
-        ("Send", None, "no option; choose one of: send, hold"),
-        ("", None, "no option"),
+        ("Send", None, "not an option; choose one of: send, hold"),
+        ("", None, "not an option"),
         ("send", "x" * (NOTE_MAX + 1), "the note has 4,001 characters"),
         ("send", "\ud800", "lone surrogate"),
     ],
