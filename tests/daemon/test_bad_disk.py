@@ -106,7 +106,7 @@ def slow_daemon(daemon: DaemonProcess, folder: Path, seconds: float) -> None:
 
 def test_on_a_slow_disk_status_is_degraded_and_sigterm_ends_within_the_grace_and_its_margin(folder):
     """The unit allows the grace and 15 seconds: what the disk needs at the end is taken from the grace."""
-    flush, grace, margin = 2.0, 10.0, 15.0
+    flush, grace, margin = 1.0, 5.0, 15.0
     (folder / "craftcore.toml").write_text(f"[daemon]\nshutdown_grace = {grace}\n")
     with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
         slow_daemon(daemon, folder, flush)

@@ -18,7 +18,7 @@ from craftcore import Producer
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.errors import StorageFull
 from tests.daemon.scraping import ask, free_port, scraped
-from tests.processes import a_daemon, craftcore, traced, until
+from tests.processes import DaemonProcess, a_daemon, craftcore, traced, until
 
 FULL = """
 import os, threading, time
@@ -58,7 +58,7 @@ async def endless() -> None:
 CLOSED = """
 import ctypes
 import anyio
-from craftcore import App, TriggerSpec
+from craftcore import App
 from craftcore.daemon import daemon_process, lifespan, retention_loop
 from craftcore.engine import live_state
 from craftcore.storage import checkpoints
@@ -86,7 +86,7 @@ trace = open("trace", "a")
 async def again() -> None:
     print("again", file=trace, flush=True)
     await anyio.sleep(0.3)  # longer than the writer needs to find itself idle
-    await app.emit(TriggerSpec(workflow="again"))
+    await app.emit("again")
 """
 
 
@@ -160,7 +160,7 @@ def cut_off_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int,
         emit(folder, "endless")
         until(lambda: traced(folder) == ["begun"], "the work to begin")
         (folder / "full").touch()
-        emit(folder, "greet")  # the disk is full for the daemon only
+        until(lambda: notices_full_disk(daemon, folder), "the daemon to find the disk full")
         daemon.hear("STATUS=disk full")
         if is_note_refused:
             lock = folder / "agent.db.lock"
@@ -174,6 +174,12 @@ def cut_off_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int,
             lock.rmdir()
     (folder / "full").unlink()
     return code, daemon.log
+
+
+def notices_full_disk(daemon: DaemonProcess, folder: Path) -> bool:
+    """The disk is full for the daemon only, which finds it at its next commit."""
+    emit(folder, "greet")
+    return "commit.postponed" in daemon.log
 
 
 def again(folder: Path) -> tuple[str, str, int, int]:
