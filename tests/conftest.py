@@ -1,4 +1,4 @@
-"""Fixtures for every test. The tools behind them are in `virtual.py`."""
+"""Fixtures for every test. The tools behind them are in `tests/support`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
-from tests.processes import PATIENCE
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import PATIENCE
 
 # The same examples in every run and no clock that judges them: a slow machine is not a bug, and a new example is found
 # when somebody looks for it (`--hypothesis-profile=default`), not when somebody else's change is tested.

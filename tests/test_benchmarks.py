@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import history
 from benchmarks.__main__ import NAMES
-from tests.engine.lab import look
+from tests.support.engine_harness import look
 
 
 def test_a_file_with_a_past_is_sound_and_has_its_triggers_records_and_events(tmp_path):

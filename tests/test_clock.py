@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from craftcore.clock import SystemClock, Uuid7
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
 
 
 def ids_at(moments: list[float], *, seed: int = 0) -> list[str]:

@@ -25,10 +25,10 @@ from craftcore.config import Config
 from craftcore.executions.record import header_of
 from craftcore.executions.record_store import RecordStore
 from craftcore.storage.database import Database
-from tests.blocks import PAGES, ROOT, Block, all_blocks, blocks_of, mistake, typed
-from tests.cli.world import a_world
-from tests.engine.lab import lab, look, settings
-from tests.processes import PATIENCE, craftcore, environment
+from tests.support.code_blocks import PAGES, ROOT, Block, all_blocks, blocks_of, mistake, typed
+from tests.support.engine_harness import lab, look, settings
+from tests.support.populated_database import a_world
+from tests.support.processes import PATIENCE, craftcore, environment
 
 BLOCKS = all_blocks()
 

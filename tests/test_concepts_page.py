@@ -19,10 +19,10 @@ from craftcore.schedules.model import Outcome, ScheduleStatus
 from craftcore.storage.migrations import LEDGER, list_migrations
 from craftcore.tasks.model import QuestionStatus, TaskStatus
 from craftcore.triggers.model import TriggerStatus
-from tests.blocks import PAGES
-from tests.cli.world import a_world
-from tests.processes import PATIENCE, craftcore
-from tests.watching import STATES
+from tests.support.code_blocks import PAGES
+from tests.support.populated_database import a_world
+from tests.support.processes import PATIENCE, craftcore
+from tests.support.transition_recorder import STATES
 
 ROOT = Path(__file__).parents[1]
 GLOSSARY = PAGES["docs/reference/glossary.md"]
@@ -166,7 +166,17 @@ SHOWN_BY = (
 def moves_seen(folder: Path, *tests: str) -> set[tuple[str, str, str]]:
     """Every change of a state that craftcore's own statements make while these tests run."""
     seen = folder / "seen"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "tests.watching", "-p", "no:cacheprovider", *tests]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "tests.support.transition_recorder",
+        "-p",
+        "no:cacheprovider",
+        *tests,
+    ]
     env = {**os.environ, "STATES_SEEN": str(seen)}
     ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=30 * PATIENCE)
     assert ran.returncode == 0, ran.stdout[-2000:]

@@ -16,7 +16,7 @@ from craftcore.config import Config
 from craftcore.config.http_targets import HttpTarget, SecretHeader
 from craftcore.config.references import ENDPOINT_SAID
 from craftcore.errors import ConfigInvalid
-from tests.blocks import PAGES
+from tests.support.code_blocks import PAGES
 
 ROOT = Path(__file__).parents[1]
 SHIPPED = ROOT / "config" / "craftcore.toml"

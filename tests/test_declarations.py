@@ -15,7 +15,7 @@ from craftcore.config import Config
 from craftcore.daemon.declared_schedules import declarations
 from craftcore.errors import ConfigInvalid
 from craftcore.services import Services
-from tests.engine.lab import lab
+from tests.support.engine_harness import lab
 
 HOSTILE: dict[str, Any] = {
     "None": None,

@@ -13,10 +13,10 @@ import click
 import pytest
 
 import craftcore
-from tests.blocks import COMMANDS
-from tests.blocks import PAGES as DOCS
-from tests.processes import PATIENCE
-from tests.processes import craftcore as craftcore_command
+from tests.support.code_blocks import COMMANDS
+from tests.support.code_blocks import PAGES as DOCS
+from tests.support.processes import PATIENCE
+from tests.support.processes import craftcore as craftcore_command
 
 ROOT = Path(__file__).parents[1]
 README = DOCS["README.md"]

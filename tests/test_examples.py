@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.actions.imap_peers import an_imap_server
-from tests.engine.lab import look
-from tests.processes import PATIENCE, craftcore, environment, until
+from tests.support.engine_harness import look
+from tests.support.imap_peers import an_imap_server
+from tests.support.processes import PATIENCE, craftcore, environment, until
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 

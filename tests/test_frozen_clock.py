@@ -14,8 +14,8 @@ from freezegun import freeze_time
 
 from craftcore import App
 from craftcore.daemon import logging as logs
-from tests.engine.lab import look
-from tests.processes import PATIENCE
+from tests.support.engine_harness import look
+from tests.support.processes import PATIENCE
 
 FROZEN = "2031-05-06T07:08:09Z"
 

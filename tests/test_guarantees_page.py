@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.__main__ import NAMES
-from tests.blocks import PAGES
+from tests.support.code_blocks import PAGES
 
 ROOT = Path(__file__).parents[1]
 PAGE = PAGES["docs/explanation/guarantees.md"]

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from craftcore.failpoints import Failpoint
-from tests.blocks import PAGES
-from tests.engine.lab import look
-from tests.processes import PATIENCE, Result, craftcore, environment
+from tests.support.code_blocks import PAGES
+from tests.support.engine_harness import look
+from tests.support.processes import PATIENCE, Result, craftcore, environment
 
 GUIDES = ("docs/how-to/write-handlers.md", "docs/how-to/test-workflows.md", "docs/how-to/change-code-safely.md")
 PAGE = "\n".join(PAGES[name] for name in GUIDES)

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 from craftcore import App
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.action import is_irreversible_name
-from tests.engine.lab import lab
+from tests.support.engine_harness import lab
 
 
 @pytest.mark.parametrize(

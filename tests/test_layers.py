@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests import imports, prose
+from tests.support import import_graph, prose
 
 ROOT = Path(__file__).parents[1]
 
@@ -55,10 +55,10 @@ LINES_MIN, LINES_MAX = 10, 300
 
 def edges() -> set[str]:
     """Return the imports between folders that the table does not allow."""
-    return set(forbidden(imports.by_folder(imports.by_file())))
+    return set(forbidden(import_graph.by_folder(import_graph.by_file())))
 
 
-def forbidden(folders: imports.Graph) -> Iterator[str]:
+def forbidden(folders: import_graph.Graph) -> Iterator[str]:
     """Yield each edge of a graph over folders that the table does not allow."""
     for here, imported in folders.items():
         for there in imported:
@@ -72,10 +72,10 @@ def forbidden(folders: imports.Graph) -> Iterator[str]:
 
 def circles() -> set[str]:
     """Return the modules and folders that import themselves by way of others."""
-    files = imports.by_file()
+    files = import_graph.by_file()
     return {
-        *(f"file {path}" for circle in imports.circles(files) for path in circle),
-        *(f"folder {name}" for circle in imports.circles(imports.by_folder(files)) for name in circle),
+        *(f"file {path}" for circle in import_graph.circles(files) for path in circle),
+        *(f"folder {name}" for circle in import_graph.circles(import_graph.by_folder(files)) for name in circle),
     }
 
 
@@ -143,7 +143,7 @@ WITHIN_A_NOUN = ["model", "store", "service"]
 def violations(path: PurePosixPath, source: str) -> list[str]:
     """Return what the module at `path`, relative to the package, uses that belongs elsewhere."""
     tree = ast.parse(source)
-    everything = list(imports.imports(path, tree))
+    everything = list(import_graph.imports(path, tree))
     return [
         *noun_violations(path, everything),
         *home_violations(path, {name[0] for name in everything}),
@@ -322,7 +322,7 @@ def test_forbidden_edge_is_found(graph, found):
     ],
 )
 def test_circle_is_found(graph, found):
-    assert list(imports.circles(graph)) == found
+    assert list(import_graph.circles(graph)) == found
 
 
 @pytest.mark.parametrize(

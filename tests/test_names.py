@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 
 import pytest
 
-from tests import prose
+from tests.support import prose
 
 
 def words(name: str) -> frozenset[str]:

@@ -26,9 +26,9 @@ from craftcore.errors import (
     UnknownWorkflow,
 )
 from craftcore.storage.doorbell_client import doorbell_path
-from tests.processes import PATIENCE
-from tests.resting import a_task, at_rest
-from tests.virtual import a_trigger
+from tests.support.fakes import a_trigger
+from tests.support.idle_database import a_task, at_rest
+from tests.support.processes import PATIENCE
 
 ONE_KEY = """
 import sys

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests import prose
+from tests.support import prose
 from tests.test_names import VERBS
 
 OPENERS = frozenset({"what", "who", "whoever", "whether", "of", "that", "nobody"})

@@ -27,8 +27,8 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import encode
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Released, Succeeded
-from tests.executions.seen import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.record_steps import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
 
 MANY = 1_000
 OF_IT = "execution_seq = (SELECT seq FROM executions WHERE id = :id)"

@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from craftcore.storage.migrations import LEDGER, list_migrations
-from tests.blocks import PAGES
-from tests.cli.world import World, a_world
+from tests.support.code_blocks import PAGES
+from tests.support.populated_database import World, a_world
 
 PAGE = PAGES["docs/reference/schema.md"]
 SECTIONS = dict(re.findall(r"^### (\w+)\n(.*?)(?=^##|\Z)", PAGE, re.MULTILINE | re.DOTALL))

@@ -13,7 +13,7 @@ from string import Template
 import pytest
 
 from craftcore.config import Config
-from tests.processes import PATIENCE, craftcore
+from tests.support.processes import PATIENCE, craftcore
 
 SYSTEMD = Path(__file__).parents[1] / "systemd"
 SYSTEM_UNIT = SYSTEMD / "craftcore.service"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.processes import PATIENCE, environment
+from tests.support.processes import PATIENCE, environment
 
 ROOT = Path(__file__).parents[1]
 

@@ -17,8 +17,8 @@ import pytest
 
 from craftcore.actions.llm.chat_model import BODY_MAX_BYTES, ChatModel, ModelFailed
 from craftcore.errors import ConfigInvalid
-from tests.actions.stub_model import StubModel, a_stub, completion, drips, hangs, never_ends, replies, says
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
+from tests.support.stub_model import StubModel, a_stub, completion, drips, hangs, never_ends, replies, says
 
 pytestmark = pytest.mark.anyio
 

@@ -23,7 +23,7 @@ from craftcore.actions.process.command_run import command_action, command_run
 from craftcore.actions.process.program import CommandFailed, Programs, select_environment
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail
-from tests.processes import PATIENCE, working_in
+from tests.support.processes import PATIENCE, working_in
 
 Run = Callable[..., Coroutine[Any, Any, dict[str, object]]]
 

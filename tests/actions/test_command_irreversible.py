@@ -21,9 +21,9 @@ from craftcore.actions.process.command_run import COMMAND, command_action, comma
 from craftcore.actions.process.program import Programs
 from craftcore.config import Config
 from craftcore.daemon.builtin_actions import declare_ready_made
-from tests.engine.lab import Lab, lab
-from tests.engine.turns import failure, result
-from tests.processes import PATIENCE, a_daemon, craftcore, until, working_in
+from tests.support.engine_harness import Lab, lab
+from tests.support.processes import PATIENCE, a_daemon, craftcore, until, working_in
+from tests.support.turns import failure, result
 
 EFFECT = 'echo "$CRAFTCORE_ATTEMPT $CRAFTCORE_IDEMPOTENCY_KEY" >> effects; '
 PATIENT_APP = f"""

@@ -30,7 +30,8 @@ from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
-from tests.actions.smtp_peers import (
+from tests.support.processes import PATIENCE
+from tests.support.smtp_peers import (
     USER,
     Conversation,
     Reply,
@@ -46,7 +47,6 @@ from tests.actions.smtp_peers import (
     served_with,
     stops_reading,
 )
-from tests.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -32,7 +32,8 @@ from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
-from tests.actions.http_provider import (
+from tests.support.fakes import VirtualClock
+from tests.support.http_provider import (
     Asked,
     Behaviour,
     Handler,
@@ -52,8 +53,7 @@ from tests.actions.http_provider import (
     replies,
     resets,
 )
-from tests.processes import PATIENCE
-from tests.virtual import VirtualClock
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

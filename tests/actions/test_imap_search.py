@@ -18,9 +18,9 @@ from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.call import Call, message_id
 from craftcore.tasks.outcomes import Done
 from examples.email_sent_folder import Folder, FolderUnreadable, declare_email, is_in_folder, reconcile_by, utf7
-from tests.actions.dovecot import USER, Dovecot, a_dovecot
-from tests.actions.imap_peers import SILENCE, an_imap_server
-from tests.processes import PATIENCE
+from tests.support.dovecot import USER, Dovecot, a_dovecot
+from tests.support.imap_peers import SILENCE, an_imap_server
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

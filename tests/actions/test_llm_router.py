@@ -20,9 +20,9 @@ from craftcore import App, Continue, LiveSession, Route, RoutedTrigger, RoutingC
 from craftcore.actions.llm.chat_model import ModelFailed
 from craftcore.actions.llm.model_router import SESSIONS_MAX, LLMRouter, RoutingFailed, parse_choice
 from craftcore.errors import ConfigInvalid
-from tests.actions.stub_model import Answer, Asked, Handler, StubModel, a_stub, hangs, replies, says
-from tests.engine.lab import Lab, lab, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.processes import PATIENCE
+from tests.support.stub_model import Answer, Asked, Handler, StubModel, a_stub, hangs, replies, says
 
 pytestmark = pytest.mark.anyio
 

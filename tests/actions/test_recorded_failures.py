@@ -15,11 +15,11 @@ from craftcore import App, RetryPolicy
 from craftcore.config import CommandSettings, Config, EmailSettings, HttpSettings
 from craftcore.config.http_targets import HttpTarget
 from craftcore.daemon.builtin_actions import declare_ready_made
-from tests.actions.http_provider import Provider, a_provider, done_and, replies
-from tests.actions.smtp_peers import a_server
-from tests.engine.lab import lab
-from tests.processes import PATIENCE
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.engine_harness import lab
+from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.http_provider import Provider, a_provider, done_and, replies
+from tests.support.processes import PATIENCE
+from tests.support.smtp_peers import a_server
 
 pytestmark = pytest.mark.anyio
 

@@ -18,7 +18,7 @@ from craftcore.activities.resolution import (
     ResendLater,
     resolve,
 )
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
 
 CALLED = NEW_YEAR
 

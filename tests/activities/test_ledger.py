@@ -9,7 +9,7 @@ import pytest
 from craftcore.activities.ledger import LEFT_BEHIND
 from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, StartedCall, outcome_after
 from craftcore.errors import IdempotencyConflict, StateRefused
-from tests.activities.life import (
+from tests.support.activity_steps import (
     DONE,
     LEDGER,
     LISTING,
@@ -24,7 +24,7 @@ from tests.activities.life import (
     end_call,
     look,
 )
-from tests.tasks.life import begin, event_of, rows
+from tests.support.task_steps import begin, event_of, rows
 
 
 @pytest.fixture

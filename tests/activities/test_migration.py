@@ -14,9 +14,9 @@ from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.activity_events import question_about
-from tests.activities.life import UNKNOWN, an_activity
-from tests.tasks.life import begin, rows
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.activity_steps import UNKNOWN, an_activity
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.task_steps import begin, rows
 
 BEFORE, WITH_THEM = list_migrations()[:3], list_migrations()[:4]
 

@@ -16,10 +16,10 @@ from craftcore.executions.model import EventType
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.turn_event_store import NewEvent
-from tests.activities.life import DONE, LEDGER, LISTING, REFUSED, STORE, UNKNOWN, an_activity, an_intent, decide
-from tests.tasks.life import Running, begin, finish
+from tests.support.activity_steps import DONE, LEDGER, LISTING, REFUSED, STORE, UNKNOWN, an_activity, an_intent, decide
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.task_steps import Running, begin, finish
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
-from tests.virtual import VirtualClock, VirtualCore
 
 HANDFUL, CROWD = 10, 10_000
 

@@ -8,7 +8,7 @@ from craftcore.activities.model import Activity, ActivityStatus, Decision, Start
 from craftcore.errors import IdempotencyConflict
 from craftcore.storage.facts import set_fact
 from craftcore.storage.transaction import Transaction
-from tests.activities.life import (
+from tests.support.activity_steps import (
     DONE,
     LEDGER,
     LISTING,
@@ -23,9 +23,9 @@ from tests.activities.life import (
     end_call,
     look,
 )
-from tests.tasks.life import begin, enter_next
-from tests.triggers.life import emit
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.task_steps import begin, enter_next
+from tests.support.trigger_steps import emit
 
 
 def put_back(core: VirtualCore) -> None:

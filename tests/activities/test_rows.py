@@ -11,7 +11,7 @@ import pytest
 from craftcore.activities.ledger import LEFT_BEHIND
 from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, StartedCall
 from craftcore.errors import IdempotencyConflict, StateRefused
-from tests.activities.life import (
+from tests.support.activity_steps import (
     DONE,
     LEDGER,
     LISTING,
@@ -27,8 +27,8 @@ from tests.activities.life import (
     end_call,
     look,
 )
-from tests.tasks.life import Running, begin, rows
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.task_steps import Running, begin, rows
 
 ENDS = [DONE, NOTHING, REFUSED, UNKNOWN]
 

@@ -11,9 +11,9 @@ from craftcore.errors import RowInvalid
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
-from tests.activities.life import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, decide
-from tests.tasks.life import begin, rows
-from tests.virtual import VirtualCore
+from tests.support.activity_steps import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, decide
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import begin, rows
 
 INTENT_ROW, DONE_ROW, FAILED_ROW, REFUSED_ROW, UNKNOWN_ROW, GIVEN_UP_ROW = range(1, 7)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.booted import debian, installing
 from tests.booted.machine import Machine, a_machine
 from tests.booted.service import Service
-from tests.processes import Result
+from tests.support.processes import Result
 
 
 @pytest.fixture(scope="module")

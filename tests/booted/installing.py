@@ -12,7 +12,7 @@ from pathlib import Path
 from tests.booted import debian
 from tests.booted.debian import Unavailable
 from tests.booted.machine import a_machine
-from tests.processes import Result
+from tests.support.processes import Result
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [

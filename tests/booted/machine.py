@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.booted.debian import PATH, Unavailable
-from tests.processes import PATIENCE, Result
+from tests.support.processes import PATIENCE, Result
 
 ENVIRONMENT = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
 LOOK_SECONDS = 0.05

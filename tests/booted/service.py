@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.booted.machine import Machine, until
-from tests.processes import Result
+from tests.support.processes import Result
 
 UNIT = "craftcore.service"
 STATE = "/var/lib/craftcore"

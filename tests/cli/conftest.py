@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from craftcore.cli.main import main
-from tests.cli.world import NOON as NOON
-from tests.cli.world import Here, World, a_world
-from tests.processes import Result
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.populated_database import NOON as NOON
+from tests.support.populated_database import Here, World, a_world
+from tests.support.processes import Result
 
 Cli = Callable[..., Result]
 

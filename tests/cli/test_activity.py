@@ -12,8 +12,8 @@ import pytest
 
 from craftcore.cli.main import main
 from craftcore.storage.doorbell_client import doorbell_path
-from tests.cli.bank import LOST, NOTHING, REFUSED, Bank
-from tests.processes import a_daemon, craftcore, traced, until
+from tests.support.fake_payments import LOST, NOTHING, REFUSED, Bank
+from tests.support.processes import a_daemon, craftcore, traced, until
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 

@@ -8,8 +8,8 @@ import pwd
 import apsw
 import pytest
 
-from tests.cli.world import NOON
 from tests.crash.spoiling import lax, unguarded
+from tests.support.populated_database import NOON
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 

@@ -18,11 +18,11 @@ from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
-from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON
-from tests.processes import DaemonProcess, a_daemon, a_program, craftcore, until
-from tests.storage.backups import ask, change
-from tests.virtual import VirtualClock
+from tests.support.backups import ask, change
+from tests.support.fake_payments import LOST, Bank
+from tests.support.fakes import VirtualClock
+from tests.support.processes import DaemonProcess, a_daemon, a_program, craftcore, until
 
 # db backup
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import APP, craftcore
+from tests.support.processes import APP, craftcore
 
 DEEP = '{"a":' * 40 + "1" + "}" * 40
 VERY_DEEP = '{"a":' * 100_000

@@ -19,9 +19,9 @@ from craftcore.services import Services
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
-from tests.cli.commands import BY_HAND, NEED_MORE, READS, WORKS, commands, line
-from tests.processes import craftcore
-from tests.virtual import VirtualClock
+from tests.support.commands import BY_HAND, NEED_MORE, READS, WORKS, commands, line
+from tests.support.fakes import VirtualClock
+from tests.support.processes import craftcore
 
 ME = os.getuid(), pwd.getpwuid(os.getuid()).pw_name
 

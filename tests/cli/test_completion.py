@@ -20,9 +20,9 @@ from craftcore.executions.model import Status
 from craftcore.schedules.model import CatchUp, Overlap
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.model import TriggerSource, TriggerStatus
-from tests.cli.commands import commands
-from tests.processes import PATIENCE, a_daemon, craftcore, environment
-from tests.virtual import VirtualCore
+from tests.support.commands import commands
+from tests.support.fakes import VirtualCore
+from tests.support.processes import PATIENCE, a_daemon, craftcore, environment
 
 SHELLS = ("bash", "zsh", "fish")
 

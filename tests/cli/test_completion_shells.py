@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import environment, until
+from tests.support.processes import environment, until
 
 SHELLS = {
     "bash": (["bash", "--norc", "--noprofile", "-i"], 'eval "$(craftcore completion bash)"'),

@@ -6,7 +6,7 @@ import os
 
 from craftcore.daemon.lock import DaemonLock
 from craftcore.triggers.settlement import Failed
-from tests.triggers.life import HOPELESS, claim_one, emit, run_one, start_one
+from tests.support.trigger_steps import HOPELESS, claim_one, emit, run_one, start_one
 
 
 def test_what_was_running_when_the_daemon_died_is_due_everywhere(cli, core):

@@ -6,7 +6,7 @@ import apsw
 import pytest
 
 from tests.crash.spoiling import lax, unguarded
-from tests.virtual import a_trigger
+from tests.support.fakes import a_trigger
 
 NO_TEXT = "CAST(x'ff41' AS TEXT)"
 TABLES = {

@@ -9,9 +9,9 @@ from craftcore.daemon.lifespan import running
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.storage.facts import get_fact, number, set_fact
 from craftcore.triggers.model import TriggerStatus
-from tests.engine.lab import settings
-from tests.triggers.life import emit
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.engine_harness import settings
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.trigger_steps import emit
 
 NUMBERS = ("clock_held", "clock_seen_at", "clock_trusted_at", "released_epoch")
 DAMAGED = ("", "x", "inf", "nan", "-1", "1e300", "[]", "9" * 400, "[" * 5_000)

@@ -10,9 +10,9 @@ import pytest
 
 from craftcore.cli.demo.demo_verdict import judge, lines_of
 from craftcore.triggers.settlement import Succeeded
-from tests.processes import PATIENCE, a_program, environment, until, working_in
-from tests.triggers.life import emit, run_one, start_one
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import PATIENCE, a_program, environment, until, working_in
+from tests.support.trigger_steps import emit, run_one, start_one
 
 COMMAND = [sys.executable, "-m", "craftcore", "demo"]
 

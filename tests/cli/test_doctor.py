@@ -41,10 +41,10 @@ from craftcore.storage.facts import set_fact
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.listing_store import FailedLately
-from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
-from tests.processes import APP, a_daemon, a_reader, craftcore
-from tests.triggers.life import claim_one, emit, run_one
+from tests.support.fake_payments import LOST, NOTHING, Bank
+from tests.support.processes import APP, a_daemon, a_reader, craftcore
+from tests.support.trigger_steps import claim_one, emit, run_one
 
 HOUR = 3600.0
 EVERYTHING = {

@@ -8,9 +8,9 @@ import threading
 import pytest
 
 from craftcore.triggers.settlement import Failed, Succeeded
-from tests.processes import PATIENCE
-from tests.triggers.life import run_one
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import PATIENCE
+from tests.support.trigger_steps import run_one
 
 HOUR = 3600.0
 

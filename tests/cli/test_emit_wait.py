@@ -13,10 +13,10 @@ from craftcore import Producer
 from craftcore.daemon.lifespan import running
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerSpec
-from tests.engine.lab import look, settings
-from tests.processes import PATIENCE, until
-from tests.resting import a_task, an_app, at_rest, nothing_logged
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.engine_harness import look, settings
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.idle_database import a_task, an_app, at_rest, nothing_logged
+from tests.support.processes import PATIENCE, until
 
 
 @pytest.fixture

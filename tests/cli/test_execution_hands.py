@@ -14,11 +14,11 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.services import Services
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Released, Snoozed, Succeeded
-from tests.cli.bank import LOST, Bank
-from tests.executions.attempts import again, begin, boot, end
-from tests.processes import APP, a_daemon, craftcore, traced, until
-from tests.resting import HOUR, a_task
-from tests.triggers.life import BROKEN, HOPELESS, claim_one, look
+from tests.support.attempts import again, begin, boot, end
+from tests.support.fake_payments import LOST, Bank
+from tests.support.idle_database import HOUR, a_task
+from tests.support.processes import APP, a_daemon, craftcore, traced, until
+from tests.support.trigger_steps import BROKEN, HOPELESS, claim_one, look
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 WHY = ("--reason", "ada looked")

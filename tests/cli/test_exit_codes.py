@@ -11,8 +11,8 @@ import pytest
 
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import NO_SUCH
-from tests.cli.commands import BY_HAND, READS, WORKS, commands, line
-from tests.cli.world import World
+from tests.support.commands import BY_HAND, READS, WORKS, commands, line
+from tests.support.populated_database import World
 
 COMMANDS = dict(commands())
 CALLS = {**READS, **BY_HAND, **WORKS}

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from craftcore.files import NoRegularFile, open_regular
-from tests.processes import PATIENCE, environment
+from tests.support.processes import PATIENCE, environment
 
 READERS = {
     "payload": (64, ["emit", "nap", "--payload", "@FILE"]),

@@ -10,8 +10,8 @@ import apsw
 import pytest
 
 from craftcore.daemon.lock import DaemonLock
-from tests.retention.sweeping import DAY, assert_sound
-from tests.triggers.life import emit, run_one
+from tests.support.retention_harness import DAY, assert_sound
+from tests.support.trigger_steps import emit, run_one
 
 
 def three_old_ones(core, clock) -> None:

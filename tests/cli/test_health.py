@@ -28,11 +28,11 @@ from craftcore.storage.facts import delete_fact, set_fact
 from craftcore.storage.wal_locks import LOCKS
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded
-from tests.cli.bank import LOST, NOTHING, Bank
 from tests.cli.conftest import NOON
-from tests.executions.attempts import begin, end
-from tests.processes import a_reader
-from tests.triggers.life import claim_one, emit, start
+from tests.support.attempts import begin, end
+from tests.support.fake_payments import LOST, NOTHING, Bank
+from tests.support.processes import a_reader
+from tests.support.trigger_steps import claim_one, emit, start
 
 HOUR, DAY = 3600.0, 86_400.0
 EPOCH = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"

@@ -8,9 +8,9 @@ from pathlib import Path
 import anyio
 import pytest
 
-from tests.engine.lab import lab
 from tests.engine.test_held_tasks import deployed, old_app, without_brief
-from tests.resting import nothing_logged
+from tests.support.engine_harness import lab
+from tests.support.idle_database import nothing_logged
 
 APP = """
 from craftcore import App, TaskContext

@@ -16,9 +16,9 @@ from craftcore.cli import exit_codes, main
 from craftcore.cli.base import Command, CommandGroup, summary
 from craftcore.cli.help_format import FORMATS
 from craftcore.cli.root import root
-from tests.cli.commands import BY_HAND, READS, WORKS, commands
-from tests.cli.world import World
-from tests.processes import a_daemon, craftcore
+from tests.support.commands import BY_HAND, READS, WORKS, commands
+from tests.support.populated_database import World
+from tests.support.processes import a_daemon, craftcore
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = dict(commands())

@@ -8,7 +8,7 @@ import shutil
 
 import pytest
 
-from tests.cli.commands import BY_HAND, READS, line
+from tests.support.commands import BY_HAND, READS, line
 
 WRONG = {
     "no trigger": ["trigger", "why", "nothing"],

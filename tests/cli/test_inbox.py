@@ -16,10 +16,10 @@ from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.tasks.activity_events import WHAT_ANSWERS_MEAN
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.tasks.question_store import QuestionStore
-from tests.cli.bank import LOST, Bank
-from tests.processes import environment
-from tests.resting import HOUR, a_task, an_app, at_rest
-from tests.virtual import VirtualCore
+from tests.support.fake_payments import LOST, Bank
+from tests.support.fakes import VirtualCore
+from tests.support.idle_database import HOUR, a_task, an_app, at_rest
+from tests.support.processes import environment
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 

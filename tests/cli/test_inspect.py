@@ -12,11 +12,11 @@ import pytest
 from craftcore.daemon.lock import DaemonLock
 from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
-from tests.cli.bank import LOST, Bank
 from tests.crash.spoiling import lax, unguarded
-from tests.executions.attempts import again, begin, boot, end
-from tests.resting import HOUR, a_task
-from tests.triggers.life import BROKEN, HOPELESS, emit, look
+from tests.support.attempts import again, begin, boot, end
+from tests.support.fake_payments import LOST, Bank
+from tests.support.idle_database import HOUR, a_task
+from tests.support.trigger_steps import BROKEN, HOPELESS, emit, look
 
 ME = pwd.getpwuid(os.getuid()).pw_name
 HI = Succeeded(result_json='"hi"')

@@ -13,8 +13,8 @@ import pytest
 from craftcore.cli.root import COMMANDS, root
 from craftcore.tasks.model import NewTask
 from craftcore.tasks.store import TaskStore
-from tests.processes import PATIENCE, a_program, craftcore, environment
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import PATIENCE, a_program, craftcore, environment
 
 HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.engine.engine", "craftcore.app"}
 

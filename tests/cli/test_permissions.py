@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, Result, craftcore, environment
+from tests.support.processes import PATIENCE, Result, craftcore, environment
 
 NOBODY = 65534
 PROGRAM = """

@@ -9,7 +9,7 @@ import pytest
 
 from craftcore.cli.session import Session
 from craftcore.errors import PermissionRefused
-from tests.cli.commands import BY_HAND, READS, WORKS, line
+from tests.support.commands import BY_HAND, READS, WORKS, line
 
 LIFT = "craftcore: release writes, and this is read only: nothing was done. To do it, {}\n"
 

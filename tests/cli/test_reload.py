@@ -21,7 +21,7 @@ from craftcore.daemon.lock_owner import open_daemon_process
 from craftcore.errors import PermissionRefused
 from craftcore.services import Services
 from tests.cli.conftest import NOON
-from tests.processes import APP, PATIENCE, a_daemon, craftcore, environment
+from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, environment
 
 NOBODY = 65_534
 APART = ["unshare", "--user", "--map-root-user"]

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from craftcore.triggers.settlement import Failed, Released, Succeeded
-from tests.executions.seen import HELLO, TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
+from tests.support.record_steps import HELLO, TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
 
 
 def one_line(result, code, *words):

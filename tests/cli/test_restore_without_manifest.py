@@ -11,10 +11,10 @@ import apsw
 import pytest
 
 from craftcore.storage.migrations import list_migrations
-from tests.cli.bank import LOST, Bank
 from tests.cli.conftest import NOON, Cli
-from tests.cli.world import Here
-from tests.storage.backups import ask, change
+from tests.support.backups import ask, change
+from tests.support.fake_payments import LOST, Bank
+from tests.support.populated_database import Here
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from craftcore.cli.schedule import options
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage import facts
 from tests.cli.conftest import NOON
-from tests.processes import a_daemon, craftcore, until
-from tests.triggers.life import run_one, start_one
+from tests.support.processes import a_daemon, craftcore, until
+from tests.support.trigger_steps import run_one, start_one
 
 HOUR = 3600.0
 ARGV = {"argv": ["restic", "backup", "/srv"]}

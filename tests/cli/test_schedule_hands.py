@@ -8,7 +8,7 @@ import pytest
 
 from craftcore.daemon.lock import DaemonLock
 from tests.cli.conftest import NOON
-from tests.triggers.life import run_one
+from tests.support.trigger_steps import run_one
 
 HOUR = 3600.0
 

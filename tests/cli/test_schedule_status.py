@@ -10,7 +10,7 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.schedules.clock_guard import ClockChange, ClockTrust
 from craftcore.schedules.model import Origin, ScheduleSpec
 from tests.cli.conftest import NOON
-from tests.processes import APP, craftcore
+from tests.support.processes import APP, craftcore
 
 HOUR = 3600.0
 

@@ -8,7 +8,7 @@ import pytest
 
 from craftcore.triggers.settlement import Succeeded
 from tests.cli.conftest import NOON
-from tests.triggers.life import BROKEN, HOPELESS, ack, claim_all, run_one, start
+from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_all, run_one, start
 
 HOUR = 3600.0
 BERLIN = ["--timezone", "Europe/Berlin"]

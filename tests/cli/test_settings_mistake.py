@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.cli.commands import BY_HAND, NEED_MORE, READS, WORKS, line
+from tests.support.commands import BY_HAND, NEED_MORE, READS, WORKS, line
 
 MISTAKES = {
     "a typo": "[daemon]\nconcurency = 1\n[log]\nlevel = 'loud'\n",

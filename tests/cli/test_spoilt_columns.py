@@ -20,10 +20,10 @@ import structlog
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
-from tests.cli.commands import READS, line
-from tests.cli.world import NOON, World
 from tests.crash.spoiling import lax, unguarded
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.commands import READS, line
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.populated_database import NOON, World
 
 NOT_UTF8 = b"\xff\x1b["
 VALUES = {

@@ -10,11 +10,11 @@ import pytest
 from craftcore.config import Config
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine import boot
-from tests.cli.bank import LOST, Bank
-from tests.processes import APP, craftcore
-from tests.resting import a_task, at_rest
-from tests.triggers.life import BROKEN, claim_one, emit, run_one, start_one
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fake_payments import LOST, Bank
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.idle_database import a_task, at_rest
+from tests.support.processes import APP, craftcore
+from tests.support.trigger_steps import BROKEN, claim_one, emit, run_one, start_one
 
 
 @pytest.fixture

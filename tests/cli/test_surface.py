@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from craftcore.cli.base import Command
-from tests.cli.commands import BY_HAND, READS, WORKS, commands, line
-from tests.cli.shapes import DOCUMENTS, LISTS
-from tests.processes import APP, a_daemon, craftcore
+from tests.support.commands import BY_HAND, READS, WORKS, commands, line
+from tests.support.json_contracts import DOCUMENTS, LISTS
+from tests.support.processes import APP, a_daemon, craftcore
 
 PROMISED = """
     run init check status top doctor release demo
@@ -32,7 +32,7 @@ NAMED = [
 COMMANDS = dict(commands())
 CALLS = {**READS, **BY_HAND, **WORKS}
 TESTS = Path(__file__).parents[1]
-TABLES = {"commands.py", "shapes.py", "test_surface.py", "test_help.py"}
+TABLES = {"commands.py", "json_contracts.py", "test_surface.py", "test_help.py"}
 """They name every command, so to be named in them is no test of its own."""
 
 MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")

@@ -14,9 +14,9 @@ import pytest
 from craftcore.cli.main import main
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.triggers.model import TriggerSpec
-from tests.cli.bank import LOST, Bank
-from tests.resting import HOUR, a_task, at_rest
-from tests.triggers.life import claim_one, start
+from tests.support.fake_payments import LOST, Bank
+from tests.support.idle_database import HOUR, a_task, at_rest
+from tests.support.trigger_steps import claim_one, start
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 

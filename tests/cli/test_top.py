@@ -35,13 +35,13 @@ from craftcore.diagnostics.top import (
     list_due_next,
     read_top,
 )
-from tests.cli.world import NOON
-from tests.processes import PATIENCE, craftcore, environment
-from tests.resting import an_app, at_rest
-from tests.storage.backups import ask
-from tests.triggers.life import claim_one, emit, start
+from tests.support.backups import ask
+from tests.support.fakes import VirtualCore
+from tests.support.idle_database import an_app, at_rest
+from tests.support.populated_database import NOON
+from tests.support.processes import PATIENCE, craftcore, environment
+from tests.support.trigger_steps import claim_one, emit, start
 from tests.triggers.test_claim_plans import fill, steps_of, undone
-from tests.virtual import VirtualCore
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\nline two\u202e\x85 \\ 你好"
 

@@ -13,11 +13,11 @@ from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Succeeded
 from craftcore.triggers.store import TriggerStore
-from tests.executions.attempts import begin, end
-from tests.processes import APP, craftcore
-from tests.tasks import life
-from tests.triggers.life import BROKEN, HOPELESS, claim_all, claim_one, emit, look, run_one, start_one
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support import task_steps as life
+from tests.support.attempts import begin, end
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import APP, craftcore
+from tests.support.trigger_steps import BROKEN, HOPELESS, claim_all, claim_one, emit, look, run_one, start_one
 
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = '{}'"
 

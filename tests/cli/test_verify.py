@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from tests.crash.spoiling import unguarded
-from tests.executions.recorded import record_everything
+from tests.support.recorded_executions import record_everything
 
 
 @pytest.fixture(scope="module")

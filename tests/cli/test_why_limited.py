@@ -15,10 +15,10 @@ from craftcore.daemon.lifespan import running
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.engine_facts import read_engine_facts, write_engine_facts
 from tests.cli.conftest import NOON
-from tests.engine.lab import settings
-from tests.resting import nothing_logged
-from tests.triggers.life import claim_all, claim_one, emit, run_one, start
-from tests.virtual import VirtualCore
+from tests.support.engine_harness import settings
+from tests.support.fakes import VirtualCore
+from tests.support.idle_database import nothing_logged
+from tests.support.trigger_steps import claim_all, claim_one, emit, run_one, start
 
 
 @pytest.fixture

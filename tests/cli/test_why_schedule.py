@@ -12,7 +12,7 @@ from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.settlement import Succeeded
 from tests.cli.conftest import NOON
-from tests.triggers.life import ack, claim_all, start
+from tests.support.trigger_steps import ack, claim_all, start
 
 HOUR = 3600.0
 

@@ -7,9 +7,9 @@ import pytest
 from craftcore.daemon.lock import DaemonLock
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.triggers.model import TriggerSpec
-from tests.cli.bank import LOST, Bank
-from tests.resting import HOUR, a_task, at_rest
-from tests.triggers.life import claim_one, start
+from tests.support.fake_payments import LOST, Bank
+from tests.support.idle_database import HOUR, a_task, at_rest
+from tests.support.trigger_steps import claim_one, start
 
 
 @pytest.fixture

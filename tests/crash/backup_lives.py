@@ -34,7 +34,7 @@ from craftcore.storage.backup.backup import complete
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.backup.staging_file import BEGINS
 from tests.crash.forks import be_a_warm_parent, fork, wait
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.fakes import NEW_YEAR, VirtualClock
 
 WATCHED = {module.__file__ for module in (cli_backup, cli_restore, boot, backup, staging_file, restore, whole_file)}
 

@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 
 from craftcore.cli.main import BUG, main
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 PAGE = 4096
 HEADER = 100

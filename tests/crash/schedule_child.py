@@ -32,7 +32,7 @@ from craftcore.schedules.recurrence.timing import Every
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from tests.crash.child import FROM_OUTSIDE, IN_HANDLER, QUIET, Journal, Life, forgive, until_idle
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.fakes import NEW_YEAR, VirtualClock
 
 MINUTE, HOUR = 60.0, 3600.0
 

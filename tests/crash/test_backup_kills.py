@@ -11,9 +11,9 @@ import pytest
 
 from tests.crash.backup_lives import KEEP, NEW, OLD
 from tests.crash.crews import ROOT
-from tests.processes import PATIENCE
-from tests.storage.backups import emit, named, rotate, take
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.backups import emit, named, rotate, take
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import PATIENCE
 
 
 @pytest.fixture

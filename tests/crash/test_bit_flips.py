@@ -12,8 +12,8 @@ import apsw
 import pytest
 
 from tests.crash.flips import Flip, Seen, cells_of, differences, flips_of, look_at, pages_of
-from tests.executions.recorded import Unguarded, record_everything
 from tests.executions.test_verifying import STANDINGS, UNSEEN
+from tests.support.recorded_executions import Unguarded, record_everything
 
 RECORDS = ("executions", "events", "blobs", "record_chain", "audit_log")
 

@@ -12,11 +12,11 @@ import pytest
 
 from craftcore import App, Call, Fail, OnUnknown, TaskContext
 from craftcore.activities.model import Activity
-from tests.activities.life import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, look
-from tests.engine.acts import Provider, ledger, statuses
-from tests.engine.lab import Lab, lab, settings
-from tests.tasks.life import begin, finish, rows, the_question
-from tests.virtual import VirtualCore
+from tests.support.activity_steps import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, look
+from tests.support.acts import Provider, ledger, statuses
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import begin, finish, rows, the_question
 
 NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 TEXTS = ("idem_key", "task_id", "action", "status", "reason", "policy", "args_hash", "request_json", "result_json")

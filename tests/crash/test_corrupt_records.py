@@ -15,9 +15,9 @@ from craftcore.storage.integrity import check_file
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent
 from craftcore.triggers.settlement import Succeeded
 from tests.crash.spoiling import lax, unguarded
-from tests.engine.lab import lab, settings
-from tests.triggers.life import emit, start_one
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.engine_harness import lab, settings
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.trigger_steps import emit, start_one
 
 NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 

@@ -12,7 +12,7 @@ import pytest
 
 from craftcore import App, Producer, TaskContext, TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings
-from tests.processes import APP, PATIENCE, craftcore
+from tests.support.processes import APP, PATIENCE, craftcore
 
 CONFIG = Config(
     daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=PATIENCE),

@@ -13,9 +13,9 @@ import pytest
 
 from craftcore import App, Continue, TaskContext
 from tests.crash.spoiling import unguarded
-from tests.engine.lab import Lab, lab
-from tests.tasks.life import begin, finish, look, rows
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.task_steps import begin, finish, look, rows
 
 NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 

@@ -19,7 +19,7 @@ from craftcore.config import Config, DaemonSettings
 from craftcore.engine import boot as booting
 from craftcore.storage.backup.staging_file import BEGINS, NAME, staging_file
 from tests.crash.test_poison import ask
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=0))

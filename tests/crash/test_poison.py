@@ -12,7 +12,7 @@ import apsw
 import pytest
 
 from craftcore import Producer
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,7 +15,7 @@ from craftcore.services import Services
 from tests.crash.child import IN_HANDLER
 from tests.crash.record_lives import EVENTS_FLUSHED
 from tests.crash.record_nursery import CLOSING, KILLED, Cradle, Event, Nursery, nursery
-from tests.executions.golden_runs import all_records
+from tests.support.golden_runs import all_records
 
 BACKENDS = ("asyncio", "trio")
 

@@ -21,8 +21,8 @@ from craftcore.services import Services
 from tests.crash.child import IN_HANDLER, QUIET
 from tests.crash.record_lives import GO_ON, HERE
 from tests.crash.record_nursery import CLOSING, Cradle, Nursery, nursery
-from tests.executions.golden_runs import all_records
-from tests.processes import PATIENCE
+from tests.support.golden_runs import all_records
+from tests.support.processes import PATIENCE
 
 LIVES = 25
 

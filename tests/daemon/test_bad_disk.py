@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from craftcore import Producer
-from tests.processes import PATIENCE, DaemonProcess, a_daemon, craftcore, traced, until
+from tests.support.processes import PATIENCE, DaemonProcess, a_daemon, craftcore, traced, until
 
 APP = """
 import anyio, os, signal

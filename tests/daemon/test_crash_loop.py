@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from craftcore import Producer
-from tests.engine.lab import look
-from tests.processes import PATIENCE
+from tests.support.engine_harness import look
+from tests.support.processes import PATIENCE
 
 APP = """
 import asyncio

@@ -15,7 +15,7 @@ import pytest
 from craftcore.daemon.doorbell import Doorbell, may_ring
 from craftcore.errors import CannotCreate
 from craftcore.storage.doorbell_client import doorbell_path, ring
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 
 @pytest.fixture(params=["asyncio", "trio"])

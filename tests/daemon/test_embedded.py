@@ -11,8 +11,8 @@ import pytest
 from craftcore import App, Producer
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid
-from tests.engine.lab import look
-from tests.processes import PATIENCE
+from tests.support.engine_harness import look
+from tests.support.processes import PATIENCE
 
 SETTINGS = f"""
 [command]

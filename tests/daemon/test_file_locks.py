@@ -31,9 +31,9 @@ from craftcore.errors import DaemonRunning
 from craftcore.services import Services
 from craftcore.storage.file_size import wal_in_use
 from craftcore.storage.passive_read import read_passively
-from tests.daemon.scraping import listening, scrape
-from tests.kernel_locks import HELD, locks_of
-from tests.processes import APP, a_daemon, craftcore, until
+from tests.support.kernel_locks import HELD, locks_of
+from tests.support.metrics_client import listening, scrape
+from tests.support.processes import APP, a_daemon, craftcore, until
 
 ROOT = Path(__file__).parents[2]
 

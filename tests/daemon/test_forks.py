@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, a_daemon, craftcore, traced, until
+from tests.support.processes import PATIENCE, a_daemon, craftcore, traced, until
 
 APP = """
 import asyncio, os, signal, sys, time

@@ -15,7 +15,9 @@ from craftcore import App, InvalidInput, TaskContext
 from craftcore.config import Config, HttpSettings
 from craftcore.config.http_targets import HttpTarget, SecretHeader
 from craftcore.daemon.builtin_actions import declare_ready_made
-from tests.actions.http_provider import (
+from tests.actions.test_http import when_logged
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.http_provider import (
     Provider,
     a_provider,
     answers_nobody,
@@ -25,10 +27,8 @@ from tests.actions.http_provider import (
     replies,
     resets,
 )
-from tests.actions.test_http import when_logged
-from tests.engine.lab import Lab, lab, settings
-from tests.engine.turns import failure, result
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
+from tests.support.turns import failure, result
 
 pytestmark = pytest.mark.anyio
 

@@ -22,7 +22,7 @@ from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused
 from craftcore.storage.daemon_files import name_lost_by_daemon
 from craftcore.storage.facts import LastSeen
 from craftcore.storage.open_files import OpenFiles
-from tests.strangers import NOBODY, as_root
+from tests.support.other_users import NOBODY, as_root
 
 STARTED = 1_767_323_045.0  # 2026-01-02T03:04:05Z
 

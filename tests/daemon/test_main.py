@@ -15,7 +15,7 @@ from craftcore.daemon.config_reload import list_changed_keys
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.status_line import Condition, status_text
 from craftcore.producer import Producer
-from tests.processes import APP, PATIENCE, a_daemon, craftcore, traced, until
+from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, traced, until
 
 
 @pytest.fixture

@@ -25,14 +25,14 @@ from craftcore.daemon.metrics.prometheus import render
 from craftcore.engine import scheduler
 from craftcore.errors import CannotCreate, ConfigInvalid
 from craftcore.triggers.backoff import RetryPolicy
-from tests.blocks import PAGES
-from tests.cli.world import NOON, a_world
-from tests.daemon.scraping import Scrape, free_port, listening, scrape, scraped
-from tests.engine.lab import Lab, lab
-from tests.processes import APP, PATIENCE, a_daemon, craftcore
-from tests.triggers.life import emit, start_one
+from tests.support.code_blocks import PAGES
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+from tests.support.metrics_client import Scrape, free_port, listening, scrape, scraped
+from tests.support.populated_database import NOON, a_world
+from tests.support.processes import APP, PATIENCE, a_daemon, craftcore
+from tests.support.trigger_steps import emit, start_one
 from tests.triggers.test_claim_plans import fill
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
 
 SOCKET = "unix:metrics.sock"
 TWICE = RetryPolicy(max_attempts=2, base=0, cap=0)

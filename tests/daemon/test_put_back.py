@@ -16,9 +16,9 @@ from craftcore.daemon.lock_file import lock_path
 from craftcore.engine import boot as booting
 from craftcore.services import Services
 from craftcore.storage.facts import get_fact
-from tests.engine.acts import Provider, ledger, questions, statuses
-from tests.engine.lab import Lab, lab
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.acts import Provider, ledger, questions, statuses
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import VirtualClock, VirtualCore
 
 
 def an_app(provider: Callable[..., Any]) -> App:

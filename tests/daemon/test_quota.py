@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import Result, a_daemon, craftcore, traced, until
-from tests.storage.backups import ask
+from tests.support.backups import ask
+from tests.support.processes import Result, a_daemon, craftcore, traced, until
 
 IMAGE_BYTES, QUOTA_BYTES = 256 << 20, 4 << 20
 

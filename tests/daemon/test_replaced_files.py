@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import APP, DaemonProcess, Result, a_daemon, craftcore, until
+from tests.support.processes import APP, DaemonProcess, Result, a_daemon, craftcore, until
 
 NAMES = {"database": "agent.db", "WAL": "agent.db-wal", "shared memory": "agent.db-shm"}
 CODES = {"database": 65, "WAL": 74, "shared memory": 74}

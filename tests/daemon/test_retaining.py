@@ -20,9 +20,9 @@ from craftcore.storage.facts import set_fact
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.transaction import Transaction
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.engine.lab import Lab, lab
-from tests.retention.sweeping import DAY, assert_sound
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.retention_harness import DAY, assert_sound
 
 pytestmark = pytest.mark.anyio
 

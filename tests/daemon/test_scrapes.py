@@ -21,8 +21,8 @@ from craftcore.config.references import Endpoint
 from craftcore.daemon.metrics import http_server
 from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.errors import CannotCreate
-from tests.daemon.scraping import REQUEST, answer, ask, call, free_port, in_thread
-from tests.processes import PATIENCE
+from tests.support.metrics_client import REQUEST, answer, ask, call, free_port, in_thread
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

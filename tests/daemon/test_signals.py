@@ -10,7 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore.daemon.signals import watch_signals
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 
 @pytest.fixture(params=["asyncio", "trio"])

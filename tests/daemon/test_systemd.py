@@ -14,7 +14,7 @@ from uuid import uuid4
 import pytest
 
 from craftcore.daemon.sd_notify import STATUS_MAX_CHARACTERS, Notifier
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import craftcore
+from tests.support.processes import craftcore
 
-APP = "from tests.resting import an_app\napp = an_app()\n"
+APP = "from tests.support.idle_database import an_app\napp = an_app()\n"
 ROOT = Path(__file__).parents[2]
 
 

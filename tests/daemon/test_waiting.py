@@ -17,8 +17,8 @@ import pytest
 from craftcore import Producer
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.errors import StorageFull
-from tests.daemon.scraping import ask, free_port, scraped
-from tests.processes import DaemonProcess, a_daemon, craftcore, traced, until
+from tests.support.metrics_client import ask, free_port, scraped
+from tests.support.processes import DaemonProcess, a_daemon, craftcore, traced, until
 
 FULL = """
 import os, threading, time

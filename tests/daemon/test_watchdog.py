@@ -15,7 +15,7 @@ from structlog.typing import EventDict
 
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.watchdog import watchdog
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 
 @pytest.fixture(params=["asyncio", "trio"])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from craftcore import Producer
-from tests.processes import a_daemon, craftcore, until
+from tests.support.processes import a_daemon, craftcore, until
 
 APP = """
 import os, threading

@@ -9,8 +9,8 @@ import pytest
 
 from craftcore import App, Call, Done, Fail, NoEffect, OnUnknown, Producer, TaskContext
 from craftcore.engine import boot as booting
-from tests.engine.lab import Lab, lab
-from tests.engine.turns import begin, failure, result, run
+from tests.support.engine_harness import Lab, lab
+from tests.support.turns import begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

@@ -10,9 +10,9 @@ import pytest
 
 from craftcore import App, Call, Continue, Fail, NoEffect, TaskContext
 from craftcore.errors import InvalidInput
-from tests.engine.acts import Gate, Provider, assert_records_are_whole, ledger, questions
-from tests.engine.lab import lab, settings
-from tests.engine.turns import failure, result, run
+from tests.support.acts import Gate, Provider, assert_records_are_whole, ledger, questions
+from tests.support.engine_harness import lab, settings
+from tests.support.turns import failure, result, run
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ import pytest
 from craftcore import App, RetryPolicy, TaskContext
 from craftcore.errors import LeaseLost, StorageError
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.engine.acts import Gate, Provider, ledger, questions, statuses
-from tests.engine.lab import lab
-from tests.engine.turns import begin, result, run
+from tests.support.acts import Gate, Provider, ledger, questions, statuses
+from tests.support.engine_harness import lab
+from tests.support.turns import begin, result, run
 
 pytestmark = pytest.mark.anyio
 

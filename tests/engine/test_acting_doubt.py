@@ -10,10 +10,10 @@ import pytest
 from craftcore import App, Call, Done, Fail, NoEffect, OnUnknown, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
 from craftcore.errors import ActivityUnknown, NotFound, StateRefused
-from tests.engine.acts import Gate, Held, Provider, acted, decisions, ledger, questions, statuses
-from tests.engine.lab import Lab, lab, settings
-from tests.engine.turns import begin, failure, result, run
-from tests.virtual import VirtualClock
+from tests.support.acts import Gate, Held, Provider, acted, decisions, ledger, questions, statuses
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.fakes import VirtualClock
+from tests.support.turns import begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

@@ -14,11 +14,11 @@ from craftcore import App, Call, Fail, NoEffect, OnUnknown, TaskContext
 from craftcore.daemon.lock import read_note
 from craftcore.errors import ErrorCode, KeyRequired
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.engine.acts import Gate, Held, Provider, ledger, questions, statuses
-from tests.engine.lab import lab, look, settings
-from tests.engine.turns import begin, failure, result, run
-from tests.processes import PATIENCE
-from tests.virtual import VirtualClock
+from tests.support.acts import Gate, Held, Provider, ledger, questions, statuses
+from tests.support.engine_harness import lab, look, settings
+from tests.support.fakes import VirtualClock
+from tests.support.processes import PATIENCE
+from tests.support.turns import begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

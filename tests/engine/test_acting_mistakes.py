@@ -10,9 +10,9 @@ from structlog.testing import capture_logs
 
 from craftcore import App, Call, InvalidInput, OnUnknown, RetryPolicy, TaskContext
 from craftcore.errors import ConfigInvalid
-from tests.engine.acts import Provider, ledger
-from tests.engine.lab import lab
-from tests.engine.turns import begin, failure, run
+from tests.support.acts import Provider, ledger
+from tests.support.engine_harness import lab
+from tests.support.turns import begin, failure, run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

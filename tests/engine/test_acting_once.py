@@ -12,10 +12,10 @@ import pytest
 from craftcore import App, Call, Continue, NoEffect, TaskContext
 from craftcore.errors import IdempotencyConflict, KeyRequired, PermissionRefused, StorageError, StorageFull
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.engine.acts import Gate, Provider, acted, ledger, questions, statuses
-from tests.engine.lab import lab, settings
-from tests.engine.turns import begin, failure, result, run
-from tests.processes import PATIENCE
+from tests.support.acts import Gate, Provider, acted, ledger, questions, statuses
+from tests.support.engine_harness import lab, settings
+from tests.support.processes import PATIENCE
+from tests.support.turns import begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

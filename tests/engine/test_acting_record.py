@@ -11,9 +11,9 @@ from craftcore import App, Done, Fail, NoEffect, OnUnknown, TaskContext
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.store import ActivityStore
 from craftcore.services import Services
-from tests.engine.acts import Gate, Provider, acted, assert_records_are_whole, ledger, stream, told
-from tests.engine.lab import Lab, lab, settings
-from tests.engine.turns import begin, result, run
+from tests.support.acts import Gate, Provider, acted, assert_records_are_whole, ledger, stream, told
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.turns import begin, result, run
 
 pytestmark = pytest.mark.anyio
 

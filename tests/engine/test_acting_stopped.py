@@ -10,7 +10,7 @@ import anyio
 import pytest
 
 from craftcore import App, Call, Fail, NoEffect, TaskContext
-from tests.engine.acts import (
+from tests.support.acts import (
     Gate,
     Held,
     Provider,
@@ -21,10 +21,10 @@ from tests.engine.acts import (
     statuses,
     stream,
 )
-from tests.engine.lab import lab, settings
-from tests.engine.turns import begin, failure, result, run
-from tests.processes import PATIENCE
-from tests.virtual import VirtualClock
+from tests.support.engine_harness import lab, settings
+from tests.support.fakes import VirtualClock
+from tests.support.processes import PATIENCE
+from tests.support.turns import begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

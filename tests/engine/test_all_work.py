@@ -9,10 +9,10 @@ from craftcore import App, Producer, TaskContext
 from craftcore.errors import InvalidInput
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.tasks.all_work import CancelledWork
-from tests.engine.lab import lab, settings
-from tests.tasks.life import a_question, begin, begin_child, for_child, for_event, rows, suspend
-from tests.triggers.life import claim_all, emit
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.engine_harness import lab, settings
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.task_steps import a_question, begin, begin_child, for_child, for_event, rows, suspend
+from tests.support.trigger_steps import claim_all, emit
 
 
 def an_app(ran: list[str]) -> App:

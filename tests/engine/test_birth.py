@@ -8,8 +8,8 @@ import pytest
 
 from craftcore import App
 from craftcore.triggers.model import TriggerStatus
-from tests.engine.lab import lab, look, settings
-from tests.virtual import VirtualClock
+from tests.support.engine_harness import lab, look, settings
+from tests.support.fakes import VirtualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -11,8 +11,8 @@ from structlog.testing import capture_logs
 
 from craftcore import App, TaskContext
 from craftcore.engine.loop import blocked_loop
-from tests.engine.lab import lab
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -14,8 +14,8 @@ from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.errors import StorageError
 from craftcore.tasks.activity_events import ActivityEvents
-from tests.engine.lab import lab, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab, settings
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

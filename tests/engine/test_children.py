@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from craftcore import App, ChildFailed, TaskContext
-from tests.engine.lab import lab
+from tests.support.engine_harness import lab
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ from types import FrameType
 import pytest
 
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
-from tests.engine.lab import look
-from tests.processes import PATIENCE
+from tests.support.engine_harness import look
+from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 

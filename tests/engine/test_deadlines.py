@@ -16,9 +16,9 @@ import anyio.lowlevel
 import pytest
 
 from craftcore import App, Call, Continue, RetryPolicy, Snooze, TaskContext
-from tests.engine.lab import Lab, lab, settings
-from tests.processes import PATIENCE
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -10,10 +10,10 @@ import pytest
 
 from craftcore import App, Call, Done, Fail, IdempotencyConflict, NoEffect, OnUnknown, RetryPolicy, TaskContext
 from craftcore.errors import CraftcoreError, ErrorCode
-from tests.engine.acts import Gate, Provider, statuses
-from tests.engine.lab import Lab, lab
-from tests.engine.turns import begin, run
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.acts import Gate, Provider, statuses
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.turns import begin, run
 
 pytestmark = pytest.mark.anyio
 

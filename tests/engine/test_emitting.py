@@ -9,8 +9,8 @@ import anyio
 import pytest
 
 from craftcore import App, TaskContext
-from tests.engine.lab import Lab, lab
-from tests.processes import PATIENCE
+from tests.support.engine_harness import Lab, lab
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

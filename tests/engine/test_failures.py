@@ -17,8 +17,8 @@ from craftcore.engine.failure import FIRST, LAST, outcome_of, traceback_places, 
 from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
 from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.triggers.settlement import Failed, Snoozed
-from tests.engine.lab import Lab, lab
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import NEW_YEAR, VirtualClock
 
 pytestmark = pytest.mark.anyio
 

@@ -27,7 +27,7 @@ from craftcore import (
 )
 from craftcore.errors import ConfigInvalid
 from craftcore.failpoints import Failpoint
-from tests.engine.lab import Lab, lab, look, settings
+from tests.support.engine_harness import Lab, lab, look, settings
 
 pytestmark = pytest.mark.anyio
 

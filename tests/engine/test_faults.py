@@ -17,9 +17,9 @@ from craftcore import App, Continue, RetryPolicy, Route, TaskContext, TriggerSpe
 from craftcore.daemon.lifespan import running
 from craftcore.engine.runner import Runner
 from craftcore.errors import EngineCrashed
-from tests.engine.faults import Fault, Recording, When
-from tests.engine.lab import look, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import look, settings
+from tests.support.faults import Fault, Recording, When
+from tests.support.processes import PATIENCE
 
 pytestmark = [
     pytest.mark.anyio,

@@ -9,8 +9,8 @@ from craftcore import App, TriggerSpec
 from craftcore.engine.boot import release
 from craftcore.producer import Producer
 from craftcore.services import Services
-from tests.engine.lab import lab, settings
-from tests.virtual import VirtualClock
+from tests.support.engine_harness import lab, settings
+from tests.support.fakes import VirtualClock
 
 pytestmark = pytest.mark.anyio
 

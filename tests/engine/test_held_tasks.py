@@ -14,7 +14,7 @@ from craftcore import App, Continue, Done, Producer, TaskContext, TriggerSpec
 from craftcore.engine.signature_check import misfit
 from craftcore.errors import StateRefused
 from craftcore.tasks.hold_store import LiveTask
-from tests.engine.lab import lab, settings
+from tests.support.engine_harness import lab, settings
 
 pytestmark = pytest.mark.anyio
 

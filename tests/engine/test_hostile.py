@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from craftcore import App, Call, Continue, TaskContext
-from tests.engine.acts import ledger
-from tests.engine.hostile import ERRORS
-from tests.engine.lab import lab
+from tests.support.acts import ledger
+from tests.support.engine_harness import lab
+from tests.support.hostile_objects import ERRORS
 
 pytestmark = pytest.mark.anyio
 

@@ -17,8 +17,8 @@ from craftcore import App, Fail, Route, RoutedTrigger, RoutingContext, TriggerSp
 from craftcore.errors import ConfigInvalid, InvalidInput, StorageError
 from craftcore.producer import Producer
 from craftcore.services import Services
-from tests.engine.lab import lab, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab, settings
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

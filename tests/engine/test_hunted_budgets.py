@@ -10,7 +10,7 @@ import pytest
 
 from craftcore import App, Continue, TaskContext
 from craftcore.config import Config
-from tests.engine.lab import lab, settings
+from tests.support.engine_harness import lab, settings
 
 pytestmark = pytest.mark.anyio
 

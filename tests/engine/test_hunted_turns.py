@@ -11,8 +11,8 @@ import pytest
 
 from craftcore import App, Fail, Retry, TaskContext
 from craftcore.errors import StorageBusy
-from tests.engine.lab import lab, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab, settings
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -23,9 +23,9 @@ from craftcore.engine.faults import fault
 from craftcore.engine.stall_watch import Progress
 from craftcore.errors import EngineCrashed, ErrorCode, RowInvalid, WriterDied
 from craftcore.triggers.claim_service import ClaimService
-from tests.engine.faults import Fault, Injected
-from tests.engine.lab import lab, look, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab, look, settings
+from tests.support.faults import Fault, Injected
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

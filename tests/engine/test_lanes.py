@@ -11,7 +11,7 @@ import pytest
 from craftcore import App, TriggerSpec
 from craftcore.producer import Producer
 from craftcore.services import Services
-from tests.engine.lab import lab, settings
+from tests.support.engine_harness import lab, settings
 
 pytestmark = pytest.mark.anyio
 

@@ -18,11 +18,11 @@ from craftcore.errors import ConfigInvalid
 from craftcore.producer import Producer
 from craftcore.services import Services
 from craftcore.triggers.model import TriggerStatus
-from tests.engine.lab import Lab, lab, look, settings
 from tests.engine.test_limit_rules import most_within
 from tests.engine.test_stress import stress
-from tests.processes import PATIENCE, a_daemon, craftcore, until
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.engine_harness import Lab, lab, look, settings
+from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.processes import PATIENCE, a_daemon, craftcore, until
 
 pytestmark = pytest.mark.anyio
 

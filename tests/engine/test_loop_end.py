@@ -16,8 +16,8 @@ from craftcore import App
 from craftcore.daemon.lifespan import running
 from craftcore.engine.loop.loop_end import LoopEnd, loop_end
 from craftcore.errors import EngineCrashed
-from tests.engine.lab import look, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import look, settings
+from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,8 +22,8 @@ from craftcore.errors import (
 )
 from craftcore.producer import Producer
 from craftcore.triggers.backoff import RetryPolicy
-from tests.engine.lab import lab, look, settings
-from tests.virtual import VirtualClock
+from tests.support.engine_harness import lab, look, settings
+from tests.support.fakes import VirtualClock
 
 pytestmark = pytest.mark.anyio
 

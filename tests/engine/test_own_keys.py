@@ -8,7 +8,7 @@ import pytest
 
 from craftcore import App, Continue, TaskContext, TriggerSpec
 from craftcore.errors import InvalidInput
-from tests.engine.lab import lab
+from tests.support.engine_harness import lab
 
 pytestmark = pytest.mark.anyio
 

@@ -9,9 +9,9 @@ import pytest
 
 from craftcore import App, Call, TaskContext
 from craftcore.config import TaskSettings
-from tests.engine.lab import lab, settings
-from tests.engine.turns import begin, result
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab, settings
+from tests.support.processes import PATIENCE
+from tests.support.turns import begin, result
 
 pytestmark = pytest.mark.anyio
 

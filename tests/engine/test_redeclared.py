@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from craftcore import App, Call, Continue, Fail, NoEffect, TaskContext
-from tests.engine.acts import Provider, ledger, questions, statuses
-from tests.engine.lab import Lab, lab
-from tests.engine.turns import failure, result
+from tests.support.acts import Provider, ledger, questions, statuses
+from tests.support.engine_harness import Lab, lab
+from tests.support.turns import failure, result
 
 Turn = Callable[[TaskContext], Awaitable[Any]]
 

@@ -6,8 +6,8 @@ import anyio
 import pytest
 
 from craftcore import App, Route, RoutedTrigger, RoutingContext
-from tests.engine.lab import lab, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab, settings
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ import pytest
 
 from craftcore import App, Continue, Done, Retry, Route, RoutedTrigger, RoutingContext, TaskContext, TriggerSpec
 from craftcore.tasks import waits
-from tests.engine.lab import Lab, lab, settings
+from tests.support.engine_harness import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
 

@@ -19,10 +19,10 @@ from craftcore.errors import ConfigInvalid
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import CatchUp, Origin, Overlap
 from craftcore.storage.facts import get_fact
-from tests.engine.lab import Lab, lab, settings
-from tests.processes import PATIENCE
-from tests.schedules.life import DAY, HOUR, account, put, start_daemon, stop_daemon, stored
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.processes import PATIENCE
+from tests.support.schedule_steps import DAY, HOUR, account, put, start_daemon, stop_daemon, stored
 
 pytestmark = pytest.mark.anyio
 

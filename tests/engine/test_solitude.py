@@ -12,7 +12,7 @@ from craftcore.engine import exclusive_run
 from craftcore.engine import live_state as telling
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.services import Services
-from tests.engine.lab import Lab, lab, settings
+from tests.support.engine_harness import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
 

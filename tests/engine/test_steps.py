@@ -21,9 +21,9 @@ import pytest
 from craftcore import App, Fail, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, StepConflict
-from tests.engine.lab import lab, settings
-from tests.engine.turns import Counting, failure, result, run
-from tests.virtual import NEW_YEAR
+from tests.support.engine_harness import lab, settings
+from tests.support.fakes import NEW_YEAR
+from tests.support.turns import Counting, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

@@ -12,8 +12,8 @@ import pytest
 from craftcore import App, TriggerSpec
 from craftcore.services import Services
 from craftcore.storage.doorbell_client import ring
-from tests.engine.lab import lab, look, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import lab, look, settings
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -24,8 +24,8 @@ from craftcore import App, Fail, Retry, Route, RoutedTrigger, RoutingContext, Sn
 from craftcore.engine.engine import Engine
 from craftcore.errors import StateRefused
 from craftcore.producer import Producer
-from tests.engine.lab import Lab, lab, settings
-from tests.processes import PATIENCE
+from tests.support.engine_harness import Lab, lab, settings
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

@@ -8,8 +8,8 @@ import pytest
 
 from craftcore import App, TaskContext
 from craftcore.errors import ConfigInvalid
-from tests.engine.lab import lab
-from tests.engine.turns import result
+from tests.support.engine_harness import lab
+from tests.support.turns import result
 
 pytestmark = pytest.mark.anyio
 

@@ -23,8 +23,8 @@ from craftcore import (
     RetryPolicy,
     TaskContext,
 )
-from tests.engine.lab import lab
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.engine_harness import lab
+from tests.support.fakes import VirtualClock, VirtualCore
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from craftcore import App, ChildFailed, Fail, Route, RoutedTrigger, RoutingContext, TaskContext
-from tests.engine.lab import Lab, lab, settings
+from tests.support.engine_harness import Lab, lab, settings
 
 pytestmark = pytest.mark.anyio
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from craftcore import App, TaskContext
-from tests.engine.lab import Lab, lab
+from tests.support.engine_harness import Lab, lab
 
 pytestmark = pytest.mark.anyio
 

@@ -9,7 +9,7 @@ import pytest
 
 from craftcore import App, RetryPolicy, TaskContext, TriggerView
 from craftcore.errors import ConfigInvalid
-from tests.engine.lab import lab
+from tests.support.engine_harness import lab
 
 pytestmark = pytest.mark.anyio
 

@@ -13,9 +13,9 @@ import pytest
 
 from craftcore import App, Continue, Done, Fail, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.config import TaskSettings
-from tests.engine.lab import lab, settings
-from tests.engine.turns import Counting, begin, failure, result, run
-from tests.virtual import NEW_YEAR, VirtualClock
+from tests.support.engine_harness import lab, settings
+from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.turns import Counting, begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

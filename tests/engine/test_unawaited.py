@@ -13,8 +13,8 @@ import anyio
 import pytest
 
 from craftcore import App, Call, Continue, TaskContext
-from tests.engine.lab import lab
-from tests.engine.turns import Counting, failure, result, run
+from tests.support.engine_harness import lab
+from tests.support.turns import Counting, failure, result, run
 
 
 async def nothing(*_: Any) -> None: ...

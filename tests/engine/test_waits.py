@@ -16,9 +16,9 @@ import pytest
 from craftcore import App, Continue, TaskContext, failpoints
 from craftcore.errors import KeyRequired, StateRefused
 from craftcore.failpoints import Failpoint
-from tests.engine.lab import Lab, lab
-from tests.engine.turns import Counting, begin, failure, result, run
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.turns import Counting, begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.executions.recorded import record_everything
+from tests.support.recorded_executions import record_everything
 
 
 @pytest.fixture(scope="session")

@@ -10,7 +10,7 @@ import pytest
 from craftcore.executions.model import Status
 from craftcore.executions.recovery import Act, AttemptFacts, State, assess
 from craftcore.triggers.model import TriggerStatus
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
 
 RUN = ("run", "MODULE:APP")
 RETRY = ("execution", "retry", "exec-t.1", "--reason", "TEXT")

@@ -13,7 +13,7 @@ import pytest
 
 from craftcore.errors import RowInvalid
 from craftcore.storage.migrations import list_migrations
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
 
 CLOSED = "(SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL AND stripped_at IS NULL)"
 CLOSED_0 = "(SELECT seq FROM executions WHERE id = 'exec-closed-0.1')"

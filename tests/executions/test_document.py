@@ -20,8 +20,8 @@ from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal, replay
 from craftcore.serialization.canonical import canonicalize, sha256_of
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
-from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, spoil, strip
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.record_steps import HELLO, TIMEOUT, invalidate, look, seen, spoil, strip
 
 HOSTILE = "say \"hi\" \\ 'there'\n\r\t\x00\x1f\x7f é 😀 \u2028 </script>"
 

@@ -14,7 +14,7 @@ import pytest
 
 from craftcore.executions.model import EventType
 from craftcore.executions.record import ExecutionRecord, faults, refusal_to_replay
-from tests.executions.golden_runs import GOLDEN, RUNS, recorded, shown
+from tests.support.golden_runs import GOLDEN, RUNS, recorded, shown
 
 BACKENDS = ("asyncio", "trio")
 

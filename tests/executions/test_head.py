@@ -18,9 +18,9 @@ from craftcore.executions.chain.verify import Verification
 from craftcore.executions.chain.verify_rules import Fault
 from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
 from craftcore.triggers.settlement import Succeeded
-from tests.executions.recorded import remove_up_to
-from tests.triggers.life import emit, start_one
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.recorded_executions import remove_up_to
+from tests.support.trigger_steps import emit, start_one
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from craftcore.executions.invalidation import Invalidation
 from craftcore.executions.record import faults, refusal_to_replay
 from craftcore.executions.record_store import RecordStore
 from craftcore.triggers.settlement import Succeeded
-from tests.executions.attempts import begin, end
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.attempts import begin, end
+from tests.support.fakes import VirtualClock, VirtualCore
 
 ADA = Actor(1000, "ada")
 

@@ -13,8 +13,8 @@ from craftcore.executions.listing_store import ExecutionListStore, RecordFilter,
 from craftcore.executions.model import Status
 from craftcore.executions.record_store import RecordStore
 from craftcore.storage.transaction import Transaction
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
 LISTING = ExecutionListStore()
 MANY, FEW = 20_000, 200

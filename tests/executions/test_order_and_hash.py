@@ -9,8 +9,8 @@ import pytest
 from craftcore import App, Retry, TaskContext
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.record_store import RecordStore
-from tests.engine.lab import Lab, lab
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.engine_harness import Lab, lab
+from tests.support.fakes import VirtualClock, VirtualCore
 
 pytestmark = pytest.mark.anyio
 

@@ -24,8 +24,8 @@ from craftcore.triggers.settlement import (
     Snoozed,
     Succeeded,
 )
-from tests.triggers.life import BROKEN, ack, claim_one, emit, start, start_one
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.trigger_steps import BROKEN, ack, claim_one, emit, start, start_one
 
 GREET = Routed("greet", "explicit workflow")
 HOSTILE = 'say "hi" \\ \'there\'\n\r\t\x00\x1f\x7f é 😀 \u2028 </script> {"a": 1}'

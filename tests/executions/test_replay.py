@@ -15,8 +15,8 @@ from craftcore.executions.replay import FORCED, ReplayResult, refusal, replay
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import encode
 from craftcore.triggers.settlement import Cancelled, Released, Snoozed, Succeeded
-from tests.executions.seen import HELLO, TIMEOUT, invalidate, look, seen, strip
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.record_steps import HELLO, TIMEOUT, invalidate, look, seen, strip
 
 LARGE = {"data": "é" * 1_000_000}
 VALUES: list[Any] = [

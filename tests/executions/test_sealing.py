@@ -18,8 +18,8 @@ from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, 
 from craftcore.executions.model import envelope
 from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.canonical import canonicalize, sha256_of
-from tests.executions.recorded import record_everything
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.recorded_executions import record_everything
 
 
 def independently(value: Any) -> str:

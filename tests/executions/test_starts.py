@@ -12,7 +12,7 @@ from craftcore.engine.limits import Limits, restore_rate_history
 from craftcore.executions import starts_store
 from craftcore.executions.starts_store import StartsStore
 from craftcore.storage.transaction import Transaction
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualCore
 
 
 def record(tx: Transaction, seq: int, workflow: Any, at: float) -> None:

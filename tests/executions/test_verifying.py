@@ -11,8 +11,8 @@ import pytest
 
 from craftcore.executions.chain.verify import Verification
 from craftcore.executions.chain.verify_rules import Area, Fault
-from tests.executions.recorded import Unguarded
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.recorded_executions import Unguarded
 
 TABLES = ("executions", "events", "blobs", "record_chain", "audit_log")
 

@@ -7,10 +7,10 @@ from craftcore.audit.store import audit
 from craftcore.executions.invalidation import Invalidation
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
-from tests.executions.attempts import begin, end
-from tests.retention.sweeping import DAY, HOUR, only, sweep
-from tests.schedules.life import account, put, run_all, tick
-from tests.virtual import VirtualCore
+from tests.support.attempts import begin, end
+from tests.support.fakes import VirtualCore
+from tests.support.retention_harness import DAY, HOUR, only, sweep
+from tests.support.schedule_steps import account, put, run_all, tick
 
 OF_HISTORY = only(history=90 * DAY)
 OF_THE_LOG = only(audit=90 * DAY)

@@ -17,9 +17,10 @@ from craftcore.config import RetentionSettings
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope
 from craftcore.triggers.settlement import Succeeded, Suspended
-from tests.activities.life import DONE, UNKNOWN, an_activity, decide
-from tests.retention.sweeping import DAY, assert_sound, batches
-from tests.tasks.life import (
+from tests.support.activity_steps import DONE, UNKNOWN, an_activity, decide
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.retention_harness import DAY, assert_sound, batches
+from tests.support.task_steps import (
     RECORDER,
     Running,
     a_question,
@@ -35,8 +36,7 @@ from tests.tasks.life import (
     on_event,
     suspend,
 )
-from tests.triggers.life import BROKEN, ack, claim_all, emit, start
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.trigger_steps import BROKEN, ack, claim_all, emit, start
 
 SHORT = RetentionSettings(triggers=1 * DAY, dead=3 * DAY, keys=9 * DAY, bodies=2 * DAY, history=9 * DAY, audit=9 * DAY)
 FAR = 10_000 * DAY

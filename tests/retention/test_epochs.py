@@ -5,13 +5,13 @@ from __future__ import annotations
 from craftcore.retention.epoch_store import KEPT
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.settlement import Succeeded
-from tests.activities.life import DONE, an_activity
-from tests.executions.attempts import again, end
-from tests.retention.starts import starts
-from tests.retention.sweeping import DAY, HOUR, only, sweep
-from tests.tasks.life import begin
-from tests.triggers.life import claim_all, emit
-from tests.virtual import VirtualCore
+from tests.support.activity_steps import DONE, an_activity
+from tests.support.attempts import again, end
+from tests.support.fakes import VirtualCore
+from tests.support.many_starts import starts
+from tests.support.retention_harness import DAY, HOUR, only, sweep
+from tests.support.task_steps import begin
+from tests.support.trigger_steps import claim_all, emit
 
 OF_HISTORY = only(history=90 * DAY)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.config import RetentionSettings
 from craftcore.retention.cutoffs import AFTER_CATCH_UP, NEVER, horizons
-from tests.retention.sweeping import DAY
+from tests.support.retention_harness import DAY
 
 NOW = 1_000 * DAY
 

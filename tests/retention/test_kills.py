@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from craftcore.triggers.settlement import Succeeded
-from tests.executions.attempts import again, end
-from tests.executions.recorded import record_everything
-from tests.processes import PATIENCE
-from tests.retention.starts import starts
-from tests.retention.sweeping import DAY, assert_sound, dump, sweep
-from tests.triggers.life import emit
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.attempts import again, end
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.many_starts import starts
+from tests.support.processes import PATIENCE
+from tests.support.recorded_executions import record_everything
+from tests.support.retention_harness import DAY, assert_sound, dump, sweep
+from tests.support.trigger_steps import emit
 
 AFTER = 100 * DAY
 
@@ -26,7 +26,7 @@ PASS = """
 import os, signal, sys
 from pathlib import Path
 from tests.retention import test_kills
-from tests.retention.sweeping import batches
+from tests.support.retention_harness import batches
 core = test_kills.opened(Path(sys.argv[1]))
 for number, _ in enumerate(batches(core), 1):
     if number == int(sys.argv[2]):

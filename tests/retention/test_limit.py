@@ -17,14 +17,14 @@ from craftcore.retention.size_limit import Limit, Size, plan
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope
 from craftcore.triggers.settlement import Succeeded
-from tests.activities.life import UNKNOWN, an_activity
-from tests.executions.attempts import begin, end
-from tests.retention.sweeping import DAY, HOUR, assert_sound, batches, dump, give_all_back
 from tests.retention.test_weights import take_all
-from tests.tasks.life import a_sleep, complete, go_on, suspend
-from tests.tasks.life import begin as begin_task
-from tests.triggers.life import BROKEN, ack, claim_all, emit, start
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.activity_steps import UNKNOWN, an_activity
+from tests.support.attempts import begin, end
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.retention_harness import DAY, HOUR, assert_sound, batches, dump, give_all_back
+from tests.support.task_steps import a_sleep, complete, go_on, suspend
+from tests.support.task_steps import begin as begin_task
+from tests.support.trigger_steps import BROKEN, ack, claim_all, emit, start
 
 MEGABYTE = 1 << 20
 ONCE = RetryPolicy(max_attempts=1, base=0, cap=0)

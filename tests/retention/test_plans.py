@@ -19,12 +19,12 @@ from craftcore.retention.task_store import OldTasks
 from craftcore.retention.trigger_store import OldTriggers
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
-from tests.activities.life import DONE, an_activity
 from tests.retention.test_tasks import with_everything
-from tests.tasks.life import begin
-from tests.triggers.life import emit, run_one, start_one
+from tests.support.activity_steps import DONE, an_activity
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.task_steps import begin
+from tests.support.trigger_steps import emit, run_one, start_one
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
-from tests.virtual import VirtualClock, VirtualCore
 
 HANDFUL, CROWD = 10, 20_000
 ALL = Horizons(*[1e12] * len(Horizons._fields))

@@ -12,11 +12,11 @@ import pytest
 
 from craftcore import App, Call, Producer, TaskContext
 from craftcore.services import Services
-from tests.engine.lab import lab
-from tests.processes import APP, craftcore
-from tests.retention.sweeping import DAY, assert_sound, dump, give_all_back, only, sweep
-from tests.storage.backups import take
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.backups import take
+from tests.support.engine_harness import lab
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import APP, craftcore
+from tests.support.retention_harness import DAY, assert_sound, dump, give_all_back, only, sweep
 
 CANARY = "canary-7f3a91c2"
 LARGE = f"{CANARY} " * 2_000

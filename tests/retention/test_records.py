@@ -17,14 +17,14 @@ from craftcore.executions.record_store import RecordStore
 from craftcore.retention.model import BATCH
 from craftcore.serialization.canonical import canonicalize
 from craftcore.triggers.settlement import Succeeded, Suspended
-from tests.activities.life import UNKNOWN, an_activity, decide
-from tests.executions.attempts import RECORDER, Begun, again, begin, boot, end
-from tests.executions.recorded import LARGE
-from tests.retention.sweeping import DAY, assert_sound, batches, only, sweep
-from tests.tasks.life import a_sleep, complete, end_turn, enter_next, event_of, finish, go_on, suspend
-from tests.tasks.life import begin as begin_task
-from tests.triggers.life import HOPELESS
-from tests.virtual import VirtualCore
+from tests.support.activity_steps import UNKNOWN, an_activity, decide
+from tests.support.attempts import RECORDER, Begun, again, begin, boot, end
+from tests.support.fakes import VirtualCore
+from tests.support.recorded_executions import LARGE
+from tests.support.retention_harness import DAY, assert_sound, batches, only, sweep
+from tests.support.task_steps import a_sleep, complete, end_turn, enter_next, event_of, finish, go_on, suspend
+from tests.support.task_steps import begin as begin_task
+from tests.support.trigger_steps import HOPELESS
 
 DONE = Succeeded(result_json='"Hello Ada"')
 STRIPPING = only(bodies=7 * DAY)

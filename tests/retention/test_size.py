@@ -5,9 +5,9 @@ from __future__ import annotations
 from craftcore.config import RetentionSettings
 from craftcore.storage.file_size import KEPT_FREE, count_free_pages
 from craftcore.triggers.settlement import Succeeded
-from tests.executions.attempts import begin, end
-from tests.retention.sweeping import DAY, assert_sound, batches, give_all_back
-from tests.virtual import VirtualCore
+from tests.support.attempts import begin, end
+from tests.support.fakes import VirtualCore
+from tests.support.retention_harness import DAY, assert_sound, batches, give_all_back
 
 SHORT = RetentionSettings(triggers=DAY, dead=3 * DAY, keys=9 * DAY, bodies=2 * DAY, history=9 * DAY, audit=9 * DAY)
 """The proportions of the defaults, with a tenth of the days."""

@@ -9,9 +9,10 @@ import pytest
 from craftcore.activities.model import Decision
 from craftcore.retention.model import BATCH
 from craftcore.tasks.fallback_store import Agents
-from tests.activities.life import DONE, UNKNOWN, an_activity, decide
-from tests.retention.sweeping import DAY, assert_sound, batches, only, sweep
-from tests.tasks.life import (
+from tests.support.activity_steps import DONE, UNKNOWN, an_activity, decide
+from tests.support.fakes import VirtualCore
+from tests.support.retention_harness import DAY, assert_sound, batches, only, sweep
+from tests.support.task_steps import (
     Running,
     a_question,
     a_sleep,
@@ -25,8 +26,7 @@ from tests.tasks.life import (
     go_on,
     suspend,
 )
-from tests.triggers.life import HOPELESS
-from tests.virtual import VirtualCore
+from tests.support.trigger_steps import HOPELESS
 
 OF_TASKS = only(history=90 * DAY)
 STRIPPING = only(bodies=7 * DAY)

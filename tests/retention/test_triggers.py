@@ -10,10 +10,10 @@ from craftcore.tasks.model import Returned
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import Succeeded
-from tests.retention.sweeping import DAY, only, sweep
-from tests.tasks.life import a_sleep, begin, end_turn, enter_next, go_on, on_event, suspend
-from tests.triggers.life import BROKEN, HOPELESS, emit, look, run_one
-from tests.virtual import VirtualCore
+from tests.support.fakes import VirtualCore
+from tests.support.retention_harness import DAY, only, sweep
+from tests.support.task_steps import a_sleep, begin, end_turn, enter_next, go_on, on_event, suspend
+from tests.support.trigger_steps import BROKEN, HOPELESS, emit, look, run_one
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -14,13 +14,13 @@ from craftcore.config import RetentionSettings
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
 from craftcore.retention.size_store import TableSizes
-from tests.activities.life import UNKNOWN, an_activity, decide
-from tests.executions.recorded import record_everything
-from tests.retention.sweeping import DAY, dump, only
 from tests.retention.test_kills import many_starts, opened
 from tests.retention.test_tasks import with_everything
-from tests.tasks.life import begin, finish
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.activity_steps import UNKNOWN, an_activity, decide
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.recorded_executions import record_everything
+from tests.support.retention_harness import DAY, dump, only
+from tests.support.task_steps import begin, finish
 
 
 def with_doubts(folder: Path) -> Path:

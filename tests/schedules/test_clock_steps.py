@@ -13,10 +13,21 @@ from craftcore.retention.service import Retention
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.triggers.model import HELD_UNTIL
-from tests.schedules.life import DAY, HOUR, a_schedule, account, declare, put, run_all, start_daemon, stored, tick
-from tests.tasks.life import a_question, a_sleep, begin, enter_next, for_event, go_on, suspend
-from tests.triggers.life import BROKEN, ack, claim_all, emit, look, start_one
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.schedule_steps import (
+    DAY,
+    HOUR,
+    a_schedule,
+    account,
+    declare,
+    put,
+    run_all,
+    start_daemon,
+    stored,
+    tick,
+)
+from tests.support.task_steps import a_question, a_sleep, begin, enter_next, for_event, go_on, suspend
+from tests.support.trigger_steps import BROKEN, ack, claim_all, emit, look, start_one
 
 YEAR = 365 * DAY
 TRUST = ClockTrust()

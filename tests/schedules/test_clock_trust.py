@@ -6,8 +6,8 @@ import pytest
 
 from craftcore.schedules.clock_event_store import EVENTS_MAX, last_clock_event
 from craftcore.schedules.clock_guard import ClockChange, ClockSample, ClockTrust, clock_change
-from tests.schedules.life import DAY, HOUR, start_daemon
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.schedule_steps import DAY, HOUR, start_daemon
 
 TRUST = ClockTrust()
 

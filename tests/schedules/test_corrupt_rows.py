@@ -10,9 +10,9 @@ import pytest
 from craftcore import App
 from craftcore.schedules.model import Origin, ScheduleStatus
 from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
-from tests.engine.lab import lab
-from tests.schedules.life import HOUR, put, stored
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.engine_harness import lab
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.schedule_steps import HOUR, put, stored
 
 NOT_UTF8 = "CAST(x'65ff' AS TEXT)"
 

@@ -10,8 +10,8 @@ from craftcore.app import App
 from craftcore.config import Config, TriggerSettings
 from craftcore.daemon.lifespan import running
 from craftcore.schedules.model import Overlap, ScheduleStatus
-from tests.schedules.life import account, put, run_all, stored, tick, triggers
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.schedule_steps import account, put, run_all, stored, tick, triggers
 
 TOO_LARGE = {"text": "x" * 5000}
 SMALLER = replace(Config(), triggers=TriggerSettings(payload_max_bytes=1024))

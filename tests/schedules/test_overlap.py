@@ -6,8 +6,9 @@ import pytest
 
 from craftcore.schedules.model import Overlap
 from craftcore.tasks.model import TaskStatus
-from tests.schedules.life import HOUR, account, put, tick, triggers
-from tests.tasks.life import (
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.schedule_steps import HOUR, account, put, tick, triggers
+from tests.support.task_steps import (
     Running,
     a_question,
     a_sleep,
@@ -19,7 +20,6 @@ from tests.tasks.life import (
     suspend,
     the_question,
 )
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
 
 
 def first_occurrence(core: VirtualCore, clock: VirtualClock, overlap: Overlap = Overlap.BUFFER_ONE) -> Running:

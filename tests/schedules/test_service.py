@@ -12,7 +12,8 @@ from craftcore.schedules.model import FireCause, Origin, Outcome, Overlap, Sched
 from craftcore.schedules.recurrence.timing import Every
 from craftcore.schedules.service import BACKFILL_MAX
 from craftcore.schedules.transitions import spec_of
-from tests.schedules.life import (
+from tests.support.fakes import NEW_YEAR
+from tests.support.schedule_steps import (
     DAY,
     HOUR,
     MINUTE,
@@ -26,8 +27,7 @@ from tests.schedules.life import (
     tick,
     triggers,
 )
-from tests.triggers.life import start_one
-from tests.virtual import NEW_YEAR
+from tests.support.trigger_steps import start_one
 
 PAST, SOON = "2025-12-31T23:00Z", "2026-01-01T01:00Z"
 

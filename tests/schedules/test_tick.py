@@ -9,8 +9,8 @@ import pytest
 from craftcore.schedules.model import CatchUp, Schedule
 from craftcore.schedules.recurrence.timing import Every
 from craftcore.schedules.tick_plan import MISFIRE_GRACE, decide, jitter
-from tests.schedules.life import DAY, HOUR, put, stored
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.schedule_steps import DAY, HOUR, put, stored
 
 
 @pytest.fixture

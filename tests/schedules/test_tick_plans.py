@@ -21,10 +21,10 @@ from craftcore.engine.scheduler import Scheduler, Seen
 from craftcore.schedules.model import Overlap
 from craftcore.schedules.tick_service import Ticked
 from craftcore.storage.transaction import Transaction
-from tests.schedules.life import DAY, HOUR, put, tick
-from tests.tasks.life import enter_next, finish
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.schedule_steps import DAY, HOUR, put, tick
+from tests.support.task_steps import enter_next, finish
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
-from tests.virtual import VirtualClock, VirtualCore
 
 HANDFUL, CROWD = 10, 10_000
 

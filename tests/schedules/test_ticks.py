@@ -11,9 +11,9 @@ from craftcore.errors import RowInvalid
 from craftcore.schedules import tick_service
 from craftcore.schedules.model import CatchUp, Origin, Overlap, ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
-from tests.schedules.life import DAY, HOUR, MINUTE, account, put, run_all, stored, tick, triggers
-from tests.triggers.life import BROKEN, ack, start_one
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.schedule_steps import DAY, HOUR, MINUTE, account, put, run_all, stored, tick, triggers
+from tests.support.trigger_steps import BROKEN, ack, start_one
 
 
 def test_a_job_in_ten_minutes_fires_at_minute_ten_however_often_it_is_looked_at(core, clock):

@@ -20,9 +20,9 @@ from craftcore.executions.chain.head import Head, head_from, head_text
 from craftcore.executions.document.diff import differences
 from craftcore.executions.document.export import document_of
 from craftcore.executions.record import faults, refusal_to_replay
-from tests.cli.world import World
-from tests.security.hostile_json import objects, texts
-from tests.virtual import VirtualCore, a_trigger
+from tests.support.fakes import VirtualCore, a_trigger
+from tests.support.hostile_json import objects, texts
+from tests.support.populated_database import World
 
 MANY = 600
 CAMPAIGN = 100_000

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import BY_HAND, READS, WORKS, line
-from tests.processes import APP, a_daemon, craftcore, until
+from tests.support.commands import BY_HAND, READS, WORKS, line
+from tests.support.processes import APP, a_daemon, craftcore, until
 
 FOR_OTHERS = {"init", "systemd install"}
 """They make source, settings and units: no secret is in them, and others may have to read them, but never write."""

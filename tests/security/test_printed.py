@@ -8,9 +8,9 @@ import apsw
 import pytest
 
 from craftcore.triggers.model import TriggerSpec
-from tests.cli.commands import BY_HAND, READS, line
-from tests.processes import APP, craftcore
-from tests.security.tampered import FORGED, HOSTILE, tamper
+from tests.support.commands import BY_HAND, READS, line
+from tests.support.processes import APP, craftcore
+from tests.support.tampered_database import FORGED, HOSTILE, tamper
 
 LISTS = [name for name in READS if name.endswith(" list")]
 DEEPER = {

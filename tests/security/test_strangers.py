@@ -20,9 +20,9 @@ from craftcore.errors import CraftcoreError, PermissionRefused
 from craftcore.storage import file_modes, whole_file
 from craftcore.storage.backup import backup, restore, staging_file
 from craftcore.storage.backup.manifest import manifest_path
-from tests.storage.backups import ask, emit, named, rotate, take
-from tests.strangers import NOBODY, a_shared_place, as_root, as_stranger
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.backups import ask, emit, named, rotate, take
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.other_users import NOBODY, a_shared_place, as_root, as_stranger
 
 pytestmark = as_root
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.cli.test_permissions import PROGRAM, open_to_strangers
-from tests.processes import PATIENCE, environment, until
-from tests.strangers import NOBODY, a_shared_place
+from tests.support.other_users import NOBODY, a_shared_place
+from tests.support.processes import PATIENCE, environment, until
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),

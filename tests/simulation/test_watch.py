@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from craftcore.config import RetentionSettings
-from tests.simulation.watch import TENTH, evenings, is_said
+from tests.support.hourly_watch import TENTH, evenings, is_said
 
 
 def test_a_task_that_looks_every_hour_for_ever_stays_within_its_space(tmp_path):

@@ -16,8 +16,8 @@ from craftcore.schedules import tick_service
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.recurrence.timing import Cron
 from craftcore.schedules.tick_plan import Decision, decide
-from tests.simulation.year import Year, digest
-from tests.virtual import VirtualCore
+from tests.support.fakes import VirtualCore
+from tests.support.simulated_year import Year, digest
 
 MONTH = 30
 

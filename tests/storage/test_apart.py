@@ -20,10 +20,10 @@ from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.processes import PATIENCE
-from tests.storage.batches import Answers, Gate, handed_in, held, together
-from tests.storage.notes import a_database, ask, everything, notes, record, records, write, write_then
 from tests.storage.test_contention import HOLDER, child, tell
+from tests.support.batches import Answers, Gate, handed_in, held, together
+from tests.support.processes import PATIENCE
+from tests.support.user_table import a_database, ask, everything, notes, record, records, write, write_then
 
 pytestmark = pytest.mark.anyio
 

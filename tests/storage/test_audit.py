@@ -13,8 +13,8 @@ from craftcore.audit.model import Actor
 from craftcore.audit.store import NAME_MAX, TEXT_MAX, audit, list_rows
 from craftcore.errors import DatabaseInvalid, RowInvalid, StateRefused
 from craftcore.serialization.canonical import canonicalize, sha256_of
-from tests.processes import PATIENCE, environment
-from tests.virtual import a_trigger
+from tests.support.fakes import a_trigger
+from tests.support.processes import PATIENCE, environment
 
 ADA = Actor(uid=1000, name="ada")
 

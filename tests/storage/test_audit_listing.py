@@ -7,8 +7,8 @@ import pytest
 from craftcore.audit.listing_store import NEWEST, NEWEST_OF, AuditFilter, AuditListStore
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
+from tests.support.fakes import NEW_YEAR
 from tests.triggers.test_claim_plans import connection_of, steps_of
-from tests.virtual import NEW_YEAR
 
 ADA, BOB, SERVICE = Actor(uid=1000, name="ada"), Actor(uid=1001, name="bob"), Actor(uid=990, name="craftcore")
 NOTHING = {"action": None, "uid": None, "name": None, "since": None, "until": None, "limit": 1}

@@ -20,8 +20,8 @@ from craftcore.storage.backup.staging_file import BEGINS, NAME, staging_path
 from craftcore.storage.database import Database
 from craftcore.storage.migrations import list_migrations
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.storage.backups import ask, change, emit, files, named, rotate, take
-from tests.virtual import VirtualCore
+from tests.support.backups import ask, change, emit, files, named, rotate, take
+from tests.support.fakes import VirtualCore
 
 NOT_COUNTED = {"facts", "workflows", "record_chain", "schema_migrations"}
 """One row each of what there is, and no history."""

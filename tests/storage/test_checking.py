@@ -9,7 +9,7 @@ import pytest
 
 from craftcore.errors import PermissionRefused
 from craftcore.storage.integrity import FileCheck, check_file
-from tests.virtual import VirtualCore, a_trigger
+from tests.support.fakes import VirtualCore, a_trigger
 
 
 def check(core: VirtualCore) -> FileCheck:

@@ -23,7 +23,7 @@ from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

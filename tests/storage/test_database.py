@@ -18,7 +18,7 @@ from craftcore.storage import connection as connection_module
 from craftcore.storage.connection import APPLICATION_ID
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from tests.virtual import VirtualClock, VirtualCore, a_trigger
+from tests.support.fakes import VirtualClock, VirtualCore, a_trigger
 
 NOBODY = 65_534
 

@@ -25,7 +25,7 @@ from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
-from tests.processes import PATIENCE, environment
+from tests.support.processes import PATIENCE, environment
 
 TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, y TEXT) STRICT;")
 CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.1, shutdown_grace=PATIENCE))

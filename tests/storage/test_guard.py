@@ -16,8 +16,8 @@ from craftcore.errors import InvalidInput, RowInvalid, StorageError, Transaction
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import BulkStatement, Transaction
 from craftcore.storage.writer import Writer
-from tests.processes import PATIENCE
-from tests.storage.notes import a_database, ask, everything, notes, record, records, write, write_then
+from tests.support.processes import PATIENCE
+from tests.support.user_table import a_database, ask, everything, notes, record, records, write, write_then
 
 pytestmark = pytest.mark.anyio
 

@@ -16,7 +16,7 @@ from craftcore.errors import DatabaseInvalid, StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate, require_current
 from craftcore.storage.migrations import Migration, list_migrations, load, object_names_of
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
 

@@ -16,7 +16,7 @@ from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.writer import Writer
-from tests.virtual import VirtualClock
+from tests.support.fakes import VirtualClock
 
 SIDES = ["", "-wal", "-shm"]
 TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER) STRICT;")

@@ -22,7 +22,7 @@ from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 TABLES = Migration(name="0001_tables", sql="CREATE TABLE t (x INTEGER PRIMARY KEY, body TEXT) STRICT;")
 

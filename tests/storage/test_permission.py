@@ -12,7 +12,7 @@ from craftcore.storage.migrate import migrate
 from craftcore.storage.transaction import BulkStatement, Transaction
 from craftcore.storage.user_sql.authorizer import list_reserved_names
 from craftcore.storage.writer import Writer
-from tests.storage.notes import a_database, ask, everything, notes, record, records, write, write_then
+from tests.support.user_table import a_database, ask, everything, notes, record, records, write, write_then
 
 pytestmark = pytest.mark.anyio
 

@@ -24,9 +24,9 @@ from craftcore.storage.database import Database
 from craftcore.storage.facts import delete_fact
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
-from tests.processes import a_program
-from tests.storage.backups import ask, change, emit, files, named, take
-from tests.virtual import VirtualClock, VirtualCore
+from tests.support.backups import ask, change, emit, files, named, take
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import a_program
 
 
 def restore(database: Database, file: Path, *, patience: float = 0.05) -> Path | None:

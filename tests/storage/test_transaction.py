@@ -13,7 +13,7 @@ from craftcore.errors import StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
-from tests.virtual import VirtualClock
+from tests.support.fakes import VirtualClock
 
 TABLES = Migration(
     name="0001_tables",

@@ -18,13 +18,13 @@ import pytest
 from craftcore.clock import utc_iso
 from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.backoff import RetryPolicy
-from tests.activities.life import DONE, UNKNOWN, an_activity
-from tests.cli.bank import LOST, Bank
-from tests.resting import a_task
-from tests.tasks.life import begin
-from tests.triggers.life import BROKEN, ack, claim_one, emit, run_one, start_one
+from tests.support.activity_steps import DONE, UNKNOWN, an_activity
+from tests.support.fake_payments import LOST, Bank
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.idle_database import a_task
+from tests.support.task_steps import begin
+from tests.support.trigger_steps import BROKEN, ack, claim_one, emit, run_one, start_one
 from tests.triggers.test_claim_plans import steps_of, undone
-from tests.virtual import VirtualClock, VirtualCore
 
 VIEWS = ("v_overdue", "v_running", "v_dead", "v_unknown", "v_inbox", "v_timeline")
 

@@ -6,8 +6,8 @@ import os
 
 from craftcore.storage import wal_locks
 from craftcore.storage.wal_locks import reader_pids, writer_pid
-from tests.processes import a_reader
-from tests.virtual import VirtualCore
+from tests.support.fakes import VirtualCore
+from tests.support.processes import a_reader
 
 
 def test_a_process_is_named_for_as_long_as_its_snapshot_is_open(tmp_path, core):

@@ -14,8 +14,8 @@ import pytest
 
 from craftcore.errors import CannotCreate, PermissionRefused, StorageError
 from craftcore.storage.whole_file import write_whole
-from tests.processes import a_program, until
-from tests.strangers import a_shared_place, as_root, as_stranger
+from tests.support.other_users import a_shared_place, as_root, as_stranger
+from tests.support.processes import a_program, until
 
 WRITER = """
 import sys

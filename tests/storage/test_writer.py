@@ -18,8 +18,8 @@ from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from tests.processes import PATIENCE
-from tests.storage.batches import Answers, Gate, handed_in, held, together
+from tests.support.batches import Answers, Gate, handed_in, held, together
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

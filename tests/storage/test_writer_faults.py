@@ -16,7 +16,7 @@ from craftcore.storage import checkpoints as writing
 from craftcore.storage.database import Database
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
-from tests.processes import PATIENCE
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 

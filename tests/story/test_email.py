@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from anyio.from_thread import start_blocking_portal
 
-from tests.actions.dovecot import USER, a_dovecot
-from tests.actions.smtp_peers import Conversation, Reply, Scripted, a_server, hangs, says_in_turn
-from tests.processes import DaemonProcess, a_daemon, craftcore, until
+from tests.support.dovecot import USER, a_dovecot
+from tests.support.processes import DaemonProcess, a_daemon, craftcore, until
+from tests.support.smtp_peers import Conversation, Reply, Scripted, a_server, hangs, says_in_turn
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PASSWORD = "correct/horse+battery=staple"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.actions.http_provider import Provider, a_provider, answers_nobody, done_and, once
-from tests.processes import DaemonProcess, a_daemon, craftcore, until
+from tests.support.http_provider import Provider, a_provider, answers_nobody, done_and, once
+from tests.support.processes import DaemonProcess, a_daemon, craftcore, until
 
 SECRET = "sk-correct/horse+battery"
 CHARGE = {"method": "POST", "target": "payments", "url": "charges", "json": {"amount": 500}}

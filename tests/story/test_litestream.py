@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, a_daemon, craftcore
-from tests.storage.backups import ask
-from tests.story.streamed import RESTORE, TRIAL, UNIT, Place, count, ids, needs_litestream, now
+from tests.support.backups import ask
+from tests.support.litestream_replica import RESTORE, TRIAL, UNIT, Place, count, ids, needs_litestream, now
+from tests.support.processes import PATIENCE, a_daemon, craftcore
 
 KILLS = ("daemon", "litestream", "both")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.processes import PATIENCE, a_daemon, craftcore, until
+from tests.support.processes import PATIENCE, a_daemon, craftcore, until
 
 KEEP_TRACE = """
 import os

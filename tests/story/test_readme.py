@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.processes import PATIENCE, working_in
-from tests.story.readme import SHELL_BLOCKS, Step, block, program, shown
-from tests.story.terminal import Terminal, a_terminal
+from tests.support.processes import PATIENCE, working_in
+from tests.support.readme_steps import SHELL_BLOCKS, Step, block, program, shown
+from tests.support.terminal import Terminal, a_terminal
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,7 +9,7 @@ import shutil
 import apsw
 import pytest
 
-from tests.processes import Result, a_daemon, craftcore, traced, until
+from tests.support.processes import Result, a_daemon, craftcore, traced, until
 
 APP = """
 import asyncio, os

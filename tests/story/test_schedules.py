@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tests.processes import APP, a_daemon, craftcore, traced, until
+from tests.support.processes import APP, a_daemon, craftcore, traced, until
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from craftcore import Producer
-from tests.processes import PATIENCE, a_daemon, a_program, craftcore, traced, until
+from tests.support.processes import PATIENCE, a_daemon, a_program, craftcore, traced, until
 
 APP = """
 from craftcore import App, TaskContext

@@ -7,11 +7,11 @@ import json
 from craftcore.activities.model import Activity, CallOutcome, Decision, StartedCall
 from craftcore.executions.model import EventType
 from craftcore.tasks.activity_events import ActEnd, NewAct
-from tests.activities.life import DONE, UNKNOWN, an_intent, decide, look
-from tests.schedules.life import start_daemon, stop_daemon
-from tests.tasks.life import Running, begin, enter_next, event_of, rows, the_question
-from tests.triggers.life import claim_all
-from tests.virtual import VirtualCore
+from tests.support.activity_steps import DONE, UNKNOWN, an_intent, decide, look
+from tests.support.fakes import VirtualCore
+from tests.support.schedule_steps import start_daemon, stop_daemon
+from tests.support.task_steps import Running, begin, enter_next, event_of, rows, the_question
+from tests.support.trigger_steps import claim_all
 
 
 def act(core: VirtualCore, running: Running, place: str = "1.1", end: CallOutcome | None = None) -> StartedCall:

@@ -19,7 +19,7 @@ from craftcore.tasks.question_store import REQUEST_SHOWN
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.tasks.validation import NOTE_MAX
 from craftcore.triggers.settlement import Failed
-from tests.activities.life import (
+from tests.support.activity_steps import (
     DONE,
     NOTHING,
     REFUSED,
@@ -31,8 +31,9 @@ from tests.activities.life import (
     decide,
     end_call,
 )
-from tests.activities.life import look as look_at
-from tests.tasks.life import (
+from tests.support.activity_steps import look as look_at
+from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.task_steps import (
     Running,
     a_question,
     begin,
@@ -48,8 +49,7 @@ from tests.tasks.life import (
     the_question,
     unwind,
 )
-from tests.triggers.life import claim_all
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.trigger_steps import claim_all
 
 HOUR = 3600.0
 

@@ -11,8 +11,9 @@ import pytest
 from craftcore.errors import ErrorCode, LeaseLost, NotFound, StateRefused
 from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.turn_end import Followed
-from tests.schedules.life import start_daemon, stop_daemon
-from tests.tasks.life import (
+from tests.support.fakes import VirtualCore
+from tests.support.schedule_steps import start_daemon, stop_daemon
+from tests.support.task_steps import (
     a_question,
     a_sleep,
     begin,
@@ -30,8 +31,7 @@ from tests.tasks.life import (
     suspend,
     unwind,
 )
-from tests.triggers.life import BROKEN, claim_all, claim_one, emit, start
-from tests.virtual import VirtualCore
+from tests.support.trigger_steps import BROKEN, claim_all, claim_one, emit, start
 
 
 def cancelled(core: VirtualCore, task_id: str) -> dict[str, Any]:

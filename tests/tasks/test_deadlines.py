@@ -7,8 +7,9 @@ import pytest
 from craftcore.engine.attempt_commits import limited_outcome
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Failed, Snoozed, Succeeded
-from tests.schedules.life import HOUR
-from tests.tasks.life import (
+from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.schedule_steps import HOUR
+from tests.support.task_steps import (
     a_question,
     a_sleep,
     begin,
@@ -22,8 +23,7 @@ from tests.tasks.life import (
     rows,
     suspend,
 )
-from tests.triggers.life import BROKEN
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.trigger_steps import BROKEN
 
 A_DAY_LATER = RetryPolicy(base=24 * HOUR, cap=24 * HOUR)
 

@@ -10,10 +10,10 @@ from craftcore import Producer, TriggerSpec
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.tasks import service
 from craftcore.triggers.settlement import Succeeded
-from tests.retention.sweeping import DAY, sweep
-from tests.tasks.life import enter, enter_next, for_event, rows, suspend
-from tests.triggers.life import BROKEN, HOPELESS, ack, claim_all, emit, look, run_one, start_one
-from tests.virtual import VirtualCore
+from tests.support.fakes import VirtualCore
+from tests.support.retention_harness import DAY, sweep
+from tests.support.task_steps import enter, enter_next, for_event, rows, suspend
+from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_all, emit, look, run_one, start_one
 
 
 def signal(core: VirtualCore, task_id: str, event: str = "paid", payload: object = None) -> bool:

@@ -11,7 +11,8 @@ from craftcore.tasks import waits
 from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.turn_end import Followed
 from craftcore.triggers.settlement import Failed, Released
-from tests.tasks.life import (
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import (
     Running,
     a_question,
     begin,
@@ -24,8 +25,7 @@ from tests.tasks.life import (
     rows,
     suspend,
 )
-from tests.triggers.life import emit, start_one
-from tests.virtual import VirtualCore
+from tests.support.trigger_steps import emit, start_one
 
 
 @pytest.fixture

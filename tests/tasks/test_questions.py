@@ -11,7 +11,8 @@ from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.validation import NOTE_MAX
-from tests.tasks.life import (
+from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.task_steps import (
     Running,
     a_question,
     begin,
@@ -25,8 +26,7 @@ from tests.tasks.life import (
     suspend,
     the_question,
 )
-from tests.triggers.life import BROKEN
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.trigger_steps import BROKEN
 
 
 def asked(core: VirtualCore, **question: Any) -> Running:

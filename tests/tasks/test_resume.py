@@ -12,8 +12,9 @@ from craftcore.storage.facts import get_fact
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Released, Snoozed
-from tests.schedules.life import DAY, HOUR, start_daemon, stop_daemon
-from tests.tasks.life import (
+from tests.support.fakes import VirtualCore
+from tests.support.schedule_steps import DAY, HOUR, start_daemon, stop_daemon
+from tests.support.task_steps import (
     Running,
     a_question,
     a_sleep,
@@ -31,8 +32,7 @@ from tests.tasks.life import (
     suspend,
     the_question,
 )
-from tests.triggers.life import BROKEN, claim_all
-from tests.virtual import VirtualCore
+from tests.support.trigger_steps import BROKEN, claim_all
 
 
 def started(core: VirtualCore, **trigger: Any) -> tuple[Boot, Running]:

@@ -7,7 +7,8 @@ import pytest
 from craftcore.errors import NotFound, StateRefused
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.backoff import RetryPolicy
-from tests.tasks.life import (
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import (
     Running,
     a_question,
     a_sleep,
@@ -25,8 +26,7 @@ from tests.tasks.life import (
     suspend,
     the_question,
 )
-from tests.triggers.life import BROKEN, HOPELESS, ack, emit, start_one
-from tests.virtual import VirtualCore
+from tests.support.trigger_steps import BROKEN, HOPELESS, ack, emit, start_one
 
 ONCE = RetryPolicy(max_attempts=1)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from craftcore.errors import RowInvalid
-from tests.tasks.life import a_question, begin, complete, for_event, rows, suspend
-from tests.virtual import VirtualCore
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import a_question, begin, complete, for_event, rows, suspend
 
 REFUSED = [
     ("tasks", "status = 'NONSENSE'"),

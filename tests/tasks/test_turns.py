@@ -15,8 +15,9 @@ from craftcore.tasks.turn_start import StaleTurn
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Corrupt, Released, Snoozed
-from tests.schedules.life import start_daemon
-from tests.tasks.life import (
+from tests.support.fakes import NEW_YEAR, VirtualCore, a_trigger
+from tests.support.schedule_steps import start_daemon
+from tests.support.task_steps import (
     Running,
     a_sleep,
     begin,
@@ -34,8 +35,7 @@ from tests.tasks.life import (
     suspend,
     unwind,
 )
-from tests.triggers.life import BROKEN, claim_all, claim_one, emit, start
-from tests.virtual import NEW_YEAR, VirtualCore, a_trigger
+from tests.support.trigger_steps import BROKEN, claim_all, claim_one, emit, start
 
 
 def state(core: VirtualCore, task_id: str) -> tuple[str, int, str]:

@@ -13,7 +13,8 @@ from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import REST_SECONDS, WaitService
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.settlement import Outcome, Succeeded, Suspended
-from tests.tasks.life import (
+from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.task_steps import (
     Running,
     a_question,
     a_sleep,
@@ -34,8 +35,7 @@ from tests.tasks.life import (
     suspend,
     the_question,
 )
-from tests.triggers.life import BROKEN, claim_all, claim_one
-from tests.virtual import NEW_YEAR, VirtualCore
+from tests.support.trigger_steps import BROKEN, claim_all, claim_one
 
 
 def waits(core: VirtualCore) -> list[tuple[str, str, str | None]]:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.triggers.model import TriggerSource, TriggerSpec
 from craftcore.triggers.validation import accept, moment, payload_text
-from tests.virtual import NEW_YEAR, a_trigger
+from tests.support.fakes import NEW_YEAR, a_trigger
 
 LIMIT = 262_144
 HUGE = 10**5000

@@ -20,8 +20,19 @@ from craftcore.triggers.settlement import (
     is_poison,
     must_run_alone,
 )
-from tests.triggers.life import BROKEN, HOPELESS, ack, claim_all, claim_one, emit, look, run_one, start, start_one
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.trigger_steps import (
+    BROKEN,
+    HOPELESS,
+    ack,
+    claim_all,
+    claim_one,
+    emit,
+    look,
+    run_one,
+    start,
+    start_one,
+)
 
 
 def snapshot(core):

@@ -12,8 +12,8 @@ from craftcore.services import Services
 from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Snoozed
-from tests.triggers.life import BROKEN, ack, claim_all, emit, look, run_one, start
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+from tests.support.trigger_steps import BROKEN, ack, claim_all, emit, look, run_one, start
 
 ON_ONE_FILE = settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]

@@ -18,8 +18,8 @@ from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_service import Started
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Outcome, Released, Succeeded
-from tests.triggers.life import BROKEN
-from tests.virtual import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+from tests.support.trigger_steps import BROKEN
 
 MANY = 100_000
 

@@ -9,8 +9,8 @@ from craftcore.services import Services
 from craftcore.storage.transaction import get_single_result
 from craftcore.triggers.model import DedupScope, TriggerStatus
 from craftcore.triggers.settlement import Succeeded
-from tests.triggers.life import BROKEN, HOPELESS, ack, claim_one, emit, look, run_one, start, start_one
-from tests.virtual import NEW_YEAR, a_trigger
+from tests.support.fakes import NEW_YEAR, a_trigger
+from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_one, emit, look, run_one, start, start_one
 
 
 def emit_batch(core, *specs):

@@ -17,10 +17,10 @@ from craftcore.triggers.claim_candidate_store import (
 )
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import Snoozed
-from tests.triggers.life import ack, claim_all, emit, look, start
+from tests.support.fakes import NEW_YEAR, VirtualCore, a_trigger
+from tests.support.trigger_steps import ack, claim_all, emit, look, start
 from tests.triggers.test_claim import ON_ONE_FILE, SECONDS_FROM_NOW
 from tests.triggers.test_claim_plans import MANY, connection_of, fill, steps_of, undone
-from tests.virtual import NEW_YEAR, VirtualCore, a_trigger
 
 WORKFLOWS = (None, "mail", "fetch", "chat", "free")
 SOURCES = ("MESSAGE", "MEMORY", "PROACTIVE", "SCHEDULED")

@@ -9,7 +9,8 @@ from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.listing_store import FailedLately, TriggerLists
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Released, Rerouted, Snoozed, Succeeded
-from tests.triggers.life import (
+from tests.support.fakes import NEW_YEAR
+from tests.support.trigger_steps import (
     BROKEN,
     HOPELESS,
     ack,
@@ -21,7 +22,6 @@ from tests.triggers.life import (
     start,
     start_one,
 )
-from tests.virtual import NEW_YEAR
 
 ONCE = RetryPolicy(max_attempts=1)
 

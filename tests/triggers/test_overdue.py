@@ -7,8 +7,8 @@ import pytest
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.overdue import format_duration, overdue_note, overdue_seconds
-from tests.triggers.life import BROKEN, ack, emit, look, start_one
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.trigger_steps import BROKEN, ack, emit, look, start_one
 
 NOTE = (
     "This was due at 2026-01-01T00:00:00Z and starts 10 minutes late. "

@@ -8,8 +8,8 @@ from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_service import Reclaimed
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Succeeded, must_run_alone
-from tests.triggers.life import BROKEN, ack, claim_all, claim_one, emit, look, run_one, start, start_one
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.trigger_steps import BROKEN, ack, claim_all, claim_one, emit, look, run_one, start, start_one
 
 
 def crash_while_running(core, *, epoch, alone=False):

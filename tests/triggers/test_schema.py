@@ -6,8 +6,8 @@ import pytest
 
 from craftcore.errors import StorageError
 from craftcore.storage import migrate
-from tests.triggers.life import emit, run_one
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.trigger_steps import emit, run_one
 
 SOUND = {
     "id": "a",

@@ -20,8 +20,8 @@ from craftcore.triggers.sources import (
     turn_key,
     wake_key,
 )
-from tests.triggers.life import HOPELESS, emit, look, run_one
-from tests.virtual import NEW_YEAR
+from tests.support.fakes import NEW_YEAR
+from tests.support.trigger_steps import HOPELESS, emit, look, run_one
 
 TABLE = {
     "MESSAGE": (3, "ever"),

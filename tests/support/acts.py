@@ -1,0 +1,128 @@
+"""A provider of irreversible actions that remembers its calls, and what the ledger says of them."""
+
+from __future__ import annotations
+
+import json
+import threading
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import Call
+from craftcore.storage.transaction import Transaction
+from tests.support.engine_harness import Lab
+from tests.support.processes import PATIENCE
+
+
+class Provider:
+    """What a provider saw: its calls in order, each as (key, attempt, to). It answers with the next of `answers`: a
+    value, an exception to raise, or an async function to be told the call; with `ref-1`, `ref-2` … after the last."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.calls: list[tuple[str, int, Any]] = []
+        self.answers = list(answers)
+
+    async def __call__(self, call: Call, *, to: Any = None) -> Any:
+        self.calls.append((call.key, call.attempt, to))
+        answer = self.answers.pop(0) if self.answers else f"ref-{len(self.calls)}"
+        if isinstance(answer, BaseException):
+            raise answer
+        return await answer(call) if callable(answer) else answer
+
+    @property
+    def attempts(self) -> list[int]:
+        return [attempt for _, attempt, _ in self.calls]
+
+
+class Gate:
+    """An answer that keeps its call waiting: `inside` is set by who comes, `go` lets them all out, with `ref`."""
+
+    def __init__(self, ref: Any = "through the gate") -> None:
+        self.inside, self.go = anyio.Event(), anyio.Event()
+        self.ref = ref
+
+    async def __call__(self, call: Call) -> Any:
+        self.inside.set()
+        await self.go.wait()
+        if isinstance(self.ref, BaseException):
+            raise self.ref
+        return self.ref
+
+
+def ledger(it: Lab) -> list[dict[str, Any]]:
+    """The rows of the ledger, the first first."""
+    return it.rows("SELECT * FROM activity_log ORDER BY seq")
+
+
+def statuses(it: Lab) -> list[str]:
+    return [row["status"] for row in ledger(it)]
+
+
+def stream(it: Lab, task_id: str) -> list[str]:
+    """The event types of all the records of a task, in order."""
+    return [
+        row["type"]
+        for row in it.rows(
+            "SELECT type FROM events JOIN executions ON executions.seq = execution_seq WHERE task_id = :id "
+            "ORDER BY execution_seq, events.seq",
+            id=task_id,
+        )
+    ]
+
+
+def acted(it: Lab, task_id: str) -> list[str]:
+    """What the stream of a task says of its activities: INTENT, DONE, FAILED, UNKNOWN, RESOLVED."""
+    prefix = "ACTIVITY_"
+    return [type_.removeprefix(prefix) for type_ in stream(it, task_id) if type_.startswith(prefix)]
+
+
+def questions(it: Lab) -> list[tuple[str, str]]:
+    """Kind and status of what was asked, the first first."""
+    return [(row["kind"], row["status"]) for row in it.rows("SELECT kind, status FROM questions ORDER BY seq")]
+
+
+def decisions(it: Lab) -> list[tuple[str, str]]:
+    """What was decided of activities, and by whom, the first first."""
+    rows = it.rows("SELECT decision, decided_by FROM activity_decisions ORDER BY seq")
+    return [(row["decision"], row["decided_by"]) for row in rows]
+
+
+def assert_records_are_whole(it: Lab) -> None:
+    """Every record is whole: numbered from 1 without a gap, and nothing stands after its final response."""
+    for record in it.rows("SELECT seq FROM executions"):
+        events = it.rows("SELECT seq, type FROM events WHERE execution_seq = :seq ORDER BY seq", seq=record["seq"])
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        assert "FINAL_RESPONSE" not in [event["type"] for event in events[:-1]]
+
+
+def told(row: dict[str, Any]) -> Any:
+    """The JSON of an event's row."""
+    return json.loads(row["payload_json"])
+
+
+class Held:
+    """Holds the writer in the batch in which this rule of the ledger has run for the nth time, before the flush."""
+
+    def __init__(self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1) -> None:
+        self._inside, self._go_on = threading.Event(), threading.Event()
+        left = nth
+        acts = it.engine._runner._doors.acts
+        work = getattr(acts, rule)
+
+        def held(tx: Transaction, *args: Any) -> Any:
+            nonlocal left
+            answer = work(tx, *args)
+            left -= 1
+            if left == 0:
+                self._inside.set()
+                self._go_on.wait(PATIENCE)
+            return answer
+
+        monkeypatch.setattr(acts, rule, held)
+
+    async def inside(self) -> None:
+        await anyio.to_thread.run_sync(self._inside.wait)
+
+    def go_on(self) -> None:
+        self._go_on.set()

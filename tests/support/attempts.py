@@ -1,0 +1,50 @@
+"""Attempts in single steps: a trigger is emitted, started with its record, and settled as the test says."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from craftcore.executions.recorder import AttemptInfo, Record, Recorder, Routed
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import Outcome, Settlement
+from tests.support.fakes import VirtualCore
+from tests.support.trigger_steps import ack, emit, start_one
+
+RECORDER = Recorder()
+
+
+class Begun(NamedTuple):
+    """A started attempt with its open record."""
+
+    claim: Claim
+    record: Record
+
+    @property
+    def id(self) -> str:
+        return self.record.id
+
+
+def begin(core: VirtualCore, **spec: Any) -> Begun:
+    """Emit a trigger and start it: nothing else may be due."""
+    emit(core, **spec)
+    return again(core)
+
+
+def again(core: VirtualCore, *, epoch: int = 1) -> Begun:
+    """Start the only trigger that is due."""
+    claim = start_one(core, epoch=epoch)
+    routed = Routed(claim.workflow or "greet", "explicit workflow")
+    [record] = core.do(RECORDER.open_all, epoch, [AttemptInfo(claim, routed)])
+    return Begun(claim, record)
+
+
+def end(core: VirtualCore, begun: Begun, outcome: Outcome, policy: RetryPolicy | None = None) -> Settlement:
+    """Settle it, and close its record."""
+    core.do(RECORDER.close_all, [(begun.record, outcome)])
+    return ack(core, begun.claim, outcome, policy)
+
+
+def boot(core: VirtualCore, epoch: int = 2) -> None:
+    """A later daemon starts: what earlier ones held was in a crash."""
+    core.do(core.claims.reclaim, epoch)

@@ -1,0 +1,72 @@
+"""Batches that a test decides: the writer is held while calls are handed in, and takes them together."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import anyio
+
+from craftcore.storage.transaction import Transaction
+from craftcore.storage.writer import Writer
+from tests.support.processes import PATIENCE
+
+
+class Gate:
+    """Holds the writer's thread inside a piece, so that what comes later waits together."""
+
+    def __init__(self) -> None:
+        self.entered = threading.Event()
+        self.open = threading.Event()
+
+    def pass_through(self, tx: Transaction) -> None:
+        self.entered.set()
+        assert self.open.wait(PATIENCE)
+
+    async def is_held(self) -> None:
+        with anyio.fail_after(PATIENCE):
+            while not self.entered.is_set():
+                await anyio.lowlevel.checkpoint()
+
+
+@asynccontextmanager
+async def held(writer: Writer) -> AsyncIterator[None]:
+    """While the block lasts the writer is busy; when it ends, all that was handed in is taken as one batch."""
+    gate = Gate()
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(writer.commit, gate.pass_through)
+        await gate.is_held()
+        try:
+            yield
+        finally:
+            gate.open.set()
+
+
+async def handed_in(writer: Writer, count: int) -> None:
+    """Until so many pieces wait."""
+    with anyio.fail_after(PATIENCE):
+        while len(writer.queue) < count:
+            await anyio.lowlevel.checkpoint()
+
+
+class Answers(dict[int, Any]):
+    """What each caller got: its result or its exception."""
+
+    async def of(self, number: int, commit: Any, *args: Any) -> None:
+        try:
+            self[number] = await commit(*args)
+        except Exception as error:
+            self[number] = error
+
+
+async def together(writer: Writer, calls: list[tuple[Any, ...]]) -> Answers:
+    """Hand in all of them while the writer is busy, in this order, and wait for every answer."""
+    answers = Answers()
+    async with anyio.create_task_group() as tasks:
+        async with held(writer):
+            for number, call in enumerate(calls):
+                tasks.start_soon(answers.of, number, *call)
+                await handed_in(writer, number + 1)
+    return answers

@@ -1,0 +1,117 @@
+"""Every command there is, by whether it reads, does something by hand, or works; with a call of each on a `World`.
+
+A new command has its place in one of the three, or tests/cli/test_by_hand.py fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import click
+
+from craftcore.cli.root import root
+from tests.support.populated_database import World
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`arguments` after the command's name; `subjects`: what it does something to, a row of the log for each."""
+
+    arguments: Callable[[World], list[str]] = lambda world: []
+    subjects: Callable[[World], list[str | None]] = lambda world: [None]
+
+
+READS: dict[str, Call] = {
+    "check": Call(),
+    "status": Call(),
+    "doctor": Call(),
+    "top": Call(),
+    "audit": Call(),
+    "trigger list": Call(),
+    "trigger show": Call(lambda world: [world.waiting]),
+    "trigger why": Call(lambda world: [world.waiting]),
+    "dead list": Call(),
+    "task list": Call(),
+    "task show": Call(lambda world: [world.nap]),
+    "task events": Call(lambda world: [world.nap]),
+    "inbox list": Call(),
+    "activity list": Call(),
+    "activity show": Call(lambda world: [world.in_doubt]),
+    "inspect": Call(lambda world: [world.died]),
+    "replay": Call(lambda world: [world.ended]),
+    "diff": Call(lambda world: [world.ended, world.ended]),
+    "export": Call(lambda world: [world.ended]),
+    "schedule list": Call(),
+    "schedule show": Call(lambda world: ["nightly"]),
+    "schedule why": Call(lambda world: ["nightly"]),
+    "schedule preview": Call(lambda world: ["nightly"]),
+    "schedule history": Call(lambda world: ["nightly"]),
+    "verify": Call(),
+    "db check": Call(),
+    "db stats": Call(),
+    "completion": Call(lambda world: ["bash"]),
+    "systemd print": Call(lambda world: ["--program", "/opt/craftcore/bin/craftcore"]),
+}
+
+BY_HAND: dict[str, Call] = {
+    "release": Call(),
+    "trigger cancel": Call(lambda world: [world.waiting], lambda world: [world.waiting]),
+    "trigger requeue": Call(lambda world: [world.dead], lambda world: [world.dead]),
+    "dead requeue": Call(lambda world: ["--all", "--yes"], lambda world: [world.dead]),
+    "dead discard": Call(lambda world: [world.dead], lambda world: [world.dead]),
+    "task signal": Call(lambda world: [world.waits, "approved", "true"], lambda world: [world.waits]),
+    "task cancel": Call(lambda world: [world.nap, "--reason", "why not"], lambda world: [world.nap]),
+    "task retry": Call(lambda world: [world.failed], lambda world: [world.failed]),
+    "inbox answer": Call(lambda world: [world.question, "send"], lambda world: [world.question]),
+    "activity resolve": Call(lambda world: [world.in_doubt, "--happened", "ref-9"], lambda world: [world.in_doubt]),
+    "invalidate": Call(lambda world: [world.died, "--reason", "why not"], lambda world: [world.died]),
+    "execution retry": Call(lambda world: [world.died, "--reason", "why not"], lambda world: [world.died]),
+    "execution skip": Call(lambda world: [world.died, "--reason", "why not"], lambda world: [world.died]),
+    "schedule add": Call(lambda world: ["new", "@daily", "--workflow", "nap"], lambda world: ["new"]),
+    "schedule edit": Call(lambda world: ["nightly", "--jitter", "5m"], lambda world: ["nightly"]),
+    "schedule pause": Call(lambda world: ["nightly"], lambda world: ["nightly"]),
+    "schedule resume": Call(lambda world: ["paused"], lambda world: ["paused"]),
+    "schedule run-now": Call(lambda world: ["nightly"], lambda world: ["nightly"]),
+    "schedule skip-next": Call(lambda world: ["nightly"], lambda world: ["nightly"]),
+    "schedule backfill": Call(
+        lambda world: ["nightly", "--from", "2026-11-19T00:00Z", "--to", "2026-11-21T00:00Z"], lambda world: ["nightly"]
+    ),
+    "schedule remove": Call(lambda world: ["nightly"], lambda world: ["nightly"]),
+    "schedule trust-clock": Call(),
+    "schedule reanchor": Call(lambda world: [], lambda world: ["ahead"]),
+    "db migrate": Call(),
+    "db restore": Call(lambda world: ["backup.db", "--yes"]),
+    "db gc": Call(),
+}
+"""`db migrate` needs an older file than the world's, `db restore` a backup: each has a test of its own."""
+
+NEED_MORE = {"db migrate", "db restore"}
+
+WORKS: dict[str, Call] = {
+    "run": Call(lambda world: ["--until-idle"]),
+    "emit": Call(lambda world: ["nap"]),
+    "init": Call(lambda world: ["new"]),
+    "systemd install": Call(lambda world: ["--program", "/opt/craftcore/bin/craftcore", "--root", "image"]),
+    "demo": Call(),
+    "reload": Call(),
+    "db backup": Call(lambda world: ["-o", "backup.db"]),
+}
+"""What they write is work, or in no database of the user's: no row of the log, and refused where only reading is
+allowed."""
+
+
+def commands(command: click.Command | None = root, name: str = "") -> Iterator[tuple[str, click.Command]]:
+    """Every command one can type, with its whole name."""
+    assert command is not None, name
+    if not isinstance(command, click.Group):
+        yield name, command
+        return
+    context = click.Context(command)
+    for verb in command.list_commands(context):
+        yield from commands(command.get_command(context, verb), f"{name} {verb}".lstrip())
+
+
+def line(name: str, call: Call, world: World) -> list[str]:
+    """The command with its arguments."""
+    return [*name.split(), *call.arguments(world)]

@@ -1,0 +1,127 @@
+"""A running engine on a file of its own, and what the table says about it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from craftcore.app import App
+from craftcore.clock import Clock
+from craftcore.config import Config, DaemonSettings, RetrySettings, TriggerSettings
+from craftcore.daemon.lifespan import running
+from craftcore.engine.engine import Engine
+from craftcore.services import Services
+from tests.support.processes import PATIENCE
+
+
+def settings(*, claim_batch: int = 256, lease_seconds: float = 30 * PATIENCE, **daemon: Any) -> Config:
+    """Quick retries, and a poll and a heartbeat so slow that only bells can be at work while a test has patience."""
+    return replace(
+        Config(),
+        daemon=DaemonSettings(**{"poll_seconds": 10 * PATIENCE, "shutdown_grace": PATIENCE, **daemon}),
+        triggers=TriggerSettings(claim_batch=claim_batch, lease_seconds=lease_seconds),
+        retry=RetrySettings(max_attempts=3, base_seconds=0.0, cap_seconds=0.0),
+    )
+
+
+class Lab:
+    """The app under test, its engine, and a look at its file."""
+
+    def __init__(self, app: App, engine: Engine, path: Path) -> None:
+        self.app = app
+        self.engine = engine
+        self.path = path
+
+    def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
+        return look(self.path, sql, **params)
+
+    def trigger(self, trigger_id: str) -> dict[str, Any]:
+        [row] = self.rows("SELECT * FROM triggers WHERE id = :id", id=trigger_id)
+        return row
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until it is true; looks again whenever something was settled, and every few milliseconds."""
+        with anyio.fail_after(PATIENCE):
+            while not condition():  # noqa: ASYNC110 - a table has no event to wait on
+                await anyio.sleep(0.002)
+
+    async def settled(self, trigger_id: str) -> dict[str, Any]:
+        """The row of a trigger once it is settled."""
+        await self.until(lambda: self.trigger(trigger_id)["settled_at"] is not None)
+        return self.trigger(trigger_id)
+
+    def task(self, task_id: str) -> dict[str, Any]:
+        [row] = self.rows("SELECT * FROM tasks WHERE id = :id", id=task_id)
+        return row
+
+    async def ended(self, task_id: str) -> dict[str, Any]:
+        """The row of a task once it has ended."""
+        ended = "SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL"
+        await self.until(lambda: bool(self.rows(ended, id=task_id)))
+        return self.task(task_id)
+
+    async def waiting(self, task_id: str, turn: int = 0) -> dict[str, Any]:
+        """The row of a task once it waits (at that turn)."""
+        waits = "SELECT 1 FROM tasks WHERE id = :id AND status = 'WAITING' AND :turn IN (0, turn)"
+        await self.until(lambda: bool(self.rows(waits, id=task_id, turn=turn)))
+        return self.task(task_id)
+
+    async def held(self, task_id: str) -> str:
+        """Why a task is held, once its trigger was put off for that: it lives, and no attempt was counted."""
+        put_off = "SELECT * FROM task_holds WHERE task_id = :id AND trigger_id IS NOT NULL"
+        await self.until(lambda: bool(self.rows(put_off, id=task_id)))
+        [hold] = self.rows(put_off, id=task_id)
+        trigger, task = self.trigger(hold["trigger_id"]), self.task(task_id)
+        assert (trigger["status"], trigger["reason"]) == ("PENDING", f"held: {hold['reason']}")
+        assert (trigger["settled_at"], task["status"], task["error_code"]) == (None, "RUNNING", None)
+        return str(hold["reason"])
+
+    async def question(self, kind: str = "ask") -> dict[str, Any]:
+        """The newest question of this kind that is open, once there is one."""
+        asked = "SELECT * FROM questions WHERE kind = :kind AND status = 'OPEN' ORDER BY seq DESC LIMIT 1"
+        await self.until(lambda: bool(self.rows(asked, kind=kind)))
+        return self.rows(asked, kind=kind)[0]
+
+    async def idle_window(self) -> None:
+        """Wait until the feeder has looked again, with a look that began after this: one may be on its way."""
+        for _ in range(2):
+            looks = self.engine.feeder.polls
+            self.engine.feeder.ring()
+            await self.until(lambda looks=looks: self.engine.feeder.polls > looks)  # type: ignore[misc]
+
+    async def idle(self) -> None:
+        await self.until(lambda: self.engine.is_idle)
+
+    def events(self, trigger_id: str) -> list[str]:
+        """The event types of all attempts, in order."""
+        rows = self.rows(
+            "SELECT type FROM events JOIN executions ON executions.seq = execution_seq WHERE trigger_id = :id "
+            "ORDER BY execution_seq, events.seq",
+            id=trigger_id,
+        )
+        return [row["type"] for row in rows]
+
+    def response(self, trigger_id: str) -> dict[str, Any]:
+        """The response of the last attempt."""
+        rows = self.rows("SELECT response_json FROM executions WHERE trigger_id = :id ORDER BY seq", id=trigger_id)
+        response: dict[str, Any] = json.loads(rows[-1]["response_json"])
+        return response
+
+
+@asynccontextmanager
+async def lab(app: App, folder: Path, config: Config | None = None, clock: Clock | None = None) -> AsyncIterator[Lab]:
+    """An engine that runs `app` on `folder/agent.db`."""
+    path = folder / "agent.db"
+    async with running(app, path, config or settings(), clock) as engine:
+        yield Lab(app, engine, path)
+
+
+def look(path: Path, sql: str, **params: Any) -> list[dict[str, Any]]:
+    with Services(path, Config()).reading() as reader:
+        return reader.fetch_all(sql, **params)

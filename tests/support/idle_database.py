@@ -1,0 +1,114 @@
+"""Tasks at rest: a file as an engine left it, for commands and producers that find it so."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+import structlog
+
+from craftcore import App, Continue, Done, Fail, RetryPolicy, TaskContext
+from craftcore.clock import Clock
+from craftcore.daemon.lifespan import running
+from tests.support.engine_harness import settings
+from tests.support.processes import PATIENCE
+
+T = TypeVar("T")
+HOUR = 3600.0
+
+
+def an_app() -> App:
+    """One workflow for each thing a task can wait for, and each way it can end."""
+    app = App("resting")
+
+    @app.workflow("ask")
+    async def ask(ctx: TaskContext, question: str = "Send it?", **asked: Any) -> Any:
+        asked.setdefault("options", ["send", "hold"])
+        return await ctx.ask(question, **asked)
+
+    @app.workflow("wait")
+    async def wait(ctx: TaskContext, timeout: float | None = None) -> Any:
+        return await ctx.wait_for("approved", timeout=timeout)
+
+    @app.workflow("nap")
+    async def nap(ctx: TaskContext, seconds: float = HOUR) -> str:
+        await ctx.step("lullaby", sing, "la la")
+        await ctx.note("mood", {"sleepy": True})
+        await ctx.sleep(seconds)
+        return "awake"
+
+    async def sing(text: str) -> str:
+        return text.upper()
+
+    @app.workflow("chat", sources=["MESSAGE"])
+    async def chat(ctx: TaskContext[list[str]], text: str) -> Any:
+        said = [*(ctx.state or []), ctx.received["text"] if ctx.received else text]
+        return Done(said) if "bye" in said else Continue(said, on="message")
+
+    @app.workflow("count")
+    async def count(ctx: TaskContext[int], upto: int = 3) -> Any:
+        return Continue((ctx.state or 0) + 1) if ctx.turn < upto else ctx.state
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> Any:
+        return await (await ctx.start_child("nap")).result()
+
+    @app.workflow("fails", max_attempts=1)
+    async def fails(ctx: TaskContext[int], code: str | None = "VALIDATION_ERROR") -> Any:
+        if ctx.turn == 1:
+            return Continue(1)
+        if code is None:
+            raise RuntimeError("it broke")
+        raise Fail(code, "it never will")
+
+    @app.workflow("shaky", retry=RetryPolicy(max_attempts=3, base=HOUR, cap=HOUR))
+    async def shaky(ctx: TaskContext) -> None:
+        raise RuntimeError("not yet")
+
+    @app.workflow("plain")
+    async def plain(name: str = "you") -> str:
+        return f"Hello {name}"
+
+    return app
+
+
+def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None = None, app: App | None = None) -> T:
+    """Run an engine on the file, do `act`, and leave once nothing runs and nothing is due."""
+    app = app or an_app()
+
+    async def live() -> T:
+        async with running(app, path, settings(), clock) as engine:
+            answer = await act(app)
+            with anyio.fail_after(PATIENCE):
+                while not engine.is_idle:  # noqa: ASYNC110 - an engine has no event for it
+                    await anyio.sleep(0.002)
+        return answer
+
+    with nothing_logged():
+        return anyio.run(live)
+
+
+@contextmanager
+def nothing_logged() -> Iterator[None]:
+    """What is printed is what the command under test prints."""
+    before = structlog.get_config() if structlog.is_configured() else None
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.reset_defaults()
+        if before is not None:
+            structlog.configure(**before)
+
+
+def a_task(path: Path, workflow: str, clock: Clock | None = None, /, **payload: Any) -> str:
+    """The id of a task that has come as far as it comes by itself."""
+
+    async def emit(app: App) -> str:
+        return (await app.emit(workflow, payload)).id
+
+    return at_rest(path, emit, clock)

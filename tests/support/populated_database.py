@@ -1,0 +1,97 @@
+"""One database with something for every command to look at or to change: a file as an engine left it at noon."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.audit.model import AuditRow
+from craftcore.audit.store import list_rows
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.storage.facts import set_fact
+from tests.support.fake_payments import LOST, NOTHING, Bank
+from tests.support.fakes import VirtualClock, VirtualCore, a_trigger
+from tests.support.idle_database import a_task
+
+NOON = 1_795_262_400.0
+"""2026-11-21T12:00:00Z, a Saturday."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """The ids of what is in it; `died` and `ended`: records, of the dead letter's attempt and of one that went
+    well.
+
+    Beside them the schedules `nightly`, `paused` and `ahead`: a wrong clock has been here.
+    """
+
+    dead: str
+    died: str
+    ended: str
+    waiting: str
+    nap: str
+    waits: str
+    failed: str
+    asks: str
+    question: str
+    in_doubt: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Here:
+    """A world in a test's own file, and what people did there."""
+
+    world: World
+    core: VirtualCore
+
+    def rows(self) -> list[AuditRow]:
+        with self.core.reading() as reader:
+            return list(list_rows(reader))
+
+
+def a_world(path: Path) -> World:
+    """Make it. Schedules wait for the clock, and everything is held."""
+    clock = VirtualClock(now=NOON, seed=1)  # its ids are none that a command of the test's own clock will take
+    core = VirtualCore(path, clock)
+    _schedules(core)
+    core.close()
+    paid = Bank(path, clock).pay()
+    dead = Bank(path, clock).pay(NOTHING)
+    in_doubt = f"activity:{Bank(path, clock).pay(LOST)}:1.1"
+    nap, waits, failed, asks = (a_task(path, name, clock) for name in ("nap", "wait", "fails", "ask"))
+    with core.transaction() as tx:
+        waiting = core.triggers.emit(tx, a_trigger()).id
+        set_fact(tx, "held", "it was restored")
+        died = tx.fetch_value("SELECT id FROM executions WHERE trigger_id = :id", id=dead)
+        ended = tx.fetch_value("SELECT id FROM executions WHERE trigger_id = :id", id=paid)
+        question = tx.fetch_value(
+            "SELECT questions.id FROM questions JOIN tasks ON tasks.seq = task_seq WHERE tasks.id = :id", id=asks
+        )
+    _schedule_ahead(core, clock)
+    core.close()
+    return World(
+        dead=dead,
+        died=died,
+        ended=ended,
+        waiting=waiting,
+        nap=nap,
+        waits=waits,
+        failed=failed,
+        asks=asks,
+        question=question,
+        in_doubt=in_doubt,
+    )
+
+
+def _schedules(core: VirtualCore) -> None:
+    for name in ("nightly", "paused"):
+        core.do(core.schedules.put, ScheduleSpec(id=name, when="every day at 3am", workflow="nap"), Origin.OPERATOR)
+    core.do(core.schedules.pause, "paused")
+
+
+def _schedule_ahead(core: VirtualCore, clock: VirtualClock) -> None:
+    """Fire a schedule two hours ahead of the clock, after the last start: a start sets such triggers back."""
+    core.do(core.schedules.put, ScheduleSpec(id="ahead", when="every 1h", workflow="nap"), Origin.OPERATOR)
+    clock.advance(hours=2)
+    core.do(core.ticks.tick)
+    clock.set_back(2 * 3600)

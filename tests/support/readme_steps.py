@@ -1,0 +1,61 @@
+"""The commands of the README and the first tutorial, their terminals, and their expected output."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from tests.support.code_blocks import all_blocks
+
+FOLLOWED = ("README.md", "docs/tutorial/first-workflow.md")
+BLOCKS = [one for page in FOLLOWED for one in all_blocks() if one.page == page]
+SHELL_BLOCKS = [one for one in BLOCKS if one.language == "sh"]
+"""Lines for a shell, each block named by the comment above it."""
+
+
+@dataclass
+class Step:
+    """A line to type, in which terminal, and what will be seen."""
+
+    terminal: int
+    line: str
+    seen: list[str] = field(default_factory=list)
+
+
+def block(name: str) -> list[Step]:
+    """The lines of the block of that name. In it `# terminal N` says where, and `#> …` what will be seen.
+
+    A block that does not say where is for the terminal in which no daemon runs.
+    """
+    [found] = [one for one in SHELL_BLOCKS if one.name == name]
+    return list(_steps(found.text))
+
+
+def program(word: str) -> str:
+    """The Python program in which that word is."""
+    [found] = [one for one in BLOCKS if one.language == "python" and word in one.text]
+    return found.text
+
+
+def shown(wanted: str) -> re.Pattern[str]:
+    """The line of a screen that the README means: `…` is what nobody can foretell, a space may be several."""
+    of_any_width = {"…": ".*?", " ": " +"}
+    parts = [of_any_width.get(part[:1], re.escape(part)) for part in re.split("(…| +)", wanted) if part]
+    return re.compile(f"^.*{''.join(parts)}.*$", re.MULTILINE)
+
+
+def _steps(text: str) -> Iterator[Step]:
+    terminal, step = 2, None
+    for line in filter(None, text.splitlines()):
+        if header := re.match(r"# terminal (\d)", line):
+            terminal = int(header[1])
+        elif line.startswith("#> "):
+            assert step is not None, line
+            step.seen.append(line.removeprefix("#> "))
+        else:
+            if step is not None:
+                yield step
+            step = Step(terminal, line)
+    assert step is not None, text
+    yield step

@@ -1,0 +1,66 @@
+"""Retention in single batches, with a look at the whole file after each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from craftcore.config import RetentionSettings
+from craftcore.executions.chain.verify import Verification
+from craftcore.retention.model import Taken
+from craftcore.retention.service import STEPS, Retention, Step
+from craftcore.storage.file_size import give_back
+from craftcore.storage.integrity import check_file
+from tests.support.fakes import VirtualCore
+
+HOUR, DAY = 3600.0, 86_400.0
+
+NEVER = RetentionSettings(max_bytes=0, triggers=0, dead=0, keys=0, bodies=0, history=0, audit=0)
+
+
+def only(**settings: float) -> RetentionSettings:
+    """All is kept for ever but for this."""
+    return replace(NEVER, **settings)  # type: ignore[arg-type]
+
+
+def batches(core: VirtualCore, settings: RetentionSettings | None = None) -> Iterator[tuple[Step, Taken]]:
+    """One pass, batch by batch, each in a transaction of its own."""
+    retention = Retention(settings or core.config.retention)
+    for step in STEPS:
+        after: int | None = 0
+        while after is not None:
+            with core.reading() as reader:
+                found = retention.find(reader, step, core.clock.now(), after)
+            taken = Taken()
+            if found.seqs:
+                taken = core.do(retention.take, step, found.seqs, core.clock.now())
+                yield step, taken
+            if not taken.goes_on:
+                after = found.after
+
+
+def sweep(core: VirtualCore, settings: RetentionSettings | None = None) -> Taken:
+    """A whole pass; the file is sound after each batch."""
+    all_taken = Taken()
+    for _, taken in batches(core, settings):
+        assert_sound(core)
+        all_taken.add(taken)
+    return all_taken
+
+
+def give_all_back(core: VirtualCore) -> None:
+    while core.do(give_back):
+        pass
+
+
+def assert_sound(core: VirtualCore) -> None:
+    with core.database.reading(with_checks=True) as reader:
+        assert check_file(reader).is_sound, check_file(reader)
+        assert list(Verification(reader, core.clock.now()).faults()) == []
+
+
+def dump(core: VirtualCore) -> dict[str, list[dict[str, Any]]]:
+    """Every row of every table."""
+    names = core.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")
+    return {row["name"]: core.rows(f"SELECT * FROM {row['name']}") for row in names}

@@ -1,0 +1,122 @@
+"""A terminal with a shell in it, and what a person does there: type a line, read, look again, press Ctrl-C."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import select
+import signal
+import subprocess
+import termios
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.processes import PATIENCE, environment
+
+PROMPT = re.compile(r"<(\d+)>\$ \Z")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+NOT_A_NEWCOMERS = (
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "PYTEST_",
+    "PS1",
+    "BASH_ENV",
+    "NO_COLOR",
+    "COLUMNS",
+    "LINES",
+)
+"""What is set where the tests run, and is not where somebody begins."""
+
+SIZE = (50, 132)
+"""Lines and columns: as wide as the README's own lines, so that no table is folded."""
+
+
+class Terminal:
+    """An interactive bash on a terminal of the kernel's. Its prompt says how the line before ended."""
+
+    def __init__(self, screen: int, process: subprocess.Popen[bytes]) -> None:
+        self._screen = screen
+        self._process = process
+        self.seen = ""
+
+    def type(self, line: str) -> None:
+        """Type it, and do not wait for it. `seen` begins anew."""
+        self.seen = ""
+        os.write(self._screen, line.encode() + b"\n")
+
+    def run(self, line: str, patience: float = PATIENCE) -> int:
+        """Type it and wait for its end; its exit code. What it printed is in `seen`."""
+        self.type(line)
+        return self.ended(patience)
+
+    def ended(self, patience: float = PATIENCE) -> int:
+        """Wait for the prompt; the exit code of what ran before it."""
+        deadline = time.monotonic() + patience
+        while not (prompt := PROMPT.search(self.seen)):
+            assert time.monotonic() < deadline, f"no end in {patience:.0f} s:\n{self.seen}"
+            self.read()
+        self.seen = self.seen[: prompt.start()]
+        return int(prompt[1])
+
+    def until(self, wanted: re.Pattern[str]) -> None:
+        """Read until that is seen."""
+        deadline = time.monotonic() + PATIENCE
+        while not wanted.search(self.read()):
+            assert time.monotonic() < deadline, f"{wanted.pattern} is not to be seen:\n{self.seen}"
+
+    def read(self) -> str:
+        """All there is to be seen by now; waits a moment for more."""
+        if select.select([self._screen], [], [], 0.05)[0]:
+            with contextlib.suppress(OSError):  # the shell is gone
+                self.seen += os.read(self._screen, 65_536).decode(errors="replace").replace("\r\n", "\n")
+            self.seen = COLOUR.sub("", self.seen)
+        return self.seen
+
+    def interrupt(self) -> None:
+        """Ctrl-C."""
+        os.write(self._screen, b"\x03")
+
+
+@contextlib.contextmanager
+def a_terminal(folder: Path, **env: str) -> Iterator[Terminal]:
+    """A terminal in that folder. What is left to run in it is killed when the block is left."""
+    screen, theirs = os.openpty()
+    settings = termios.tcgetattr(theirs)
+    settings[3] &= ~termios.ECHO
+    termios.tcsetattr(theirs, termios.TCSANOW, settings)
+    termios.tcsetwinsize(theirs, SIZE)
+    shell = """PS1='<$?>$ ' exec bash --noprofile --norc --noediting -i <"$0" >"$0" 2>&1"""  # who opens it has it
+    newcomer = {name: value for name, value in environment().items() if not name.startswith(NOT_A_NEWCOMERS)}
+    process = subprocess.Popen(
+        ["bash", "-c", shell, os.ttyname(theirs)],
+        cwd=folder,
+        env={**newcomer, "HISTFILE": "", **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    terminal = Terminal(screen, process)
+    try:
+        assert terminal.ended() == 0
+        yield terminal
+    finally:
+        for pid in session_of(process.pid):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+        os.close(theirs)
+        os.close(screen)
+
+
+def session_of(leader: int) -> list[int]:
+    """The pids of everything that was started from that shell and has stayed in its session."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if os.getsid(int(process.name)) == leader:
+                found.append(int(process.name))
+    return found

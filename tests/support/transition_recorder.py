@@ -1,0 +1,81 @@
+"""A pytest plugin: notes every change of a state that the tests of this run bring about, with SQLite as the witness.
+
+    python -m pytest -p tests.support.transition_recorder tests/tasks      with STATES_SEEN=FILE in its environment
+
+A connection that writes gets temporary triggers, which are its own and change nothing in the file. Each line of the
+file is `table|from|to|test`; a row that is born has no state to come from. What a test writes by SQL of its own, and
+what a migration copies, does not count: the statement must stand in one of the stores.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import FrameType
+from typing import Any
+
+import apsw
+import pytest
+
+from craftcore.storage.database import Database
+
+STATES = {
+    "triggers": "status",
+    "tasks": "status",
+    "waits": "status",
+    "questions": "status",
+    "mailbox": "status",
+    "activity_log": "status",
+    "executions": "status",
+    "schedules": "status",
+    "schedule_occurrences": "outcome",
+}
+
+_seen: dict[tuple[str, str, str], str] = {}
+
+
+@pytest.fixture(autouse=True)
+def _watched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+    plain = Database.connect
+
+    def connect(self: Database, *args: Any, **kwargs: Any) -> apsw.Connection:
+        connection = plain(self, *args, **kwargs)
+        watch(connection, request.node.nodeid)
+        return connection
+
+    monkeypatch.setattr(Database, "connect", connect)
+
+
+def watch(connection: apsw.Connection, test: str) -> None:
+    """Tell of the changes that this connection makes, where the tables are there already."""
+
+    def saw(*change: Any) -> None:
+        if _whose(sys._getframe(1)).endswith("store.py"):
+            table, *states = change
+            before, after = (state.decode(errors="replace") for state in states)  # a foreign hand's may be no text
+            _seen.setdefault((table, before, after), test)
+
+    connection.create_scalar_function("state_seen", saw, 3)
+    known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
+    for table, column in STATES.items():
+        if table in known:
+            connection.execute(
+                f"""
+                CREATE TEMP TRIGGER watch_{table} AFTER UPDATE ON main.{table} WHEN OLD.{column} IS NOT NEW.{column}
+                BEGIN SELECT state_seen('{table}', CAST(OLD.{column} AS BLOB), CAST(NEW.{column} AS BLOB)); END;
+                CREATE TEMP TRIGGER watch_new_{table} AFTER INSERT ON main.{table}
+                BEGIN SELECT state_seen('{table}', x'', CAST(NEW.{column} AS BLOB)); END;
+                """
+            )
+
+
+def _whose(frame: FrameType | None) -> str:
+    """The file whose SQL this is: the nearest one that is not the door to the database."""
+    while frame is not None and frame.f_code.co_filename.endswith(("storage/transaction.py", "storage/writer.py")):
+        frame = frame.f_back
+    return "" if frame is None else frame.f_code.co_filename
+
+
+def pytest_sessionfinish() -> None:
+    with open(os.environ["STATES_SEEN"], "w", encoding="utf-8") as file:
+        file.writelines(f"{'|'.join(change)}|{test}\n" for change, test in sorted(_seen.items()))

@@ -1,0 +1,49 @@
+"""Tasks of one function each, made while the engine runs, and how they ended."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from craftcore import TaskContext
+from tests.support.engine_harness import Lab
+
+Turn = Callable[[TaskContext], Awaitable[Any]]
+
+
+async def begin(it: Lab, turn: Turn, **declared: Any) -> str:
+    """The id of a new task whose turns are this function."""
+    name = f"turn-{len(it.app.workflows)}"
+
+    async def workflow(ctx: TaskContext) -> Any:
+        return await turn(ctx)
+
+    it.app.declare(name, workflow, **declared)
+    return (await it.app.emit(name)).id
+
+
+async def run(it: Lab, turn: Turn, **declared: Any) -> dict[str, Any]:
+    """The row of a new task whose turns are this function, once it has ended."""
+    return await it.ended(await begin(it, turn, **declared))
+
+
+def result(row: dict[str, Any]) -> Any:
+    assert row["status"] == "DONE", row
+    return json.loads(row["result_json"])
+
+
+def failure(row: dict[str, Any]) -> tuple[str, str]:
+    assert row["status"] == "FAILED", row
+    return row["error_code"], row["error_message"]
+
+
+class Counting:
+    """A function that says how often it ran, and with what."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    async def __call__(self, *args: Any) -> Any:
+        self.calls.append(args)
+        return args[0] if args else None
