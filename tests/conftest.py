@@ -45,7 +45,12 @@ SPACE_NEEDED = 2 << 30
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the files of the tests into memory where there is space: a flush costs milliseconds on a disk."""
+    """Put the files of the tests into memory where there is space: a flush costs milliseconds on a disk.
+
+    Programs that the tests start keep their bytecode, whatever the environment says: compiling takes half a second.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
     if config.option.basetemp is not None or hasattr(config, "workerinput"):
         return
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > SPACE_NEEDED:

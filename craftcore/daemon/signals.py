@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from signal import SIG_DFL, SIGHUP, SIGINT, SIGTERM, Signals, default_int_handler, set_wakeup_fd, signal
+from signal import (
+    SIG_DFL,
+    SIG_IGN,
+    SIGHUP,
+    SIGINT,
+    SIGTERM,
+    Signals,
+    default_int_handler,
+    getsignal,
+    set_wakeup_fd,
+    signal,
+)
 from types import FrameType
 
 import anyio
@@ -76,6 +88,18 @@ def end_at_the_second(number: int, _frame: FrameType | None) -> None:
     """Ignore the first signal in a process that is about to end, so that its exit code stays. The second one ends the
     process."""
     signal(number, SIG_DFL)
+
+
+def ignore_at_exit() -> None:
+    """Ignore a signal after the last exit handler. Python restores the default actions while it ends, and a signal
+    would change the exit code then."""
+    atexit.register(_ignore_if_ending)
+
+
+def _ignore_if_ending() -> None:
+    for number in CAUGHT:
+        if getsignal(number) is end_at_the_second:
+            signal(number, SIG_IGN)
 
 
 def _catch_no_more() -> None:

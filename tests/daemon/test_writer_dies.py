@@ -85,6 +85,36 @@ def test_a_signal_to_a_daemon_that_has_ended_does_not_change_its_exit_code(folde
         assert daemon.ends() == 70, daemon.log
 
 
+LATE = (
+    APP
+    + """
+import time
+
+class Late:
+    def __del__(self, open=open, exists=os.path.exists, sleep=time.sleep):
+        open("finalizing", "w").close()
+        while not exists("go"):
+            sleep(0.01)
+
+late = Late()
+"""
+)
+
+
+def test_signal_while_python_finalizes_does_not_change_the_exit_code_of_a_daemon(folder):
+    """Python has put back the default actions of the signals by then."""
+    (folder / "app.py").write_text(LATE)
+    with a_daemon(folder, "app:app") as daemon:
+        daemon.ready()
+        with Producer(folder / "agent.db") as producer:
+            producer.emit("breaks")
+        until(lambda: (folder / "finalizing").exists(), "Python to end")
+        daemon.signal(signal.SIGTERM)
+        (folder / "go").touch()
+
+        assert daemon.ends() == 70, daemon.log
+
+
 def test_a_second_signal_to_a_daemon_that_has_ended_ends_its_process(folder):
     (folder / "app.py").write_text(LINGERS)
     with a_daemon(folder, "app:app") as daemon:

@@ -40,8 +40,10 @@ def run(session: Session, app: str | None, until_idle: bool, paused: bool) -> in
     session.load_config()  # a mistake in it is told before an app's import may take its time
     from craftcore.daemon import daemon_process
     from craftcore.daemon.app_loader import import_app
+    from craftcore.daemon.signals import ignore_at_exit
     from craftcore.registry.registry import Registry
 
+    ignore_at_exit()  # before the exit handlers of the app: the last one to be called is the first one registered
     code = daemon_process.run(
         Registry() if app is None else import_app(app),
         session.path,
