@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import os
 import shutil
 import signal
@@ -39,6 +40,8 @@ ON_BOTH_LOOPS = {
 """Modules that test the bridge to the event loop, cancellation, suspension and the end of an engine. All other
 asynchronous tests run on asyncio only, and with `-m campaign` on trio."""
 
+HERE = Path(__file__).parent
+
 SHARED_MEMORY = Path("/dev/shm")
 SPACE_NEEDED = 2 << 30
 
@@ -47,16 +50,20 @@ SPACE_NEEDED = 2 << 30
 def pytest_configure(config: pytest.Config) -> None:
     """Put the files of the tests into memory where there is space: a flush costs milliseconds on a disk.
 
-    Programs that the tests start keep their bytecode, whatever the environment says: compiling takes half a second.
+    Programs that the tests start find the bytecode of craftcore, which takes half a second to compile. They write none:
+    an app that a test changes within a second would run as it was.
     """
-    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    sys.dont_write_bytecode = False
-    if config.option.basetemp is not None or hasattr(config, "workerinput"):
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    if hasattr(config, "workerinput"):
+        return
+    for folder in (HERE.parent / "craftcore", HERE):
+        compileall.compile_dir(folder, quiet=2)
+    if config.option.basetemp is not None:
         return
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > SPACE_NEEDED:
-        folder = tempfile.mkdtemp(prefix="craftcore-tests-", dir=SHARED_MEMORY)
-        config.option.basetemp = folder
-        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+        temporary = tempfile.mkdtemp(prefix="craftcore-tests-", dir=SHARED_MEMORY)
+        config.option.basetemp = temporary
+        config.add_cleanup(lambda: shutil.rmtree(temporary, ignore_errors=True))
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -74,7 +81,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.name not in LONG)
     for item in items:
         backend = getattr(item, "callspec", None) and item.callspec.params.get("anyio_backend")  # type: ignore[attr-defined]
-        module = item.path.relative_to(Path(__file__).parent).with_suffix("").as_posix()
+        module = item.path.relative_to(HERE).with_suffix("").as_posix()
         if backend == "trio" and module not in ON_BOTH_LOOPS:
             item.add_marker(pytest.mark.campaign)
 
