@@ -148,9 +148,14 @@ class _Check:
         self.verdict.turns = sum(task["turn"] for task in self.tasks.values())
 
     def comes_to_what_it_must(self, task: Row) -> None:
-        """A parent hears of its children's poison; a chat waits for more; a victim may have been quicker."""
+        """A parent hears of its children's poison; a chat waits for more; a victim may have been quicker.
+
+        The message that a routed task waits for may have died of poison.
+        """
         workflow, name = task["workflow"], str(self.payload(task).get("name"))
         said = f"{workflow} {name} ({task['id']}) is {task['status']}: {task['reason']}, {task['error_message']}"
+        if workflow == "routed" and task["status"] == "WAITING" and name in self.died_on_their_way():
+            return
         if workflow in ("chat", "victim"):
             allowed = {"chat": ("DONE", "WAITING"), "victim": ("DONE", "CANCELLED")}[workflow]
             self.blame([said] if task["status"] not in allowed else [])
@@ -159,6 +164,11 @@ class _Check:
         elif workflow in RESULTS and not (workflow == "parent" and self.verdict.poisoned):
             result = json.loads(task["result_json"])
             self.blame([f"{said} with {result}"] if result != RESULTS[workflow](name) else [])
+
+    def died_on_their_way(self) -> set[str]:
+        """Return the names that messages were for which died of poison before a router could send them on."""
+        dead = (row for row in self.triggers.values() if (row["status"], row["reason"]) == ("DEAD", "poison"))
+        return {str(json.loads(row["payload_json"] or "{}").get("to")) for row in dead}
 
     def turns_follow_each_other(self) -> None:
         """Each turn has one state, however often it is entered: what the one before it left."""
