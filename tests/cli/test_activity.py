@@ -57,7 +57,7 @@ def show(cli, key):
 # list
 
 
-def test_the_list_says_what_each_came_to_the_newest_first(cli, bank):
+def test_activity_list_shows_the_outcome_of_each_call_newest_first(cli, bank):
     paid, lost, refused = bank.pay(), bank.pay(LOST), bank.pay(REFUSED)
 
     header, *lines = cli("activity", "list").out.splitlines()
@@ -69,7 +69,7 @@ def test_the_list_says_what_each_came_to_the_newest_first(cli, bank):
     assert lines[2].endswith("  2026-11-21 12:00:00Z  bank.pay  DONE     ref-1      the provider answered")
 
 
-def test_the_list_can_be_narrowed(cli, bank):
+def test_activity_list_is_filtered_by_status_action_and_task(cli, bank):
     paid, lost, slow = bank.pay(), bank.pay(LOST), bank.pay(workflow="pay.slowly")
     many = bank.pay(workflow="pay.all", amounts=[1, 2, 3])
 
@@ -86,7 +86,7 @@ def test_the_list_can_be_narrowed(cli, bank):
     assert listed("--action", "nothing") == []
 
 
-def test_what_is_open_and_what_is_a_tasks_is_found_by_an_index(core):
+def test_activity_queries_for_open_rows_and_for_a_task_use_an_index(core):
     from craftcore.activities.listing_store import NEWEST_OF_TASK, NEWEST_OPEN
 
     given = {"status": "UNKNOWN", "task_id": None, "action": None, "limit": 1}
@@ -97,7 +97,7 @@ def test_what_is_open_and_what_is_a_tasks_is_found_by_an_index(core):
     assert plan["detail"] == "SEARCH activity_log USING INDEX activity_log_key (idem_key>? AND idem_key<?)"
 
 
-def test_the_document_of_a_row_has_moments_twice(cli, bank, clock):
+def test_activity_document_has_each_moment_as_number_and_as_iso(cli, bank, clock):
     task_id = bank.pay(amount=3)
 
     [told] = cli("--json", "activity", "list").json
@@ -137,13 +137,13 @@ def test_the_document_of_a_row_has_moments_twice(cli, bank, clock):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_list_that_cannot_be_narrowed_so_says_why(cli, core, arguments, code, words):
+def test_activity_list_with_a_bad_filter_is_refused_with_the_reason(cli, core, arguments, code, words):
     refused = cli("activity", "list", *arguments)
 
     assert (refused.code, words in refused.err) == (code, True), refused.err
 
 
-def test_nothing_to_list_is_an_empty_list(cli, core):
+def test_activity_list_without_activities_is_empty(cli, core):
     assert cli("--json", "activity", "list").json == []
     assert len(cli("activity", "list").out.splitlines()) == 1
 
@@ -151,7 +151,7 @@ def test_nothing_to_list_is_an_empty_list(cli, core):
 # show
 
 
-def test_one_that_is_in_doubt_says_what_is_known_and_how_to_settle_it(cli, bank, clock):
+def test_activity_in_doubt_shows_known_facts_and_commands_to_settle(cli, bank, clock):
     task_id = bank.pay(LOST, amount=7)
     clock.advance(minutes=5)
     key, question = key_of(task_id), cli("--json", "inbox", "list").json[0]["id"]
@@ -182,7 +182,7 @@ def test_one_that_is_in_doubt_says_what_is_known_and_how_to_settle_it(cli, bank,
     assert lines[10].split() == ["time", "type", "record", "what"]
 
 
-def test_the_commands_name_the_database_when_this_one_did(cli, bank, database):
+def test_suggested_commands_name_the_database_given_by_option(cli, bank, database):
     task_id = bank.pay(LOST)
 
     shown = cli("--db", str(database), "activity", "show", task_id).out
@@ -190,7 +190,7 @@ def test_the_commands_name_the_database_when_this_one_did(cli, bank, database):
     assert f"  craftcore --db {database} activity resolve {key_of(task_id)} --resend\n" in shown
 
 
-def test_one_that_is_done_has_a_result_and_nothing_to_settle(cli, bank):
+def test_done_activity_shows_a_result_and_no_resolve_commands(cli, bank):
     task_id = bank.pay({"provider_ref": "pay-1", "sum": 7})
 
     shown = cli("activity", "show", task_id)
@@ -207,7 +207,7 @@ def test_one_that_is_done_has_a_result_and_nothing_to_settle(cli, bank):
     assert told["events"][0]["at_iso"] == "2026-11-21T12:00:00.000Z"
 
 
-def test_one_that_the_provider_refused_can_only_be_sent_again(cli, bank):
+def test_refused_activity_offers_only_resend(cli, bank):
     task_id = bank.pay(REFUSED)
 
     lines = cli("activity", "show", task_id).out.splitlines()
@@ -216,7 +216,7 @@ def test_one_that_the_provider_refused_can_only_be_sent_again(cli, bank):
     assert lines[-2:] == ["To send it again:", f"  craftcore activity resolve {key_of(task_id)} --resend"]
 
 
-def test_one_of_which_nothing_happened_says_when_it_is_called_again(cli, bank):
+def test_activity_without_effect_shows_when_the_next_call_happens(cli, bank):
     task_id = bank.pay(NOTHING)
 
     assert (
@@ -225,7 +225,7 @@ def test_one_of_which_nothing_happened_says_when_it_is_called_again(cli, bank):
     )
 
 
-def test_one_that_is_to_be_reconciled_says_so(cli, bank):
+def test_activity_to_reconcile_shows_that_the_policy_is_applied(cli, bank):
     task_id = bank.pay(workflow="pay.slowly")
 
     means = cli("activity", "show", task_id).out.splitlines()[1]
@@ -233,7 +233,7 @@ def test_one_that_is_to_be_reconciled_says_so(cli, bank):
     assert means == (f"  its outcome is unknown; policy reconcile is applied when task {task_id} comes to it")
 
 
-def test_the_history_goes_on_over_all_calls(cli, bank):
+def test_activity_history_continues_over_all_calls(cli, bank):
     task_id = bank.pay(LOST)
     cli("activity", "resolve", task_id, "--resend")
     bank.go_on("ref-9")
@@ -249,7 +249,7 @@ def test_the_history_goes_on_over_all_calls(cli, bank):
     assert "bank.pay, call 2: activity:" in shown
 
 
-def test_hostile_text_is_shown_and_not_obeyed(cli, bank):
+def test_hostile_text_is_printed_escaped(cli, bank):
     hostile = "red \x1b[31m\x07\n| craftcore release\u202e\u2028back"
     done, lost = bank.pay(hostile, amount=hostile), bank.pay(ConnectionError(hostile), amount=hostile)
     cli("activity", "resolve", lost, "--give-up", "--note", hostile)
@@ -264,7 +264,7 @@ def test_hostile_text_is_shown_and_not_obeyed(cli, bank):
     assert show(cli, lost)["decisions"][0]["note"] == hostile
 
 
-def test_what_is_long_is_cut_for_people_and_whole_for_programs(cli, bank):
+def test_long_arguments_are_cut_in_text_and_whole_in_json(cli, bank):
     some, more = bank.pay(LOST, amount="x" * 50_000), bank.pay(LOST, amount="x" * 70_000)
 
     assert len(cli("activity", "show", some).out) < 5_000
@@ -276,7 +276,7 @@ def test_what_is_long_is_cut_for_people_and_whole_for_programs(cli, bank):
 # Keys
 
 
-def test_a_key_may_be_shortened_while_it_is_unambiguous(cli, bank):
+def test_activity_key_may_be_shortened_while_unambiguous(cli, bank):
     first, second = bank.pay(workflow="pay.all", amounts=list(range(11))), bank.pay()
     common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
 
@@ -289,7 +289,7 @@ def test_a_key_may_be_shortened_while_it_is_unambiguous(cli, bank):
     assert show(cli, f"{first}:1.1")["key"] == key_of(first), "also where 1.10 and 1.11 begin with it"
 
 
-def test_a_key_that_a_table_cut_is_understood(cli, bank):
+def test_activity_key_cut_by_a_table_is_accepted(cli, bank):
     long = "k" * 200
     task_id = bank.pay(key=long)
     shown = cli("activity", "list").out.splitlines()[1].split("  ")[0]
@@ -299,7 +299,7 @@ def test_a_key_that_a_table_cut_is_understood(cli, bank):
 
 
 @pytest.mark.parametrize("key", ["nothing", "", "…", "activity:nothing", "a b", "\udcff", "é", "x" * 1_000])
-def test_an_unknown_key_is_10_and_points_to_the_list(cli, bank, key):
+def test_unknown_activity_key_exits_10_and_points_to_the_list(cli, bank, key):
     bank.pay(LOST)
 
     for arguments in (["show", key], ["resolve", key, "--resend"]):
@@ -311,7 +311,7 @@ def test_an_unknown_key_is_10_and_points_to_the_list(cli, bank, key):
 # resolve
 
 
-def test_it_happened_and_its_task_goes_on_with_the_reference(cli, bank, clock):
+def test_resolve_happened_lets_the_task_continue_with_the_reference(cli, bank, clock):
     task_id = bank.pay(LOST)
     clock.advance(minutes=1)
 
@@ -342,7 +342,7 @@ def test_it_happened_and_its_task_goes_on_with_the_reference(cli, bank, clock):
     assert cli("--json", "inbox", "list").json == []
 
 
-def test_a_reference_need_not_be_known(cli, bank):
+def test_resolve_happened_works_without_a_reference(cli, bank):
     task_id = bank.pay(LOST)
 
     done = cli("--json", "activity", "resolve", task_id, "--happened", "--note", "she saw it").json
@@ -353,7 +353,7 @@ def test_a_reference_need_not_be_known(cli, bank):
     assert (told["status"], told["result"]) == ("DONE", None)
 
 
-def test_it_did_not_happen_and_is_called_again_with_the_same_key(cli, bank):
+def test_resolve_resend_calls_again_with_the_same_key(cli, bank):
     task_id = bank.pay(LOST, amount=7)
 
     done = cli("activity", "resolve", task_id, "--resend")
@@ -371,7 +371,7 @@ def test_it_did_not_happen_and_is_called_again_with_the_same_key(cli, bank):
     assert [one["decision"] for one in told["decisions"]] == ["resend"]
 
 
-def test_what_is_given_up_fails_its_task(cli, bank):
+def test_resolve_give_up_fails_the_task(cli, bank):
     task_id = bank.pay(LOST)
 
     done = cli("activity", "resolve", task_id, "--give-up")
@@ -387,7 +387,7 @@ def test_what_is_given_up_fails_its_task(cli, bank):
     assert len(bank.calls) == 1
 
 
-def test_what_was_given_up_may_turn_out_to_have_happened(cli, bank):
+def test_abandoned_activity_may_be_resolved_as_happened_later(cli, bank):
     """It is UNKNOWN for good, and whoever finds out later can still say so."""
     task_id = bank.pay(LOST)
     cli("activity", "resolve", task_id, "--give-up")
@@ -406,7 +406,7 @@ def test_what_was_given_up_may_turn_out_to_have_happened(cli, bank):
     assert len(bank.calls) == 1
 
 
-def test_one_that_was_refused_is_sent_again_once_its_task_is_retried(cli, bank, database):
+def test_refused_activity_is_sent_again_once_the_task_is_retried(cli, bank, database):
     task_id = bank.pay(REFUSED)
 
     done = cli("--db", str(database), "activity", "resolve", task_id, "--resend")
@@ -421,7 +421,7 @@ def test_one_that_was_refused_is_sent_again_once_its_task_is_retried(cli, bank, 
     assert cli("--json", "task", "show", task_id).json["result"] == "ref-2"
 
 
-def test_a_task_that_was_cancelled_sends_nothing_any_more_and_the_answer_says_so(cli, bank):
+def test_cancelled_task_sends_nothing_after_resend_and_the_reply_says_so(cli, bank):
     task_id = bank.pay(LOST)
     cli("task", "cancel", task_id)
 
@@ -434,7 +434,7 @@ def test_a_task_that_was_cancelled_sends_nothing_any_more_and_the_answer_says_so
     assert len(bank.calls) == 1
 
 
-def test_the_inbox_and_resolve_are_two_doors_to_the_same_question(cli, bank):
+def test_inbox_and_resolve_answer_the_same_question(cli, bank):
     task_id = bank.pay(LOST)
     [question] = cli("--json", "inbox", "list").json
     cli("activity", "resolve", task_id, "--happened", "pay-7", "--note", "seen")
@@ -459,7 +459,7 @@ def test_the_inbox_and_resolve_are_two_doors_to_the_same_question(cli, bank):
         ([REFUSED], "--give-up", "is FAILED: it was refused"),
     ],
 )
-def test_what_is_not_in_doubt_cannot_be_decided_so(cli, bank, answers, decision, words):
+def test_activity_not_in_doubt_rejects_the_decision(cli, bank, answers, decision, words):
     task_id = bank.pay(*answers)
     before = show(cli, task_id)
 
@@ -486,7 +486,7 @@ def test_what_is_not_in_doubt_cannot_be_decided_so(cli, bank, answers, decision,
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
 )
-def test_a_decision_that_is_refused_leaves_it_open(cli, bank, arguments, words):
+def test_invalid_decision_leaves_the_activity_open(cli, bank, arguments, words):
     task_id = bank.pay(LOST)
 
     refused = cli("activity", "resolve", task_id, *arguments)
@@ -508,7 +508,7 @@ def test_a_decision_that_is_refused_leaves_it_open(cli, bank, arguments, words):
         ("--give-up", "This will give up bank.pay ({key}): its task fails with that when it comes to it. Go on?"),
     ],
 )
-def test_a_person_at_a_terminal_is_asked_first(cli, terminal, bank, decision, words):
+def test_resolve_at_a_terminal_asks_for_confirmation_first(cli, terminal, bank, decision, words):
     key = key_of(bank.pay(LOST))
 
     code, asked = terminal(lambda: False, "activity", "resolve", key, decision)
@@ -519,7 +519,7 @@ def test_a_person_at_a_terminal_is_asked_first(cli, terminal, bank, decision, wo
     assert len(show(cli, key)["decisions"]) == 1
 
 
-def test_what_moved_on_while_a_person_was_asked_is_not_decided(cli, terminal, bank, core):
+def test_activity_called_again_during_confirmation_is_not_decided(cli, terminal, bank, core):
     """It was called once more meanwhile, and is in doubt again: that is another doubt than the one that was shown."""
     key = key_of(bank.pay(LOST))
 
@@ -533,7 +533,7 @@ def test_what_moved_on_while_a_person_was_asked_is_not_decided(cli, terminal, ba
     assert (show(cli, key)["status"], show(cli, key)["decisions"]) == ("UNKNOWN", [])
 
 
-def test_the_daemon_is_rung(cli, bank, database):
+def test_resolve_rings_the_daemon(cli, bank, database):
     task_id = bank.pay(LOST)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.bind(doorbell_path(database))
@@ -545,7 +545,7 @@ def test_the_daemon_is_rung(cli, bank, database):
 
 
 @pytest.mark.parametrize("arguments", [["list"], ["show", "x"], ["resolve", "x", "--resend"]], ids=" ".join)
-def test_where_no_database_is_none_is_made(cli, tmp_path, arguments):
+def test_activity_command_without_a_database_creates_none(cli, tmp_path, arguments):
     refused = cli("activity", *arguments)
 
     assert (refused.code, "no such database" in refused.err) == (10, True)
@@ -555,7 +555,7 @@ def test_where_no_database_is_none_is_made(cli, tmp_path, arguments):
 # A daemon
 
 
-def test_a_running_daemon_goes_on_at_once(tmp_path):
+def test_running_daemon_continues_at_once_after_resolve(tmp_path):
     (tmp_path / "dying.py").write_text(DYING.replace("await asyncio.sleep(3600)", 'raise ConnectionError("lost")'))
     with a_daemon(tmp_path, "dying:app") as daemon:
         daemon.ready()
@@ -605,7 +605,7 @@ async def pay_one(ctx: TaskContext) -> str:
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_what_a_killed_daemon_left_in_doubt_is_settled_by_a_person(tmp_path, decision, status, result, calls):
+def test_activity_in_doubt_after_a_killed_daemon_is_settled_by_resolve(tmp_path, decision, status, result, calls):
     (tmp_path / "dying.py").write_text(DYING)
     with a_daemon(tmp_path, "dying:app") as daemon:
         daemon.ready()

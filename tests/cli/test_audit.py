@@ -31,7 +31,7 @@ def actions(cli, *arguments):
     return [row["action"] for row in told.json]
 
 
-def test_the_table_says_when_who_what_to_what_and_why(cli, done):
+def test_audit_table_shows_time_user_action_subject_reason_and_details(cli, done):
     header, *lines = cli("audit").out.splitlines()
 
     assert header.split() == ["when", "who", "action", "subject", "reason", "details"]
@@ -49,7 +49,7 @@ def test_the_table_says_when_who_what_to_what_and_why(cli, done):
     ]
 
 
-def test_the_document_has_the_whole_rows_with_moments_twice(cli, done):
+def test_audit_document_has_whole_rows_with_each_moment_also_as_iso(cli, done):
     released, edited, cancelled = cli("--json", "audit").json
 
     assert cancelled == {
@@ -69,7 +69,7 @@ def test_the_document_has_the_whole_rows_with_moments_twice(cli, done):
     assert (released["subject"], released["reason"]) == (None, None)
 
 
-def test_a_moment_in_the_details_is_shown_as_one(cli, here):
+def test_moment_in_audit_details_is_formatted_as_a_moment(cli, here):
     cli("schedule", "skip-next", "nightly")
 
     assert "skips_at 2026-11-22 03:00:00Z" in cli("audit").out
@@ -77,7 +77,7 @@ def test_a_moment_in_the_details_is_shown_as_one(cli, here):
     assert told["details"] == {"skips_at": NOON + 15 * 3600, "skips_at_iso": "2026-11-22T03:00:00.000Z"}
 
 
-def test_where_nobody_did_anything_there_are_no_rows(cli, here):
+def test_audit_without_actions_has_no_rows(cli, here):
     assert cli("audit").out.splitlines() == ["when  who  action  subject  reason  details"]
     assert cli("--json", "audit").json == []
 
@@ -102,11 +102,11 @@ def test_where_nobody_did_anything_there_are_no_rows(cli, here):
     ],
     ids=lambda value: " ".join(value) if value and value[0].startswith("-") else None,
 )
-def test_it_can_be_narrowed(cli, done, arguments, expected):
+def test_audit_is_filtered_by_subject_action_and_limit(cli, done, arguments, expected):
     assert actions(cli, *arguments) == expected
 
 
-def test_an_activity_is_found_by_its_key_without_the_beginning_and_as_a_table_cuts_it(cli, here):
+def test_audit_finds_an_activity_by_full_bare_or_shortened_key(cli, here):
     key = here.world.in_doubt
     cli("activity", "resolve", key, "--happened")
 
@@ -114,7 +114,7 @@ def test_an_activity_is_found_by_its_key_without_the_beginning_and_as_a_table_cu
         assert actions(cli, given) == ["activity resolve"]
 
 
-def test_what_was_done_to_a_tasks_question_or_act_is_found_by_the_task(cli, here):
+def test_audit_of_a_task_includes_answers_and_resolutions(cli, here):
     asks, question = here.world.asks, here.world.question
     assert cli("inbox", "answer", question, "send", "--note", "why not").code == 0
 
@@ -132,7 +132,7 @@ def test_what_was_done_to_a_tasks_question_or_act_is_found_by_the_task(cli, here
     assert cli("audit", here.world.nap).code == 10
 
 
-def test_what_was_done_to_an_execution_is_found_by_its_trigger(cli, here):
+def test_audit_of_a_trigger_includes_actions_on_executions(cli, here):
     dead, why = here.world.dead, ("--reason", "nobody needs it")
     assert cli("execution", "skip", here.world.died, *why).code == 0
 
@@ -145,7 +145,7 @@ def test_what_was_done_to_an_execution_is_found_by_its_trigger(cli, here):
     assert cli("audit", here.world.died).err == ""
 
 
-def test_an_action_that_another_version_wrote_can_be_looked_for(cli, here, core_audit):
+def test_audit_filter_accepts_an_action_written_by_another_version(cli, here, core_audit):
     core_audit("record forget", "r-1")
 
     assert actions(cli, "--action", "record") == actions(cli, "--action", "record forget") == ["record forget"]
@@ -178,20 +178,20 @@ def core_audit(here):
         (["--since", "200", "--until", "100"], "--since is not before --until"),
     ],
 )
-def test_a_bad_filter_is_told(cli, here, arguments, words):
+def test_bad_audit_filter_is_refused_with_the_reason(cli, here, arguments, words):
     refused = cli("audit", *arguments)
 
     assert (refused.code, words in refused.err, refused.out) == (12, True, ""), refused
 
 
 @pytest.mark.parametrize("given", ["nothing", "activity:nothing", "%", "…x"])
-def test_an_id_to_which_nobody_did_anything_is_told(cli, done, given):
+def test_audit_of_an_id_without_actions_is_refused(cli, done, given):
     refused = cli("audit", given)
 
     assert (refused.code, f"no operator command has changed the id {given!r}" in refused.err) == (10, True)
 
 
-def test_an_ambiguous_id_is_told(cli, here):
+def test_ambiguous_audit_id_is_refused(cli, here):
     cli("schedule", "pause", "nightly")
     cli("schedule", "add", "nights", "@daily", "--workflow", "nap")
 
@@ -201,14 +201,14 @@ def test_an_ambiguous_id_is_told(cli, here):
     assert actions(cli, "nightl") == ["schedule pause"]
 
 
-def test_there_is_no_log_without_a_database(cli):
+def test_audit_without_a_database_exits_10(cli):
     assert cli("audit").code == 10
 
 
 @pytest.mark.parametrize(
     "column", ["name", "action", "subject", "reason", "details_json", "hash", "prev_hash", "uid", "at"]
 )
-def test_a_row_that_is_no_text_is_listed_with_the_others(cli, done, column):
+def test_audit_row_with_invalid_utf8_is_listed_with_the_others(cli, done, column):
     done.core.close()
     connection = apsw.Connection(str(done.core.database.path))
     with unguarded(connection), lax(connection, "audit_log"):
@@ -224,7 +224,7 @@ def test_a_row_that_is_no_text_is_listed_with_the_others(cli, done, column):
         assert told[column] == {"uid": -1, "at": 0.0}.get(column, r"\xffA")
 
 
-def test_a_damaged_row_is_shown_as_it_is(cli, done):
+def test_damaged_audit_row_is_shown_as_stored(cli, done):
     def damage(tx):
         tx.run("DROP TRIGGER audit_log_is_final")
         tx.run("UPDATE audit_log SET details_json = '{' WHERE seq = 2")

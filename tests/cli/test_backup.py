@@ -27,7 +27,7 @@ from tests.support.processes import DaemonProcess, a_daemon, a_program, craftcor
 # db backup
 
 
-def test_a_person_is_told_where_it_is_and_how_much(cli, here, tmp_path):
+def test_backup_prints_path_size_and_manifest(cli, here, tmp_path):
     done = cli("db", "backup", "-o", "backup.db")
 
     assert (done.code, done.err) == (0, "")
@@ -36,7 +36,7 @@ def test_a_person_is_told_where_it_is_and_how_much(cli, here, tmp_path):
     assert lines[2] == f"manifest: {tmp_path}/backup.db.manifest.json"
 
 
-def test_a_program_gets_one_document(cli, here, tmp_path, clock):
+def test_backup_with_json_prints_a_single_document(cli, here, tmp_path, clock):
     made = []
     for _ in range(3):
         made.append(cli("--json", "db", "backup", "--dir", "kept", "--keep", "2").json)
@@ -68,14 +68,14 @@ def test_a_program_gets_one_document(cli, here, tmp_path, clock):
     ],
     ids=" ".join,
 )
-def test_what_nobody_can_mean_is_refused(cli, here, tmp_path, arguments):
+def test_backup_with_contradictory_options_is_refused(cli, here, tmp_path, arguments):
     before = set(os.listdir(tmp_path))
 
     assert cli("db", "backup", *arguments).code == 64
     assert set(os.listdir(tmp_path)) == before
 
 
-def test_exit_codes_of_backup(cli, here, database, tmp_path):
+def test_backup_exits_with_documented_codes(cli, here, database, tmp_path):
     (tmp_path / "taken.db").write_text("mine")
     assert cli("db", "backup", "-o", "taken.db").code == 73
     assert cli("db", "backup", "-o", "agent.db").code == 73
@@ -93,7 +93,7 @@ def test_exit_codes_of_backup(cli, here, database, tmp_path):
 # verify against its head
 
 
-def test_its_manifest_is_a_head_to_verify_against(cli, database, clock):
+def test_backup_manifest_serves_as_head_for_verify(cli, database, clock):
     bank = Bank(database, clock)
     bank.pay()
     assert cli("db", "backup", "-o", "early.db").code == 0
@@ -112,7 +112,7 @@ def test_its_manifest_is_a_head_to_verify_against(cli, database, clock):
 
 
 @pytest.mark.parametrize("text", ['{"craftcore_backup": 1}', '{"craftcore_backup": 1, "head": null}'])
-def test_a_manifest_without_a_head_is_none_to_verify_against(cli, here, tmp_path, text):
+def test_manifest_without_a_head_is_refused_by_verify(cli, here, tmp_path, text):
     (tmp_path / "it.manifest.json").write_text(text)
 
     refused = cli("verify", "--against", "it.manifest.json")
@@ -121,7 +121,7 @@ def test_a_manifest_without_a_head_is_none_to_verify_against(cli, here, tmp_path
     assert "not a chain head" in refused.err
 
 
-def test_a_database_that_has_lost_its_head_is_backed_up_without_one(cli, here, database, tmp_path):
+def test_database_without_a_chain_head_is_backed_up_with_a_null_head(cli, here, database, tmp_path):
     here.core.close()
     change(database, "DELETE FROM record_chain")
 
@@ -138,7 +138,7 @@ def backed_up(cli: Any, here: Any) -> None:
     here.core.close()
 
 
-def test_what_it_came_to_is_told_and_written_down_in_the_restored_file(cli, here, database, tmp_path, clock):
+def test_restore_prints_the_outcome_and_writes_an_audit_row_in_the_restored_file(cli, here, database, tmp_path, clock):
     backed_up(cli, here)
     assert cli("trigger", "cancel", here.world.waiting).code == 0
 
@@ -163,7 +163,7 @@ def test_what_it_came_to_is_told_and_written_down_in_the_restored_file(cli, here
     assert cli("--json", "status").json["held"] is None
 
 
-def test_a_program_gets_one_document_of_a_restore(cli, here, database, tmp_path):
+def test_restore_with_json_prints_a_single_document(cli, here, database, tmp_path):
     backed_up(cli, here)
 
     told = cli("--json", "db", "restore", "backup.db", "--yes").json
@@ -176,7 +176,7 @@ def test_a_program_gets_one_document_of_a_restore(cli, here, database, tmp_path)
     assert told["epoch"] == cli("--json", "status").json["epoch"]
 
 
-def test_without_yes_and_a_terminal_no_database_is_replaced(cli, here, database):
+def test_restore_without_yes_or_a_terminal_replaces_nothing(cli, here, database):
     backed_up(cli, here)
     before = database.read_bytes()
 
@@ -188,7 +188,7 @@ def test_without_yes_and_a_terminal_no_database_is_replaced(cli, here, database)
     assert database.read_bytes() == before
 
 
-def test_of_another_database_it_is_said_before_it_is_replaced(cli, here, database, tmp_path):
+def test_restore_over_another_database_warns_before_replacing(cli, here, database, tmp_path):
     backed_up(cli, here)
     change(database, "UPDATE facts SET value = 'another-one' WHERE name = 'database_id'")
     before = database.read_bytes()
@@ -201,7 +201,7 @@ def test_of_another_database_it_is_said_before_it_is_replaced(cli, here, databas
     assert cli("db", "restore", "backup.db", "--yes").code == 0
 
 
-def test_while_a_daemon_holds_the_database_it_is_refused(cli, here, database):
+def test_restore_is_refused_while_a_daemon_holds_the_database(cli, here, database):
     backed_up(cli, here)
     before = database.read_bytes()
 
@@ -214,7 +214,7 @@ def test_while_a_daemon_holds_the_database_it_is_refused(cli, here, database):
     assert database.read_bytes() == before
 
 
-def test_exit_codes_of_restore(cli, here, database, tmp_path):
+def test_restore_exits_with_documented_codes(cli, here, database, tmp_path):
     backed_up(cli, here)
     before = database.read_bytes()
     shutil.copy("backup.db", "alone.db")
@@ -238,7 +238,7 @@ def test_exit_codes_of_restore(cli, here, database, tmp_path):
     assert not [name for name in os.listdir(tmp_path) if "draft" in name or "before" in name]
 
 
-def test_a_backup_may_be_named_by_a_link(cli, here, tmp_path):
+def test_backup_may_be_named_by_a_symlink(cli, here, tmp_path):
     assert cli("db", "backup", "--dir", "kept", "--keep", "2").code == 0
     here.core.close()
     (tmp_path / "newest").symlink_to("kept/agent-20261121T120000Z.db")
@@ -248,7 +248,7 @@ def test_a_backup_may_be_named_by_a_link(cli, here, tmp_path):
     assert told["restored_from"] == f"{tmp_path}/kept/agent-20261121T120000Z.db"
 
 
-def test_a_file_of_an_older_program_is_migrated_before_it_is_backed_up(cli, database, tmp_path):
+def test_old_schema_must_be_migrated_before_backup(cli, database, tmp_path):
     migrate(Database(database, VirtualClock()), VirtualClock(), list_migrations()[:-1])
 
     refused = cli("db", "backup", "-o", "backup.db")
@@ -260,7 +260,7 @@ def test_a_file_of_an_older_program_is_migrated_before_it_is_backed_up(cli, data
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can restore for somebody else")
 @pytest.mark.parametrize("is_there", [True, False])
-def test_what_root_restores_belongs_to_whose_database_it_is(cli, here, database, is_there):
+def test_restored_files_keep_the_owner_of_the_database_when_run_by_root(cli, here, database, is_there):
     backed_up(cli, here)
     if is_there:
         os.chown(database, 65534, 65533)
@@ -275,7 +275,7 @@ def test_what_root_restores_belongs_to_whose_database_it_is(cli, here, database,
         assert (found.st_uid, found.st_gid, found.st_mode & 0o777) == (65534, 65533, 0o600)
 
 
-def test_a_link_to_the_database_stays_one(cli, here, database, tmp_path):
+def test_symlink_to_the_database_survives_a_restore(cli, here, database, tmp_path):
     backed_up(cli, here)
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "link.db").symlink_to(database)
@@ -290,7 +290,7 @@ def test_a_link_to_the_database_stays_one(cli, here, database, tmp_path):
 # what a restored one does next
 
 
-def test_what_was_released_is_not_held_again_at_the_next_start(cli, database, clock):
+def test_released_restore_is_not_held_again_at_the_next_start(cli, database, clock):
     """The lock file remembers the epochs that came after the backup."""
     bank = Bank(database, clock)
     bank.pay(LOST)
@@ -309,7 +309,7 @@ def test_what_was_released_is_not_held_again_at_the_next_start(cli, database, cl
 
 
 @pytest.mark.parametrize("lock", ["there", "gone", "of another database"])
-def test_it_is_held_whatever_the_lock_file_says(cli, database, clock, lock):
+def test_restored_database_is_held_for_every_state_of_the_lock_file(cli, database, clock, lock):
     bank = Bank(database, clock)
     bank.pay(LOST)
     assert cli("db", "backup", "-o", "backup.db").code == 0
@@ -327,7 +327,7 @@ def test_it_is_held_whatever_the_lock_file_says(cli, database, clock, lock):
     assert ask(database, "SELECT count(*) FROM facts WHERE name = 'restored_at'") == [(1,)]
 
 
-def test_a_restore_and_one_behind_our_back_end_the_same(cli, database, clock, tmp_path):
+def test_restore_and_a_plain_file_copy_end_in_the_same_state(cli, database, clock, tmp_path):
     bank = Bank(database, clock)
     for answer in (LOST, "ref-1"):
         bank.pay(answer)
@@ -385,7 +385,7 @@ def calls(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("machine", ["the same", "a new one"])
-def test_after_a_restore_nothing_runs_until_release_and_nothing_is_paid_twice(tmp_path, machine):
+def test_restored_database_runs_nothing_until_release_and_pays_nothing_twice(tmp_path, machine):
     """One payment was on its way when the backup was taken, and one was made after it."""
     (tmp_path / "app.py").write_text(APP)
     with a_daemon(tmp_path, "app:app") as daemon:
@@ -444,7 +444,7 @@ with Producer("agent.db") as producer, open("accepted", "a", buffering=1) as acc
 """
 
 
-def test_beside_a_daemon_and_a_producer_at_work_each_backup_is_a_whole_moment(tmp_path):
+def test_backup_beside_a_daemon_and_a_producer_is_consistent(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     here = os.pathsep.join(sys.path)
 

@@ -70,7 +70,7 @@ def one_line(result, code, *words):
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
-def test_a_refused_emit_writes_nothing_and_makes_no_database(cli, database, arguments, words):
+def test_refused_emit_writes_nothing_and_creates_no_database(cli, database, arguments, words):
     one_line(cli("emit", *arguments), 64, *words)
     assert not database.exists()
 
@@ -81,7 +81,7 @@ def test_a_refused_emit_writes_nothing_and_makes_no_database(cli, database, argu
     assert len(cli("--json", "trigger", "list").json) == 1
 
 
-def test_a_name_that_the_last_daemon_did_not_declare_is_refused(tmp_path):
+def test_workflow_name_unknown_to_the_last_daemon_is_refused(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
 
@@ -115,13 +115,13 @@ def test_a_name_that_the_last_daemon_did_not_declare_is_refused(tmp_path):
     ],
     ids=" ".join,
 )
-def test_where_no_database_is_none_is_made(cli, tmp_path, arguments):
+def test_command_without_a_database_creates_none(cli, tmp_path, arguments):
     one_line(cli(*arguments), 10, "no such database")
 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_directory_that_was_removed_under_us_holds_no_database(cli, tmp_path):
+def test_removed_current_directory_is_reported_as_no_database(cli, tmp_path):
     (tmp_path / "gone").mkdir()
     os.chdir(tmp_path / "gone")
     (tmp_path / "gone").rmdir()
@@ -156,7 +156,7 @@ def text(path: Path) -> None:
     [["run"], ["emit", "greet"], ["status"], ["db", "migrate"], ["trigger", "cancel", "--all", "--yes"]],
     ids=" ".join,
 )
-def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path, make, word, arguments):
+def test_foreign_file_is_refused_and_left_unchanged(tmp_path, make, word, arguments):
     database = tmp_path / "agent.db"
     make(database)
     before, mode = database.read_bytes(), database.stat().st_mode
@@ -168,7 +168,7 @@ def test_a_file_that_is_not_ours_is_refused_and_left_as_it_is(tmp_path, make, wo
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["emit", "greet"]], ids=" ".join)
-def test_where_no_database_can_be_made_the_path_is_named(tmp_path, arguments):
+def test_uncreatable_database_is_refused_with_the_path(tmp_path, arguments):
     (tmp_path / "file").write_text("")
 
     refused = craftcore(tmp_path, "--db", "file/agent.db", *arguments)
@@ -177,7 +177,7 @@ def test_where_no_database_can_be_made_the_path_is_named(tmp_path, arguments):
 
 
 @pytest.mark.parametrize("arguments", [["run"], ["emit", "greet"], ["status"], ["db", "migrate"]], ids=" ".join)
-def test_a_directory_is_no_database(tmp_path, arguments):
+def test_directory_as_database_is_refused(tmp_path, arguments):
     (tmp_path / "agent.db").mkdir()
 
     one_line(craftcore(tmp_path, *arguments), 65, "agent.db: a directory, not a database")
@@ -185,7 +185,7 @@ def test_a_directory_is_no_database(tmp_path, arguments):
     assert [path.name for path in tmp_path.rglob("*")] == ["agent.db"]
 
 
-def test_a_socket_is_no_database(tmp_path):
+def test_socket_as_database_is_refused(tmp_path):
     with socket.socket(socket.AF_UNIX) as there:
         there.bind(str(tmp_path / "agent.db"))
 
@@ -216,7 +216,7 @@ def test_a_socket_is_no_database(tmp_path):
         ("", "", ["'' names no app", "give MODULE:APP"]),
     ],
 )
-def test_an_app_that_cannot_be_run_says_where_it_is_wrong(tmp_path, app, text, words):
+def test_unrunnable_app_is_refused_with_the_location_of_the_mistake(tmp_path, app, text, words):
     (tmp_path / "app.py").write_text(text)
 
     one_line(craftcore(tmp_path, "run", app), 78, *words)
@@ -224,7 +224,7 @@ def test_an_app_that_cannot_be_run_says_where_it_is_wrong(tmp_path, app, text, w
     assert not (tmp_path / "agent.db").exists()
 
 
-def test_every_mistake_in_the_settings_is_told(cli, tmp_path):
+def test_settings_with_several_mistakes_report_every_mistake(cli, tmp_path):
     (tmp_path / "bad.toml").write_text("[daemon]\nconcurency = 1\n[log]\nlevel = 'loud'\n")
 
     for arguments in (["run"], ["check"], ["db", "gc"]):
@@ -237,7 +237,7 @@ def test_every_mistake_in_the_settings_is_told(cli, tmp_path):
     one_line(cli("--config", "none.toml", "run"), 78, "none.toml")
 
 
-def test_with_json_an_error_is_a_document_too(cli, tmp_path):
+def test_error_with_json_is_a_document(cli, tmp_path):
     (tmp_path / "bad.toml").write_text("x = 1")
 
     for arguments, code, name in (

@@ -29,7 +29,7 @@ ME = os.getuid(), pwd.getpwuid(os.getuid()).pw_name
 # the places
 
 
-def test_every_command_reads_or_does_by_hand_or_works():
+def test_commands_are_divided_into_reading_manual_and_working():
     kinds = {name: type(command) for name, command in commands()}
 
     by_hand = {name for name, kind in kinds.items() if issubclass(kind, OperatorCommand)}
@@ -44,7 +44,7 @@ def test_every_command_reads_or_does_by_hand_or_works():
 
 
 @pytest.mark.parametrize("name", [name for name in BY_HAND if name not in NEED_MORE])
-def test_what_is_done_by_hand_is_written_down(cli, here, clock, name):
+def test_manual_command_is_written_to_the_audit_log(cli, here, clock, name):
     call = BY_HAND[name]
 
     done = cli(*line(name, call, here.world))
@@ -56,7 +56,7 @@ def test_what_is_done_by_hand_is_written_down(cli, here, clock, name):
     assert [row.hash for row in rows] == [row.hash_now for row in rows]
 
 
-def test_a_migration_by_hand_is_written_down_in_its_last_transaction(cli, database):
+def test_manual_migration_is_audited_in_the_last_transaction(cli, database):
     old, clock = list_migrations()[:-2], VirtualClock()
     migrate(Database(database, clock), clock, old)
 
@@ -98,7 +98,7 @@ def test_a_migration_by_hand_is_written_down_in_its_last_transaction(cli, databa
     ],
     ids=lambda value: " ".join(value[:2]) if isinstance(value, list) else None,
 )
-def test_a_row_says_why_and_what_it_came_to(cli, here, arguments, reason, details):
+def test_audit_row_has_the_reason_and_the_outcome(cli, here, arguments, reason, details):
     done = cli(*(argument.format(world=here.world) if "{world" in argument else argument for argument in arguments))
 
     assert done.code == 0, done
@@ -107,7 +107,7 @@ def test_a_row_says_why_and_what_it_came_to(cli, here, arguments, reason, detail
     assert {name: row.details.get(name) for name in details} == details
 
 
-def test_a_refusal_takes_back_what_was_done_before_it_and_its_row(cli, here):
+def test_refused_command_rolls_back_earlier_changes_and_audit_rows(cli, here):
     """The second is settled already."""
     waiting, dead = here.world.waiting, here.world.dead
 
@@ -129,13 +129,13 @@ def test_a_refusal_takes_back_what_was_done_before_it_and_its_row(cli, here):
     ],
     ids=" ".join,
 )
-def test_what_changes_nothing_is_not_written_down(cli, here, arguments):
+def test_command_without_a_change_is_not_audited(cli, here, arguments):
     done = cli(*arguments)
 
     assert (done.code, here.rows()) == (0, []), done
 
 
-def test_what_is_said_again_and_changes_nothing_more_is_not_written_down(cli, here):
+def test_repeated_command_without_further_change_is_not_audited(cli, here):
     for command in (["release"], ["schedule", "reanchor"]):
         assert cli(*command).code == cli(*command).code == 0
 
@@ -158,7 +158,7 @@ class Terminal(io.StringIO):
     ],
     ids=lambda value: " ".join(value[:2]),
 )
-def test_who_is_asked_and_says_no_is_not_written_down(cli, here, monkeypatch, arguments):
+def test_declined_confirmation_is_not_audited(cli, here, monkeypatch, arguments):
     monkeypatch.setattr(sys, "stdin", Terminal())
     monkeypatch.setattr("craftcore.cli.confirm.click.confirm", lambda *_, **__: False)
 
@@ -167,7 +167,7 @@ def test_who_is_asked_and_says_no_is_not_written_down(cli, here, monkeypatch, ar
     assert (code, here.rows()) == (130, [])
 
 
-def test_work_is_not_written_down(cli, here, database):
+def test_emit_and_run_are_not_audited(cli, here, database):
     assert cli("emit", "nap").code == 0
     assert "engine.booted" in craftcore(database.parent, "run", "--until-idle").err
 
@@ -186,7 +186,7 @@ def called(kind: type[Command], name: str) -> click.Context:
     return click.Context(kind("it"), info_name=f"craftcore {name}")
 
 
-def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, database):
+def test_unrecorded_change_by_an_operator_command_is_rolled_back(cli, here, database):
     session, core = a_session(database)
 
     with (
@@ -200,7 +200,7 @@ def test_a_command_that_changes_and_does_not_say_what_is_rolled_back(cli, here, 
     assert here.rows() == []
 
 
-def test_a_command_that_says_what_it_did_is_written_down_under_its_own_name(here, database):
+def test_recorded_change_is_audited_under_the_command_name(here, database):
     session, core = a_session(database)
 
     with called(OperatorCommand, "noun verb"), session.write(core) as (tx, scope):
@@ -211,7 +211,7 @@ def test_a_command_that_says_what_it_did_is_written_down_under_its_own_name(here
 
 
 @pytest.mark.parametrize("kind", [Command, WriteCommand])
-def test_only_a_command_that_does_things_by_hand_comes_in(here, database, kind):
+def test_audited_session_accepts_only_operator_commands(here, database, kind):
     session, core = a_session(database)
 
     with called(kind, "reads"), pytest.raises(AssertionError, match="reads"), session.write(core):
@@ -221,7 +221,7 @@ def test_only_a_command_that_does_things_by_hand_comes_in(here, database, kind):
 # who
 
 
-def test_a_user_without_a_name_is_a_number(cli, here, monkeypatch):
+def test_user_without_a_name_is_audited_as_a_number(cli, here, monkeypatch):
     def nobody(uid):
         raise KeyError(uid)
 
@@ -234,7 +234,7 @@ def test_a_user_without_a_name_is_a_number(cli, here, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["task cancel", "task signal", "inbox answer", "activity resolve", "invalidate"])
-def test_a_name_that_is_no_text_is_spelled_out_and_stops_nobody(cli, here, monkeypatch, name):
+def test_user_name_that_is_not_text_is_escaped_and_blocks_no_command(cli, here, monkeypatch, name):
     monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="ad\udcff"))
 
     done = cli(*name.split(), *BY_HAND[name].arguments(here.world))
@@ -242,7 +242,7 @@ def test_a_name_that_is_no_text_is_spelled_out_and_stops_nobody(cli, here, monke
     assert (done.code, [row.name for row in here.rows()]) == (0, [r"ad\udcff"])
 
 
-def test_what_the_environment_says_of_the_caller_is_not_believed(cli, here, monkeypatch):
+def test_caller_identity_ignores_environment_variables(cli, here, monkeypatch):
     for name, value in {"SUDO_UID": "4711", "SUDO_USER": "mallory", "USER": "mallory", "LOGNAME": "mallory"}.items():
         monkeypatch.setenv(name, value)
 
@@ -254,7 +254,7 @@ def test_what_the_environment_says_of_the_caller_is_not_believed(cli, here, monk
     assert "4711" not in row.details_json
 
 
-def test_who_logged_in_is_written_down_beside_the_user_they_became(cli, here, monkeypatch, tmp_path):
+def test_login_user_is_audited_beside_the_effective_user(cli, here, monkeypatch, tmp_path):
     """As the kernel keeps it through sudo and su: the file is the kernel's, with a number of this test's."""
     login = tmp_path / "loginuid"
     login.write_text("65534")
@@ -271,7 +271,7 @@ def test_who_logged_in_is_written_down_beside_the_user_they_became(cli, here, mo
 
 
 @pytest.mark.parametrize("kept", ["4294967295", str(os.getuid()), "", "somebody", None])
-def test_nobody_is_made_up_where_the_kernel_does_not_tell_of_another(cli, here, monkeypatch, tmp_path, kept):
+def test_login_user_is_omitted_when_the_kernel_reports_no_other_user(cli, here, monkeypatch, tmp_path, kept):
     login = tmp_path / "loginuid"
     if kept is not None:
         login.write_text(kept)

@@ -44,7 +44,7 @@ def offered(cli, monkeypatch):
     return offered
 
 
-def test_every_command_is_offered(offered):
+def test_completion_offers_every_command(offered):
     nouns = {name.split()[0] for name, _ in commands()}
 
     assert set(offered("")) == nouns
@@ -54,13 +54,13 @@ def test_every_command_is_offered(offered):
         assert verbs <= set(offered(noun, "")) or not verbs
 
 
-def test_every_option_is_offered(offered):
+def test_completion_offers_every_option(offered):
     for name, command in commands():
         options = {option for param in command.params for option in param.opts if option.startswith("--")}
         assert options <= set(offered(*name.split(), "--")), name
 
 
-def test_ids_are_offered_from_the_database(offered, here):
+def test_completion_offers_ids_from_the_database(offered, here):
     world = here.world
     for words, one in {
         ("trigger", "show", ""): world.waiting,
@@ -103,11 +103,11 @@ ONE_OF_A_FEW: dict[tuple[str, str], list[str]] = {
 
 
 @pytest.mark.parametrize(("name", "option"), ONE_OF_A_FEW)
-def test_what_an_option_may_be_is_offered(offered, name, option):
+def test_completion_offers_the_values_of_an_option(offered, name, option):
     assert offered(*name.split(), option, "") == ONE_OF_A_FEW[name, option]
 
 
-def test_every_option_that_names_its_words_offers_them(offered):
+def test_option_with_named_words_completes_exactly_those_words(offered):
     for name, command in commands():
         for param in command.params:
             named = re.fullmatch(r"[a-z_]+(?:\|[a-z_]+)+", param.metavar or "")
@@ -115,7 +115,7 @@ def test_every_option_that_names_its_words_offers_them(offered):
                 assert offered(*name.split(), param.opts[-1], "") == sorted(named[0].split("|")), (name, param.opts)
 
 
-def test_a_word_may_be_typed_in_small_letters_where_the_command_reads_them(offered):
+def test_completion_matches_lower_case_where_the_command_accepts_lower_case(offered):
     assert offered("trigger", "list", "--status", "p") == ["pending"]
     assert offered("trigger", "list", "--status", "P") == ["PENDING"]
     assert offered("inspect", "--status", "s") == ["success", "suspended"]
@@ -123,7 +123,7 @@ def test_a_word_may_be_typed_in_small_letters_where_the_command_reads_them(offer
     assert offered("completion", "z") == ["zsh"]
 
 
-def test_the_options_of_a_question_and_the_event_a_task_waits_for_are_offered(offered, here):
+def test_completion_offers_answers_of_a_question_and_the_awaited_event(offered, here):
     world = here.world
 
     assert offered("inbox", "answer", world.question, "") == ["hold", "send"]
@@ -132,13 +132,13 @@ def test_the_options_of_a_question_and_the_event_a_task_waits_for_are_offered(of
     assert offered("task", "signal", world.nap, "") == []
 
 
-def test_who_was_meant_in_the_log_of_what_people_did_is_offered(offered, here, cli):
+def test_completion_of_audit_offers_audited_subjects(offered, here, cli):
     cli("schedule", "pause", "nightly")
 
     assert offered("audit", "") == ["nightly"]
 
 
-def test_a_database_that_is_named_on_the_line_is_the_one_that_is_read(offered, here, database, tmp_path, monkeypatch):
+def test_completion_reads_the_database_named_on_the_line(offered, here, database, tmp_path, monkeypatch):
     here.core.close()
     shutil.move(database, tmp_path / "other.db")
 
@@ -146,7 +146,7 @@ def test_a_database_that_is_named_on_the_line_is_the_one_that_is_read(offered, h
     assert "nightly" in offered("--db", "other.db", "schedule", "show", "")
 
 
-def test_files_are_left_to_the_shell(offered, cli, monkeypatch):
+def test_completion_leaves_files_to_the_shell(offered, cli, monkeypatch):
     monkeypatch.setenv("COMP_WORDS", "craftcore --db ag")
     monkeypatch.setenv("COMP_CWORD", "2")
     monkeypatch.setenv("_CRAFTCORE_COMPLETE", "bash_complete")
@@ -157,13 +157,13 @@ def test_files_are_left_to_the_shell(offered, cli, monkeypatch):
     assert cli().out == "dir,ag\n"
 
 
-def test_each_shell_is_answered_in_its_own_way(offered, here):
+def test_completion_answer_has_the_format_of_each_shell(offered, here):
     answers = {shell: offered("schedule", "show", "nigh", shell=shell) for shell in SHELLS}
 
     assert answers == {"bash": ["nightly"], "zsh": ["plain", "nightly", "nap"], "fish": ["plain,nightly\tnap"]}
 
 
-def test_no_file_is_made_and_nothing_is_said_where_there_is_no_database(offered, tmp_path):
+def test_completion_without_a_database_creates_no_file_and_prints_nothing(offered, tmp_path):
     before = list(tmp_path.iterdir())
 
     assert offered("trigger", "show", "") == []
@@ -172,7 +172,7 @@ def test_no_file_is_made_and_nothing_is_said_where_there_is_no_database(offered,
     assert list(tmp_path.iterdir()) == before
 
 
-def test_a_database_at_rest_is_read_and_nothing_is_made_beside_it(offered, here, database):
+def test_completion_reads_an_idle_database_without_creating_files(offered, here, database):
     here.core.close()
     for end in ("-wal", "-shm"):
         database.with_name(database.name + end).unlink(missing_ok=True)
@@ -184,7 +184,7 @@ def test_a_database_at_rest_is_read_and_nothing_is_made_beside_it(offered, here,
     assert database.read_bytes() == before
 
 
-def test_a_wal_that_nobody_has_open_is_left_as_it_is(offered, here, database):
+def test_completion_leaves_an_unopened_wal_untouched(offered, here, database):
     """To read beside it SQLite would have to make a file."""
     here.core.close()
     wal = database.with_name(database.name + "-wal")
@@ -196,7 +196,7 @@ def test_a_wal_that_nobody_has_open_is_left_as_it_is(offered, here, database):
     assert sorted(path.name for path in database.parent.iterdir()) == [database.name, wal.name]
 
 
-def test_what_was_written_a_moment_ago_is_offered_while_a_daemon_has_the_file(tmp_path, offered):
+def test_completion_beside_a_daemon_offers_a_freshly_written_id(tmp_path, offered):
     with a_daemon(tmp_path) as daemon:
         daemon.ready()
         late = craftcore(tmp_path, "--json", "emit", "command.run", "--in", "1h").json["id"]
@@ -216,14 +216,14 @@ def test_what_was_written_a_moment_ago_is_offered_while_a_daemon_has_the_file(tm
 
 
 @pytest.mark.parametrize("text", [b"not a database" * 100, b"", b"SQLite format 3\0" + b"\xff" * 5000])
-def test_a_file_that_is_none_is_passed_over(offered, database, text):
+def test_completion_ignores_a_file_that_is_not_a_database(offered, database, text):
     database.write_bytes(text)
 
     assert offered("trigger", "show", "") == []
     assert database.read_bytes() == text
 
 
-def test_bad_settings_and_unknown_commands_are_passed_over(offered, here, tmp_path):
+def test_completion_ignores_bad_settings_and_unknown_commands(offered, here, tmp_path):
     (tmp_path / "bad.toml").write_text("x = 1")
 
     assert "nightly" in offered("--config", "bad.toml", "schedule", "show", "")
@@ -233,7 +233,7 @@ def test_bad_settings_and_unknown_commands_are_passed_over(offered, here, tmp_pa
 
 
 @pytest.mark.parametrize("instruction", ["bash", "bash_source", "csh_complete", "nonsense", "bash_complete"])
-def test_a_question_that_is_none_is_answered_with_nothing(cli, monkeypatch, instruction):
+def test_invalid_completion_request_prints_nothing(cli, monkeypatch, instruction):
     monkeypatch.setenv("_CRAFTCORE_COMPLETE", instruction)  # and no COMP_WORDS
 
     answer = cli()
@@ -241,13 +241,13 @@ def test_a_question_that_is_none_is_answered_with_nothing(cli, monkeypatch, inst
     assert (answer.code, answer.out, answer.err) == (0, "", "")
 
 
-def test_a_command_that_is_given_is_run_whatever_the_variable_says(cli, here, monkeypatch):
+def test_command_with_arguments_runs_despite_the_completion_variable(cli, here, monkeypatch):
     monkeypatch.setenv("_CRAFTCORE_COMPLETE", "bash_complete")
 
     assert "nightly" in cli("schedule", "list").out
 
 
-def test_what_is_no_id_is_never_put_on_a_line(offered, here, database):
+def test_completion_never_offers_a_hostile_id(offered, here, database):
     """A damaged or hostile row: the shell would read it."""
     here.core.close()
     connection = apsw.Connection(str(database))
@@ -271,7 +271,7 @@ def test_what_is_no_id_is_never_put_on_a_line(offered, here, database):
     assert offered("trigger", "show", "sou", shell="zsh") == ["plain", "sound", "w\\n\\x1bx"]
 
 
-def test_an_answer_that_a_shell_would_read_is_not_put_on_a_line_either(offered, here, database):
+def test_completion_never_offers_a_hostile_answer(offered, here, database):
     here.core.close()
     connection = apsw.Connection(str(database))
     hostile = '["$(reboot)", "a b", "`id`", "-rf", "plain"]'
@@ -282,7 +282,7 @@ def test_an_answer_that_a_shell_would_read_is_not_put_on_a_line_either(offered, 
 
 
 @pytest.mark.parametrize("kind", QUERIES)
-def test_no_question_walks_through_what_is_over(core: VirtualCore, kind):
+def test_completion_queries_scan_no_settled_rows(core: VirtualCore, kind):
     with core.reading() as reader:
         asked = {"low": "", "high": "\x7f", "most": 50}
         plan = [row["detail"] for row in reader.fetch_all(f"EXPLAIN QUERY PLAN {QUERIES[kind]}", **asked)]
@@ -293,7 +293,7 @@ def test_no_question_walks_through_what_is_over(core: VirtualCore, kind):
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_the_script_is_the_one_of_the_shell(cli, shell):
+def test_completion_script_matches_the_shell(cli, shell):
     printed, document = cli("completion", shell), cli("--json", "completion", shell)
 
     assert (printed.code, printed.err) == (0, "")
@@ -301,7 +301,7 @@ def test_the_script_is_the_one_of_the_shell(cli, shell):
     assert document.json == {"shell": shell, "script": printed.out}
 
 
-def test_another_shell_is_refused(cli):
+def test_completion_for_an_unknown_shell_is_refused(cli):
     assert cli("completion", "csh").code == 64
 
 
@@ -315,7 +315,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
-def test_bash_itself_completes_an_id(here, database, tmp_path):
+def test_bash_completes_an_id_with_the_script(here, database, tmp_path):
     program = tmp_path / "craftcore"
     program.write_text(f'#!/bin/sh\nexec {sys.executable} -m craftcore "$@"\n')
     program.chmod(0o755)
@@ -326,7 +326,7 @@ def test_bash_itself_completes_an_id(here, database, tmp_path):
     assert (ran.stdout, ran.stderr) == ("nightly\n", "")
 
 
-def test_each_script_is_one_that_its_shell_reads(cli, tmp_path: Path):
+def test_completion_scripts_have_valid_shell_syntax(cli, tmp_path: Path):
     for shell in SHELLS:
         if shutil.which(shell) is None:
             continue

@@ -92,7 +92,7 @@ def terminal(request, here, database, tmp_path) -> Iterator[Terminal]:
     terminal.close()
 
 
-def test_what_tab_puts_on_the_line(terminal, here, tmp_path):
+def test_tab_at_a_terminal_completes_the_line_in_each_shell(terminal, here, tmp_path):
     world = here.world
     (tmp_path / "folder" / "settings.toml").touch()
     task = world.in_doubt.split(":")[1]

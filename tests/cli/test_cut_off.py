@@ -9,7 +9,7 @@ from craftcore.triggers.settlement import Failed
 from tests.support.trigger_steps import HOPELESS, claim_one, emit, run_one, start_one
 
 
-def test_what_was_running_when_the_daemon_died_is_due_everywhere(cli, core):
+def test_work_cut_off_by_a_dead_daemon_is_due_in_every_view(cli, core):
     running = emit(core).id
     start_one(core)
     claimed = emit(core).id
@@ -43,7 +43,7 @@ def test_what_was_running_when_the_daemon_died_is_due_everywhere(cli, core):
     assert (why["code"], "due when a daemon starts" in why["text"]) == ("no daemon", True)
 
 
-def test_beside_its_daemon_the_same_rows_run(cli, core):
+def test_started_row_beside_a_live_daemon_is_running(cli, core):
     running = emit(core).id
     start_one(core)
     with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=0.0):
@@ -55,7 +55,7 @@ def test_beside_its_daemon_the_same_rows_run(cli, core):
         assert "cut off" not in cli("trigger", "list").out
 
 
-def test_what_a_dead_daemon_left_is_due_until_the_next_one_has_booted(cli, core, clock):
+def test_work_of_a_dead_daemon_stays_due_until_the_next_daemon_has_booted(cli, core, clock):
     """The lock is held again, and the last epoch is that of the dead one."""
     booted = (
         "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
@@ -88,7 +88,7 @@ def test_what_a_dead_daemon_left_is_due_until_the_next_one_has_booted(cli, core,
         assert [status["counts"][name] for name in ("due", "running", "cut_off")] == [0, 1, 0]
 
 
-def test_what_failed_within_a_day_is_in_the_verdict_and_in_top_and_names_its_list(cli, core, clock):
+def test_recent_failures_appear_in_the_verdict_and_top_with_the_list_command(cli, core, clock):
     """A deploy breaks three, and the status was healthy."""
     for _ in range(3):
         emit(core)
@@ -116,7 +116,7 @@ def test_what_failed_within_a_day_is_in_the_verdict_and_in_top_and_names_its_lis
     assert cli("--json", "status").json["failed_lately"] == {"count": 0, "newest_code": None}
 
 
-def test_a_failure_is_news_for_a_day(cli, core, clock):
+def test_failure_counts_as_recent_for_a_day(cli, core, clock):
     emit(core)
     run_one(core, HOPELESS)
     assert cli("--json", "status").json["failed_lately"]["count"] == 1
@@ -125,7 +125,7 @@ def test_a_failure_is_news_for_a_day(cli, core, clock):
     assert "failed" not in cli("top", "--once").out.replace("failed -", "")
 
 
-def test_the_last_failures_are_found_by_an_index(core):
+def test_recent_failures_query_uses_an_index(core):
     with core.reading() as reader:
         sql = "SELECT 1 FROM triggers INDEXED BY triggers_failed WHERE status = 'FAILED' AND settled_at > 1"
         plan = " ".join(row[3] for row in reader.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}"))

@@ -60,7 +60,7 @@ def key_of(row):
 @pytest.mark.parametrize(
     ("name", "column"), [(name, column) for name, columns in COLUMNS.items() for column in columns]
 )
-def test_one_damaged_row_hides_no_other_and_is_named(cli, here, database, name, column):
+def test_damaged_row_is_named_and_hides_no_other_row(cli, here, database, name, column):
     here.core.close()
     table, key, _ = TABLES[name]
     id_ = victim(here, name)
@@ -86,7 +86,7 @@ def test_one_damaged_row_hides_no_other_and_is_named(cli, here, database, name, 
 
 
 @pytest.mark.parametrize(("name", "column"), NO_MOMENT.items())
-def test_a_row_with_no_moment_where_one_must_be_is_damaged_too(cli, here, database, name, column):
+def test_row_with_an_invalid_moment_counts_as_damaged(cli, here, database, name, column):
     here.core.close()
     table, key, _ = TABLES[name]
     id_ = victim(here, name)
@@ -98,7 +98,7 @@ def test_a_row_with_no_moment_where_one_must_be_is_damaged_too(cli, here, databa
     assert (told.code, cli(*name.split()).code) == (65, 65)
 
 
-def test_a_damaged_task_hides_none_of_its_triggers(cli, here, database):
+def test_damaged_task_hides_no_triggers_of_that_task(cli, here, database):
     here.core.close()
     before = cli("--json", "trigger", "list").json
     damage(database, "tasks", "id", here.world.nap, f"session_id = {NO_TEXT}")
@@ -113,7 +113,7 @@ def test_a_damaged_task_hides_none_of_its_triggers(cli, here, database):
     assert f"task {here.world.nap} is damaged" in cli("trigger", "list").out
 
 
-def test_a_damaged_wait_hides_nothing_of_its_task(cli, here, database):
+def test_damaged_wait_hides_nothing_else_of_the_task(cli, here, database):
     here.core.close()
     before = cli("--json", "task", "list").json
     wait = next(row["wait"]["id"] for row in before if row["id"] == here.world.nap)
@@ -127,7 +127,7 @@ def test_a_damaged_wait_hides_nothing_of_its_task(cli, here, database):
     assert wait in told.err
 
 
-def test_a_question_of_a_damaged_task_is_shown_and_nobody_is_told_to_answer(cli, here, database):
+def test_question_of_a_damaged_task_is_shown_without_an_answer_command(cli, here, database):
     here.core.close()
     before = cli("--json", "inbox", "list").json
     damage(database, "tasks", "id", here.world.asks, "session_id = 'no name'")
@@ -141,7 +141,7 @@ def test_a_question_of_a_damaged_task_is_shown_and_nobody_is_told_to_answer(cli,
     assert f"{here.world.asks}: session_id 'no name' is not a name" in told.err
 
 
-def test_statistics_are_of_what_is_whole(cli, here, database):
+def test_statistics_count_only_undamaged_records(cli, here, database):
     here.core.close()
     records = cli("--json", "inspect", "--stats").json["records"]
     damage(database, "executions", "id", here.world.died, f"workflow = {NO_TEXT}")
@@ -152,7 +152,7 @@ def test_statistics_are_of_what_is_whole(cli, here, database):
     assert here.world.died in told.err
 
 
-def test_of_very_many_damaged_rows_some_are_named_on_stderr_and_all_in_the_list(cli, core):
+def test_damaged_rows_are_capped_on_stderr_and_complete_in_the_list(cli, core):
     for _ in range(25):
         core.do(core.triggers.emit, a_trigger())
     core.do(lambda tx: tx.run(f"UPDATE triggers SET description = {NO_TEXT}"))
@@ -173,7 +173,7 @@ def test_of_very_many_damaged_rows_some_are_named_on_stderr_and_all_in_the_list(
         ("activity_log", "reason", "in_doubt"),
     ],
 )
-def test_top_shows_all_that_is_whole(cli, here, database, table, column, section):
+def test_top_shows_every_undamaged_section(cli, here, database, table, column, section):
     here.core.close()
     before = cli("--json", "top").json
     key, victim_of = {one: (key, of) for one, key, of in TABLES.values()}[table]

@@ -25,7 +25,7 @@ def core(database):
 
 
 @pytest.mark.parametrize("text", DAMAGED)
-def test_what_is_no_number_is_none(core, text):
+def test_damaged_number_fact_reads_as_none(core, text):
     core.do(set_fact, "clock_held", text)
 
     assert core.do(number, "clock_held") is None
@@ -33,7 +33,7 @@ def test_what_is_no_number_is_none(core, text):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("text", ["x", "[]", "inf"])
-async def test_a_start_and_its_schedules_go_on(tmp_path, text):
+async def test_daemon_starts_and_schedules_with_damaged_facts(tmp_path, text):
     path = tmp_path / "agent.db"
     with VirtualCore(path, VirtualClock()).transaction() as tx:
         for name in (*NUMBERS, "restart", "reload", "live_state", "engine"):
@@ -55,7 +55,7 @@ async def _greet() -> None:
 
 @pytest.mark.parametrize("text", DAMAGED)
 @pytest.mark.parametrize("name", [*NUMBERS, "restart"])
-def test_every_look_at_it_ends_in_order(cli, core, name, text):
+def test_commands_succeed_with_a_damaged_fact(cli, core, name, text):
     trigger = emit(core)
     cli("schedule", "add", "tick", "every 1h", "--workflow", "greet")
     core.do(set_fact, name, text)
@@ -68,7 +68,7 @@ def test_every_look_at_it_ends_in_order(cli, core, name, text):
         assert core.do(get_fact, name) is None, "a person said that the clock is right"
 
 
-def test_a_damaged_hold_keeps_out_no_new_one(core):
+def test_damaged_clock_hold_does_not_prevent_a_new_hold(core):
     core.do(set_fact, "clock_held", "x")
     core.do(ClockTrust().hold_if_behind, 1, core.clock.now() + 86_400)
 

@@ -17,7 +17,7 @@ from tests.support.trigger_steps import emit, run_one, start_one
 COMMAND = [sys.executable, "-m", "craftcore", "demo"]
 
 
-def test_the_demo_kills_a_daemon_and_loses_nothing(tmp_path):
+def test_demo_kills_a_daemon_and_loses_nothing(tmp_path):
     command = [*COMMAND, "--triggers", "120", "--kills", "2"]
 
     played = subprocess.run(
@@ -39,7 +39,7 @@ def test_the_demo_kills_a_daemon_and_loses_nothing(tmp_path):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
+def test_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     command = [*COMMAND, "--triggers", "20000"]  # busy with emitting them for long before it kills its first daemon
     with a_program(command, tmp_path, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
@@ -55,7 +55,7 @@ def test_an_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     until(lambda: not working_in(folder))
 
 
-def test_the_verdict_can_be_a_broken_promise(database, tmp_path):
+def test_demo_verdict_reports_a_broken_promise(database, tmp_path):
     """One done; one DONE in the table without a trace in the file; one still claimed; one that is not there at all."""
     ledger = tmp_path / "ledger"
     core = VirtualCore(database, VirtualClock())
@@ -77,7 +77,7 @@ def test_the_verdict_can_be_a_broken_promise(database, tmp_path):
     assert "BROKEN" in verdict.sentence()
 
 
-def test_a_trigger_that_settled_twice_is_counted(database, tmp_path):
+def test_demo_verdict_counts_a_trigger_settled_twice(database, tmp_path):
     core = VirtualCore(database, VirtualClock())
     insert = (
         "INSERT INTO executions (id, trigger_id, attempt, epoch, created_at, ended_at, status, envelope_json, "

@@ -95,7 +95,7 @@ def levels(found):
 # as a whole
 
 
-def test_what_is_well_is_said_of_every_check(cli, core, found, database):
+def test_doctor_reports_every_check_on_a_sound_database(cli, core, found, database):
     told = found()
 
     assert set(told) == EVERYTHING
@@ -107,7 +107,7 @@ def test_what_is_well_is_said_of_every_check(cli, core, found, database):
     assert lines[-1] == "0 FAIL, 1 warn"
 
 
-def test_a_daemon_that_runs_is_well_and_all_of_it(tmp_path):
+def test_running_daemon_passes_every_doctor_check(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     folder = tmp_path / "state"
     folder.mkdir(0o700)
@@ -129,7 +129,7 @@ def test_a_daemon_that_runs_is_well_and_all_of_it(tmp_path):
         assert answers_doorbell(folder / "agent.db", 60)
 
 
-def test_only_reading_is_enough_and_no_file_is_made(cli, core, database):
+def test_doctor_works_read_only_and_creates_no_file(cli, core, database):
     core.close()
     before = database.read_bytes()
 
@@ -140,14 +140,14 @@ def test_only_reading_is_enough_and_no_file_is_made(cli, core, database):
     assert {path.name for path in database.parent.iterdir()} <= {"agent.db", "agent.db-wal", "agent.db-shm"}
 
 
-def test_without_a_database_there_is_one_thing_to_say_and_none_is_made(cli, database, found):
+def test_doctor_without_a_database_fails_and_creates_none(cli, database, found):
     told = found()
 
     assert (told["database"][0], told["database"][2]) == ("FAIL", f"craftcore --db {database} run MODULE:APP")
     assert list(database.parent.iterdir()) == []
 
 
-def test_a_look_that_cannot_be_taken_does_not_end_the_others(cli, core, found):
+def test_failed_doctor_check_does_not_stop_the_others(cli, core, found):
     """A text that is none any more, in a row that only one of the looks reads."""
     core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', CAST(x'ff' AS TEXT))"))
 
@@ -169,7 +169,7 @@ def test_a_look_that_cannot_be_taken_does_not_end_the_others(cli, core, found):
         ("[log]\nlevle = 1\n", "settings", "FAIL", "did you mean 'level'"),
     ],
 )
-def test_the_settings_are_read(core, found, tmp_path, monkeypatch, text, check, level, words):
+def test_doctor_reads_the_settings(core, found, tmp_path, monkeypatch, text, check, level, words):
     (tmp_path / "c.toml").write_text(text)
     monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
 
@@ -191,7 +191,7 @@ def test_the_settings_are_read(core, found, tmp_path, monkeypatch, text, check, 
         ("c.toml", 0o664, "settings", "FAIL"),
     ],
 )
-def test_what_others_may_do_is_told_with_the_command_that_ends_it(
+def test_loose_file_permissions_are_reported_with_a_working_chmod(
     core, found, tmp_path, monkeypatch, name, mode, check, level
 ):
     (tmp_path / "c.toml").write_text("")
@@ -218,7 +218,7 @@ def daemon_lock(path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_file_that_roots_command_made_is_given_back(core, found, database):
+def test_file_created_by_root_is_reported_with_a_chown_command(core, found, database):
     core.close()
     for path in (database.parent, database):
         os.chown(path, 65_534, 65_534)
@@ -269,7 +269,7 @@ PLACE = Place(
         (configuration, {"config": Seen(path="/c", mode=0o600, uid=8)}, "FAIL"),
     ],
 )
-def test_what_a_test_cannot_bring_about_on_this_disk(rule, change, level):
+def test_doctor_rule_judges_states_a_test_disk_cannot_produce(rule, change, level):
     told = rule(replace(PLACE, **change))
 
     assert [one.level.value for one in (told if not hasattr(told, "level") else [told])] == [level]
@@ -278,7 +278,7 @@ def test_what_a_test_cannot_bring_about_on_this_disk(rule, change, level):
 # the file
 
 
-def test_a_wal_that_a_reader_pins_is_told_with_who_that_is(core, found, database, monkeypatch):
+def test_wal_pinned_by_a_reader_is_reported_with_the_process_id(core, found, database, monkeypatch):
     monkeypatch.setattr("craftcore.diagnostics.health.WAL_LONG", 1 << 20)
     with a_reader(database) as pid:
         for number in range(40):
@@ -295,7 +295,7 @@ def test_a_wal_that_a_reader_pins_is_told_with_who_that_is(core, found, database
     assert found()["WAL"][0] == "ok"
 
 
-def test_a_file_that_is_no_database_is_told_and_the_rest_is_not_guessed(cli, found, database):
+def test_file_that_is_not_a_database_is_reported_without_guessing_the_rest(cli, found, database):
     database.write_text("This is not a database. " * 100)
     database.chmod(0o600)
 
@@ -306,7 +306,7 @@ def test_a_file_that_is_no_database_is_told_and_the_rest_is_not_guessed(cli, fou
 
 
 @pytest.mark.parametrize("options", [(), ("--full",)])
-def test_a_damaged_page_is_found_and_everybody_who_meets_it_names_the_way_out(core, found, database, cli, options):
+def test_damaged_page_is_found_and_the_error_names_restore(core, found, database, cli, options):
     for _ in range(200):
         emit(core)
     root = core.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'triggers_id'")[0]["rootpage"]
@@ -324,7 +324,7 @@ def test_a_damaged_page_is_found_and_everybody_who_meets_it_names_the_way_out(co
     assert met.err.endswith("Restore a backup: craftcore db restore FILE\n")
 
 
-def test_what_an_index_does_not_say_is_found_in_full_only(core, found, database):
+def test_index_mismatch_is_found_only_by_the_full_check(core, found, database):
     """A row that was written while the index was out of sight: the pages are whole."""
     core.close()
     connection = apsw.Connection(str(database))
@@ -348,14 +348,14 @@ def test_what_an_index_does_not_say_is_found_in_full_only(core, found, database)
     assert "missing from index triggers_session" in told["integrity"][1]
 
 
-def test_an_index_that_is_gone_is_told(core, found):
+def test_missing_index_is_reported(core, found):
     core.do(lambda tx: tx.run("DROP INDEX triggers_session"))
 
     assert found()["schema"][0] == "FAIL"
     assert "the index triggers_session is missing" in found()["schema"][1]
 
 
-def test_an_older_schema_is_migrated_and_a_newer_one_is_refused(cli, found, database, clock):
+def test_old_schema_points_to_migrate_and_a_newer_schema_is_refused(cli, found, database, clock):
     migrate(Database(database, clock), clock, list_migrations()[:-1])
     told = found()
     assert told["schema"] == ("FAIL", told["schema"][1], f"craftcore --db {database} db migrate")
@@ -370,7 +370,7 @@ def test_an_older_schema_is_migrated_and_a_newer_one_is_refused(cli, found, data
     assert "written by a newer craftcore" in found()["schema"][1]
 
 
-def test_a_journal_that_is_not_the_wal_is_told(core, found, database):
+def test_journal_mode_other_than_wal_is_reported(core, found, database):
     core.close()
     connection = apsw.Connection(str(database))
     connection.pragma("journal_mode", "delete")
@@ -379,7 +379,7 @@ def test_a_journal_that_is_not_the_wal_is_told(core, found, database):
     assert found()["journal"][0] == "warn"
 
 
-def test_the_end_of_the_chain_is_compared_with_the_last_record(cli, found, database, clock):
+def test_chain_head_is_compared_with_the_last_record(cli, found, database, clock):
     bank = Bank(database, clock)
     bank.pay()
     bank.pay()
@@ -400,7 +400,7 @@ def test_the_end_of_the_chain_is_compared_with_the_last_record(cli, found, datab
     assert "no one head" in found()["records"][1]
 
 
-def test_an_older_copy_of_the_file_is_known_by_its_lock_file(core, found, database):
+def test_older_copy_of_the_file_is_detected_by_the_lock_file(core, found, database):
     core.do(set_fact, "database_id", "d1")
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
         lock.write(database_id="d1", epoch=0, call_mark=0)
@@ -416,7 +416,7 @@ def test_an_older_copy_of_the_file_is_known_by_its_lock_file(core, found, databa
     assert "another database" in found()["lock file"][1]
 
 
-def test_an_older_copy_of_the_same_epoch_is_known_by_the_calls_that_it_lacks(core, found, database):
+def test_older_copy_of_the_same_epoch_is_detected_by_missing_calls(core, found, database):
     core.do(set_fact, "database_id", "d1")
     core.do(set_fact, "call_mark", "4")
     for mark, level in ((3, "ok"), (4, "ok"), (5, "warn")):
@@ -426,7 +426,7 @@ def test_an_older_copy_of_the_same_epoch_is_known_by_the_calls_that_it_lacks(cor
     assert "irreversible calls up to mark 5, and this file up to 4: it is an older copy" in found()["lock file"][1]
 
 
-def test_records_that_retention_took_are_not_missed():
+def test_records_removed_by_retention_are_not_missed():
     ends = ChainState(head=(7, "h"), removed_to=7, newest=[])
 
     assert chain(ends).level is Level.OK
@@ -459,11 +459,11 @@ NOTE = LockInfo(pid=5, host="here", started_at=NOON)
         (DaemonState(note=None, held=False, has_bell=False, is_heard=False), None, {"daemon": "warn"}),
     ],
 )
-def test_how_the_daemon_does(running, booted_at, told):
+def test_daemon_findings_match_the_state_of_the_daemon(running, booted_at, told):
     assert {one.code: one.level.value for one in daemon_findings(running, booted_at, LiveState(epoch=1))} == told
 
 
-def test_a_daemon_that_holds_the_lock_and_takes_no_ring_is_stuck(core, found, database, monkeypatch):
+def test_daemon_that_holds_the_lock_and_ignores_the_doorbell_is_stuck(core, found, database, monkeypatch):
     monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     booted = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1, 'b', 1, 'h', '1', :at)"
     core.do(lambda tx: tx.run(booted, at=NOON))
@@ -477,7 +477,7 @@ def test_a_daemon_that_holds_the_lock_and_takes_no_ring_is_stuck(core, found, da
 # its work
 
 
-def test_what_is_held_is_told_until_it_is_released(cli, core, found, database):
+def test_hold_is_reported_until_release(cli, core, found, database):
     core.do(set_fact, "safe_mode", "6 unclean starts")
     core.do(set_fact, "held", "it was restored")
     assert found()["held"][0] == "warn"
@@ -491,7 +491,7 @@ def test_what_is_held_is_told_until_it_is_released(cli, core, found, database):
     assert found()["held"] == ("ok", "nothing is", None)
 
 
-def test_claims_of_the_dead_are_told(core, found, database, clock):
+def test_claims_of_a_dead_daemon_are_reported(core, found, database, clock):
     begun = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
     emit(core)
     claim_one(core)
@@ -508,7 +508,7 @@ def test_claims_of_the_dead_are_told(core, found, database, clock):
         assert "took nothing back" in found()["claims"][1]
 
 
-def test_what_is_in_doubt_and_what_is_dead_is_told_with_where_to_look(found, database, clock):
+def test_actions_in_doubt_and_dead_letters_are_reported_with_commands(found, database, clock):
     bank = Bank(database, clock)
     bank.pay()
     assert {"in doubt", "dead letters"}.isdisjoint(levels(found()))
@@ -522,7 +522,7 @@ def test_what_is_in_doubt_and_what_is_dead_is_told_with_where_to_look(found, dat
     assert told["dead letters"][1].startswith("1, the newest 0.0 s ago")
 
 
-def test_a_schedule_that_cannot_go_on_is_told(cli, core, found, database, clock):
+def test_schedule_with_an_unknown_time_zone_is_reported(cli, core, found, database, clock):
     spec = ScheduleSpec(id="odd", when="@daily", workflow="greet", timezone="Europe/Berlin")
     core.do(core.schedules.put, spec, Origin.OPERATOR)
     assert {"schedules", "time zones"}.isdisjoint(levels(found()))
@@ -536,7 +536,7 @@ def test_a_schedule_that_cannot_go_on_is_told(cli, core, found, database, clock)
     assert told["time zones"][0] == "ok", "what is disabled needs none"
 
 
-def test_schedules_ahead_and_a_clock_that_is_behind_are_told(cli, core, found, clock):
+def test_schedules_ahead_and_a_clock_behind_are_reported(cli, core, found, clock):
     core.do(core.schedules.put, ScheduleSpec(id="s", when="every 1h", workflow="greet"), Origin.OPERATOR)
     clock.advance(hours=2)
     core.do(core.ticks.tick)
@@ -611,11 +611,11 @@ WORK = Work(
         (clock, {"clock_held_until": NOON + 1}, "warn"),
     ],
 )
-def test_where_the_line_is_drawn(rule, change, level):
+def test_doctor_rules_change_level_at_the_limit(rule, change, level):
     assert rule(replace(WORK, **change)).level is Level(level)
 
 
-def test_a_trigger_that_ran_is_nothing_to_complain_of(core, found):
+def test_finished_trigger_causes_no_finding(core, found):
     emit(core)
     run_one(core)
 
@@ -643,7 +643,7 @@ ExecStart=/usr/bin/env craftcore run $CRAFTCORE_APP
 """
 
 
-def test_a_unit_of_ours_for_this_database_that_is_enabled_is_well(core, found, database, tmp_path):
+def test_enabled_unit_for_this_database_passes(core, found, database, tmp_path):
     path = install(tmp_path, OURS.format(database=database))
 
     assert found()["unit"] == ("ok", f"{path} is ours, for this database, and enabled", None)
@@ -660,7 +660,7 @@ def test_a_unit_of_ours_for_this_database_that_is_enabled_is_well(core, found, d
         "[Service]\nExecStart=craftcore run\n",
     ],
 )
-def test_a_unit_may_name_its_database_in_many_ways(core, cli, found, database, tmp_path, monkeypatch, text):
+def test_unit_may_name_the_database_in_several_ways(core, cli, found, database, tmp_path, monkeypatch, text):
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.setenv("HOME", str(tmp_path))
     there = tmp_path / ("elsewhere" if "environment" in text else "state/craftcore") / "craftcore.db"
@@ -684,7 +684,7 @@ def test_a_unit_may_name_its_database_in_many_ways(core, cli, found, database, t
         (OURS, False, "is not enabled"),
     ],
 )
-def test_a_unit_that_would_not_start_this_is_told(core, found, database, tmp_path, text, enabled, words):
+def test_unit_that_would_not_run_this_database_is_reported(core, found, database, tmp_path, text, enabled, words):
     install(tmp_path, text.format(database=database), enabled=enabled)
 
     told = found()["unit"]
@@ -701,7 +701,9 @@ def test_a_unit_that_would_not_start_this_is_told(core, found, database, tmp_pat
         ("failed", "none", "FAIL", "systemd gave up on it"),
     ],
 )
-def test_what_systemd_says_of_the_unit_counts(core, found, database, tmp_path, monkeypatch, state, whose, level, words):
+def test_unit_state_from_systemd_determines_the_level(
+    core, found, database, tmp_path, monkeypatch, state, whose, level, words
+):
     """A systemctl that says what systemd's would: this machine may have none that answers."""
     install(tmp_path, OURS.format(database=database))
     (tmp_path / "bin").mkdir()
@@ -721,7 +723,7 @@ def test_what_systemd_says_of_the_unit_counts(core, found, database, tmp_path, m
 # who waits
 
 
-def test_who_waits_at_a_terminal_is_told_that_it_goes_on(cli, core, monkeypatch, capsys):
+def test_doctor_at_a_terminal_shows_progress(cli, core, monkeypatch, capsys):
     monkeypatch.setattr("craftcore.cli.progress.EVERY_SECONDS", 0.0)
     for _ in range(500):
         emit(core)

@@ -19,7 +19,7 @@ def row(cli, trigger_id):
     return cli("--json", "trigger", "show", trigger_id).json
 
 
-def test_it_prints_what_became_of_it(cli):
+def test_emit_prints_the_id_and_status_of_the_trigger(cli):
     done = cli("emit", "greet", "--payload", '{"name": "Ada"}')
 
     told = json.loads(done.out)
@@ -28,7 +28,7 @@ def test_it_prints_what_became_of_it(cli):
     assert row(cli, told["id"])["payload"] == {"name": "Ada"}
 
 
-def test_a_database_that_was_not_there_is_made_and_not_in_silence(cli, tmp_path):
+def test_emit_creates_a_missing_database_and_says_so(cli, tmp_path):
     """Whoever is in a wrong folder waits for a daemon that looks elsewhere."""
     first, second = cli("emit", "greet"), cli("emit", "greet")
 
@@ -38,14 +38,14 @@ def test_a_database_that_was_not_there_is_made_and_not_in_silence(cli, tmp_path)
     assert cli("--db", "other.db", "--json", "emit", "greet").err == ""
 
 
-def test_json_has_moments_also_as_iso(cli):
+def test_emit_with_json_has_moments_also_as_iso(cli):
     told = cli("--json", "emit", "greet", "--at", "2030-01-02T03:04:05+01:00").json
 
     assert (told["due_at"], told["due_at_iso"]) == (1893549845.0, "2030-01-02T02:04:05.000Z")
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_global_options_stand_before_or_after_the_command(cli, tmp_path, before):
+def test_global_options_work_before_and_after_the_command(cli, tmp_path, before):
     options = ["--db", str(tmp_path / "other.db"), "--json"]
 
     done = cli(*options, "emit", "greet") if before else cli("emit", "greet", *options)
@@ -54,7 +54,7 @@ def test_global_options_stand_before_or_after_the_command(cli, tmp_path, before)
     assert (tmp_path / "other.db").exists()
 
 
-def test_the_payload_comes_from_a_file_or_standard_input(cli, tmp_path):
+def test_payload_may_come_from_a_file_or_standard_input(cli, tmp_path):
     (tmp_path / "payload.json").write_text('{"from": "file"}')
 
     from_file = cli("--json", "emit", "greet", "--payload", "@payload.json").json
@@ -64,7 +64,7 @@ def test_the_payload_comes_from_a_file_or_standard_input(cli, tmp_path):
     assert row(cli, from_stdin["id"])["payload"] == {"from": "stdin ü"}
 
 
-def test_a_key_is_accepted_once_and_another_payload_is_reported(cli):
+def test_dedup_key_is_accepted_once_and_a_different_payload_is_reported(cli):
     first = cli("--json", "emit", "greet", "--dedup-key", "k").json
     again = cli("--json", "emit", "greet", "--dedup-key", "k").json
     other = cli("--json", "emit", "greet", "--dedup-key", "k", "--payload", '{"a": 1}').json
@@ -76,7 +76,7 @@ def test_a_key_is_accepted_once_and_another_payload_is_reported(cli):
     assert first["id"] in refused.err
 
 
-def test_the_scope_of_a_key_can_be_given_and_what_holds_it_is_said(cli):
+def test_dedup_scope_can_be_set_and_a_duplicate_names_the_holder(cli):
     first = cli("--json", "emit", "greet", "--dedup-key", "k", "--dedup-scope", "ever").json
     again = cli("--json", "emit", "greet", "--dedup-key", "k")
     in_words = cli("emit", "greet", "--dedup-key", "k")
@@ -92,7 +92,7 @@ def test_the_scope_of_a_key_can_be_given_and_what_holds_it_is_said(cli):
     assert "until its work has ended (scope active). Emit it again then" in active_again.err
 
 
-def test_a_scope_that_is_none_is_refused_and_so_is_one_without_a_key(cli):
+def test_dedup_scope_is_refused_when_unknown_or_without_a_key(cli):
     unknown = cli("emit", "greet", "--dedup-key", "k", "--dedup-scope", "today")
     empty = cli("emit", "greet", "--dedup-key", "k", "--dedup-scope", "")
     alone = cli("emit", "greet", "--dedup-scope", "ever")
@@ -103,7 +103,7 @@ def test_a_scope_that_is_none_is_refused_and_so_is_one_without_a_key(cli):
     assert "dedup_scope 'ever' needs a dedup_key" in alone.err
 
 
-def test_every_option_reaches_the_row(cli):
+def test_emit_options_reach_the_row(cli):
     cli("emit", "greet", "--session", "s1", "--source", "message")
     told = cli(
         *("--json", "emit", "greet", "--source", "MESSAGE", "--session", "s1", "--dedup-key", "k1", "--in", "2h"),
@@ -130,7 +130,7 @@ def test_every_option_reaches_the_row(cli):
         (Failed(code="VALIDATION_ERROR", message="no", retryable=False), 4, "FAILED", "error"),
     ],
 )
-def test_waiting_ends_with_the_trigger(cli, database, outcome, code, status, key):
+def test_emit_wait_ends_with_the_trigger(cli, database, outcome, code, status, key):
     """An engine in another thread settles it while the command waits."""
     core = VirtualCore(database, VirtualClock(now=4e9))
 
@@ -149,7 +149,7 @@ def test_waiting_ends_with_the_trigger(cli, database, outcome, code, status, key
     assert key in done.json
 
 
-def test_a_wait_that_is_over_says_so_and_the_trigger_stays(cli):
+def test_emit_wait_timeout_is_reported_and_the_trigger_stays(cli):
     over = cli("--json", "emit", "greet", "--in", "1h", "--wait", "0.05")
 
     assert (over.code, over.json["error"]["code"]) == (75, "STILL_WAITING")

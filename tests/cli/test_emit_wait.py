@@ -40,7 +40,7 @@ def engine(database):
             thread.join()
 
 
-def test_it_waits_over_all_turns_and_prints_the_result(cli, engine):
+def test_emit_wait_lasts_over_all_turns_and_prints_the_result(cli, engine):
     done = cli("emit", "count", "--payload", '{"upto": 5}', "--wait", str(PATIENCE))
     told = cli("--json", "emit", "count", "--wait", str(PATIENCE)).json
 
@@ -50,7 +50,7 @@ def test_it_waits_over_all_turns_and_prints_the_result(cli, engine):
     assert {"id", "created", "status", "due_at", "due_at_iso", "result"} <= set(told)
 
 
-def test_a_result_too_large_for_its_row_is_printed_whole(cli, engine):
+def test_result_too_large_for_a_row_is_printed_whole(cli, engine):
     name = "x" * 100_000
 
     done = cli("emit", "plain", "--payload", json.dumps({"name": name}), "--wait", str(PATIENCE))
@@ -58,7 +58,7 @@ def test_a_result_too_large_for_its_row_is_printed_whole(cli, engine):
     assert (done.code, json.loads(done.out)) == (0, f"Hello {name}")
 
 
-def test_it_waits_over_a_wait_of_the_task(cli, engine, database):
+def test_emit_wait_lasts_over_a_wait_of_the_task(cli, engine, database):
     def answer():
         with Producer(database) as producer:
             waiting = until(lambda: look(database, "SELECT id FROM tasks WHERE status = 'WAITING'"))
@@ -72,7 +72,7 @@ def test_it_waits_over_a_wait_of_the_task(cli, engine, database):
     assert (done.code, json.loads(done.out)) == (0, {"by": "Ada"})
 
 
-def test_whoever_waits_is_told_what_is_asked_and_how_to_answer(cli, clock, database):
+def test_emit_wait_shows_the_question_and_how_to_answer(cli, clock, database):
     key_of_task(a_task(database, "ask", clock), database)
 
     over = cli("emit", "ask", "--dedup-key", "k", "--wait", "0.1")
@@ -88,7 +88,7 @@ def test_whoever_waits_is_told_what_is_asked_and_how_to_answer(cli, clock, datab
     ), "once, however often it is looked"
 
 
-def test_whoever_waits_is_told_that_everything_is_held(cli, database, core):
+def test_emit_wait_reports_that_everything_is_held(cli, database, core):
     core.do(set_fact, "held", "it was restored")
 
     over = cli("emit", "greet", "--wait", "0")
@@ -98,7 +98,7 @@ def test_whoever_waits_is_told_that_everything_is_held(cli, database, core):
 
 
 @pytest.mark.parametrize(("payload", "code"), [({}, "VALIDATION_ERROR"), ({"code": None}, "INTERNAL_AGENT_ERROR")])
-def test_a_task_that_failed_in_a_later_turn_is_4(cli, engine, payload, code):
+def test_task_failed_in_a_later_turn_exits_4(cli, engine, payload, code):
     ended = cli("--json", "emit", "fails", "--payload", json.dumps(payload), "--wait", str(PATIENCE))
 
     assert (ended.code, ended.json["status"], ended.json["turns"]) == (4, "FAILED", 2)
@@ -106,7 +106,7 @@ def test_a_task_that_failed_in_a_later_turn_is_4(cli, engine, payload, code):
     assert "result" not in ended.json
 
 
-def test_a_failure_is_one_line_for_people(cli, engine):
+def test_task_failure_is_a_single_line_on_stderr(cli, engine):
     ended = cli("emit", "fails", "--wait", str(PATIENCE))
 
     assert (ended.code, ended.out) == (4, "")
@@ -115,7 +115,7 @@ def test_a_failure_is_one_line_for_people(cli, engine):
     assert line.endswith(" ended FAILED (VALIDATION_ERROR): it never will")
 
 
-def test_a_cancelled_task_is_4(cli, engine, database):
+def test_cancelled_task_exits_4(cli, engine, database):
     def cancel():
         with Producer(database) as producer:
             waiting = until(lambda: look(database, "SELECT id FROM tasks WHERE status = 'WAITING'"))
@@ -129,7 +129,7 @@ def test_a_cancelled_task_is_4(cli, engine, database):
     assert (ended.code, ended.json["status"], ended.json["reason"]) == (4, "CANCELLED", "cancelled")
 
 
-def test_a_message_to_a_live_task_ends_when_it_is_delivered(cli, database, engine):
+def test_message_to_a_live_task_ends_the_wait_on_delivery(cli, database, engine):
     say = ("emit", "--source", "MESSAGE", "--session", "s", "--payload", '{"text": "hi"}')
     chat = json.loads(cli(*say).out)["id"]
     until(lambda: look(database, "SELECT status FROM tasks") == [{"status": "WAITING"}])
@@ -144,7 +144,7 @@ def test_a_message_to_a_live_task_ends_when_it_is_delivered(cli, database, engin
     assert (told["status"], told["reason"], told["delivered_to"]) == ("DONE", "delivered", chat)
 
 
-def test_a_wait_that_is_over_says_where_the_task_is(cli, clock, database):
+def test_emit_wait_timeout_shows_the_state_of_the_task(cli, clock, database):
     nap = key_of_task(a_task(database, "nap", clock), database)
 
     over = cli("--json", "emit", "nap", "--dedup-key", "k", "--wait", "0")
@@ -157,7 +157,7 @@ def test_a_wait_that_is_over_says_where_the_task_is(cli, clock, database):
     )
 
 
-def test_a_task_that_has_ended_is_told_at_once(cli, clock, database):
+def test_ended_task_is_reported_at_once(cli, clock, database):
     async def keyed(app):
         [emitted] = await app.emit_many([TriggerSpec(workflow="count", dedup_key="k", dedup_scope="ever")])
         return emitted.id

@@ -34,31 +34,31 @@ def assert_once(text: str) -> None:
         ("NOTE", VALUE),
     ],
 )
-def test_an_event_shows_its_json_once_escaped(capsys, type_, facts):
+def test_event_text_escapes_json_once(capsys, type_, facts):
     Output(as_json=False).line("", event_text(type_, facts))
     assert_once(capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("reason", ["\x1b[31mred", "a\nline", "\x9b"])
-def test_a_text_of_an_event_cannot_act_on_a_terminal(reason):
+def test_event_text_is_printable_with_hostile_text(reason):
     text = event_text("ROUTER_DECISION", {"agent": reason, "reason": reason})
     assert text.isprintable()
     assert event_text("ROUTER_DECISION", {"agent": "a", "reason": [reason]}).isprintable()
 
 
-def test_a_difference_shows_its_json_once_escaped(capsys):
+def test_diff_escapes_json_once(capsys):
     Output(as_json=False).table(["what", "A"], [["response", _show_value(VALUE)]])
     assert_once(capsys.readouterr().out)
 
 
-def test_the_audit_shows_its_details_once_escaped(core):
+def test_audit_details_escape_json_once(core):
     core.do(lambda tx: audit(tx, Actor(uid=1, name="a"), "task cancel", "x", details={"before\x1b": VALUE}))
     with core.reading() as reader:
         [row] = list(list_rows(reader))
     assert_once(str(_cells(row)[-1]))
 
 
-def test_a_schedule_shows_its_payload_once_escaped(cli, core):
+def test_schedule_payload_escapes_json_once(cli, core):
     spec = ScheduleSpec(id="s", when="@daily", workflow="greet", payload=VALUE)
     core.do(core.schedules.put, spec, Origin.OPERATOR)
     assert_once(cli("schedule", "show", "s").out)

@@ -92,16 +92,16 @@ EXAMPLES = [
 
 
 @pytest.mark.parametrize(("type_", "facts", "text"), EXAMPLES, ids=[example[0] for example in EXAMPLES])
-def test_each_event_has_its_facts_in_one_line(type_, facts, text):
+def test_event_text_has_the_facts_in_a_single_line(type_, facts, text):
     assert event_text(type_, facts) == text
 
 
-def test_no_type_is_forgotten():
+def test_event_text_examples_cover_every_event_type():
     assert {example[0] for example in EXAMPLES} == set(EventType)
 
 
 @pytest.mark.parametrize("facts", [{}, None, "text", {"due_at": "soon"}, [1]])
 @pytest.mark.parametrize("type_", [*EventType, "A_NEW_ONE"])
-def test_what_is_damaged_or_new_is_shown_as_it_is(type_, facts):
+def test_event_text_accepts_damaged_facts_and_unknown_types(type_, facts):
     assert isinstance(event_text(type_, facts), str)
     assert event_text("A_NEW_ONE", {"a": 1}) == '{"a":1}'

@@ -51,7 +51,7 @@ def refused(cli, core, verb, id_, *words):
 # retry
 
 
-def test_a_retry_ends_a_backoff_and_the_attempts_count_on(cli, core, clock):
+def test_execution_retry_ends_a_backoff_and_keeps_counting_attempts(cli, core, clock):
     begun = begin(core)
     end(core, begun, BROKEN)
     before = look(core, begun.claim.id)
@@ -70,7 +70,7 @@ def test_a_retry_ends_a_backoff_and_the_attempts_count_on(cli, core, clock):
     assert logged(core) == [decided("retry", begun.id)]
 
 
-def test_a_retry_does_not_move_back_what_is_due_already(cli, core, clock):
+def test_execution_retry_keeps_the_due_time_of_a_trigger_already_due(cli, core, clock):
     begun = begin(core)
     boot(core)
     clock.advance(minutes=5)
@@ -80,7 +80,7 @@ def test_a_retry_does_not_move_back_what_is_due_already(cli, core, clock):
     assert look(core, begun.claim.id).due_at == begun.claim.due_at < clock.now()
 
 
-def test_what_a_person_retries_is_not_too_late(cli, core, clock):
+def test_execution_retry_ignores_the_expiry_of_the_trigger(cli, core, clock):
     begun = begin(core, expires_at=clock.now() + 60)
     end(core, begun, BROKEN)
     clock.advance(hours=1)
@@ -91,7 +91,7 @@ def test_what_a_person_retries_is_not_too_late(cli, core, clock):
 
 
 @pytest.mark.parametrize(("outcome", "status"), [(BROKEN, "DEAD"), (HOPELESS, "FAILED")])
-def test_what_was_given_up_gets_another_life(cli, core, outcome, status):
+def test_execution_retry_resets_a_dead_or_failed_trigger(cli, core, outcome, status):
     begun = begin(core, max_attempts=1)
     end(core, begun, outcome)
     assert look(core, begun.claim.id).status == status
@@ -108,7 +108,7 @@ def test_what_was_given_up_gets_another_life(cli, core, outcome, status):
     assert logged(core) == [decided("retry", begun.id)]
 
 
-def test_a_task_that_failed_goes_on_with_its_attempt(cli, core, clock, database):
+def test_execution_retry_lets_a_failed_task_continue(cli, core, clock, database):
     task_id = a_task(database, "fails", clock)
     last = cli("--json", "inspect", "--list", "--status", "error").json[0]["id"]
 
@@ -122,7 +122,7 @@ def test_a_task_that_failed_goes_on_with_its_attempt(cli, core, clock, database)
 # skip
 
 
-def test_a_skip_settles_what_would_run_again(cli, core):
+def test_execution_skip_settles_a_trigger_that_would_run_again(cli, core):
     begun = begin(core)
     boot(core)
 
@@ -134,7 +134,7 @@ def test_a_skip_settles_what_would_run_again(cli, core):
     assert logged(core) == [decided("skip", begun.id)]
 
 
-def test_the_task_of_what_is_skipped_ends_with_it(cli, core, clock, database):
+def test_execution_skip_cancels_the_task(cli, core, clock, database):
     task_id = a_task(database, "shaky", clock)
 
     told = cli("--json", "execution", "skip", f"exec-{task_id}", *WHY).json
@@ -143,7 +143,7 @@ def test_the_task_of_what_is_skipped_ends_with_it(cli, core, clock, database):
     assert cli("--json", "task", "show", task_id).json["reason"] == "skipped: ada looked"
 
 
-def test_a_dead_letter_that_is_skipped_is_discarded(cli, core):
+def test_execution_skip_discards_a_dead_letter(cli, core):
     begun = begin(core, max_attempts=1)
     end(core, begun, BROKEN)
 
@@ -155,7 +155,7 @@ def test_a_dead_letter_that_is_skipped_is_discarded(cli, core):
     assert logged(core) == [decided("skip", begun.id)]
 
 
-def test_what_its_daemon_left_behind_is_settled_by_the_next_one(cli, core):
+def test_execution_skip_after_a_dead_daemon_is_applied_by_the_next_daemon(cli, core):
     begun = begin(core)
 
     done = cli("execution", "skip", begun.id, *WHY)
@@ -173,7 +173,7 @@ def test_what_its_daemon_left_behind_is_settled_by_the_next_one(cli, core):
 
 
 @pytest.mark.parametrize("verb", ["retry", "skip"])
-def test_what_runs_is_not_decided(cli, core, verb):
+def test_running_execution_cannot_be_retried_or_skipped(cli, core, verb):
     begun = begin(core)
 
     with a_daemons_lock(core):
@@ -181,7 +181,7 @@ def test_what_runs_is_not_decided(cli, core, verb):
 
 
 @pytest.mark.parametrize("verb", ["retry", "skip"])
-def test_an_attempt_that_was_tried_again_is_not_decided(cli, core, verb):
+def test_superseded_attempt_cannot_be_retried_or_skipped(cli, core, verb):
     first = begin(core)
     boot(core)
     second = again(core, epoch=2)
@@ -197,14 +197,14 @@ def test_an_attempt_that_was_tried_again_is_not_decided(cli, core, verb):
         (Snoozed(until=4e9), "it ended as it should, and goes on later"),
     ],
 )
-def test_what_ended_as_it_should_is_not_decided(cli, core, verb, outcome, says):
+def test_execution_with_a_proper_end_cannot_be_retried_or_skipped(cli, core, verb, outcome, says):
     begun = begin(core)
     end(core, begun, outcome)
 
     refused(cli, core, verb, begun.id, says)
 
 
-def test_what_the_next_daemon_runs_again_needs_no_retry(cli, core):
+def test_execution_retry_is_refused_when_the_next_daemon_repeats_the_attempt(cli, core):
     begun = begin(core)
 
     refused(
@@ -212,14 +212,14 @@ def test_what_the_next_daemon_runs_again_needs_no_retry(cli, core):
     )
 
 
-def test_what_has_failed_for_good_needs_no_skip(cli, core):
+def test_execution_skip_is_refused_after_a_final_failure(cli, core):
     begun = begin(core)
     end(core, begun, HOPELESS)
 
     refused(cli, core, "skip", begun.id, "nothing runs it again by itself", f"craftcore execution retry {begun.id}")
 
 
-def test_a_refusal_names_commands_for_the_database_it_was_asked_of(cli, core, database):
+def test_refusal_names_commands_for_the_database_given_by_option(cli, core, database):
     first = begin(core)
     boot(core)
     second = again(core, epoch=2)
@@ -229,7 +229,7 @@ def test_a_refusal_names_commands_for_the_database_it_was_asked_of(cli, core, da
     assert f". See: craftcore --db {database} inspect {second.id}. Nothing was written" in refused.err
 
 
-def test_a_cancelled_one_is_over(cli, core):
+def test_execution_of_a_cancelled_trigger_cannot_be_retried(cli, core):
     begun = begin(core)
     end(core, begun, Released(reason="shutdown"))
     assert cli("trigger", "cancel", begun.claim.id).code == 0
@@ -238,7 +238,7 @@ def test_a_cancelled_one_is_over(cli, core):
 
 
 @pytest.mark.parametrize("verb", ["retry", "skip"])
-def test_what_is_in_doubt_is_decided_first(cli, core, clock, database, verb):
+def test_activity_in_doubt_must_be_resolved_before_the_execution(cli, core, clock, database, verb):
     """The deadline came while a person was asked, and the turn that would have come to it failed."""
     bank = Bank(database, clock)
     task_id = bank.pay(LOST, workflow="pay.soon")
@@ -269,7 +269,7 @@ def test_what_is_in_doubt_is_decided_first(cli, core, clock, database, verb):
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
-def test_what_cannot_be_decided_so_says_why(cli, core, verb, arguments, code, words):
+def test_execution_decision_with_bad_arguments_is_refused_with_the_reason(cli, core, verb, arguments, code, words):
     refusal = cli("execution", verb, *arguments)
 
     assert (refusal.code, words in refusal.err) == (code, True), refusal.err
@@ -299,7 +299,7 @@ def audit_of(folder):
         return [(row.action, row.subject, row.reason) for row in list_rows(reader) if "execution" in row.action]
 
 
-def test_after_a_kill_an_incomplete_execution_is_found_and_retried_or_skipped(tmp_path):
+def test_incomplete_execution_after_a_kill_is_found_and_retried_or_skipped(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()
@@ -331,7 +331,7 @@ def test_after_a_kill_an_incomplete_execution_is_found_and_retried_or_skipped(tm
     assert audit_of(tmp_path) == [("execution skip", second, "not needed"), ("execution retry", first, "no harm")]
 
 
-def test_after_a_kill_what_cannot_be_taken_back_is_resolved_before_anything_else(tmp_path):
+def test_irreversible_call_after_a_kill_must_be_resolved_before_the_execution(tmp_path):
     (tmp_path / "app.py").write_text(APP + DYING)
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()

@@ -86,38 +86,38 @@ ENDS: dict[tuple[str, int], Lines] = {
 """Lines that are typed one after the other: the last one ends so, the ones before it well."""
 
 SHOWN: dict[tuple[str, int], str] = {
-    ("run", 4): "cli/test_surface.py: test_a_daemon_and_who_tells_it_to_read_again_answer_in_a_document",
+    ("run", 4): "cli/test_surface.py: test_run_and_reload_with_json_print_a_document",
     ("run", 75): "daemon/test_main.py: test_a_second_daemon_exits_75_and_names_the_first",
-    ("run", 78): "cli/test_bad_input.py: test_an_app_that_cannot_be_run_says_where_it_is_wrong",
-    ("check", 1): "cli/test_permissions.py: test_check_tells_of_a_file_that_can_only_be_read",
-    ("top", 65): "cli/test_damaged.py: test_top_shows_all_that_is_whole",
-    ("top", 78): "cli/test_top.py: test_without_the_extra_it_says_what_to_install_and_programs_do_without",
-    ("reload", 1): "cli/test_reload.py: test_without_a_daemon_there_is_nobody_to_tell",
-    ("reload", 75): "cli/test_reload.py: test_a_daemon_that_does_not_answer_is_told_of",
-    ("reload", 78): "cli/test_reload.py: test_with_a_mistake_in_it_nothing_changes_and_the_mistake_is_told",
-    ("demo", 1): "cli/test_demo.py: test_the_verdict_can_be_a_broken_promise",
-    ("emit", 4): "cli/test_emit_wait.py: test_a_cancelled_task_is_4",
-    ("schedule add", 1): "cli/test_schedule.py: test_what_code_declares_is_changed_there",
-    ("schedule edit", 1): "cli/test_schedule.py: test_what_code_declares_is_changed_there",
-    ("schedule remove", 1): "cli/test_schedule.py: test_what_code_declares_is_changed_there",
-    ("schedule pause", 1): "cli/test_schedule.py: test_what_has_finished_is_neither_paused_nor_resumed",
-    ("schedule resume", 1): "cli/test_schedule.py: test_what_has_finished_is_neither_paused_nor_resumed",
-    ("verify", 1): "cli/test_verify.py: test_the_first_bad_record_is_named_with_its_place_and_what_to_do",
+    ("run", 78): "cli/test_bad_input.py: test_unrunnable_app_is_refused_with_the_location_of_the_mistake",
+    ("check", 1): "cli/test_permissions.py: test_check_reports_a_read_only_database_file",
+    ("top", 65): "cli/test_damaged.py: test_top_shows_every_undamaged_section",
+    ("top", 78): "cli/test_top.py: test_top_without_rich_names_the_extra_and_json_still_works",
+    ("reload", 1): "cli/test_reload.py: test_reload_without_a_daemon_is_refused",
+    ("reload", 75): "cli/test_reload.py: test_reload_reports_a_daemon_that_does_not_answer",
+    ("reload", 78): "cli/test_reload.py: test_reload_with_a_mistake_changes_nothing_and_reports_the_mistake",
+    ("demo", 1): "cli/test_demo.py: test_demo_verdict_reports_a_broken_promise",
+    ("emit", 4): "cli/test_emit_wait.py: test_cancelled_task_exits_4",
+    ("schedule add", 1): "cli/test_schedule.py: test_schedule_declared_in_code_cannot_be_changed_by_command",
+    ("schedule edit", 1): "cli/test_schedule.py: test_schedule_declared_in_code_cannot_be_changed_by_command",
+    ("schedule remove", 1): "cli/test_schedule.py: test_schedule_declared_in_code_cannot_be_changed_by_command",
+    ("schedule pause", 1): "cli/test_schedule.py: test_finished_schedule_cannot_be_paused_resumed_or_skipped",
+    ("schedule resume", 1): "cli/test_schedule.py: test_finished_schedule_cannot_be_paused_resumed_or_skipped",
+    ("verify", 1): "cli/test_verify.py: test_first_bad_record_is_named_with_place_and_advice",
     ("db migrate", 75): "daemon/test_main.py: test_a_second_daemon_exits_75_and_names_the_first",
-    ("db backup", 65): "cli/test_backup.py: test_exit_codes_of_backup",
-    ("db restore", 75): "cli/test_backup.py: test_while_a_daemon_holds_the_database_it_is_refused",
-    ("db check", 1): "cli/test_verify.py: test_a_dropped_guard_is_named",
-    ("db check", 65): "cli/test_verify.py: test_a_damaged_file_is_told_with_what_to_do",
-    ("db gc", 78): "cli/test_gc.py: test_the_settings_of_the_file_count",
-    ("db gc", 75): "cli/test_gc.py: test_beside_a_daemon_the_file_is_not_rebuilt_and_nothing_is_written",
+    ("db backup", 65): "cli/test_backup.py: test_backup_exits_with_documented_codes",
+    ("db restore", 75): "cli/test_backup.py: test_restore_is_refused_while_a_daemon_holds_the_database",
+    ("db check", 1): "cli/test_verify.py: test_dropped_guard_is_named_by_db_check",
+    ("db check", 65): "cli/test_verify.py: test_damaged_file_is_reported_by_db_check_with_advice",
+    ("db gc", 78): "cli/test_gc.py: test_gc_uses_the_settings_file",
+    ("db gc", 75): "cli/test_gc.py: test_gc_vacuum_beside_a_daemon_is_refused_and_writes_nothing",
     **{
-        (f"{noun}{verb}", 65): "cli/test_damaged.py: test_one_damaged_row_hides_no_other_and_is_named"
+        (f"{noun}{verb}", 65): "cli/test_damaged.py: test_damaged_row_is_named_and_hides_no_other_row"
         for noun, verb in [
             *((noun, " list") for noun in ("trigger", "dead", "task", "inbox", "activity", "schedule")),
             ("inspect", ""),
         ]
     },
-    ("systemd install", 77): "cli/test_systemd.py: test_who_may_not_write_there_is_told_what_it_takes",
+    ("systemd install", 77): "cli/test_systemd.py: test_systemd_install_without_write_permission_suggests_root_or_user",
 }
 """What needs more than a world, and the test that shows it."""
 
@@ -130,12 +130,12 @@ NAMED = [
 ]
 
 
-def test_every_code_that_a_page_names_is_shown():
+def test_exit_codes_named_in_help_are_all_tested():
     assert sorted([*ENDS, *SHOWN]) == sorted(NAMED)
 
 
 @pytest.mark.parametrize(("name", "code"), ENDS, ids=lambda value: str(value))
-def test_a_command_ends_as_its_page_says(cli, here, name, code):
+def test_command_exits_with_the_code_named_in_the_help_page(cli, here, name, code):
     here.core.close()
     *before, last = ENDS[name, code](here.world)
     for words in before:
@@ -148,7 +148,7 @@ def test_a_command_ends_as_its_page_says(cli, here, name, code):
 
 
 @pytest.mark.parametrize(("name", "code"), SHOWN, ids=lambda value: str(value))
-def test_what_is_shown_elsewhere_is(name, code):
+def test_exit_code_tested_elsewhere_is_in_the_named_test(name, code):
     file, _, test = SHOWN[name, code].partition(": ")
     text = (TESTS / file).read_text()
     body = re.search(rf"^def {test}\(.*?(?=^@|^def |\Z)", text, re.M | re.S)
@@ -178,7 +178,7 @@ def about(name: str, world: World, id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TAKES_AN_ID)
-def test_an_id_that_is_none_is_refused_with_where_to_look(cli, here, name):
+def test_unknown_id_is_refused_with_the_command_to_list(cli, here, name):
     before = here.rows()
 
     refused = cli(*about(name, here.world, "no-such-id"))
@@ -191,7 +191,7 @@ def test_an_id_that_is_none_is_refused_with_where_to_look(cli, here, name):
 
 
 @pytest.mark.parametrize("name", TAKES_AN_ID)
-def test_a_beginning_that_several_ids_have_is_refused_and_names_two(cli, here, name):
+def test_ambiguous_id_prefix_is_refused_and_names_two_ids(cli, here, name):
     if name == "audit":
         assert cli("trigger", "requeue", here.world.dead).code == cli("task", "retry", here.world.failed).code == 0
     if name.startswith("schedule"):
@@ -236,7 +236,7 @@ def with_option(name: str, world: World, option: str, value: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "option"), [one[:2] for one in VALUED if one[2] not in ANY_TEXT])
-def test_a_value_that_is_none_is_refused_and_nothing_is_done(cli, here, database, name, option):
+def test_invalid_option_value_is_refused_and_changes_nothing(cli, here, database, name, option):
     before = here.rows()
     here.core.close()
 
@@ -251,7 +251,7 @@ def test_a_value_that_is_none_is_refused_and_nothing_is_done(cli, here, database
 @pytest.mark.parametrize(
     ("name", "option"), [one[:2] for one in VALUED if one[1] not in ("--description", "--task")], ids=str
 )
-def test_an_unset_variable_in_a_script_is_refused_whatever_it_stands_for(cli, here, name, option):
+def test_empty_option_value_is_refused_and_changes_nothing(cli, here, name, option):
     before = here.rows()
 
     refused = cli(*with_option(name, here.world, option, ""))

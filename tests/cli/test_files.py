@@ -29,7 +29,7 @@ READERS = {
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 @pytest.mark.parametrize("reader", READERS)
-def test_what_is_no_regular_file_is_refused_at_once(here, database, tmp_path, reader, kind):
+def test_irregular_file_is_refused_at_once(here, database, tmp_path, reader, kind):
     """In a process of its own: who waits for a pipe does not wait for a test."""
     here.core.close()
     pipe = tmp_path / "pipe"
@@ -48,7 +48,7 @@ def test_what_is_no_regular_file_is_refused_at_once(here, database, tmp_path, re
 
 
 @pytest.mark.parametrize("which", ["backup", "manifest"])
-def test_a_backup_that_is_a_pipe_is_not_waited_for(cli, here, tmp_path, which):
+def test_backup_or_manifest_that_is_a_pipe_is_refused(cli, here, tmp_path, which):
     here.core.close()
     backup = str(tmp_path / "taken.db")
     assert cli("db", "backup", "-o", backup).code == 0
@@ -62,7 +62,7 @@ def test_a_backup_that_is_a_pipe_is_not_waited_for(cli, here, tmp_path, which):
     assert "it is not a regular file" in refused.err
 
 
-def test_a_link_to_a_file_is_a_file_and_standard_input_needs_none(cli, core, tmp_path):
+def test_payload_may_come_from_a_symlink_or_standard_input(cli, core, tmp_path):
     (tmp_path / "payload.json").write_text('{"n": 1}')
     (tmp_path / "link").symlink_to("payload.json")
 
@@ -73,7 +73,7 @@ def test_a_link_to_a_file_is_a_file_and_standard_input_needs_none(cli, core, tmp
     assert payloads == [{"n": 1}, {"n": 1}]
 
 
-def test_what_is_no_file_at_all_keeps_its_own_words(tmp_path):
+def test_unopenable_path_keeps_the_operating_system_error(tmp_path):
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(str(tmp_path / "socket"))
         for name, error in {".": IsADirectoryError, "missing": FileNotFoundError, "socket": OSError}.items():
@@ -84,7 +84,7 @@ def test_what_is_no_file_at_all_keeps_its_own_words(tmp_path):
 
 @pytest.mark.parametrize("writer", [("export", "ENDED", "-o"), ("verify", "--write-head")], ids=lambda words: words[0])
 @pytest.mark.parametrize("kind", ["a link", "a link that leads nowhere", "a second name"])
-def test_what_is_written_is_written_through_no_other_name(cli, here, tmp_path, writer, kind):
+def test_output_file_is_not_written_through_a_link(cli, here, tmp_path, writer, kind):
     theirs, place = tmp_path / "theirs", tmp_path / "place"
     if kind != "a link that leads nowhere":
         theirs.write_text("theirs")

@@ -7,7 +7,7 @@ from freezegun import freeze_time
 FROZEN = "2031-05-06T07:08:09Z"
 
 
-def test_the_program_says_the_frozen_moment(cli):
+def test_frozen_clock_determines_printed_moments(cli):
     with freeze_time(FROZEN):
         emitted = cli("--json", "emit", "greet").json
         shown = cli("--json", "trigger", "show", emitted["id"]).json

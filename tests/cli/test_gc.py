@@ -26,7 +26,7 @@ def three_old_ones(core, clock) -> None:
     clock.advance(DAY)
 
 
-def test_a_dry_run_says_what_is_due_and_changes_nothing(cli, core, clock):
+def test_gc_dry_run_reports_due_rows_and_changes_nothing(cli, core, clock):
     three_old_ones(core, clock)
     before = core.rows("SELECT * FROM triggers")
 
@@ -42,7 +42,7 @@ def test_a_dry_run_says_what_is_due_and_changes_nothing(cli, core, clock):
     assert core.rows("SELECT * FROM audit_log") == []
 
 
-def test_by_hand_it_takes_what_a_daemon_would_and_says_so_by_table(cli, core, clock):
+def test_manual_gc_removes_rows_like_a_daemon_and_reports_by_table(cli, core, clock):
     three_old_ones(core, clock)
 
     told = cli("--json", "db", "gc").json
@@ -55,7 +55,7 @@ def test_by_hand_it_takes_what_a_daemon_would_and_says_so_by_table(cli, core, cl
     assert [row["action"] for row in core.rows("SELECT action FROM audit_log")] == ["db gc", "db gc"]
 
 
-def test_people_are_told_table_by_table(cli, core, clock):
+def test_gc_reports_each_table_in_text(cli, core, clock):
     three_old_ones(core, clock)
 
     said = cli("db", "gc", "--dry-run").out.splitlines()
@@ -64,7 +64,7 @@ def test_people_are_told_table_by_table(cli, core, clock):
     assert cli("db", "gc").out.splitlines()[:1] == [said[0].replace("would take", "took")]
 
 
-def test_programs_are_told_the_same_of_what_would_go_and_of_what_went(cli, core, clock):
+def test_gc_with_json_reports_the_same_before_and_after(cli, core, clock):
     three_old_ones(core, clock)
 
     due = cli("--json", "db", "gc", "--dry-run").json["tables"]
@@ -78,7 +78,7 @@ def test_programs_are_told_the_same_of_what_would_go_and_of_what_went(cli, core,
 @pytest.mark.parametrize(
     ("options", "said"), [(["--dry-run"], "looking for"), ([], "taking"), (["--vacuum"], "taking")]
 )
-def test_who_waits_at_a_terminal_is_told_that_it_goes_on(cli, core, clock, monkeypatch, options, said):
+def test_gc_at_a_terminal_shows_progress(cli, core, clock, monkeypatch, options, said):
     monkeypatch.setattr("craftcore.cli.progress.EVERY_SECONDS", 0.0)
     three_old_ones(core, clock)
     assert "\r" not in cli("db", "gc", "--dry-run").err
@@ -91,7 +91,7 @@ def test_who_waits_at_a_terminal_is_told_that_it_goes_on(cli, core, clock, monke
     assert cli("--json", "db", "gc", *options).err == ""
 
 
-def test_the_settings_of_the_file_count(cli, core, clock, tmp_path):
+def test_gc_uses_the_settings_file(cli, core, clock, tmp_path):
     three_old_ones(core, clock)
     settings = tmp_path / "craftcore.toml"
     settings.write_text("[retention]\ntriggers = 0\n")
@@ -101,7 +101,7 @@ def test_the_settings_of_the_file_count(cli, core, clock, tmp_path):
     assert cli("--config", str(settings), "db", "gc").code == 78
 
 
-def test_a_file_that_cannot_give_pages_back_is_told_of_and_can_be_rebuilt(cli, core, database):
+def test_file_without_auto_vacuum_is_reported_and_rebuilt_by_gc_vacuum(cli, core, database):
     emit(core)
     core.close()
     connection = apsw.Connection(str(database))
@@ -120,7 +120,7 @@ def test_a_file_that_cannot_give_pages_back_is_told_of_and_can_be_rebuilt(cli, c
     assert cli("db", "gc").out.count("vacuum") == 0
 
 
-def test_beside_a_daemon_the_file_is_not_rebuilt_and_nothing_is_written(cli, core, clock, database):
+def test_gc_vacuum_beside_a_daemon_is_refused_and_writes_nothing(cli, core, clock, database):
     three_old_ones(core, clock)
 
     with DaemonLock.acquire(database, pid=os.getpid(), host=socket.gethostname(), now=clock.now()):
@@ -131,13 +131,13 @@ def test_beside_a_daemon_the_file_is_not_rebuilt_and_nothing_is_written(cli, cor
 
 
 @pytest.mark.parametrize("options", [[], ["--dry-run"], ["--vacuum"]])
-def test_a_file_that_is_not_there_is_not_made(cli, database, options):
+def test_gc_without_a_database_creates_none(cli, database, options):
     assert cli("db", "gc", *options).code == 10
     assert not database.exists()
     assert list(database.parent.glob(f"{database.name}*")) == []
 
 
-def test_stats_say_what_is_oldest_and_what_would_go(cli, core, clock):
+def test_stats_show_the_oldest_rows_and_due_rows(cli, core, clock):
     three_old_ones(core, clock)
 
     told = cli("--json", "db", "stats").json

@@ -78,7 +78,7 @@ WELL: dict[str, Any] = {
 LARGE = {"used_bytes": 8_000_000_000, "max_bytes": 10_000_000_000, "needed_bytes": 40_000_000_000}
 
 
-def test_what_is_well_is_healthy():
+def test_status_without_trouble_is_healthy():
     assert health_of(WELL) == (Health.HEALTHY, [])
     assert verdict(Health.HEALTHY, None, WELL) == "healthy: 3 at work, 3 due, 4 dead letters"
 
@@ -229,7 +229,7 @@ def test_what_is_well_is_healthy():
     ],
     ids=lambda value: None,
 )
-def test_what_is_not_well_is_said_in_the_first_line(change, health, code, line):
+def test_trouble_appears_in_the_first_line_of_status(change, health, code, line):
     found = {**WELL, **change}
 
     judged, troubles = health_of(found)
@@ -252,11 +252,11 @@ def test_what_is_not_well_is_said_in_the_first_line(change, health, code, line):
     ],
     ids=str,
 )
-def test_what_is_near_the_line_is_still_healthy(change):
+def test_state_just_below_a_limit_is_still_healthy(change):
     assert health_of({**WELL, **change})[0] is Health.HEALTHY
 
 
-def test_several_troubles_are_all_told_the_worst_first():
+def test_troubles_are_all_listed_worst_first():
     found = {**WELL, "daemon": {"running": False, "stuck": False}, "held": "why", "wal_in_use_bytes": 1 << 40}
 
     judged, troubles = health_of(found)
@@ -265,7 +265,7 @@ def test_several_troubles_are_all_told_the_worst_first():
     assert [trouble.code for trouble in troubles] == ["no daemon", "held", "wal"]
 
 
-def test_a_held_engine_is_not_called_slow():
+def test_held_engine_is_not_reported_as_behind():
     found = {**WELL, "held": "why", "behind": {"id": "t1", "seconds": 9e9, "allowed_seconds": 120.0}}
 
     assert [trouble.code for trouble in health_of(found)[1]] == ["held"]
@@ -286,7 +286,7 @@ def reasons(cli):
     return [reason["code"] for reason in told["reasons"]]
 
 
-def test_a_trigger_that_nobody_takes_makes_it_late_and_one_whose_lane_is_at_work_does_not(cli, core, clock, daemon):
+def test_untaken_trigger_is_behind_unless_the_lane_is_busy(cli, core, clock, daemon):
     emit(core, session_id="a")
     start(core, claim_one(core))
     emit(core, session_id="a")
@@ -323,7 +323,7 @@ def booted(core, daemon, monkeypatch):
     leave(core, limited=True)
 
 
-def test_work_is_not_called_idle_while_other_work_starts(cli, core, clock, booted):
+def test_due_work_is_not_idle_while_other_work_starts(cli, core, clock, booted):
     clock.advance(seconds=41)
     begin(core)
     emit(core, at=NOON)
@@ -334,7 +334,7 @@ def test_work_is_not_called_idle_while_other_work_starts(cli, core, clock, boote
     assert reasons(cli) == ["idle"]
 
 
-def test_work_that_stays_due_while_places_are_free_is_told(cli, core, clock, booted):
+def test_due_work_with_free_places_is_reported_as_idle(cli, core, clock, booted):
     waits = emit(core).id
     clock.advance(seconds=39)
     assert reasons(cli) == []
@@ -346,7 +346,7 @@ def test_work_that_stays_due_while_places_are_free_is_told(cli, core, clock, boo
     assert told["idle"] == {"id": waits, "seconds": 41.0, "places": 2, "running": 0}
 
 
-def test_work_is_not_called_idle_while_every_place_is_taken(cli, core, clock, booted):
+def test_due_work_is_not_idle_while_every_place_is_taken(cli, core, clock, booted):
     emit(core)
     start(core, claim_one(core))
     emit(core)
@@ -429,7 +429,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize(("begins", "ends"), KEPT.values(), ids=KEPT)
-def test_work_that_something_keeps_is_not_called_idle_until_that_ends(cli, core, clock, booted, begins, ends):
+def test_due_work_is_not_idle_until_the_obstacle_ends(cli, core, clock, booted, begins, ends):
     begins(core, clock)
     clock.advance(seconds=50)
     core.do(core.claims.extend_leases, 1)
@@ -441,7 +441,7 @@ def test_work_that_something_keeps_is_not_called_idle_until_that_ends(cli, core,
     assert "idle" in reasons(cli)
 
 
-def test_a_message_for_a_workflow_without_a_limit_may_be_idle(cli, core, clock, booted):
+def test_message_for_a_workflow_without_a_limit_may_be_idle(cli, core, clock, booted):
     """Only what names no workflow is kept by the limit of the workflow of its source."""
     emit(core, source=TriggerSource.MESSAGE, workflow="flow")
     clock.advance(seconds=50)
@@ -449,7 +449,7 @@ def test_a_message_for_a_workflow_without_a_limit_may_be_idle(cli, core, clock, 
     assert reasons(cli) == ["idle"]
 
 
-def test_settled_work_is_not_called_idle(cli, core, clock, booted):
+def test_settled_work_is_not_idle(cli, core, clock, booted):
     for status in ("DONE", "FAILED", "DEAD"):
         settled = emit(core).id
         core.do(lambda tx, id=settled, status=status: tx.run(SETTLED, id=id, status=status, now=tx.now))
@@ -458,14 +458,14 @@ def test_settled_work_is_not_called_idle(cli, core, clock, booted):
     assert "idle" not in reasons(cli)
 
 
-def test_what_changes_between_two_looks_is_not_idle():
+def test_work_that_changes_between_two_looks_is_not_idle():
     one = Idle("t1", NOON, 2, 0, 7)
     for second, found in [(one, one), (None, None), (one._replace(id="t2"), None), (one._replace(newest=8), None)]:
         looks = iter([one, second])
         assert idle(lambda looks=looks: next(looks)) == found  # type: ignore[misc]
 
 
-def test_a_daemon_that_takes_no_ring_is_not_healthy(cli, core, database, monkeypatch):
+def test_daemon_that_ignores_the_doorbell_is_not_healthy(cli, core, database, monkeypatch):
     """Its code blocks the event loop: nothing is late yet, and nothing will ever be done."""
     monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
@@ -494,7 +494,7 @@ sys.stdin.readline()
 
 
 @pytest.mark.skipif(not LOCKS.exists(), reason="this kernel does not say who holds which lock")
-def test_who_keeps_the_write_lock_is_told_by_status_and_doctor(cli, core, database, daemon):
+def test_write_lock_holder_is_reported_by_status_and_doctor(cli, core, database, daemon):
     emit(core)
     command = [sys.executable, "-c", KEEP, str(database)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
@@ -511,7 +511,7 @@ def test_who_keeps_the_write_lock_is_told_by_status_and_doctor(cli, core, databa
 
 
 @pytest.mark.skipif(not LOCKS.exists(), reason="this kernel does not say who holds which lock")
-def test_who_commits_again_and_again_keeps_no_lock(core, database):
+def test_producer_with_many_commits_is_not_reported_as_lock_holder(core, database):
     """A bulk producer leaves a gap for the others now and then."""
     emit(core)
     command = [sys.executable, "-c", BUSY, str(database)]
@@ -524,7 +524,7 @@ def test_who_commits_again_and_again_keeps_no_lock(core, database):
     assert found is None
 
 
-def test_a_daemon_that_starts_after_one_that_was_killed_is_not_stuck(cli, core, clock, database, monkeypatch):
+def test_daemon_starting_after_a_killed_daemon_is_not_stuck(cli, core, clock, database, monkeypatch):
     """The bell is the one of before; it hangs a new one when it has migrated and booted."""
     monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
@@ -535,7 +535,7 @@ def test_a_daemon_that_starts_after_one_that_was_killed_is_not_stuck(cli, core, 
     left.close()
 
 
-def test_a_daemon_whose_writer_hangs_is_told_by_its_leases(cli, core, clock, daemon):
+def test_daemon_with_a_hanging_writer_is_detected_by_expired_leases(cli, core, clock, daemon):
     emit(core)
     start(core, claim_one(core))
     clock.advance(minutes=11)
@@ -546,7 +546,7 @@ def test_a_daemon_whose_writer_hangs_is_told_by_its_leases(cli, core, clock, dae
     assert reasons(cli) == ["stuck"]
 
 
-def test_new_dead_letters_are_news_for_a_day(cli, clock, database):
+def test_new_dead_letters_are_reported_for_a_day(cli, clock, database):
     Bank(database, clock).pay(NOTHING)
     assert reasons(cli) == ["no daemon", "dead letters"]
 
@@ -556,7 +556,7 @@ def test_new_dead_letters_are_news_for_a_day(cli, clock, database):
     assert reasons(cli) == ["no daemon"]
 
 
-def test_what_is_in_doubt_and_no_daemon_are_both_told(cli, clock, database):
+def test_status_reports_an_action_in_doubt_and_a_missing_daemon(cli, clock, database):
     Bank(database, clock).pay(LOST)
 
     verdict, *lines = cli("status").out.splitlines()
@@ -565,7 +565,7 @@ def test_what_is_in_doubt_and_no_daemon_are_both_told(cli, clock, database):
     assert lines[0] == "also      in doubt: 1 irreversible action, undecided. See: craftcore inbox list"
 
 
-def test_a_start_after_a_death_is_told_for_an_hour(cli, core, clock, daemon):
+def test_start_after_an_unclean_end_is_reported_for_an_hour(cli, core, clock, daemon):
     core.do(lambda tx: [tx.run(EPOCH, epoch=epoch, at=NOON) for epoch in (1, 2)])
     assert reasons(cli) == ["died"]
 
@@ -574,7 +574,7 @@ def test_a_start_after_a_death_is_told_for_an_hour(cli, core, clock, daemon):
     assert reasons(cli) == []
 
 
-def test_a_wal_that_is_long_and_has_little_in_it_is_no_trouble(cli, core, daemon, database, monkeypatch):
+def test_long_wal_with_few_used_pages_is_no_trouble(cli, core, daemon, database, monkeypatch):
     """Litestream begins it anew, and leaves it as long as a burst of work made it."""
     monkeypatch.setattr("craftcore.diagnostics.health.WAL_LARGE_BYTES", 1 << 20)
     litestream = apsw.Connection(str(database))
@@ -594,9 +594,7 @@ def test_a_wal_that_is_long_and_has_little_in_it_is_no_trouble(cli, core, daemon
     litestream.close()
 
 
-def test_who_pins_the_wal_and_how_near_the_size_limit_is_is_told(
-    cli, core, clock, daemon, database, monkeypatch, tmp_path
-):
+def test_status_reports_the_wal_reader_and_the_size_limit(cli, core, clock, daemon, database, monkeypatch, tmp_path):
     for _ in range(30):
         end(core, begin(core, payload={"text": "x" * 10_000}), Succeeded())
         clock.advance(HOUR)
@@ -616,7 +614,7 @@ def test_who_pins_the_wal_and_how_near_the_size_limit_is_is_told(
     assert told["retention"]["needed_bytes"] > 500_000
 
 
-def test_the_room_that_is_told_is_the_disks(tmp_path):
+def test_disk_space_matches_the_file_system(tmp_path):
     found = os.statvfs(tmp_path)
 
     room = disk_space_of(tmp_path / "agent.db")
@@ -627,7 +625,7 @@ def test_the_room_that_is_told_is_the_disks(tmp_path):
     assert DiskSpace(bytes=10 << 30, inodes=0).is_gone
 
 
-def test_who_is_behind_is_found_by_the_index_alone(core):
+def test_behind_query_uses_only_the_index(core):
     emit(core)
     plan = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {BEHIND}", now=NOON)]
 
@@ -635,7 +633,7 @@ def test_who_is_behind_is_found_by_the_index_alone(core):
     assert not any(step == "SCAN triggers" for step in plan), plan
 
 
-def test_new_dead_letters_are_counted_by_their_index(core):
+def test_new_dead_letters_query_uses_an_index(core):
     [step] = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {DEAD_LATELY}", since=NOON)]
 
     assert "triggers_dead" in step

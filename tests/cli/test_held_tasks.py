@@ -56,7 +56,7 @@ def held(brief: str, tmp_path: Path) -> str:
     return brief
 
 
-def test_check_names_the_live_tasks_that_an_app_does_not_fit(cli, tmp_path, brief):
+def test_check_names_live_tasks_that_an_app_does_not_fit(cli, tmp_path, brief):
     (tmp_path / "fits_them.py").write_text(APP.format(more=""))
     (tmp_path / "fits_no_more.py").write_text(APP.format(more=", country: str"))
 
@@ -72,7 +72,7 @@ def test_check_names_the_live_tasks_that_an_app_does_not_fit(cli, tmp_path, brie
     assert [one["ok"] for one in told["checks"] if one["check"] == "tasks"] == [False]
 
 
-def test_check_names_the_triggers_and_schedules_whose_workflow_is_missing(cli, tmp_path, brief):
+def test_check_names_triggers_and_schedules_of_a_missing_workflow(cli, tmp_path, brief):
     """Beside a live task of a missing workflow, which is held and so told of by itself."""
     (tmp_path / "fits_all.py").write_text(APP.format(more=""))
     (tmp_path / "lacks_brief.py").write_text(APP.format(more="").replace('"brief"', '"digest"'))
@@ -112,7 +112,7 @@ def test_check_without_a_database_finds_no_task(cli, tmp_path):
     assert not (tmp_path / "agent.db").exists()
 
 
-def test_a_held_task_is_named_wherever_people_look(cli, held):
+def test_held_task_is_named_in_every_view(cli, held):
     wrong = "workflow brief is not declared"
     status = cli("--json", "status").json
     assert status["tasks"]["held"] == 1
@@ -138,7 +138,7 @@ def test_a_held_task_is_named_wherever_people_look(cli, held):
     assert f"held: {wrong}" in cli("trigger", "list").out
 
 
-def test_a_held_task_is_retried_by_hand(cli, held):
+def test_held_task_can_be_retried(cli, held):
     answer = cli("task", "retry", held)
     assert (answer.code, f"{held} goes on at turn 1" in answer.out) == (0, True)
     assert cli("--json", "task", "list", "--held").json == []
@@ -146,7 +146,7 @@ def test_a_held_task_is_retried_by_hand(cli, held):
     assert cli("task", "retry", held).code == 1
 
 
-def test_a_held_task_that_waits_waits_on_when_it_is_retried(cli, brief, tmp_path):
+def test_held_waiting_task_keeps_waiting_after_retry(cli, brief, tmp_path):
     async def hold() -> None:
         app = old_app()
         without_brief(app)
@@ -159,7 +159,7 @@ def test_a_held_task_that_waits_waits_on_when_it_is_retried(cli, brief, tmp_path
     assert "is not held any more, and waits as before" in cli("task", "retry", brief).out
 
 
-def test_a_held_task_is_cancelled_by_hand(cli, held):
+def test_held_task_can_be_cancelled(cli, held):
     assert f"{held} is CANCELLED" in cli("task", "cancel", held).out
     assert cli("--json", "status").json["tasks"]["held"] == 0
     assert cli("--json", "task", "list", "--held").json == []

@@ -50,7 +50,7 @@ def documented(name: str) -> Command:
 
 
 @pytest.mark.parametrize("name", [*GROUPS, *COMMANDS])
-def test_a_page_fits_a_terminal_of_80_columns(cli, name):
+def test_help_page_fits_80_columns(cli, name):
     shown = cli(*name.split(), "--help")
 
     assert (shown.code, shown.err) == (0, "")
@@ -60,7 +60,7 @@ def test_a_page_fits_a_terminal_of_80_columns(cli, name):
 
 
 @pytest.mark.parametrize("name", [*list(GROUPS)[1:], *COMMANDS])
-def test_a_list_of_commands_says_in_one_short_line_what_each_is_for(cli, name):
+def test_command_summary_is_a_single_short_line_in_the_group_list(cli, name):
     command = GROUPS.get(name) or COMMANDS[name]
     group, _, verb = f"root {name}".rpartition(" ")
 
@@ -73,7 +73,7 @@ def test_a_list_of_commands_says_in_one_short_line_what_each_is_for(cli, name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_page_has_every_part(cli, name):
+def test_help_page_has_every_section(cli, name):
     command, page = documented(name), cli(*name.split(), "--help").out
 
     assert command.help
@@ -87,7 +87,7 @@ def test_a_page_has_every_part(cli, name):
 
 
 @pytest.mark.parametrize("name", [name for name, command in COMMANDS.items() if command.params])
-def test_every_option_says_what_it_is_and_what_it_takes(name):
+def test_option_help_has_a_description_and_a_value_name(name):
     command = documented(name)
     for param in command.params:
         if not isinstance(param, click.Option):
@@ -100,7 +100,7 @@ def test_every_option_says_what_it_is_and_what_it_takes(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_duration_a_moment_and_an_id_are_explained_where_they_are_asked_for(cli, name):
+def test_help_page_explains_exactly_the_formats_in_use(cli, name):
     page = cli(*name.split(), "--help").out
     usage = page.partition("\n\n")[0]
     options = "\n".join(re.findall(r"^  (?:-\w, )?--\S+ (\S+)", page.partition("Global options")[0], re.M))
@@ -112,7 +112,7 @@ def test_a_duration_a_moment_and_an_id_are_explained_where_they_are_asked_for(cl
         assert asked == (formats is not None and f"  {word} " in formats[1]), word
 
 
-def test_formats_are_words_that_a_command_uses():
+def test_help_formats_are_each_used_by_a_command():
     used = {str(param.metavar) for command in COMMANDS.values() for param in command.params}
 
     for word in FORMATS:
@@ -133,7 +133,7 @@ SCHEDULE = """
 """
 
 
-def test_the_commands_stand_in_sections_in_the_order_in_which_one_needs_them(cli):
+def test_command_sections_keep_the_specified_order(cli):
     page = cli("--help").out
 
     assert [
@@ -146,7 +146,7 @@ def test_the_commands_stand_in_sections_in_the_order_in_which_one_needs_them(cli
         assert re.findall(r"^  (\S+)", section, re.M) == list(names)
 
 
-def test_a_group_that_orders_its_verbs_names_each_once():
+def test_ordered_command_group_names_each_verb_once():
     for name, group in GROUPS.items():
         if isinstance(group, CommandGroup) and group.verbs:
             assert sorted(group.verbs) == sorted(group.commands), name
@@ -156,7 +156,7 @@ def test_a_group_that_orders_its_verbs_names_each_once():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_what_to_read_next_is_there(name):
+def test_help_references_point_to_existing_pages_and_commands(name):
     see = documented(name).see
 
     assert any(".md" in word for word in see), "a page"
@@ -175,14 +175,14 @@ def test_what_to_read_next_is_there(name):
 # the exit codes
 
 
-def test_the_table_has_every_code_there_is():
+def test_exit_code_table_has_every_code():
     errors_ = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.CraftcoreError)]
     ends = {main.USAGE, main.BUG, main.OUTPUT_FAILED, main.INTERRUPTED, main.PIPE_CLOSED}
 
     assert {error.exit_code for error in errors_} | ends | {0, 1, 4} == set(exit_codes.MEANINGS)
 
 
-def test_the_reference_has_the_same_codes():
+def test_exit_code_reference_matches_the_table():
     text = (ROOT / "docs" / "reference" / "cli.md").read_text()
     listed = re.search(r"^## Exit codes\n(.*?)^## ", text, re.M | re.S)
     assert listed
@@ -193,7 +193,7 @@ def test_the_reference_has_the_same_codes():
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_a_page_names_codes_of_the_table_beyond_0_and_64(name):
+def test_help_page_names_only_exit_codes_of_the_table(name):
     assert set(documented(name).exits) <= set(exit_codes.MEANINGS) - {0, exit_codes.USAGE}
 
 
@@ -226,7 +226,7 @@ def words_of(line: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_an_example_is_of_its_command(name):
+def test_help_example_calls_the_documented_command(name):
     examples = documented(name).examples
 
     assert 1 <= len(examples) <= 3
@@ -239,7 +239,7 @@ def test_an_example_is_of_its_command(name):
 @pytest.mark.parametrize(
     ("name", "line"), [one for one in EXAMPLES if one[0] not in IN_A_PROJECT | AT_LENGTH.keys()], ids=lambda text: text
 )
-def test_an_example_runs(cli, here, database, tmp_path, monkeypatch, name, line):
+def test_help_example_runs(cli, here, database, tmp_path, monkeypatch, name, line):
     meant = MEANT.get(name, CALLS[name].arguments)(here.world)
     words = words_of(SAMPLE.sub(lambda _: meant.pop(0), line))[1:]
     prepared(cli, here, database, tmp_path, name)
@@ -296,7 +296,7 @@ def project(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize(("name", "line"), [one for one in EXAMPLES if one[0] in ("run", "check")])
-def test_an_example_that_needs_an_app_runs(project, name, line):
+def test_help_example_with_an_app_runs(project, name, line):
     words = words_of(line)[1:]
 
     ran = craftcore(project, *words, *(["--until-idle"] if name == "run" and "--until-idle" not in words else []))
@@ -304,7 +304,7 @@ def test_an_example_that_needs_an_app_runs(project, name, line):
     assert ran.code == 0, ran
 
 
-def test_the_examples_that_a_daemon_answers_run(project):
+def test_help_examples_with_a_daemon_run(project):
     lines = [line for name, line in EXAMPLES if name in ("emit", "reload")]
     with a_daemon(project, "app:app") as daemon:
         daemon.ready()
@@ -314,7 +314,7 @@ def test_the_examples_that_a_daemon_answers_run(project):
     assert ran[lines.index(documented("emit").examples[0])].out == '"Hello Ada"\n'
 
 
-def test_what_takes_too_long_is_run_elsewhere_and_can_be_asked_for_as_it_stands():
+def test_slow_help_examples_parse_and_are_tested_elsewhere():
     for name, file in AT_LENGTH.items():
         assert f'"{name}"' in (Path(__file__).parent / file).read_text()
         for line in documented(name).examples:

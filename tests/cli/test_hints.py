@@ -61,7 +61,7 @@ def anew(sound, database):
 
 
 @pytest.mark.parametrize("way", ["option", "environment"])
-def test_every_command_that_is_suggested_can_be_pasted(cli, made, tmp_path, monkeypatch, way):
+def test_suggested_command_can_be_pasted(cli, made, tmp_path, monkeypatch, way):
     _, sound = made
     database = tmp_path / "a place" / "agent.db"
     beginning = f"craftcore --db '{database}'"
@@ -88,6 +88,6 @@ def test_every_command_that_is_suggested_can_be_pasted(cli, made, tmp_path, monk
         assert answer.code in (0, 1), (name, pasted, answer)
 
 
-def test_without_another_database_a_suggestion_is_short(cli, here):
+def test_suggested_command_without_another_database_is_short(cli, here):
     assert "See: craftcore inbox list" in cli("status").out
     assert "Look at it, then: craftcore release" in cli("trigger", "why", here.world.waiting).out

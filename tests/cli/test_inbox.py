@@ -57,7 +57,7 @@ async def nothing(app):
 # list
 
 
-def test_the_list_says_who_asks_until_when_what_holds_then_and_how_to_answer(cli, ask, clock):
+def test_inbox_list_shows_task_deadline_default_and_answer_commands(cli, ask, clock):
     task_id, question_id = ask(timeout=2 * HOUR, default="hold")
     clock.advance(minutes=12)
 
@@ -70,7 +70,7 @@ def test_the_list_says_who_asks_until_when_what_holds_then_and_how_to_answer(cli
     ]
 
 
-def test_the_document_has_moments_twice_and_the_default_as_a_value(cli, ask, clock):
+def test_inbox_document_has_iso_moments_and_the_default_as_a_value(cli, ask, clock):
     task_id, question_id = ask(timeout=HOUR, default="hold")
 
     [told] = cli("--json", "inbox", "list").json
@@ -105,13 +105,13 @@ def test_the_document_has_moments_twice_and_the_default_as_a_value(cli, ask, clo
         ({"timeout": HOUR}, "until 2026-11-21 13:00:00Z, in 60 min; not answered by then, it goes on without one."),
     ],
 )
-def test_what_holds_without_an_answer_is_said(cli, ask, asked, until):
+def test_inbox_list_shows_the_outcome_without_an_answer(cli, ask, asked, until):
     ask(**asked)
 
     assert f"  {until}" in cli("inbox", "list").out
 
 
-def test_a_deadline_that_comes_first_is_said(cli, clock, database):
+def test_inbox_list_shows_an_earlier_task_deadline(cli, clock, database):
     app = an_app()
     app.declare("soon", app.workflows["ask"].fn, deadline=HOUR)
     at_rest(database, lambda app: app.emit("soon", {"timeout": 2 * HOUR}), clock, app)
@@ -121,7 +121,7 @@ def test_a_deadline_that_comes_first_is_said(cli, clock, database):
     )
 
 
-def test_the_oldest_come_first_and_a_list_that_was_cut_says_so(cli, ask):
+def test_inbox_list_is_oldest_first_and_says_when_cut(cli, ask):
     first, second = ask()[1], ask()[1]
 
     assert [one["id"] for one in cli("--json", "inbox", "list").json] == [first, second]
@@ -131,12 +131,12 @@ def test_the_oldest_come_first_and_a_list_that_was_cut_says_so(cli, ask):
     assert cli("inbox", "list").err == ""
 
 
-def test_an_empty_inbox_says_so(cli, core):
+def test_empty_inbox_is_reported(cli, core):
     assert cli("inbox", "list").out == "no open questions\n"
     assert cli("--json", "inbox", "list").json == []
 
 
-def test_a_question_of_ours_says_that_it_is(cli, clock, database, core):
+def test_system_question_is_marked_as_from_craftcore(cli, clock, database, core):
     wait = a_task(database, "wait", clock)
 
     def stalled(tx):
@@ -160,7 +160,7 @@ def test_a_question_of_ours_says_that_it_is(cli, clock, database, core):
         *("red \x1b[31m", "two\nlines", "don't \t", "back\\\t"),
     ],
 )
-def test_the_command_can_be_pasted_whatever_the_option_is(cli, ask, database, tmp_path, option):
+def test_answer_command_can_be_pasted_with_every_option_text(cli, ask, database, tmp_path, option):
     task_id, _ = ask(options=["no", option])
     line = cli("inbox", "list").out.splitlines()[-1].strip()
     assert line.isprintable()
@@ -179,7 +179,7 @@ def test_the_command_can_be_pasted_whatever_the_option_is(cli, ask, database, tm
     assert not (tmp_path / "hacked").exists()
 
 
-def test_the_command_names_the_database_when_the_list_did(cli, ask, database):
+def test_answer_command_names_the_database_given_by_option(cli, ask, database):
     _, question_id = ask()
 
     listed = cli("--db", str(database), "inbox", "list").out
@@ -187,7 +187,7 @@ def test_the_command_names_the_database_when_the_list_did(cli, ask, database):
     assert f"  craftcore --db {database} inbox answer {question_id} send\n" in listed
 
 
-def test_many_or_long_options_are_listed_beside_one_command(cli, ask):
+def test_long_option_lists_are_shown_beside_a_single_command(cli, ask):
     _, question_id = ask(options=[f"option {n}" for n in range(11)])
 
     lines = cli("inbox", "list").out.splitlines()
@@ -195,7 +195,7 @@ def test_many_or_long_options_are_listed_beside_one_command(cli, ask):
     assert lines[3:] == [*(f"  | option {n}" for n in range(11)), f"  craftcore inbox answer {question_id} CHOICE"]
 
 
-def test_hostile_text_is_shown_and_not_obeyed(cli, ask):
+def test_hostile_question_is_printed_escaped(cli, ask):
     hostile = "red \x1b[31m\x07\n| craftcore release\u202e\u2028back"
     ask(question=hostile, options=None, default=hostile, timeout=HOUR)
 
@@ -209,9 +209,7 @@ def test_hostile_text_is_shown_and_not_obeyed(cli, ask):
 # Irreversible actions
 
 
-def test_an_action_in_doubt_is_asked_about_with_all_that_is_known_and_a_command_for_each_answer(
-    cli, bank, clock, database
-):
+def test_action_in_doubt_is_asked_with_known_facts_and_a_command_per_answer(cli, bank, clock, database):
     task_id = bank.pay(LOST, amount=7)
     clock.advance(minutes=5)
     [told] = cli("--json", "inbox", "list").json
@@ -246,7 +244,7 @@ def test_an_action_in_doubt_is_asked_about_with_all_that_is_known_and_a_command_
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_an_answer_says_what_it_brings_about(cli, bank, answer, says, status, result, calls):
+def test_answer_about_an_action_prints_and_causes_the_outcome(cli, bank, answer, says, status, result, calls):
     task_id = bank.pay(LOST)
     [asked] = cli("--json", "inbox", "list").json
 
@@ -273,7 +271,7 @@ def test_an_answer_says_what_it_brings_about(cli, bank, answer, says, status, re
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_an_answer_about_an_action_that_cannot_be_meant_is_refused(cli, bank, arguments, words):
+def test_invalid_answer_about_an_action_is_refused(cli, bank, arguments, words):
     bank.pay(LOST)
     [asked] = cli("--json", "inbox", "list").json
 
@@ -283,7 +281,7 @@ def test_an_answer_about_an_action_that_cannot_be_meant_is_refused(cli, bank, ar
     assert cli("--json", "inbox", "list").json == [asked]
 
 
-def test_a_reference_is_for_an_irreversible_action_only(cli, ask):
+def test_reference_is_accepted_only_for_an_irreversible_action(cli, ask):
     _, question_id = ask()
 
     refused = cli("inbox", "answer", question_id, "send", "--reference", "x")
@@ -291,7 +289,7 @@ def test_a_reference_is_for_an_irreversible_action_only(cli, ask):
     assert (refused.code, "for an irreversible action that happened" in refused.err) == (64, True)
 
 
-def test_what_is_in_doubt_is_asked_also_when_its_task_has_ended(cli, bank):
+def test_action_in_doubt_is_asked_also_after_the_task_has_ended(cli, bank):
     task_id = bank.pay(LOST, workflow="pay.soon")
     assert "until the task's deadline at 2026-11-21 13:00:00Z" in cli("inbox", "list").out
     cli("task", "cancel", task_id)
@@ -304,7 +302,7 @@ def test_what_is_in_doubt_is_asked_also_when_its_task_has_ended(cli, bank):
     )
 
 
-def test_a_key_that_was_used_for_something_else_is_put_to_a_person(cli, bank):
+def test_key_reuse_with_other_arguments_asks_a_question(cli, bank):
     task_id = bank.pay(workflow="conflict")
     [asked] = cli("--json", "inbox", "list").json
 
@@ -325,7 +323,7 @@ def test_a_key_that_was_used_for_something_else_is_put_to_a_person(cli, bank):
     assert len(bank.calls) == 1
 
 
-def test_a_conflict_that_is_mended_goes_on(cli, bank):
+def test_conflict_answered_with_retry_continues_the_task(cli, bank):
     task_id = bank.pay(workflow="conflict")
     [asked] = cli("--json", "inbox", "list").json
 
@@ -338,7 +336,7 @@ def test_a_conflict_that_is_mended_goes_on(cli, bank):
     ("ended_by", "stands"),
     [("cancel", "CANCELLED, and comes to it no more"), ("fail", "FAILED, and comes to it when it is retried")],
 )
-def test_what_an_answer_can_bring_about_is_told_of_a_task_that_has_ended(cli, bank, clock, ended_by, stands):
+def test_inbox_list_shows_the_effect_of_an_answer_on_an_ended_task(cli, bank, clock, ended_by, stands):
     task_id = bank.pay(LOST, workflow="pay.soon")
     if ended_by == "cancel":
         cli("task", "cancel", task_id)
@@ -354,7 +352,7 @@ def test_what_an_answer_can_bring_about_is_told_of_a_task_that_has_ended(cli, ba
 # answer
 
 
-def test_an_answer_goes_on_with_the_task_and_says_who_gave_it(cli, ask, clock, database):
+def test_answer_continues_the_task_and_records_the_user(cli, ask, clock, database):
     task_id, question_id = ask()
 
     done = cli("inbox", "answer", question_id, "send", "--note", "she said so")
@@ -376,7 +374,7 @@ def test_an_answer_goes_on_with_the_task_and_says_who_gave_it(cli, ask, clock, d
     assert cli("--json", "inbox", "list").json == []
 
 
-def test_with_json_the_answer_is_the_question_as_it_stands(cli, ask):
+def test_answer_with_json_prints_the_question(cli, ask):
     _, question_id = ask()
 
     told = cli("--json", "inbox", "answer", question_id, "hold").json
@@ -384,7 +382,7 @@ def test_with_json_the_answer_is_the_question_as_it_stands(cli, ask):
     assert (told["id"], told["status"], told["answer"]) == (question_id, "ANSWERED", "hold")
 
 
-def test_a_second_answer_is_too_late_and_is_told_whose_the_first_was(cli, ask):
+def test_second_answer_is_too_late_and_names_the_first_user(cli, ask):
     _, question_id = ask()
     cli("inbox", "answer", question_id, "send")
 
@@ -396,7 +394,7 @@ def test_a_second_answer_is_too_late_and_is_told_whose_the_first_was(cli, ask):
     )
 
 
-def test_an_answer_after_the_time_is_too_late(cli, ask, clock, database):
+def test_answer_after_expiry_is_too_late(cli, ask, clock, database):
     task_id, question_id = ask(timeout=HOUR, default="hold")
     clock.advance(hours=2)
     at_rest(database, nothing, clock)
@@ -407,7 +405,7 @@ def test_an_answer_after_the_time_is_too_late(cli, ask, clock, database):
     assert cli("--json", "task", "show", task_id).json["result"] == "hold"
 
 
-def test_an_answer_to_a_task_that_has_ended_is_too_late(cli, ask):
+def test_answer_to_an_ended_task_is_too_late(cli, ask):
     task_id, question_id = ask()
     cli("task", "cancel", task_id)
 
@@ -429,7 +427,7 @@ def test_an_answer_to_a_task_that_has_ended_is_too_late(cli, ask):
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
 )
-def test_an_answer_that_is_refused_leaves_the_question_open(cli, ask, arguments, words):
+def test_refused_answer_leaves_the_question_open(cli, ask, arguments, words):
     task_id, question_id = ask()
 
     refused = cli("inbox", "answer", question_id, *arguments)
@@ -438,7 +436,7 @@ def test_an_answer_that_is_refused_leaves_the_question_open(cli, ask, arguments,
     assert the_question(cli, task_id)["status"] == "OPEN"
 
 
-def test_any_text_answers_where_there_are_no_options(cli, ask, clock, database):
+def test_question_without_options_accepts_any_text(cli, ask, clock, database):
     task_id, question_id = ask(options=None)
     assert f"craftcore inbox answer {question_id} TEXT" in cli("inbox", "list").out
     empty = cli("inbox", "answer", question_id, "")
@@ -450,7 +448,7 @@ def test_any_text_answers_where_there_are_no_options(cli, ask, clock, database):
     assert cli("--json", "task", "show", task_id).json["result"] == "as you like, it's fine"
 
 
-def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, ask):
+def test_question_id_may_be_shortened_while_unambiguous(cli, ask):
     first, second = ask()[1], ask()[1]
     common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
 
@@ -461,14 +459,14 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, ask):
 
 
 @pytest.mark.parametrize("question_id", ["nothing", "", "\udcff"])
-def test_an_unknown_id_is_10_and_points_to_the_list(cli, core, question_id):
+def test_unknown_question_id_exits_10_and_points_to_the_list(cli, core, question_id):
     unknown = cli("inbox", "answer", question_id, "send")
 
     assert (unknown.code, "no question has the id" in unknown.err) == (10, True)
     assert "see: craftcore inbox list" in unknown.err
 
 
-def test_the_daemon_is_rung(cli, ask, database):
+def test_answer_rings_the_daemon(cli, ask, database):
     _, question_id = ask()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.bind(doorbell_path(database))
@@ -479,7 +477,7 @@ def test_the_daemon_is_rung(cli, ask, database):
         assert bell.recv(64) == b"*"
 
 
-def test_a_user_without_a_name_is_a_number(monkeypatch):
+def test_user_without_a_name_is_shown_as_a_number(monkeypatch):
     def nobody(uid):
         raise KeyError(uid)
 

@@ -63,7 +63,7 @@ def inspect(cli, id_, *more):
 # list
 
 
-def test_the_list_has_the_newest_first_and_says_why_one_is_not_replayable(cli, some):
+def test_inspect_list_is_newest_first_with_the_reason_for_not_replayable(cli, some):
     lost, nap, slow, greet = some
 
     listed = cli("inspect", "--list")
@@ -78,7 +78,7 @@ def test_the_list_has_the_newest_first_and_says_why_one_is_not_replayable(cli, s
     ]
 
 
-def test_the_list_for_programs_has_moments_twice(cli, some, clock):
+def test_inspect_list_with_json_has_moments_also_as_iso(cli, some, clock):
     *_, slow, _ = some
 
     told = cli("--json", "inspect", "--list", "--limit", "3").json[2]
@@ -122,13 +122,13 @@ def test_the_list_for_programs_has_moments_twice(cli, some, clock):
     ],
     ids=lambda value: " ".join(value) if value and isinstance(value[0], str) else None,
 )
-def test_the_list_can_be_narrowed(cli, some, filters, places):
+def test_inspect_list_is_filtered_by_status_error_workflow_time_and_hash(cli, some, filters, places):
     listed = cli("--json", "inspect", "--list", *filters).json
 
     assert [row["id"] for row in listed] == [some[place] for place in places]
 
 
-def test_equal_envelopes_are_found_by_their_hash(cli, core):
+def test_equal_envelopes_are_found_by_hash(cli, core):
     """Two attempts of one trigger asked for the same; another trigger asks under another id."""
     first = begin(core)
     core.do(core.claims.release_epoch, 1)
@@ -166,19 +166,19 @@ def test_equal_envelopes_are_found_by_their_hash(cli, core):
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_a_list_that_cannot_be_narrowed_so_says_why(cli, some, arguments, code, words):
+def test_inspect_list_with_a_bad_filter_is_refused_with_the_reason(cli, some, arguments, code, words):
     refused = cli("inspect", "--list", *arguments)
 
     assert (refused.code, words in refused.err) == (code, True), refused.err
     assert refused.out == ""
 
 
-def test_without_anything_to_inspect_it_says_what_there_is(cli, some):
+def test_inspect_without_an_id_or_with_id_and_filters_is_refused(cli, some):
     for arguments in ([], ["exec-1.1", "--limit", "3"], ["exec-1.1", "--status", "error"]):
         assert cli("inspect", *arguments).code == 64
 
 
-def test_every_code_of_ours_is_a_filter_and_so_is_each_that_a_workflow_failed_with(cli, core):
+def test_error_code_filter_accepts_built_in_and_recorded_codes(cli, core):
     theirs = an_end(core, THEIRS)
 
     for code in ErrorCode:
@@ -187,7 +187,7 @@ def test_every_code_of_ours_is_a_filter_and_so_is_each_that_a_workflow_failed_wi
     assert "card.declined" in cli("inspect", "--list", "--error-code", "card.stolen").err
 
 
-def test_nothing_to_list_is_an_empty_list(cli, core):
+def test_inspect_list_without_executions_is_empty(cli, core):
     assert cli("--json", "inspect", "--list").json == []
     assert cli("inspect", "--list").out.split() == COLUMNS.split()
 
@@ -195,7 +195,7 @@ def test_nothing_to_list_is_an_empty_list(cli, core):
 # stats
 
 
-def test_the_statistics_count_what_the_list_would_show(cli, some):
+def test_inspect_stats_count_the_rows_of_the_list(cli, some):
     told = cli("--json", "inspect", "--stats").json
 
     assert told == {
@@ -214,7 +214,7 @@ def test_the_statistics_count_what_the_list_would_show(cli, some):
     assert cli("--json", "inspect", "--stats", "--workflow", "nap").json["records"] == 1
 
 
-def test_the_statistics_for_people_say_of_how_many_they_are(cli, some):
+def test_inspect_stats_in_text_show_the_number_of_executions(cli, some):
     assert cli("inspect", "--stats").out.splitlines() == [
         "executions      4, from 2026-11-21 12:00:00Z to 2026-11-21 12:03:00Z",
         "status          success 1, error 1, incomplete 1, suspended 1",
@@ -226,7 +226,7 @@ def test_the_statistics_for_people_say_of_how_many_they_are(cli, some):
     assert cli("inspect", "--stats", "--limit", "2").out.startswith("executions      the last 2, from ")
 
 
-def test_statistics_of_nothing_say_so(cli, core):
+def test_inspect_stats_without_executions_say_so(cli, core):
     assert cli("inspect", "--stats").out == "no execution\n"
     assert cli("--json", "inspect", "--stats").json["latency_ms"] == {"median": None, "p95": None}
 
@@ -234,7 +234,7 @@ def test_statistics_of_nothing_say_so(cli, core):
 # One
 
 
-def test_a_failure_has_its_error_its_routing_and_its_last_event(cli, some, clock):
+def test_failed_record_shows_error_routing_and_last_event(cli, some, clock):
     *_, slow, _ = some
     trigger_id = slow.removeprefix("exec-").removesuffix(".1")
 
@@ -285,7 +285,7 @@ def test_a_failure_has_its_error_its_routing_and_its_last_event(cli, some, clock
     }
 
 
-def test_one_without_an_end_shows_how_far_it_came(cli, some):
+def test_incomplete_record_shows_the_last_event_reached(cli, some):
     told = inspect(cli, some[0])
 
     assert (told["status"], told["replayable"], told["replayable_reason"]) == (
@@ -298,7 +298,7 @@ def test_one_without_an_end_shows_how_far_it_came(cli, some):
     assert (last["seq"], last["type"], last["agent"]) == (2, "AGENT_ATTEMPT_START", "lost")
 
 
-def test_the_stream_and_the_envelope_are_shown_when_asked_for(cli, core):
+def test_inspect_shows_events_and_envelope_on_request(cli, core):
     id_ = an_end(core, workflow="brief@2.0", payload={"city": "Rome"}, description="now")
 
     told = inspect(cli, id_, "--events", "--envelope")
@@ -312,7 +312,7 @@ def test_the_stream_and_the_envelope_are_shown_when_asked_for(cli, core):
     assert not {"events", "envelope"} & inspect(cli, id_).keys()
 
 
-def test_events_of_a_turn_say_what_they_belong_to(cli, clock, database):
+def test_events_of_a_turn_name_task_and_turn(cli, clock, database):
     task_id = a_task(database, "nap", clock)
 
     told = inspect(cli, f"exec-{task_id}", "--events")
@@ -326,7 +326,7 @@ def test_events_of_a_turn_say_what_they_belong_to(cli, clock, database):
 # Ids
 
 
-def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, core):
+def test_record_id_may_be_shortened_while_unambiguous(cli, core):
     first = begin(core)
     core.do(core.claims.release_epoch, 1)
     second = again(core)
@@ -342,14 +342,14 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, core):
 
 
 @pytest.mark.parametrize("given", ["nothing", "exec-nothing", "", "exec- ", "é", "\udcff", "x" * 1_000])
-def test_an_unknown_id_is_10_and_points_to_the_list(cli, some, given):
+def test_unknown_record_id_exits_10_and_points_to_the_list(cli, some, given):
     unknown = cli("inspect", given)
 
     assert (unknown.code, "no execution has the id" in unknown.err) == (10, True)
     assert "see: craftcore inspect --list" in unknown.err
 
 
-def test_the_id_of_a_trigger_names_its_executions(cli, core):
+def test_trigger_id_given_to_inspect_names_the_executions(cli, core):
     first = begin(core)
     core.do(core.claims.release_epoch, 1)
     second = again(core)
@@ -362,7 +362,7 @@ def test_the_id_of_a_trigger_names_its_executions(cli, core):
     )
 
 
-def test_before_its_first_start_nothing_of_a_trigger_happened(cli, core):
+def test_trigger_without_a_start_is_reported_as_never_started(cli, core):
     """The process died before it, or nothing has taken it yet."""
     trigger_id = emit(core).id
 
@@ -380,7 +380,7 @@ def advice(cli, id_):
     return found["state"], found["text"], found["commands"]
 
 
-def test_while_a_daemon_has_it_there_is_nothing_to_decide(cli, core, daemon_runs):
+def test_record_of_a_running_attempt_needs_no_decision(cli, core, daemon_runs):
     begun = begin(core)
 
     state, _, commands = advice(cli, begun.id)
@@ -388,7 +388,7 @@ def test_while_a_daemon_has_it_there_is_nothing_to_decide(cli, core, daemon_runs
     assert (state, commands) == ("running", [f"craftcore trigger why {begun.claim.id}"])
 
 
-def test_after_a_crash_it_says_what_the_next_daemon_does(cli, core):
+def test_interrupted_record_shows_the_action_of_the_next_daemon(cli, core):
     begun = begin(core)
 
     state, text, commands = advice(cli, begun.id)
@@ -399,7 +399,7 @@ def test_after_a_crash_it_says_what_the_next_daemon_does(cli, core):
     assert commands == ["craftcore run MODULE:APP", f"craftcore execution skip {begun.id} --reason TEXT"]
 
 
-def test_the_daemon_it_recommends_is_none_that_knows_no_app(cli, core):
+def test_recommended_run_command_without_an_app_is_refused_and_changes_nothing(cli, core):
     """It would take what the crash left, find no workflow for it, and end it for good."""
     begun = begin(core)
     before = core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM executions")
@@ -411,7 +411,7 @@ def test_the_daemon_it_recommends_is_none_that_knows_no_app(cli, core):
     assert (core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM executions")) == before
 
 
-def test_after_a_crash_and_a_start_it_can_be_retried_or_skipped(cli, core):
+def test_interrupted_record_can_be_retried_or_skipped_after_a_new_start(cli, core):
     begun = begin(core)
     boot(core)
 
@@ -421,7 +421,7 @@ def test_after_a_crash_and_a_start_it_can_be_retried_or_skipped(cli, core):
     assert commands == [f"craftcore execution {verb} {begun.id} --reason TEXT" for verb in ("retry", "skip")]
 
 
-def test_once_it_was_tried_again_the_later_attempt_counts(cli, core):
+def test_record_of_an_earlier_attempt_points_to_the_later_attempt(cli, core):
     first = begin(core)
     boot(core)
     second = again(core, epoch=2)
@@ -429,13 +429,13 @@ def test_once_it_was_tried_again_the_later_attempt_counts(cli, core):
     assert advice(cli, first.id)[::2] == ("tried_again", [f"craftcore inspect {second.id}"])
 
 
-def test_after_its_end_its_response_is_on_record(cli, core):
+def test_complete_record_recommends_replay(cli, core):
     id_ = an_end(core)
 
     assert advice(cli, id_)[::2] == ("complete", [f"craftcore replay {id_}"])
 
 
-def test_a_response_that_cannot_be_replayed_is_not_recommended_for_replay(cli, core):
+def test_record_that_cannot_be_replayed_does_not_recommend_replay(cli, core):
     invalidated, changed = an_end(core), an_end(core)
     assert cli("invalidate", invalidated, "--reason", "wrong").code == 0
     spoil(core, f"UPDATE executions SET latency_ms = 1 WHERE id = '{changed}'")
@@ -449,7 +449,7 @@ def test_a_response_that_cannot_be_replayed_is_not_recommended_for_replay(cli, c
 
 
 @pytest.mark.parametrize(("outcome", "state"), [(HOPELESS, "failed"), (BROKEN, "dead")])
-def test_what_was_given_up_waits_for_a_person(cli, core, outcome, state):
+def test_record_of_a_given_up_trigger_recommends_retry(cli, core, outcome, state):
     id_ = an_end(core, outcome, max_attempts=1)
 
     found, text, commands = advice(cli, id_)
@@ -458,11 +458,11 @@ def test_what_was_given_up_waits_for_a_person(cli, core, outcome, state):
     assert f"craftcore execution retry {id_} --reason TEXT" in commands
 
 
-def test_what_was_handed_back_says_so(cli, core):
+def test_released_record_is_reported_as_handed_back(cli, core):
     assert advice(cli, an_end(core, Released(reason="shutdown")))[1].startswith("it was handed back before its end; ")
 
 
-def test_what_waits_says_what_for(cli, clock, database):
+def test_record_of_a_waiting_task_names_the_wait(cli, clock, database):
     nap, ask = (a_task(database, workflow, clock) for workflow in ("nap", "ask"))
 
     state, text, commands = advice(cli, f"exec-{nap}")
@@ -476,7 +476,7 @@ def test_what_waits_says_what_for(cli, clock, database):
     assert advice(cli, f"exec-{nap}") == over, "it has gone on, with another trigger"
 
 
-def test_a_plain_workflow_that_snoozes_says_until_when(cli, core):
+def test_snoozed_record_shows_the_time_of_the_next_run(cli, core):
     id_ = an_end(core, Snoozed(until=4e9))
 
     state, text, _ = advice(cli, id_)
@@ -485,7 +485,7 @@ def test_a_plain_workflow_that_snoozes_says_until_when(cli, core):
     assert "asked to be run again at 2096-10-02" in text
 
 
-def test_what_nobody_knows_is_asked_about_where_it_waits(cli, clock, database):
+def test_record_with_an_action_in_doubt_points_to_the_activity(cli, clock, database):
     task_id = Bank(database, clock).pay(LOST)
 
     state, text, _ = advice(cli, f"exec-{task_id}")
@@ -494,7 +494,7 @@ def test_what_nobody_knows_is_asked_about_where_it_waits(cli, clock, database):
     assert f"craftcore activity show activity:{task_id}:1.1" in text
 
 
-def test_commands_go_to_the_database_that_this_one_went_to(cli, core, database):
+def test_recommended_commands_name_the_database_given_by_option(cli, core, database):
     id_ = an_end(core)
 
     told = cli("--db", str(database), "inspect", id_).json
@@ -514,7 +514,7 @@ def spoil(core, *statements):
             assert tx.run(statement) > 0, statement
 
 
-def test_a_damaged_record_is_shown_as_it_is(cli, core):
+def test_damaged_record_is_shown_as_stored(cli, core):
     id_ = an_end(core, HOPELESS)
     spoil(
         core,
@@ -535,7 +535,7 @@ def test_a_damaged_record_is_shown_as_it_is(cli, core):
 
 
 @pytest.mark.parametrize("column", ["id", "workflow", "status", "error_code", "trigger_id", "created_at", "latency_ms"])
-def test_a_damaged_record_is_listed_with_the_others(cli, core, column):
+def test_damaged_record_is_listed_with_the_others(cli, core, column):
     other, id_ = an_end(core), an_end(core, HOPELESS)
     connection = apsw.Connection(str(core.database.path))
     connection.execute("PRAGMA ignore_check_constraints = 1")
@@ -551,7 +551,7 @@ def test_a_damaged_record_is_listed_with_the_others(cli, core, column):
     assert cli("inspect", "--list", "--error-code", "NONE").code == 12
 
 
-def test_what_is_nested_too_deeply_to_be_read_is_shown_as_it_is(cli, core):
+def test_deeply_nested_json_in_a_record_is_shown_as_stored(cli, core):
     id_ = an_end(core)
     deep = "replace(hex(zeroblob(50000)), '00', '[')"
     spoil(
@@ -564,7 +564,7 @@ def test_what_is_nested_too_deeply_to_be_read_is_shown_as_it_is(cli, core):
     assert told["envelope"] == told["events"][0]["payload"] == "[" * 50_000
 
 
-def test_a_record_without_any_event_is_shown(cli, core):
+def test_record_without_events_is_shown(cli, core):
     id_ = an_end(core)
     spoil(core, "DELETE FROM events")
 
@@ -573,14 +573,14 @@ def test_a_record_without_any_event_is_shown(cli, core):
     assert (told["event_count"], told["last_event"], told["replayable_reason"]) == (0, None, "record_corrupted")
 
 
-def test_a_record_whose_trigger_is_gone_says_so(cli, core):
+def test_record_of_a_deleted_trigger_is_reported_as_gone(cli, core):
     id_ = an_end(core, HOPELESS)
     spoil(core, "DELETE FROM triggers")
 
     assert advice(cli, id_)[0] == "gone"
 
 
-def test_text_that_is_no_text_is_65_and_no_traceback(cli, core):
+def test_record_with_invalid_utf8_exits_65_without_a_traceback(cli, core):
     id_ = an_end(core)
     spoil(core, "UPDATE executions SET envelope_json = CAST(x'ff' AS TEXT)")
 
@@ -592,7 +592,7 @@ def test_text_that_is_no_text_is_65_and_no_traceback(cli, core):
 # invalidate
 
 
-def test_an_invalidated_record_is_not_replayable_anywhere(cli, core):
+def test_invalidated_record_is_not_replayable_in_any_view(cli, core):
     id_, other = an_end(core), an_end(core)
 
     done = cli("invalidate", id_, "--reason", "the price was wrong")
@@ -615,7 +615,7 @@ def test_an_invalidated_record_is_not_replayable_anywhere(cli, core):
     }
 
 
-def test_several_are_invalidated_together_or_none(cli, core):
+def test_invalidate_with_several_ids_applies_to_all_or_none(cli, core):
     first, second = an_end(core), an_end(core)
     assert cli("invalidate", second, "--reason", "one").code == 0
 
@@ -638,13 +638,13 @@ def test_several_are_invalidated_together_or_none(cli, core):
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else None,
 )
-def test_what_cannot_be_invalidated_says_why(cli, some, arguments, code, words):
+def test_invalidate_with_bad_arguments_is_refused_with_the_reason(cli, some, arguments, code, words):
     refused = cli("invalidate", *arguments)
 
     assert (refused.code, words in refused.err) == (code, True), refused.err
 
 
-def test_looking_writes_nothing(cli, some, core):
+def test_inspect_writes_nothing(cli, some, core):
     before = core.rows("SELECT * FROM executions"), core.rows("SELECT * FROM triggers")
 
     for arguments in (["--list"], ["--stats"], [some[0]], [some[1], "--events", "--envelope"]):

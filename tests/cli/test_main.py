@@ -30,7 +30,7 @@ HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.
     ],
     ids=" ".join,
 )
-def test_a_command_that_runs_nothing_starts_light(cli, tmp_path, arguments):
+def test_commands_without_an_engine_import_no_heavy_modules(cli, tmp_path, arguments):
     cli("emit", "greet")
     cli("schedule", "add", "s", "@daily", "--workflow", "greet")
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
@@ -52,7 +52,7 @@ def test_a_command_that_runs_nothing_starts_light(cli, tmp_path, arguments):
     assert HEAVY & set(modules) == set()
 
 
-def test_every_command_has_help_and_takes_the_global_options(cli):
+def test_commands_have_help_and_accept_the_global_options(cli):
     for name in COMMANDS:
         shown = cli(name, "--help")
         assert shown.code == 0
@@ -62,13 +62,13 @@ def test_every_command_has_help_and_takes_the_global_options(cli):
     assert all(name in listed for name in COMMANDS)
 
 
-def test_the_version_is_said_before_and_after_a_command(cli):
+def test_version_option_works_before_and_after_a_command(cli):
     said = f"craftcore {version('craftcore')}\n"
 
     assert cli("--version").out == cli("status", "--version").out == said
 
 
-def test_without_a_command_the_help_is_shown(cli):
+def test_missing_command_shows_the_help(cli):
     shown = cli()
 
     assert (shown.code, shown.out) == (64, "")
@@ -76,12 +76,12 @@ def test_without_a_command_the_help_is_shown(cli):
     assert cli("trigger").code == 64
 
 
-def test_a_misspelt_command_is_guessed(cli):
+def test_misspelt_command_gets_a_suggestion(cli):
     assert "did you mean 'status'?" in cli("staus").err
     assert "did you mean 'cancel'?" in cli("trigger", "cancle").err
 
 
-def test_a_reader_that_has_seen_enough_is_no_error(cli, tmp_path):
+def test_closed_output_pipe_exits_141_without_an_error_message(cli, tmp_path):
     """`craftcore trigger list | head -1`, with more than a pipe holds."""
     for _ in range(20):
         cli("emit", "greet", "--description", "x" * 4000, "--payload", json.dumps({"a": "x" * 9000}))
@@ -96,7 +96,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(cli, tmp_path):
 
 
 @pytest.mark.parametrize("arguments", [["status"], ["--json", "status"], ["emit", "greet"]], ids=" ".join)
-def test_an_answer_that_cannot_be_written_is_said(cli, tmp_path, arguments):
+def test_unwritable_output_exits_74_with_a_message(cli, tmp_path, arguments):
     cli("emit", "greet")
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", *arguments]
     with open("/dev/full", "w") as full:
@@ -106,7 +106,7 @@ def test_an_answer_that_cannot_be_written_is_said(cli, tmp_path, arguments):
     assert ended.stderr == "craftcore: the answer cannot be written: No space left on device\n"
 
 
-def test_without_a_standard_output_a_command_works_all_the_same(tmp_path):
+def test_command_without_standard_output_still_works(tmp_path):
     command = f"exec {sys.executable} -m craftcore --db agent.db emit greet >&-"
     ended = subprocess.run(["sh", "-c", command], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE, text=True)
 
@@ -115,7 +115,7 @@ def test_without_a_standard_output_a_command_works_all_the_same(tmp_path):
     assert len(craftcore(tmp_path, "--json", "trigger", "list").json) == 1
 
 
-def test_ctrl_c_while_waiting_says_what_was_accepted(tmp_path):
+def test_ctrl_c_during_emit_wait_reports_the_accepted_trigger(tmp_path):
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "greet", "--in", "1h", "--wait"]
     with a_program(command, tmp_path) as process:
         assert process.stderr is not None
@@ -128,7 +128,7 @@ def test_ctrl_c_while_waiting_says_what_was_accepted(tmp_path):
     assert said == f"craftcore: trigger {row['id']} is accepted; it goes on without this command\n"
 
 
-def test_a_bug_is_one_line_and_70(cli, monkeypatch):
+def test_bug_exits_70_with_a_single_line(cli, monkeypatch):
     def broken(*_args, **_kwargs):
         raise ZeroDivisionError("one\ntwo")
 

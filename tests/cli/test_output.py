@@ -30,24 +30,24 @@ class Terminal(io.StringIO):
     ("text", "seconds"),
     [("90", 90.0), ("10s", 10.0), ("5m", 300.0), ("2h", 7200.0), ("1d", 86400.0), ("1h30m", 5400.0), ("1.5 h", 5400.0)],
 )
-def test_durations_as_people_type_them(text, seconds):
+def test_durations_are_parsed_with_units(text, seconds):
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "soon", "5 parsecs", "m5", "1h-30m", "5m5"])
-def test_what_is_no_duration_is_refused_with_examples(text):
+def test_invalid_duration_is_refused_with_examples(text):
     with pytest.raises(InvalidInput, match="10s, 5m, 2h, 1d"):
         parse_duration(text)
 
 
-def test_moments_are_epoch_seconds_or_iso():
+def test_moments_are_parsed_from_epoch_seconds_or_iso():
     assert parse_moment("12.5") == 12.5
     assert parse_moment("2026-01-01T00:00:00Z").timestamp() == 1767225600.0  # type: ignore[union-attr]
     with pytest.raises(InvalidInput, match="ISO 8601"):
         parse_moment("noon")
 
 
-def test_moments_are_read_in_utc():
+def test_moments_are_formatted_in_utc():
     assert iso(1767225600.25) == "2026-01-01T00:00:00.250Z"
     assert clock_time(1767225600.25) == "2026-01-01 00:00:00Z"
     assert (iso(None), iso(1e18), clock_time(None)) == (None, None, "-")
@@ -61,14 +61,14 @@ def test_moments_are_read_in_utc():
     }
 
 
-def test_spans_have_two_digits_at_most():
+def test_spans_are_formatted_with_two_digits_at_most():
     assert [format_span(seconds) for seconds in (0.26, 45, 90, 750, 10_000, 400_000)] == [
         *("0.3 s", "45 s", "90 s", "12 min", "3 h", "5 d")
     ]
     assert (relative_text(10, 5), relative_text(5, 10)) == ("in 5.0 s", "5.0 s ago")
 
 
-def test_a_table_is_aligned_and_each_row_is_one_line(capsys):
+def test_table_is_aligned_with_a_single_line_per_row(capsys):
     Output(as_json=False).table(("id", "reason"), [("a", "line\nbreak"), ("long-id", None), ("c", "x" * 500)])
 
     header, first, second, third = capsys.readouterr().out.splitlines()
@@ -104,7 +104,7 @@ def test_a_table_is_aligned_and_each_row_is_one_line(capsys):
         (1, ["id", "    workflow", "    status", "    reason"]),
     ],
 )
-def test_a_row_that_a_terminal_has_no_room_for_goes_on_in_the_next_line(monkeypatch, columns, lines):
+def test_table_row_too_wide_for_the_terminal_continues_on_the_next_line(monkeypatch, columns, lines):
     screen = Terminal()
     monkeypatch.setattr("sys.stdout", screen)
     monkeypatch.setenv("COLUMNS", str(columns))
@@ -118,7 +118,7 @@ def test_a_row_that_a_terminal_has_no_room_for_goes_on_in_the_next_line(monkeypa
     assert columns == 1 or (printed == lines and max(map(len, printed)) <= columns)
 
 
-def test_colours_are_for_a_terminal_that_wants_them(monkeypatch):
+def test_colours_are_used_only_on_a_terminal_without_no_color(monkeypatch):
     def printed():
         screen = Terminal()
         monkeypatch.setattr("sys.stdout", screen)
@@ -131,7 +131,7 @@ def test_colours_are_for_a_terminal_that_wants_them(monkeypatch):
     assert printed() == "well \\x1b[0m\n"
 
 
-def test_a_document_is_ascii_json(capsys):
+def test_document_is_ascii_json(capsys):
     Output(as_json=True).document({"a": "ü\x1b"})
 
     out = capsys.readouterr().out
@@ -139,7 +139,7 @@ def test_a_document_is_ascii_json(capsys):
     assert json.loads(out) == {"a": "ü\x1b"}
 
 
-def test_the_database_is_where_the_service_or_the_user_keeps_state(monkeypatch, tmp_path):
+def test_database_path_follows_option_environment_and_state_directory(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", "/home/ada")
     assert str(state_directory({"STATE_DIRECTORY": "/var/lib/a:/var/lib/b"})) == "/var/lib/a"
     assert str(state_directory({"XDG_STATE_HOME": "/state"})) == "/state/craftcore"

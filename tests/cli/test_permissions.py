@@ -61,7 +61,7 @@ def as_nobody(folder: Path, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("arguments", [["emit", "greet"], ["run"]], ids=" ".join)
-def test_a_directory_that_cannot_be_written_is_named(folder, arguments):
+def test_unwritable_directory_is_refused_with_the_path(folder, arguments):
     folder.chmod(0o555)
 
     refused = as_nobody(folder, *arguments)
@@ -71,7 +71,7 @@ def test_a_directory_that_cannot_be_written_is_named(folder, arguments):
 
 
 @pytest.mark.parametrize("arguments", [["emit", "greet"], ["run"], ["status"]], ids=" ".join)
-def test_a_file_that_cannot_be_opened_is_named(folder, arguments):
+def test_unopenable_file_is_refused_with_the_path(folder, arguments):
     assert craftcore(folder, "emit", "greet").code == 0
     database = folder / "agent.db"
     database.chmod(0o000)
@@ -86,7 +86,7 @@ def test_a_file_that_cannot_be_opened_is_named(folder, arguments):
     assert "FAIL  database" in checked.out
 
 
-def test_check_tells_of_a_file_that_can_only_be_read(folder):
+def test_check_reports_a_read_only_database_file(folder):
     assert craftcore(folder, "emit", "greet").code == 0
     for path in folder.iterdir():
         os.chown(path, NOBODY, NOBODY) if os.geteuid() == 0 else None
@@ -99,7 +99,7 @@ def test_check_tells_of_a_file_that_can_only_be_read(folder):
     assert "cannot be read and written by this user" in checked.out
 
 
-def test_check_tells_of_a_directory_that_cannot_be_entered(folder):
+def test_check_reports_a_directory_without_search_permission(folder):
     closed = folder / "closed"
     closed.mkdir()
     closed.chmod(0o000)
@@ -122,7 +122,7 @@ def test_check_tells_of_a_directory_that_cannot_be_entered(folder):
     ],
     ids=" ".join,
 )
-def test_a_directory_that_cannot_be_entered_is_refused_by_all_the_others(folder, arguments):
+def test_commands_refuse_a_directory_without_search_permission(folder, arguments):
     closed = folder / "closed"
     closed.mkdir()
     closed.chmod(0o000)
@@ -133,7 +133,7 @@ def test_a_directory_that_cannot_be_entered_is_refused_by_all_the_others(folder,
     assert "bug" not in refused.err
 
 
-def test_a_file_that_may_only_be_read_is_read_and_stays_as_it_is(folder):
+def test_read_only_file_is_readable_and_stays_unchanged(folder):
     assert craftcore(folder, "emit", "greet").code == 0
     database = folder / "agent.db"
     os.chown(database, NOBODY, NOBODY) if os.geteuid() == 0 else None
@@ -153,7 +153,7 @@ def test_a_file_that_may_only_be_read_is_read_and_stays_as_it_is(folder):
     assert sorted(os.listdir(folder)) == there
 
 
-def test_a_backup_goes_only_where_this_user_may_write(folder):
+def test_backup_is_written_only_to_a_directory_safe_for_the_user(folder):
     assert craftcore(folder, "emit", "greet").code == 0
     for path in folder.iterdir():
         os.chown(path, NOBODY, NOBODY) if os.geteuid() == 0 else None
@@ -184,7 +184,7 @@ def test_a_backup_goes_only_where_this_user_may_write(folder):
         (0o666, "others can open the lock file {0}.lock, and this user may not replace it (permission denied)"),
     ],
 )
-def test_a_restore_where_this_user_may_not_write_changes_nothing(folder, lock_mode, said):
+def test_restore_without_write_permission_changes_nothing(folder, lock_mode, said):
     assert craftcore(folder, "emit", "greet").code == 0
     assert craftcore(folder, "db", "backup", "-o", "backup.db").code == 0
     (folder / "agent.db.lock").touch()

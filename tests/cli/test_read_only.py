@@ -24,7 +24,7 @@ def the_folder(database: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("name", [*BY_HAND, *WORKS])
-def test_whatever_writes_is_refused_where_only_reading_is_allowed(cli, here, database, name):
+def test_writing_command_is_refused_in_read_only_mode(cli, here, database, name):
     here.core.close()
     call = {**BY_HAND, **WORKS}[name]
     before = the_folder(database)
@@ -40,7 +40,7 @@ def test_whatever_writes_is_refused_where_only_reading_is_allowed(cli, here, dat
 
 
 @pytest.mark.parametrize("name", READS)
-def test_whatever_reads_works_where_only_reading_is_allowed(cli, here, database, name):
+def test_reading_command_works_in_read_only_mode(cli, here, database, name):
     here.core.close()
     before = the_folder(database)
 
@@ -50,14 +50,14 @@ def test_whatever_reads_works_where_only_reading_is_allowed(cli, here, database,
     assert the_folder(database) == before
 
 
-def test_the_option_may_stand_after_the_command(cli, here):
+def test_read_only_option_works_after_the_command(cli, here):
     refused = cli("release", "--read-only")
 
     assert (refused.code, refused.err) == (77, LIFT.format("leave out --read-only"))
 
 
 @pytest.mark.parametrize("value", ["1", "true", "no"])
-def test_the_environment_forbids_it_too(cli, here, monkeypatch, value):
+def test_read_only_variable_refuses_writes(cli, here, monkeypatch, value):
     """What nobody can be sure to mean is taken for the safe one of the two."""
     monkeypatch.setenv("CRAFTCORE_READ_ONLY", value)
 
@@ -69,26 +69,26 @@ def test_the_environment_forbids_it_too(cli, here, monkeypatch, value):
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_the_environment_may_say_that_writing_is_allowed(cli, here, monkeypatch, value):
+def test_read_only_variable_empty_or_zero_allows_writes(cli, here, monkeypatch, value):
     monkeypatch.setenv("CRAFTCORE_READ_ONLY", value)
 
     assert cli("release").code == 0
 
 
-def test_a_program_is_told_so_in_a_document(cli, here):
+def test_read_only_refusal_with_json_is_a_document(cli, here):
     refused = cli("--json", "--read-only", "release")
 
     assert refused.json["error"]["code"] == "PERMISSION_REFUSED"
     assert refused.json["error"]["exit_code"] == 77
 
 
-def test_nobody_is_asked_about_what_is_refused_anyway(cli, here):
+def test_read_only_refusal_comes_before_confirmation(cli, here):
     """Without --yes and without a terminal it would be a mistake of usage."""
     assert cli("dead", "discard", "--all").code == 64
     assert cli("--read-only", "dead", "discard", "--all").code == 77
 
 
-def test_no_file_is_made_where_there_is_none(cli, database):
+def test_read_only_mode_creates_no_file(cli, database):
     assert cli("--read-only", "schedule", "add", "s", "@daily", "--workflow", "nap").code == 77
     assert cli("--read-only", "emit", "nap").code == 77
     assert cli("--read-only", "status").code == 10
@@ -102,7 +102,7 @@ def core(database):
     return Session({"CRAFTCORE_DB": str(database), "CRAFTCORE_READ_ONLY": "1"}).core()
 
 
-def test_the_database_cannot_be_opened_to_write(here, core):
+def test_read_only_database_cannot_be_opened_for_writing(here, core):
     with pytest.raises(PermissionRefused, match="is read only here"), core.transaction():
         pass
     with pytest.raises(PermissionRefused, match="is read only here"):
@@ -111,7 +111,7 @@ def test_the_database_cannot_be_opened_to_write(here, core):
         assert reader.fetch_value("SELECT count(*) FROM audit_log") == 0
 
 
-def test_a_missing_database_is_not_made(core, database):
+def test_read_only_database_is_not_created_when_missing(core, database):
     with pytest.raises(PermissionRefused, match="is read only here"):
         core.prepare()
     with pytest.raises(PermissionRefused, match="is read only here"):

@@ -46,7 +46,7 @@ def settings(folder):
     return (folder / "craftcore.toml").write_text
 
 
-def test_what_changed_is_told_by_when_it_counts(folder, daemon, settings):
+def test_reload_lists_changes_applied_now_and_at_the_next_start(folder, daemon, settings):
     settings('[log]\nlevel = "error"\n[daemon]\nconcurrency = 3\n[retry]\nmax_attempts = 1\n')
 
     told = craftcore(folder, "reload")
@@ -64,7 +64,7 @@ def test_what_changed_is_told_by_when_it_counts(folder, daemon, settings):
     assert craftcore(folder, "reload").out == "read again: nothing has changed\n"
 
 
-def test_a_schedule_of_the_file_counts_at_once(folder, daemon, settings):
+def test_reload_applies_a_schedule_of_the_settings_file_at_once(folder, daemon, settings):
     settings('[[schedule]]\nid = "often"\nworkflow = "greet"\nwhen = "every 1h"\n')
 
     assert craftcore(folder, "reload").out == "changed, and counts now: schedule\n"
@@ -80,7 +80,7 @@ def test_a_schedule_of_the_file_counts_at_once(folder, daemon, settings):
         ("[log\n", "is not TOML"),
     ],
 )
-def test_with_a_mistake_in_it_nothing_changes_and_the_mistake_is_told(folder, daemon, settings, text, line):
+def test_reload_with_a_mistake_changes_nothing_and_reports_the_mistake(folder, daemon, settings, text, line):
     settings(text)
 
     told, document = craftcore(folder, "reload"), craftcore(folder, "--json", "reload")
@@ -95,13 +95,13 @@ def test_with_a_mistake_in_it_nothing_changes_and_the_mistake_is_told(folder, da
     assert craftcore(folder, "reload").out == "read again: nothing has changed\n"
 
 
-def test_it_asks_for_the_daemons_settings_whatever_this_shell_has(folder, daemon):
+def test_reload_reads_the_daemon_settings_and_ignores_the_caller_config(folder, daemon):
     (folder / "mine.toml").write_text("nonsense = 1\n")
 
     assert craftcore(folder, "--config", "mine.toml", "reload").out == "read again: nothing has changed\n"
 
 
-def test_a_daemon_that_does_not_answer_is_told_of(folder, daemon, cli, monkeypatch):
+def test_reload_reports_a_daemon_that_does_not_answer(folder, daemon, cli, monkeypatch):
     monkeypatch.setattr("craftcore.cli.service.reload.PATIENCE_SECONDS", 0.1)
     daemon.signal(signal.SIGSTOP)
 
@@ -121,7 +121,7 @@ def _may_be_apart() -> bool:
 
 
 @pytest.mark.skipif(not _may_be_apart(), reason="this machine lets nobody have users of their own (unshare --user)")
-def test_in_the_sandbox_of_its_unit_the_daemon_is_who_systemd_says(folder, daemon):
+def test_reload_in_a_unit_sandbox_trusts_the_main_pid_of_systemd(folder, daemon):
     """There the daemon's files in /proc are closed. The kernel's list of locks is not, and says the same as systemd."""
 
     def reload(main_pid):
@@ -133,7 +133,7 @@ def test_in_the_sandbox_of_its_unit_the_daemon_is_who_systemd_says(folder, daemo
         assert (told.returncode, told.stdout) == (0, "read again: nothing has changed\n"), told.stderr
 
 
-def test_the_answer_to_somebody_who_asked_earlier_is_not_taken_for_ones_own(folder, daemon, settings, cli, monkeypatch):
+def test_reload_ignores_the_answer_to_an_earlier_request(folder, daemon, settings, cli, monkeypatch):
     """Two ask at one instant, and the settings are changed between them: the first answer was read before that."""
     database = folder / "agent.db"
     send = signal.pidfd_send_signal
@@ -164,7 +164,7 @@ def lock(database):
         yield lock
 
 
-def test_without_a_daemon_there_is_nobody_to_tell(cli, core, database):
+def test_reload_without_a_daemon_is_refused(cli, core, database):
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON):
         pass
 
@@ -174,14 +174,14 @@ def test_without_a_daemon_there_is_nobody_to_tell(cli, core, database):
     assert "no daemon runs on" in refused.err
 
 
-def test_a_program_that_does_not_catch_the_signal_is_left_alone(cli, core, lock):
+def test_reload_sends_no_signal_to_a_program_without_a_handler(cli, core, lock):
     refused = cli("reload")
 
     assert (refused.code, refused.out) == (1, "")
     assert "runs the engine in a program of its own" in refused.err
 
 
-def test_a_note_that_is_of_somebody_else_by_now_signals_nobody(cli, core, lock):
+def test_reload_sends_no_signal_for_a_stale_lock_note(cli, core, lock):
     """The lock is held, and its holder has not yet written its own name over that of the one before."""
     with subprocess.Popen(["sleep", str(PATIENCE)]) as bystander:
         Path(lock.path).write_bytes(note_line(LockInfo(pid=bystander.pid, host="here", started_at=NOON)))
@@ -193,7 +193,7 @@ def test_a_note_that_is_of_somebody_else_by_now_signals_nobody(cli, core, lock):
         bystander.kill()
 
 
-def test_a_note_that_names_nobody_signals_nobody(cli, core, lock):
+def test_reload_sends_no_signal_for_an_empty_or_dead_lock_note(cli, core, lock):
     Path(lock.path).write_bytes(b"")
     assert "just starting or ending" in cli("reload").err
 
@@ -205,7 +205,7 @@ def test_a_note_that_names_nobody_signals_nobody(cli, core, lock):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_another_users_daemon_is_not_signalled():
+def test_reload_sends_no_signal_to_a_daemon_of_another_user():
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "app.py").write_text(APP)
@@ -226,7 +226,7 @@ def test_another_users_daemon_is_not_signalled():
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-def test_another_users_process_that_systemd_names_is_not_signalled(lock, cli, core, monkeypatch):
+def test_reload_sends_no_signal_to_a_main_pid_of_another_user(lock, cli, core, monkeypatch):
     """MAINPID is believed; the kernel still refuses the signal."""
     with subprocess.Popen(["sleep", str(PATIENCE)], user=NOBODY) as bystander:
         Path(lock.path).write_bytes(note_line(LockInfo(pid=bystander.pid, host="here", started_at=NOON)))

@@ -30,7 +30,7 @@ def write(name: str, value: Any) -> str:
 # replay
 
 
-def test_replay_prints_what_was_recorded(cli, core):
+def test_replay_prints_the_recorded_response(cli, core):
     seen(core, id="t")
 
     result = cli("replay", "exec-t.1")
@@ -49,7 +49,7 @@ def test_replay_prints_what_was_recorded(cli, core):
     assert cli("--json", "replay", "exec-t.1").out == result.out
 
 
-def test_a_recorded_error_is_the_answer_and_not_the_commands_failure(cli, core):
+def test_replay_of_a_recorded_error_exits_0(cli, core):
     seen(core, TIMEOUT, id="t")
 
     result = cli("replay", "exec-t.1")
@@ -59,7 +59,7 @@ def test_a_recorded_error_is_the_answer_and_not_the_commands_failure(cli, core):
     assert result.json["error"]["code"] == "AGENT_TIMEOUT"
 
 
-def test_an_id_may_be_shortened(cli, core):
+def test_replay_id_may_be_shortened(cli, core):
     seen(core, id="other")
     seen(core, id="t-1")
 
@@ -67,14 +67,14 @@ def test_an_id_may_be_shortened(cli, core):
         assert cli("replay", given).json["original_execution_id"] == "exec-t-1.1"
 
 
-def test_the_longest_id_there_can_be_is_found(cli, core):
+def test_replay_finds_the_longest_possible_id(cli, core):
     seen(core, id="t" * 200)
 
     assert cli("replay", "exec-" + "t" * 200 + ".1").code == 0
     assert cli("diff", "exec-" + "t" * 198, "exec-" + "t" * 200 + ".1").code == 0
 
 
-def test_an_unknown_or_ambiguous_id_is_10_and_so_is_that_of_a_trigger(cli, core):
+def test_replay_of_an_unknown_ambiguous_or_trigger_id_exits_10(cli, core):
     seen(core, id="t1")
     seen(core, id="t2")
 
@@ -87,12 +87,12 @@ def test_an_unknown_or_ambiguous_id_is_10_and_so_is_that_of_a_trigger(cli, core)
     assert result.json["error"]["code"] == "NOT_FOUND"
 
 
-def test_a_missing_database_is_10_and_is_not_made(cli, database):
+def test_replay_without_a_database_exits_10_and_creates_none(cli, database):
     one_line(cli("replay", "t"), 10, "no such database")
     assert not database.exists()
 
 
-def test_what_cannot_be_replayed_is_11_with_the_reason(cli, core):
+def test_replay_of_an_unreplayable_record_exits_11_with_the_reason(cli, core):
     gone = seen(core, id="gone")
     invalidate(core, gone)
     seen(core, Released(reason="shutdown"), id="open")
@@ -109,7 +109,7 @@ def test_what_cannot_be_replayed_is_11_with_the_reason(cli, core):
     }
 
 
-def test_force_gives_what_there_is_with_warnings(cli, core):
+def test_replay_with_force_prints_the_record_with_warnings(cli, core):
     gone = seen(core, id="gone")
     invalidate(core, gone)
     seen(core, None, id="open")
@@ -123,7 +123,7 @@ def test_force_gives_what_there_is_with_warnings(cli, core):
     assert cli("--json", "replay", "exec-open", "--force").err == ""
 
 
-def test_an_envelope_is_verified(cli, core):
+def test_replay_verifies_a_given_envelope(cli, core):
     record = look(core, seen(core, id="t", payload={"n": 1, "m": 2}))
     assert record.envelope is not None
     same = write("same.json", dict(reversed(record.envelope.items())) | {"routingMetadata": {"hop": 1}})
@@ -152,7 +152,7 @@ def test_an_envelope_is_verified(cli, core):
     ],
     ids=lambda value: str(value)[:20],
 )
-def test_an_envelope_that_is_none_is_64(cli, core, text, words):
+def test_replay_with_an_invalid_envelope_exits_64(cli, core, text, words):
     seen(core, id="t")
     if text is not None:
         write("envelope.json", text)
@@ -160,7 +160,7 @@ def test_an_envelope_that_is_none_is_64(cli, core, text, words):
     one_line(cli("replay", "exec-t", "--verify-envelope", "envelope.json"), 64, "envelope", *words)
 
 
-def test_of_several_each_has_its_answer_and_the_highest_exit_code_counts(cli, core):
+def test_replay_of_several_ids_answers_each_and_exits_with_the_highest_code(cli, core):
     seen(core, id="a")
     seen(core, None, id="open")
     seen(core, Succeeded(), id="b")
@@ -189,7 +189,7 @@ def test_of_several_each_has_its_answer_and_the_highest_exit_code_counts(cli, co
     assert cli("--json", "replay", "exec-a", "nobody").err == ""
 
 
-def test_a_damaged_row_stops_none_of_the_others(cli, core):
+def test_damaged_row_does_not_stop_replay_of_the_others(cli, core):
     bad = seen(core, id="bad")
     seen(core, id="good")
     spoil(core, "UPDATE executions SET workflow = CAST(X'ff' AS TEXT) WHERE id = :id", id=bad)
@@ -204,7 +204,7 @@ def test_a_damaged_row_stops_none_of_the_others(cli, core):
     one_line(cli("diff", "exec-bad", "exec-good"), 65, "a damaged row cannot be read")
 
 
-def test_none_of_the_three_changes_a_row_or_a_byte(cli, core):
+def test_replay_export_and_diff_change_no_row_or_byte(cli, core):
     for name in "ab":
         seen(core, Succeeded(result_json=json.dumps(name * 100_000)), id=name)
     gone = seen(core, id="gone")
@@ -237,7 +237,7 @@ def test_export_prints_the_document(cli, core):
     assert result.out == cli("--json", "export", "exec-t").out
 
 
-def test_export_writes_a_file_for_its_owner_and_says_so(cli, core):
+def test_export_writes_a_private_file_and_prints_the_size(cli, core):
     seen(core, id="t")
     write("t.json", "old")
 
@@ -250,7 +250,7 @@ def test_export_writes_a_file_for_its_owner_and_says_so(cli, core):
     assert told == {"execution_id": "exec-t.1", "file": "t.json", "bytes": os.path.getsize("t.json")}
 
 
-def test_export_takes_whatever_there_is_and_says_that_it_cannot_be_replayed(cli, core):
+def test_export_of_an_open_record_warns_that_replay_is_impossible(cli, core):
     seen(core, None, id="open")
 
     assert (
@@ -263,7 +263,7 @@ def test_export_takes_whatever_there_is_and_says_that_it_cannot_be_replayed(cli,
 @pytest.mark.parametrize(
     "name", ["agent.db", "./agent.db", "link", "agent.db-wal", "agent.db.lock", "folder", "no/where", ""]
 )
-def test_export_never_takes_the_place_of_the_database_or_of_what_is_no_file(cli, core, database, name):
+def test_export_never_overwrites_the_database_or_a_special_file(cli, core, database, name):
     seen(core, id="t")
     Path("folder").mkdir()
     Path("link").symlink_to("agent.db")
@@ -277,7 +277,7 @@ def test_export_never_takes_the_place_of_the_database_or_of_what_is_no_file(cli,
     assert cli("replay", "exec-t").code == 0
 
 
-def test_an_exported_file_is_replayed_on_another_machine(cli, core, database, tmp_path):
+def test_exported_file_is_replayed_on_another_machine(cli, core, database, tmp_path):
     seen(core, TIMEOUT, id="t")
     here = cli("replay", "exec-t").json
     cli("export", "exec-t", "-o", "t.json")
@@ -290,7 +290,7 @@ def test_an_exported_file_is_replayed_on_another_machine(cli, core, database, tm
     assert not database.exists()
 
 
-def test_an_edited_file_is_refused(cli, core):
+def test_edited_export_file_is_refused(cli, core):
     seen(core, id="t")
     document = cli("export", "exec-t").json
     write("edited.json", json.dumps(document).replace("Ada", "Eve"))
@@ -312,7 +312,7 @@ def test_an_edited_file_is_refused(cli, core):
 # diff
 
 
-def test_two_that_say_the_same_are_the_same_whatever_they_have_of_their_own(cli, core, clock):
+def test_diff_treats_equal_records_as_the_same_despite_ids_and_times(cli, core, clock):
     seen(core, id="a", payload={"n": 1})
     clock.advance(minutes=3)
     seen(core, id="b", payload={"n": 1})
@@ -337,7 +337,7 @@ def test_two_that_say_the_same_are_the_same_whatever_they_have_of_their_own(cli,
     assert told["a"]["created_at_iso"] == "2026-11-21T12:00:00.000Z"
 
 
-def test_a_record_and_its_export_are_the_same_in_everything(cli, core):
+def test_record_and_export_have_no_differences(cli, core):
     seen(core, id="a")
     cli("export", "exec-a", "-o", "a.json")
 
@@ -347,7 +347,7 @@ def test_a_record_and_its_export_are_the_same_in_everything(cli, core):
     assert (told["a"]["file"], told["b"]["file"]) == ("a.json", None)
 
 
-def test_what_differs_is_named_by_its_place(cli, core):
+def test_differences_are_named_by_path(cli, core):
     seen(core, Succeeded(result_json='{"items":[{"price":1},{"price":2}],"n":1,"same":true}'), id="a", payload={"n": 1})
     seen(core, Succeeded(result_json='{"items":[{"price":1},{"price":3}],"n":1.0,"more":null}'), id="b")
     seen(core, TIMEOUT, id="c", payload={"n": 1})
@@ -372,7 +372,7 @@ def test_what_differs_is_named_by_its_place(cli, core):
     assert "b" not in counted["response.payload"]
 
 
-def test_events_are_compared_by_their_place(cli, core):
+def test_events_are_compared_by_position(cli, core):
     seen(core, id="a")
     seen(core, Released(reason="shutdown"), id="b")
 
@@ -384,7 +384,7 @@ def test_events_are_compared_by_their_place(cli, core):
     assert ["not_replayable", "null", "execution_incomplete"] in lines
 
 
-def test_a_long_text_is_shown_where_it_differs(cli, core):
+def test_long_text_is_shown_at_the_difference(cli, core):
     seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "left" + "y" * 5_000)), id="a")
     seen(core, Succeeded(result_json=json.dumps("x" * 5_000 + "right" + "y" * 5_000)), id="b")
 
@@ -395,7 +395,7 @@ def test_a_long_text_is_shown_where_it_differs(cli, core):
     assert max(map(len, result.out.splitlines())) < 160
 
 
-def test_many_differences_are_counted(cli, core):
+def test_many_differences_are_cut_and_counted(cli, core):
     for name, start in (("a", 0), ("b", 1000)):
         seen(core, Succeeded(result_json=json.dumps(list(range(start, start + 100)))), id=name)
 
@@ -406,7 +406,7 @@ def test_many_differences_are_counted(cli, core):
     assert sum(not one["own"] for one in cli("--json", "diff", "exec-a", "exec-b").json["differences"]) == 100
 
 
-def test_what_speaks_to_a_terminal_is_shown_and_not_obeyed(cli, core):
+def test_hostile_text_in_a_diff_is_printed_escaped(cli, core):
     seen(core, Failed(code="AGENT_ERROR", message="\x1b[2J\nA  exec-b.1", retryable=False), id="a")
     seen(core, Failed(code="AGENT_ERROR", message="fine", retryable=False), id="b")
 
@@ -417,7 +417,7 @@ def test_what_speaks_to_a_terminal_is_shown_and_not_obeyed(cli, core):
     assert len([line for line in result.out.splitlines() if line.startswith("A  ")]) == 1
 
 
-def test_a_damaged_record_is_named_before_what_differs(cli, core):
+def test_damaged_record_is_reported_before_the_differences(cli, core):
     bad = seen(core, id="bad")
     seen(core, id="good")
     spoil(core, "UPDATE executions SET response_json = 'gone' WHERE id = :id", id=bad)
@@ -435,7 +435,7 @@ def test_a_damaged_record_is_named_before_what_differs(cli, core):
     assert cli("diff", "exec-stripped", "exec-good").code == 1
 
 
-def test_an_unknown_id_of_a_diff_is_10(cli, core):
+def test_diff_of_an_unknown_id_exits_10(cli, core):
     seen(core, id="a")
 
     one_line(cli("diff", "exec-a", "nobody"), 10, "nobody")

@@ -32,7 +32,7 @@ def restore(cli: Cli, file: str = "copy.db"):
     return cli("db", "restore", file, "--no-manifest", "--yes")
 
 
-def test_it_is_held_as_a_backup_is_and_it_is_told_up_to_when_it_goes(cli, here, database, copy, clock):
+def test_restored_copy_is_held_and_the_last_known_moment_is_printed(cli, here, database, copy, clock):
     clock.advance(3600)
     assert cli("trigger", "cancel", here.world.waiting).code == 0
 
@@ -54,14 +54,14 @@ def test_it_is_held_as_a_backup_is_and_it_is_told_up_to_when_it_goes(cli, here, 
     assert cli("verify").code == cli("db", "check").code == 0
 
 
-def test_a_program_is_told_the_moment_too(cli, database, copy):
+def test_restore_with_json_prints_the_last_known_moment(cli, database, copy):
     told = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
 
     assert (told["database"], told["restored_from"]) == (str(database), str(copy))
     assert (told["taken_at"], told["taken_at_iso"]) == (NOON + 7200, "2026-11-21T14:00:00.000Z")
 
 
-def test_what_was_being_called_is_in_doubt(cli, database, clock, tmp_path):
+def test_activity_with_an_open_call_in_the_copy_becomes_in_doubt(cli, database, clock, tmp_path):
     bank = Bank(database, clock)
     bank.pay(LOST)
     assert cli("db", "backup", "-o", "copy.db").code == 0
@@ -73,13 +73,13 @@ def test_what_was_being_called_is_in_doubt(cli, database, clock, tmp_path):
     assert ask(database, "SELECT count(*) FROM facts WHERE name IN ('held', 'restored_at')") == [(2,)]
 
 
-def test_one_in_which_nothing_has_happened_goes_up_to_nobody_knows_when(cli, database):
+def test_copy_without_any_activity_has_no_last_known_moment(cli, database):
     assert cli("--db", "copy.db", "schedule", "add", "nightly", "@daily", "--workflow", "nap").code == 0
 
     assert restore(cli).out.splitlines()[0] == f"{database} is a copy that goes up to an unknown time"
 
 
-def test_it_is_asked_before_another_database_is_replaced(cli, here, database, copy):
+def test_restore_of_a_copy_over_another_database_warns_first(cli, here, database, copy):
     change(copy, "UPDATE facts SET value = 'another-one' WHERE name = 'database_id'")
     before = database.read_bytes()
 
@@ -90,13 +90,13 @@ def test_it_is_asked_before_another_database_is_replaced(cli, here, database, co
     assert database.read_bytes() == before
 
 
-def test_without_saying_so_it_is_refused(cli, copy):
+def test_restore_without_manifest_requires_the_option(cli, copy):
     refused = cli("db", "restore", "copy.db", "--yes")
 
     assert (refused.code, "has no manifest beside it" in refused.err) == (65, True)
 
 
-def test_one_that_has_a_manifest_is_held_to_it(cli, here, database, tmp_path):
+def test_backup_with_a_manifest_rejects_the_no_manifest_option(cli, here, database, tmp_path):
     """The option is no way around a hash that does not fit."""
     assert cli("db", "backup", "-o", "backup.db").code == 0
     here.core.close()
@@ -174,7 +174,7 @@ def a_journal_beside_it(file: Path) -> None:
         (a_journal_beside_it, "copy.db-journal beside it is not empty"),
     ],
 )
-def test_what_is_not_all_of_a_sound_database_of_ours_is_refused(cli, database, copy, tmp_path, spoil, told):
+def test_incomplete_or_foreign_copy_is_refused(cli, database, copy, tmp_path, spoil, told):
     before = database.read_bytes()
     spoil(copy)
     there = set(os.listdir(tmp_path))
@@ -188,7 +188,7 @@ def test_what_is_not_all_of_a_sound_database_of_ours_is_refused(cli, database, c
     assert set(os.listdir(tmp_path)) - {"agent.db.lock"} == there - {"agent.db.lock"}
 
 
-def test_no_file_and_the_database_itself_are_refused(cli, database, copy):
+def test_restore_of_a_missing_file_or_of_the_same_file_is_refused(cli, database, copy):
     assert restore(cli, "nowhere.db").code == 64
     assert restore(cli, "agent.db").code == 64
     database.unlink()
@@ -196,7 +196,7 @@ def test_no_file_and_the_database_itself_are_refused(cli, database, copy):
     assert not database.exists()
 
 
-def test_an_older_one_is_brought_up_to_date(cli, database, tmp_path, clock):
+def test_copy_with_an_older_schema_is_migrated(cli, database, tmp_path, clock):
     from craftcore.storage.database import Database
     from craftcore.storage.migrate import migrate
 

@@ -41,7 +41,7 @@ def declared_in_code(core, schedule_id="brief", **changes):
 # add
 
 
-def test_a_command_by_the_clock_in_one_line(cli, database):
+def test_schedule_add_of_a_command_prints_rule_command_and_next_time(cli, database):
     command = ["--timezone", "Europe/Berlin", "--", "restic", "backup", "/srv"]
 
     done = cli("schedule", "add", "backup", "every day at 3am", *command)
@@ -57,7 +57,7 @@ def test_a_command_by_the_clock_in_one_line(cli, database):
     assert database.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_command_in_one_word_and_an_option_after_the_dashes_can_be_seen(cli):
+def test_schedule_add_prints_the_command_quoted_as_given(cli):
     one_word = cli("schedule", "add", "backup", "every 1h", "--", "restic backup /srv")
     option = cli("schedule", "add", "backup", "every 1h", "--", "restic", "--jitter", "5m")
 
@@ -66,7 +66,7 @@ def test_a_command_in_one_word_and_an_option_after_the_dashes_can_be_seen(cli):
 
 
 @pytest.mark.parametrize(("name", "words"), [("held", "everything is held: why"), ("safe_mode", "safe mode, sched")])
-def test_what_cannot_fire_now_says_so_where_one_looks(cli, core, name, words):
+def test_hold_or_safe_mode_is_reported_by_schedule_add_show_and_list(cli, core, name, words):
     core.do(facts.set_fact, name, "why")
 
     added = cli("schedule", "add", "s", "every 1h", "--workflow", "greet")
@@ -91,11 +91,11 @@ def test_what_cannot_fire_now_says_so_where_one_looks(cli, core, name, words):
         ("on startup", ["s: added. on startup (at each start of the daemon)", "next: when a daemon starts"]),
     ],
 )
-def test_it_says_what_it_understood_and_what_comes(cli, expression, lines):
+def test_schedule_add_prints_the_parsed_expression_and_the_next_time(cli, expression, lines):
     assert cli("schedule", "add", "s", expression, "--workflow", "greet").out.splitlines() == lines
 
 
-def test_the_same_again_changes_nothing_and_another_time_changes_it(cli, clock):
+def test_schedule_add_is_unchanged_when_repeated_and_changed_by_another_time(cli, clock):
     first = add(cli, "s", "every 2h", "--workflow", "greet")
     clock.advance(hours=1)
 
@@ -108,7 +108,7 @@ def test_the_same_again_changes_nothing_and_another_time_changes_it(cli, clock):
     assert cli("schedule", "add", "s", "every 3h", "--workflow", "greet").out.startswith("s: unchanged. every 3h")
 
 
-def test_every_option_reaches_the_row(cli):
+def test_schedule_options_reach_the_row(cli):
     given = add(
         *(cli, "s", "every day at 7am", "--workflow", "greet", "--payload", '{"name": "Ada"}'),
         *("--timezone", "Asia/Tokyo", "--catch-up", "all", "--catch-up-window", "2h", "--catch-up-max", "7"),
@@ -165,20 +165,20 @@ def test_every_option_reaches_the_row(cli):
     assert cli("--json", "schedule", "list").json == [{**expected, **latest}]
 
 
-def test_what_stands_after_the_dashes_is_the_command_s(cli):
+def test_words_after_the_dashes_belong_to_the_command(cli):
     told = cli("--json", "schedule", "add", "s", "@daily", "--", "curl", "--json", "{}", "--", "--db", "x").json
 
     assert told["payload"] == {"argv": ["curl", "--json", "{}", "--", "--db", "x"]}
 
 
-def test_an_id_of_a_removed_one_may_be_used_again(cli):
+def test_schedule_id_may_be_reused_after_removal(cli):
     add(cli, "s", "in 10m", "--workflow", "greet")
     cli("schedule", "remove", "s", "--yes")
 
     assert (add(cli, "s", "in 10m", "--workflow", "greet")["change"], shown(cli, "s")["generation"]) == ("added", 1)
 
 
-def test_what_code_declares_is_changed_there(cli, core):
+def test_schedule_declared_in_code_cannot_be_changed_by_command(cli, core):
     declared_in_code(core)
 
     refusals = [
@@ -192,7 +192,7 @@ def test_what_code_declares_is_changed_there(cli, core):
     assert shown(cli, "brief")["expression"] == "every day at 7am"
 
 
-def test_one_that_has_fired_is_not_revived_by_saying_it_again(cli, core, clock):
+def test_finished_schedule_is_not_restarted_by_a_repeated_add(cli, core, clock):
     again = ["schedule", "add", "s", "2026-11-21T12:10Z", "--workflow", "greet"]
     cli(*again)
     clock.advance(hours=1)
@@ -203,7 +203,7 @@ def test_one_that_has_fired_is_not_revived_by_saying_it_again(cli, core, clock):
     assert (refused.code, "has finished (fired)" in refused.err) == (1, True)
 
 
-def test_a_name_that_the_last_daemon_did_not_declare_is_refused(cli, core):
+def test_workflow_name_unknown_to_the_last_daemon_is_refused(cli, core):
     core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('greet', 1), ('command.run', 1)"))
 
     refused = cli("schedule", "add", "s", "@daily", "--workflow", "gret")
@@ -218,7 +218,7 @@ def test_a_name_that_the_last_daemon_did_not_declare_is_refused(cli, core):
 # edit
 
 
-def test_edit_changes_what_is_given_and_leaves_the_rest(cli, clock):
+def test_schedule_edit_changes_only_the_given_options(cli, clock):
     before = add(
         *(cli, "s", "every day at 7am", "--workflow", "greet", "--payload", '{"name": "Ada"}', "--jitter", "5m"),
         *("--timezone", "Europe/Berlin", "--max-runs", "9", "--session", "s1"),
@@ -232,7 +232,7 @@ def test_edit_changes_what_is_given_and_leaves_the_rest(cli, clock):
     assert (edited["jitter"], edited["overlap"], edited["change"]) == (0.0, "allow", "changed")
 
 
-def test_a_new_time_counts_from_now(cli, core, clock):
+def test_schedule_edit_of_the_time_counts_from_now(cli, core, clock):
     add(cli, "s", "every 10m", "--workflow", "greet")
     clock.advance(hours=1)
 
@@ -245,13 +245,13 @@ def test_a_new_time_counts_from_now(cli, core, clock):
     assert core.rows("SELECT * FROM triggers") == []
 
 
-def test_edit_to_what_it_is_says_unchanged(cli):
+def test_schedule_edit_without_a_difference_is_unchanged(cli):
     add(cli, "s", "every 10m", "--workflow", "greet")
 
     assert cli("--json", "schedule", "edit", "s", "--when", "every 10m").json["change"] == "unchanged"
 
 
-def test_an_option_can_be_taken_away(cli):
+def test_schedule_option_can_be_unset(cli):
     add(cli, "s", "@daily", "--workflow", "greet", "--until", "2030-01-01T00:00Z", "--session", "s1", "--max-runs", "3")
 
     edited = cli("--json", "schedule", "edit", "s", "--unset", "until", "--unset", "session").json
@@ -266,7 +266,7 @@ def test_an_option_can_be_taken_away(cli):
     assert cli("schedule", "edit", "s", "--unset", "workflow").code == 64
 
 
-def test_another_command_keeps_its_directory(cli):
+def test_schedule_edit_of_the_command_keeps_the_directory(cli):
     add(cli, "s", "@daily", "--workflow", "command.run", "--payload", '{"argv": ["a"], "cwd": "/srv"}')
     add(cli, "w", "@daily", "--workflow", "greet", "--payload", '{"name": "Ada"}')
 
@@ -293,7 +293,7 @@ def test_another_command_keeps_its_directory(cli):
     ],
     ids=str,
 )
-def test_an_edit_that_is_refused_leaves_it_as_it_was(cli, arguments, words):
+def test_refused_schedule_edit_changes_nothing(cli, arguments, words):
     add(cli, "s", "every 1m", "--", "a")
     [before] = cli("--json", "schedule", "list").json
 
@@ -306,7 +306,7 @@ def test_an_edit_that_is_refused_leaves_it_as_it_was(cli, arguments, words):
 # pause and resume
 
 
-def test_a_paused_one_waits_until_it_is_resumed(cli, core, clock):
+def test_paused_schedule_waits_until_resumed(cli, core, clock):
     add(cli, "s", "every 10m", "--workflow", "greet")
 
     assert cli("schedule", "pause", "s", "--reason", "the disk is full").out == (
@@ -328,7 +328,7 @@ def test_a_paused_one_waits_until_it_is_resumed(cli, core, clock):
     )
 
 
-def test_what_has_fired_goes_on_and_is_named(cli, core):
+def test_live_trigger_is_named_when_the_schedule_is_paused(cli, core):
     add(cli, "s", "immediate", "--workflow", "greet")
     add(cli, "t", "@daily", "--workflow", "greet")
     trigger_id = cli("--json", "schedule", "run-now", "t").json["trigger_id"]
@@ -336,7 +336,7 @@ def test_what_has_fired_goes_on_and_is_named(cli, core):
     assert f"trigger {trigger_id}, which has fired, goes on" in cli("schedule", "pause", "t").out
 
 
-def test_a_one_time_job_whose_moment_came_fires_when_it_is_resumed(cli, core, clock):
+def test_overdue_single_job_fires_when_resumed(cli, core, clock):
     add(cli, "s", "in 10m", "--workflow", "greet")
     cli("schedule", "pause", "s")
     clock.advance(hours=1)
@@ -348,7 +348,7 @@ def test_a_one_time_job_whose_moment_came_fires_when_it_is_resumed(cli, core, cl
     assert len(core.rows("SELECT * FROM triggers")) == 1
 
 
-def test_what_has_finished_is_neither_paused_nor_resumed(cli, core, clock):
+def test_finished_schedule_cannot_be_paused_resumed_or_skipped(cli, core, clock):
     add(cli, "s", "in 10m", "--workflow", "greet")
     clock.advance(hours=1)
     core.do(core.ticks.tick)
@@ -358,7 +358,7 @@ def test_what_has_finished_is_neither_paused_nor_resumed(cli, core, clock):
         assert (refused.code, "s is FINISHED (fired)" in refused.err) == (1, True)
 
 
-def test_resuming_past_its_end_says_that_it_is_finished(cli, clock):
+def test_schedule_resumed_past_the_end_is_finished(cli, clock):
     add(cli, "s", "every 10m", "--workflow", "greet", "--until", "2026-11-21T13:00Z")
     cli("schedule", "pause", "s")
     clock.advance(hours=2)
@@ -370,7 +370,7 @@ def test_resuming_past_its_end_says_that_it_is_finished(cli, clock):
 
 
 @pytest.mark.parametrize("reason", ["", " ", "x" * 501, "\udcff"])
-def test_a_reason_is_a_short_text(cli, reason):
+def test_pause_reason_must_be_a_short_text(cli, reason):
     add(cli, "s", "@daily", "--workflow", "greet")
 
     refused = cli("schedule", "pause", "s", "--reason", reason)
@@ -379,7 +379,7 @@ def test_a_reason_is_a_short_text(cli, reason):
     assert shown(cli, "s")["status"] == "ACTIVE"
 
 
-def test_resuming_what_is_declared_no_longer_says_that_it_will_not_last(cli, core):
+def test_resumed_schedule_no_longer_declared_gets_a_warning(cli, core):
     declared_in_code(core, "gone")
     declared_in_code(core, "other")  # and gone is not, any more
 
@@ -392,7 +392,7 @@ def test_resuming_what_is_declared_no_longer_says_that_it_will_not_last(cli, cor
 # remove
 
 
-def test_remove_cancels_what_has_not_started_and_keeps_the_history(cli, core):
+def test_schedule_remove_cancels_unstarted_triggers_and_keeps_the_history(cli, core):
     add(cli, "s", "@daily", "--workflow", "greet")
     trigger_id = cli("--json", "schedule", "run-now", "s").json["trigger_id"]
 
@@ -407,7 +407,7 @@ def test_remove_cancels_what_has_not_started_and_keeps_the_history(cli, core):
     assert (cli("--json", "schedule", "list").json, len(cli("--json", "schedule", "list", "--all").json)) == ([], 1)
 
 
-def test_what_runs_is_not_stopped_by_removing(cli, core):
+def test_running_trigger_continues_after_schedule_remove(cli, core):
     add(cli, "s", "@daily", "--workflow", "greet")
     trigger_id = cli("--json", "schedule", "run-now", "s").json["trigger_id"]
     start_one(core)
@@ -432,7 +432,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize(("answer", "code", "left"), [("n", 130, 1), ("y", 0, 0)])
-def test_on_a_terminal_it_asks(cli, monkeypatch, answer, code, left):
+def test_schedule_remove_at_a_terminal_asks_for_confirmation(cli, monkeypatch, answer, code, left):
     from craftcore.cli.main import main
 
     add(cli, "s", "@daily", "--workflow", "greet")
@@ -444,7 +444,7 @@ def test_on_a_terminal_it_asks(cli, monkeypatch, answer, code, left):
     assert len(cli("--json", "schedule", "list").json) == left
 
 
-def test_removing_twice_says_that_it_was_removed(cli):
+def test_schedule_removed_twice_is_reported_as_removed(cli):
     add(cli, "s", "@daily", "--workflow", "greet")
     add(cli, "s2", "@daily", "--workflow", "greet")
     cli("schedule", "remove", "s", "--yes")
@@ -455,7 +455,7 @@ def test_removing_twice_says_that_it_was_removed(cli):
     assert [row["id"] for row in cli("--json", "schedule", "list").json] == ["s2"], "s is no short form of s2"
 
 
-def test_what_is_no_longer_declared_in_code_may_be_removed(cli, core):
+def test_schedule_no_longer_declared_in_code_may_be_removed(cli, core):
     declared_in_code(core)
     core.do(core.schedules.declare, Origin.CODE, [])
     assert shown(cli, "brief")["reason"] == "no longer declared in code"
@@ -467,7 +467,7 @@ def test_what_is_no_longer_declared_in_code_may_be_removed(cli, core):
 
 
 @pytest.mark.parametrize("verb", ["show", "history", "preview", "pause", "resume", "run-now", "skip-next"])
-def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, verb):
+def test_schedule_id_may_be_shortened_while_unambiguous(cli, verb):
     for schedule_id in ("backup", "brief", "brief-long"):
         add(cli, schedule_id, "every 1h", "--workflow", "greet")
 
@@ -480,7 +480,7 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, verb):
         assert (refused.code, "no schedule has the id" in refused.err) == (10, True), unknown
 
 
-def test_settled_occurrences_let_the_next_one_fire(cli, core, clock):
+def test_buffered_occurrence_fires_once_the_first_is_settled(cli, core, clock):
     """From the command to the table and back, with an engine's steps between."""
     add(cli, "s", "@daily", "--workflow", "greet")
     first = cli("--json", "schedule", "run-now", "s").json
@@ -498,7 +498,7 @@ def test_settled_occurrences_let_the_next_one_fire(cli, core, clock):
 # with a daemon
 
 
-def test_a_command_runs_by_the_clock_of_a_daemon(tmp_path):
+def test_scheduled_command_is_run_by_a_daemon(tmp_path):
     """Added beside a running daemon, which hears of it at once."""
     with a_daemon(tmp_path) as daemon:
         daemon.ready()

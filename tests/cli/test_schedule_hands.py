@@ -50,7 +50,7 @@ def test_run_now_fires_without_moving_the_schedule(cli, core):
     assert cli("--json", "schedule", "show", "s").json["next_at"] == before["next_at"]
 
 
-def test_run_now_says_what_it_waits_for_and_what_does_not_run(cli, core, clock):
+def test_run_now_reports_fired_buffered_and_skipped_runs(cli, core, clock):
     add(cli, "s", "@daily", "--workflow", "greet")
 
     fired = cli("schedule", "run-now", "s")
@@ -73,7 +73,7 @@ def test_run_now_says_what_it_waits_for_and_what_does_not_run(cli, core, clock):
     assert refused.json["reason"] == "overlap: an earlier occurrence waits already"
 
 
-def test_a_buffered_run_names_the_trigger_it_waits_for(cli, clock):
+def test_buffered_run_now_names_the_trigger_ahead(cli, clock):
     add(cli, "s", "@daily", "--workflow", "greet")
     first = cli("--json", "schedule", "run-now", "s").json
     clock.advance(1)
@@ -83,7 +83,7 @@ def test_a_buffered_run_names_the_trigger_it_waits_for(cli, clock):
     assert (second["outcome"], second["trigger_id"], second["waits_for"]) == ("buffered", None, first["trigger_id"])
 
 
-def test_its_overlap_policy_holds(cli, clock):
+def test_run_now_follows_the_overlap_policy(cli, clock):
     add(cli, "skips", "@daily", "--workflow", "greet", "--overlap", "skip")
     add(cli, "allows", "@daily", "--workflow", "greet", "--overlap", "allow")
 
@@ -95,7 +95,7 @@ def test_its_overlap_policy_holds(cli, clock):
     assert codes == [(0, 0), (1, 0)]
 
 
-def test_a_paused_one_may_be_run_by_hand(cli, core):
+def test_paused_schedule_may_be_fired_with_run_now(cli, core):
     add(cli, "s", "@daily", "--workflow", "greet")
     cli("schedule", "pause", "s")
 
@@ -104,14 +104,14 @@ def test_a_paused_one_may_be_run_by_hand(cli, core):
 
 
 @pytest.mark.parametrize(("name", "words"), [("held", "everything is held: why"), ("safe_mode", "safe mode: why")])
-def test_what_keeps_it_from_starting_is_said(cli, core, name, words):
+def test_run_now_reports_a_hold_or_safe_mode(cli, core, name, words):
     add(cli, "s", "@daily", "--workflow", "greet")
     remember(core, name, "why")
 
     assert f"{words}. It starts after: craftcore release" in cli("schedule", "run-now", "s").out
 
 
-def test_with_a_daemon_there_is_nothing_to_add(cli, database):
+def test_run_now_beside_a_daemon_prints_a_single_line(cli, database):
     add(cli, "s", "@daily", "--workflow", "greet")
 
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON):
@@ -123,7 +123,7 @@ def test_with_a_daemon_there_is_nothing_to_add(cli, database):
 # skip-next
 
 
-def test_skip_next_says_what_is_skipped_and_what_comes_after(cli, core, clock):
+def test_skip_next_prints_the_skipped_and_the_following_occurrence(cli, core, clock):
     add(cli, "brief", "0 7 * * *", "--timezone", "Europe/Berlin", "--workflow", "greet")
 
     assert cli("schedule", "skip-next", "brief").out == (
@@ -147,7 +147,7 @@ def test_skip_next_says_what_is_skipped_and_what_comes_after(cli, core, clock):
     assert sum(line["count"] for line in skipped) == 2
 
 
-def test_skipping_the_last_one_says_that_nothing_comes(cli):
+def test_skip_next_of_the_last_occurrence_leaves_none(cli):
     add(cli, "s", "in 10m", "--workflow", "greet")
 
     said = cli("--json", "schedule", "skip-next", "s").json
@@ -165,7 +165,7 @@ def span(start, end):
     return ["--from", start, "--to", end]
 
 
-def test_backfill_fires_a_past_span_once(cli, core, clock):
+def test_backfill_fires_each_past_occurrence_once(cli, core, clock):
     add(cli, "s", "0 3 * * *", "--workflow", "greet", "--overlap", "allow")
 
     told = cli("--json", "schedule", "backfill", "s", *span("2026-11-19T03:00Z", "2026-11-21T03:00Z")).json
@@ -178,7 +178,7 @@ def test_backfill_fires_a_past_span_once(cli, core, clock):
     assert len(core.rows("SELECT * FROM triggers")) == 4
 
 
-def test_backfilled_ones_wait_for_one_another(cli, core):
+def test_backfilled_occurrences_wait_for_each_earlier_occurrence(cli, core):
     add(cli, "s", "0 3 * * *", "--workflow", "greet")
 
     said = cli("schedule", "backfill", "s", *span("2026-11-19T00:00Z", "2026-11-21T12:00Z")).out
@@ -190,7 +190,7 @@ def test_backfilled_ones_wait_for_one_another(cli, core):
     assert outcomes == ["buffered", "fired", "fired"]
 
 
-def test_a_span_without_an_occurrence_says_so(cli):
+def test_backfill_span_without_an_occurrence_is_reported(cli):
     add(cli, "s", "0 3 * * *", "--workflow", "greet")
 
     none = cli("schedule", "backfill", "s", *span("2026-11-21T04:00Z", "2026-11-21T05:00Z"))
@@ -210,7 +210,7 @@ def test_a_span_without_an_occurrence_says_so(cli):
         ([], 64, "--from"),
     ],
 )
-def test_a_span_that_cannot_be_is_refused(cli, core, arguments, code, words):
+def test_invalid_backfill_span_is_refused(cli, core, arguments, code, words):
     add(cli, "s", "0 3 * * *", "--workflow", "greet")
 
     refused = cli("schedule", "backfill", "s", *arguments)
@@ -220,7 +220,7 @@ def test_a_span_that_cannot_be_is_refused(cli, core, arguments, code, words):
 
 
 @pytest.mark.parametrize("expression", ["in 10m", "on startup"])
-def test_what_does_not_recur_cannot_be_backfilled(cli, expression):
+def test_schedule_without_recurrence_cannot_be_backfilled(cli, expression):
     add(cli, "s", expression, "--workflow", "greet")
 
     refused = cli("schedule", "backfill", "s", *span("2026-11-19T00:00Z", "2026-11-20T00:00Z"))
@@ -231,7 +231,7 @@ def test_what_does_not_recur_cannot_be_backfilled(cli, expression):
 # trust-clock and reanchor
 
 
-def test_a_clock_that_is_right_needs_no_trust(cli, core):
+def test_trust_clock_and_reanchor_change_nothing_with_a_correct_clock(cli, core):
     assert cli("schedule", "trust-clock").out == "schedules did not wait for the clock; it shows 2026-11-21 12:00:00Z\n"
     assert cli("--json", "schedule", "trust-clock").json == {
         "released": False,
@@ -243,7 +243,7 @@ def test_a_clock_that_is_right_needs_no_trust(cli, core):
     assert cli("--json", "schedule", "reanchor").json == []
 
 
-def test_trusting_the_clock_names_those_that_still_wait(cli, core, clock):
+def test_trust_clock_names_schedules_still_ahead(cli, core, clock):
     """The clock was a day ahead, schedules fired by it, and then it was set right."""
     add(cli, "a", "every 1h", "--workflow", "greet")
     add(cli, "b", "0 3 * * *", "--timezone", "Europe/Berlin", "--workflow", "greet")
@@ -273,7 +273,7 @@ def test_trusting_the_clock_names_those_that_still_wait(cli, core, clock):
     assert cli("schedule", "reanchor", "nowhere").code == 10
 
 
-def test_a_command_says_nothing_but_its_answer(cli, core, clock):
+def test_schedule_commands_print_nothing_beside_the_document(cli, core, clock):
     """A line of a log would stand in the middle of the document."""
     add(cli, "s", "every 1h", "--workflow", "greet")
     clock.advance(hours=3)

@@ -18,7 +18,7 @@ def add(cli, *arguments):
     return done.json
 
 
-def test_a_command_that_must_not_run_twice_in_one_line(cli):
+def test_irreversible_command_is_marked_when_added(cli):
     done = cli("schedule", "add", "rent", "@monthly", "--irreversible", "--", "pay", "rent")
 
     assert (done.code, done.err) == (0, "")
@@ -27,7 +27,7 @@ def test_a_command_that_must_not_run_twice_in_one_line(cli):
     assert (shown["workflow"], shown["payload"]) == ("command.run", {"argv": ["pay", "rent"], "irreversible": True})
 
 
-def test_it_is_seen_where_one_looks(cli):
+def test_irreversible_mark_appears_in_show_and_list(cli):
     add(cli, "rent", "@monthly", "--irreversible", "--", "pay", "rent")
     add(cli, "backup", "@daily", "--no-irreversible", "--", "restic", "backup")
 
@@ -40,13 +40,13 @@ def test_it_is_seen_where_one_looks(cli):
     assert "irreversible" not in cli("schedule", "list").out
 
 
-def test_what_it_is_said_of_is_the_command_and_an_option_after_the_dashes_is_not_ours(cli):
+def test_irreversible_option_after_the_dashes_belongs_to_the_command(cli):
     payload = add(cli, "s", "@daily", "--", "pay", "--irreversible")["payload"]
 
     assert payload == {"argv": ["pay", "--irreversible"]}
 
 
-def test_saying_it_again_without_it_takes_it_back(cli):
+def test_irreversible_mark_is_removed_by_a_repeated_add_without_the_option(cli):
     """As with every option of `add`: what is not given has its default."""
     first = add(cli, "s", "@daily", "--irreversible", "--", "pay")
     same = add(cli, "s", "@daily", "--irreversible", "--", "pay")
@@ -56,7 +56,7 @@ def test_saying_it_again_without_it_takes_it_back(cli):
     assert other["payload"] == {"argv": ["pay"]}
 
 
-def test_edit_changes_it_and_nothing_else_or_leaves_it(cli):
+def test_schedule_edit_changes_only_the_irreversible_mark(cli):
     payload = '{"argv": ["pay"], "cwd": "/srv", "irreversible": true, "no_effect_exit_codes": [75]}'
     before = add(cli, "s", "@daily", "--workflow", "command.run", "--payload", payload)["payload"]
 
@@ -80,7 +80,7 @@ def test_edit_changes_it_and_nothing_else_or_leaves_it(cli):
     ids=" ".join,
 )
 @pytest.mark.parametrize("option", ["--irreversible", "--no-irreversible"])
-def test_without_a_command_it_is_refused_with_advice_and_leaves_nothing(cli, tmp_path, option, arguments):
+def test_irreversible_option_without_a_command_is_refused_and_stores_nothing(cli, tmp_path, option, arguments):
     refused = cli("schedule", "add", "s", "@daily", option, *arguments)
 
     assert (refused.code, refused.out) == (64, "")
@@ -89,7 +89,7 @@ def test_without_a_command_it_is_refused_with_advice_and_leaves_nothing(cli, tmp
     assert list(tmp_path.iterdir()) == []
 
 
-def test_edit_refuses_it_where_no_command_is_run(cli):
+def test_schedule_edit_refuses_the_irreversible_option_for_a_workflow(cli):
     add(cli, "greets", "@daily", "--workflow", "greet")
     add(cli, "pays", "@daily", "--", "pay")
 

@@ -76,7 +76,7 @@ def _at_noon(clock):
     ],
     ids=lambda value: " ".join(value)[:40].encode("ascii", "replace").decode() if isinstance(value, list) else None,
 )
-def test_what_is_refused_is_said_in_one_line_and_leaves_nothing(cli, tmp_path, arguments, words):
+def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(cli, tmp_path, arguments, words):
     refused = cli("schedule", "add", "s", *arguments)
 
     assert refused.code == 64, refused
@@ -93,7 +93,7 @@ def test_what_is_refused_is_said_in_one_line_and_leaves_nothing(cli, tmp_path, a
 
 
 @pytest.mark.parametrize("schedule_id", ["", "a b", "ü", "a/b", "x" * 151, "\udcff", "a\nb"])
-def test_an_id_that_could_be_no_key_is_refused(cli, tmp_path, schedule_id):
+def test_invalid_schedule_id_is_refused(cli, tmp_path, schedule_id):
     refused = cli("schedule", "add", schedule_id, "@daily", *RUNS)
 
     assert (refused.code, "must be 1 to 150 characters" in refused.err) == (64, True)
@@ -119,7 +119,7 @@ def test_an_id_that_could_be_no_key_is_refused(cli, tmp_path, schedule_id):
     ],
     ids=" ".join,
 )
-def test_only_add_makes_a_database(cli, tmp_path, arguments):
+def test_schedule_commands_except_add_create_no_database(cli, tmp_path, arguments):
     refused = cli("--json", "schedule", *arguments)
 
     assert (refused.code, refused.json["error"]["code"]) == (10, "NOT_FOUND")
@@ -127,6 +127,6 @@ def test_only_add_makes_a_database(cli, tmp_path, arguments):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_misspelt_verb_is_guessed(cli):
+def test_misspelt_schedule_verb_gets_a_suggestion(cli):
     assert "did you mean 'preview'?" in cli("schedule", "preveiw").err
     assert cli("schedule").code == 64

@@ -34,7 +34,7 @@ def remember(core, name, value):
 # status
 
 
-def test_schedules_are_counted_and_the_next_is_named(cli, core, daemon):
+def test_status_counts_schedules_and_names_the_next(cli, core, daemon):
     declare(core, "hourly")
     declare(core, "daily", "@daily")
     declare(core, "away")
@@ -59,12 +59,12 @@ def test_schedules_are_counted_and_the_next_is_named(cli, core, daemon):
     assert not any(line.startswith("clock") for line in lines)
 
 
-def test_without_schedules_there_is_no_line_about_them(cli, core, daemon):
+def test_status_without_schedules_has_no_schedule_line(cli, core, daemon):
     assert not any(line.startswith("schedules") for line in cli("status").out.splitlines())
     assert cli("--json", "status").json["schedules"]["next_at"] is None
 
 
-def test_safe_mode_needs_a_person_until_it_is_released(cli, core, daemon):
+def test_safe_mode_is_reported_until_release(cli, core, daemon):
     remember(core, "safe_mode", "6 unclean starts within 10 minutes")
 
     told = cli("--json", "status").json
@@ -84,7 +84,7 @@ def test_safe_mode_needs_a_person_until_it_is_released(cli, core, daemon):
     assert cli("release").out == "nothing was held\n"
 
 
-def test_a_clock_that_is_behind_holds_schedules_and_says_what_to_do(cli, core, daemon):
+def test_clock_behind_holds_schedules_and_status_shows_the_command(cli, core, daemon):
     declare(core, "s")
     core.do(ClockTrust().hold_if_behind, 1, NOON + 24 * HOUR)
 
@@ -103,14 +103,14 @@ def test_a_clock_that_is_behind_holds_schedules_and_says_what_to_do(cli, core, d
     assert "clock     2026-11-21 12:00:00Z: was said to be right: schedules go on" in cli("status").out
 
 
-def test_a_clock_that_has_caught_up_holds_nothing(cli, core, daemon, clock):
+def test_clock_that_has_caught_up_holds_nothing(cli, core, daemon, clock):
     """The daemon lets schedules go at its next look; until then nobody need be called."""
     remember(core, "clock_held", repr(NOON))
 
     assert cli("--json", "status").json["ok"]
 
 
-def test_schedules_ahead_of_the_clock_are_an_alarm(cli, core, daemon, clock):
+def test_schedules_ahead_of_the_clock_degrade_status(cli, core, daemon, clock):
     for schedule_id in "abcdefg":
         declare(core, schedule_id)
     clock.advance(hours=2)
@@ -127,7 +127,7 @@ def test_schedules_ahead_of_the_clock_are_an_alarm(cli, core, daemon, clock):
     assert cli("--json", "status").json["ok"]
 
 
-def test_an_alarm_is_said_also_where_the_verdict_is_another(cli, core, clock):
+def test_schedules_ahead_are_reported_beside_another_verdict(cli, core, clock):
     declare(core, "a")
     clock.advance(hours=2)
     core.do(core.ticks.tick)
@@ -147,7 +147,7 @@ def test_an_alarm_is_said_also_where_the_verdict_is_another(cli, core, clock):
         (ClockChange(step=0.0, asleep=3e4), "the machine slept for 8 h"),
     ],
 )
-def test_what_the_clock_did_is_said_for_a_week(cli, core, daemon, clock, change, line):
+def test_clock_event_is_shown_for_a_week(cli, core, daemon, clock, change, line):
     core.do(ClockTrust().note, 1, change)
 
     assert f"clock     2026-11-21 12:00:00Z: {line}" in cli("status").out.splitlines()
@@ -170,7 +170,7 @@ command = ["restic", "backup", "/srv"]
 """
 
 
-def test_check_looks_at_what_app_and_settings_declare(tmp_path):
+def test_check_reads_schedules_of_app_and_settings(tmp_path):
     (tmp_path / "app.py").write_text(APP + SCHEDULED)
     (tmp_path / "good.toml").write_text(IN_THE_FILE)
 
@@ -186,7 +186,7 @@ def test_check_looks_at_what_app_and_settings_declare(tmp_path):
     assert not (tmp_path / "agent.db").exists()
 
 
-def test_check_lists_every_schedule_that_cannot_be(tmp_path):
+def test_check_lists_every_invalid_schedule(tmp_path):
     bad = [
         'app.schedule("a", "every weekday", workflow="greet")',
         'app.schedule("b", "@daily", workflow="gret")',
@@ -209,7 +209,7 @@ def test_check_lists_every_schedule_that_cannot_be(tmp_path):
     assert [one["check"] for one in told["checks"] if not one["ok"]] == ["schedules"]
 
 
-def test_schedules_of_what_cannot_be_read_are_not_looked_at(tmp_path):
+def test_check_skips_schedules_when_the_settings_are_unreadable(tmp_path):
     (tmp_path / "bad.toml").write_text("[[schedule]]\nid = 1\n")
 
     found = craftcore(tmp_path, "--config", "bad.toml", "check")

@@ -28,7 +28,7 @@ def add(cli, *arguments):
 # list
 
 
-def test_the_list_has_what_comes_and_how_the_last_one_ended(cli, core, clock):
+def test_schedule_list_shows_the_next_time_and_the_last_outcome(cli, core, clock):
     add(cli, "tick", "every 10m", "--workflow", "greet", "--max-runs", "9")
     add(cli, "boot", "on startup", "--workflow", "greet")
     add(cli, "old", "in 1m", "--workflow", "greet")
@@ -52,7 +52,7 @@ def test_the_list_has_what_comes_and_how_the_last_one_ended(cli, core, clock):
     assert old["last_trigger_status"] == "FAILED"
 
 
-def test_a_list_that_is_cut_says_so(cli):
+def test_schedule_list_says_when_cut(cli):
     for schedule_id in "abc":
         add(cli, schedule_id, "@daily", "--workflow", "greet")
 
@@ -65,11 +65,11 @@ def test_a_list_that_is_cut_says_so(cli):
     assert cli("schedule", "list", "--limit", "0").code == 64
 
 
-def test_an_empty_list_is_an_empty_array(cli, core):
+def test_schedule_list_without_schedules_is_an_empty_array(cli, core):
     assert cli("--json", "schedule", "list").json == []
 
 
-def test_a_hostile_text_is_shown_and_not_obeyed(cli):
+def test_hostile_text_of_a_schedule_is_printed_escaped(cli):
     hostile = "red \x1b[31m\x07 new\nline \u202e back"
     add(cli, "s", "@daily", "--workflow", "greet", "--description", hostile)
     cli("schedule", "pause", "s", "--reason", hostile)
@@ -82,7 +82,7 @@ def test_a_hostile_text_is_shown_and_not_obeyed(cli):
 # show
 
 
-def test_show_has_the_row_what_comes_and_what_came(cli, core, clock):
+def test_schedule_show_has_row_next_occurrences_and_history(cli, core, clock):
     add(cli, "s", "every 10m", "--workflow", "greet", "--payload", '{"name": "Ada"}', "--expires-after", "1h")
     clock.advance(minutes=35)
     core.do(core.ticks.tick)
@@ -105,7 +105,7 @@ def test_show_has_the_row_what_comes_and_what_came(cli, core, clock):
     assert facts["last_nominal_at"] == "2026-11-21 12:30:00Z"
 
 
-def test_a_removed_one_can_still_be_looked_at(cli):
+def test_removed_schedule_can_still_be_shown(cli):
     add(cli, "s", "@daily", "--workflow", "greet")
     cli("schedule", "remove", "s", "--yes")
 
@@ -116,7 +116,7 @@ def test_a_removed_one_can_still_be_looked_at(cli):
     assert (expression.code, '--expr "every 5m"' in expression.err) == (64, True)
 
 
-def test_a_zone_that_this_machine_has_lost_is_no_reason_to_show_nothing(cli, core):
+def test_schedule_with_a_missing_time_zone_can_still_be_shown(cli, core):
     add(cli, "s", "@daily", "--workflow", "greet", *BERLIN)
     core.do(lambda tx: tx.run("UPDATE schedules SET timezone = 'Mars/Olympus', skip_to_at = next_at"))
 
@@ -126,7 +126,7 @@ def test_a_zone_that_this_machine_has_lost_is_no_reason_to_show_nothing(cli, cor
     assert (refused.code, "'Mars/Olympus' is not known on this machine" in refused.err) == (65, True)
 
 
-def test_a_damaged_payload_is_shown_as_it_is(cli, core):
+def test_damaged_schedule_payload_is_shown_as_stored(cli, core):
     add(cli, "s", "@daily", "--workflow", "greet")
     core.do(lambda tx: tx.run("UPDATE schedules SET payload_json = '{broken'"))
 
@@ -137,7 +137,7 @@ def test_a_damaged_payload_is_shown_as_it_is(cli, core):
 # preview
 
 
-def test_a_preview_shows_both_clocks_and_what_changing_one_does(cli):
+def test_preview_shows_local_time_utc_and_the_skipped_hour(cli):
     add(cli, "s", "30 2 * * *", "--workflow", "greet", *BERLIN)
 
     shown = cli("schedule", "preview", "s", "--from", "2027-03-27T00:00Z", "--count", "3").out
@@ -151,7 +151,7 @@ def test_a_preview_shows_both_clocks_and_what_changing_one_does(cli):
     )
 
 
-def test_the_repeated_hour_is_noted(cli, tmp_path):
+def test_preview_notes_the_repeated_hour(cli, tmp_path):
     command = ["--json", "schedule", "preview", "--expr", "30 2 * * *", *BERLIN, "--from", "2026-10-25T00:00Z"]
 
     told = cli(*command, "--count", "1").json
@@ -180,13 +180,13 @@ def test_the_repeated_hour_is_noted(cli, tmp_path):
         ("2026-12-01T09:00+01:00", 1, "2026-12-01T08:00:00+00:00"),
     ],
 )
-def test_one_not_added_yet_can_be_tried(cli, expression, count, first):
+def test_preview_accepts_an_expression_not_yet_added(cli, expression, count, first):
     told = cli("--json", "schedule", "preview", "--expr", expression).json
 
     assert (len(told), told[0]["local"]) == (count, first)
 
 
-def test_what_is_added_comes_when_the_preview_said(cli):
+def test_added_schedule_fires_at_the_previewed_time(cli):
     for nth, expression in enumerate(["every monday at 9am", "every 90s", "@hourly", "in 10m", "immediate"]):
         [tried] = cli("--json", "schedule", "preview", "--expr", expression, "--count", "1").json
         added = add(cli, f"s{nth}", expression, "--workflow", "greet")
@@ -194,7 +194,7 @@ def test_what_is_added_comes_when_the_preview_said(cli):
         assert tried["nominal_at"] == added["next_at"] == stored["nominal_at"], expression
 
 
-def test_startup_has_no_moments(cli):
+def test_preview_of_a_startup_schedule_has_no_moments(cli):
     add(cli, "s", "on startup", "--workflow", "greet")
 
     assert cli("schedule", "preview", "s").out == (
@@ -203,7 +203,7 @@ def test_startup_has_no_moments(cli):
     assert cli("--json", "schedule", "preview", "--expr", "on startup").json == []
 
 
-def test_a_preview_knows_the_end_the_runs_and_what_is_skipped(cli):
+def test_preview_respects_until_max_runs_start_and_skips(cli):
     add(cli, "until", "every 1h", "--workflow", "greet", "--until", "2026-11-21T14:30Z")
     add(cli, "runs", "every 1h", "--workflow", "greet", "--max-runs", "3")
     add(cli, "skips", "every 1h", "--workflow", "greet")
@@ -221,7 +221,7 @@ def test_a_preview_knows_the_end_the_runs_and_what_is_skipped(cli):
     assert previewed("starts", "--count", "1", "--from", "2026-11-25T00:00Z") == [december]
 
 
-def test_jitter_is_told(cli):
+def test_preview_shows_jitter(cli):
     add(cli, "s", "@daily", "--workflow", "greet", "--jitter", "1h")
 
     [one] = cli("--json", "schedule", "preview", "s", "--count", "1").json
@@ -230,7 +230,7 @@ def test_jitter_is_told(cli):
     assert "later (jitter)" in cli("schedule", "preview", "s", "--count", "1").out
 
 
-def test_a_paused_or_finished_one_says_so_first(cli, core, clock):
+def test_preview_of_a_paused_or_finished_schedule_says_so_first(cli, core, clock):
     add(cli, "p", "@daily", "--workflow", "greet")
     add(cli, "f", "in 1m", "--workflow", "greet")
     cli("schedule", "pause", "p")
@@ -241,7 +241,7 @@ def test_a_paused_or_finished_one_says_so_first(cli, core, clock):
     assert cli("schedule", "preview", "f").out.splitlines()[1:] == ["finished: fired", "no occurrence comes"]
 
 
-def test_what_is_late_already_is_not_called_next(cli, clock):
+def test_preview_omits_occurrences_already_late(cli, clock):
     """No daemon has run for a day: what of it fires is for catch-up to say."""
     add(cli, "s", "every 1h", "--workflow", "greet")
     clock.advance(hours=24.5)
@@ -264,7 +264,7 @@ def test_what_is_late_already_is_not_called_next(cli, clock):
     ],
     ids=str,
 )
-def test_a_preview_that_cannot_be_is_refused(cli, arguments, words):
+def test_invalid_preview_arguments_are_refused(cli, arguments, words):
     add(cli, "s", "@daily", "--workflow", "greet")
 
     refused = cli("--json", "schedule", "preview", *arguments)
@@ -276,7 +276,7 @@ def test_a_preview_that_cannot_be_is_refused(cli, arguments, words):
 # history
 
 
-def test_history_is_newest_first_and_says_how_its_triggers_are(cli, core, clock):
+def test_schedule_history_is_newest_first_with_the_status_of_triggers(cli, core, clock):
     add(cli, "s", "every 1h", "--workflow", "greet", "--catch-up", "latest", "--max-attempts", "1")
     clock.advance(hours=3, minutes=5)
     core.do(core.ticks.tick)
@@ -301,7 +301,7 @@ def test_history_is_newest_first_and_says_how_its_triggers_are(cli, core, clock)
     assert "2026-11-21 13:00:00Z to 2026-11-21 14:00:00Z 2 skipped - - missed: only the latest is caught up" in skipped
 
 
-def test_reading_writes_nothing(cli, core, database):
+def test_schedule_views_write_nothing(cli, core, database):
     add(cli, "s", "@daily", "--workflow", "greet")
     core.close()
     before = database.read_bytes()

@@ -23,12 +23,12 @@ NOT_HERE = {"demo", "reload", *NEED_MORE}
 
 @pytest.mark.parametrize("mistake", MISTAKES)
 @pytest.mark.parametrize("name", ["status", "emit", "db backup", "doctor", "check", "db gc"])
-def test_whatever_is_wrong_with_the_file_it_goes_on(cli, here, tmp_path, name, mistake):
+def test_settings_mistake_of_any_kind_has_the_same_effect_on_a_command(cli, here, tmp_path, name, mistake):
     given(cli, here, tmp_path, name, MISTAKES[mistake])
 
 
 @pytest.mark.parametrize("name", [name for name in (*READS, *BY_HAND, *WORKS) if name not in NOT_HERE])
-def test_only_what_needs_the_settings_fails_at_a_mistake_in_them(cli, here, tmp_path, name):
+def test_settings_mistake_fails_only_commands_that_need_settings(cli, here, tmp_path, name):
     given(cli, here, tmp_path, name, MISTAKES["a typo"])
 
 
@@ -53,7 +53,7 @@ def given(cli, here, tmp_path, name, mistake):
         assert "craftcore check" in warning
 
 
-def test_the_warning_names_the_first_mistake_and_counts_the_others(cli, here, tmp_path):
+def test_settings_warning_names_the_first_mistake_and_counts_the_others(cli, here, tmp_path):
     (tmp_path / "bad.toml").write_text("a = 1\nb = 2\nc = 3\n")
     one = cli("--config", "bad.toml", "status")
     assert one.code == 0

@@ -213,19 +213,21 @@ def is_document(text: str) -> bool:
 
 
 @pytest.mark.parametrize("table", RELEVANT)
-def test_a_spoilt_column_ends_no_command_with_a_bug_and_prints_nothing_raw(cli, full, database, clock, quiet, table):
+def test_damaged_column_causes_no_bug_and_no_raw_output(cli, full, database, clock, quiet, table):
     assert faults(cli, full, database, table, whole=False) == []
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("table", RELEVANT)
-def test_every_spoilt_value_with_every_command(cli, full, database, clock, quiet, table):
+def test_damaged_column_causes_no_bug_with_every_value_and_command(cli, full, database, clock, quiet, table):
     assert faults(cli, full, database, table, whole=True) == []
 
 
 @pytest.mark.parametrize("column", ["anchor_seq", "passed_seq", "anchor_record", "head_seq", "removed"])
 @pytest.mark.parametrize("words", [("db", "stats"), ("--json", "db", "stats"), ("db", "gc", "--dry-run")])
-def test_a_spoilt_end_of_the_chain_ends_with_65_when_records_are_due(cli, full, database, clock, quiet, column, words):
+def test_damaged_chain_end_exits_65_when_records_are_due_for_retention(
+    cli, full, database, clock, quiet, column, words
+):
     """What retention has to do is looked for from that end on."""
     clock.advance(hours=400 * 24)
     for kind, value in VALUES.items():
@@ -243,7 +245,7 @@ def test_a_spoilt_end_of_the_chain_ends_with_65_when_records_are_due(cli, full, 
 
 
 @pytest.mark.parametrize(("column", "value"), [("timezone", "Mars/Olympus"), ("cron", "never")])
-def test_a_preview_of_a_damaged_schedule_does_not_blame_who_asks(cli, full, database, clock, quiet, column, value):
+def test_preview_of_a_damaged_schedule_exits_65_instead_of_64(cli, full, database, clock, quiet, column, value):
     """Usage is 64, and nothing that was typed is wrong."""
     shutil.copy(full[1], database)
     spoil(database, "schedules", column, value)
@@ -254,7 +256,7 @@ def test_a_preview_of_a_damaged_schedule_does_not_blame_who_asks(cli, full, data
     assert "cannot be" in told.err
 
 
-def test_an_infinite_number_is_no_json_and_its_row_is_named(cli, full, database, clock, quiet):
+def test_infinite_number_in_a_row_is_reported_as_damage(cli, full, database, clock, quiet):
     shutil.copy(full[1], database)
     connection = apsw.Connection(str(database))
     connection.execute("UPDATE triggers SET created_at = 9e999 WHERE id = ?", (full[0].dead,))
@@ -269,7 +271,7 @@ def test_an_infinite_number_is_no_json_and_its_row_is_named(cli, full, database,
     assert shown.json["error"]["code"] == "ROW_INVALID"
 
 
-def test_every_table_is_spoilt_and_has_a_row(full):
+def test_tested_tables_cover_the_schema_and_have_rows(full):
     connection = apsw.Connection(str(full[1]))
     sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
     tables = {str(name) for (name,) in connection.execute(sql).fetchall()}
@@ -279,7 +281,7 @@ def test_every_table_is_spoilt_and_has_a_row(full):
     assert empty == set()
 
 
-def test_a_time_zone_in_a_header_is_shown_and_not_obeyed(cli, made, database, clock):
+def test_hostile_time_zone_in_a_header_is_printed_escaped(cli, made, database, clock):
     shutil.copy(made[1], database)
     spoil(database, "schedules", "timezone", "\x1b[31mX")
     told = cli("schedule", "history", "nightly")

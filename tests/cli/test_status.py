@@ -38,7 +38,7 @@ def hold(core, reason):
 # status
 
 
-def test_the_verdict_comes_first(cli, core, database):
+def test_status_prints_the_verdict_first(cli, core, database):
     emit(core)
 
     lines = cli("status").out.splitlines()
@@ -47,7 +47,7 @@ def test_the_verdict_comes_first(cli, core, database):
     assert "triggers  due 1, later 0" in lines, "what no daemon runs does not run"
 
 
-def test_a_running_daemon_is_named(cli, core, lock):
+def test_status_names_the_running_daemon(cli, core, lock):
     told = cli("--json", "status").json
 
     assert (told["ok"], told["verdict"]) == (True, "healthy: 0 at work, 0 due")
@@ -63,7 +63,7 @@ def test_a_running_daemon_is_named(cli, core, lock):
     assert f"daemon    pid {os.getpid()} on here, since 2023-11-14 22:13:20Z" in cli("status").out
 
 
-def test_everything_is_counted(cli, core, lock):
+def test_status_counts_triggers_by_state(cli, core, lock):
     emit(core, max_attempts=1)
     run_one(core, BROKEN)
     emit(core)
@@ -80,7 +80,7 @@ def test_everything_is_counted(cli, core, lock):
     assert "dead      1 (see: craftcore dead list)" in cli("status").out
 
 
-def test_what_a_death_has_cut_off_is_counted_while_no_daemon_runs(cli, core):
+def test_status_counts_cut_off_work_while_no_daemon_runs(cli, core):
     emit(core)
     start_one(core)
 
@@ -97,7 +97,7 @@ def test_what_a_death_has_cut_off_is_counted_while_no_daemon_runs(cli, core):
         assert "triggers  due 0, later 0, claimed 0, running 1\n" in alive
 
 
-def test_what_is_held_is_the_first_thing_said_until_it_is_released(cli, core, lock):
+def test_hold_is_the_first_line_of_status_until_release(cli, core, lock):
     hold(core, "it was restored\x1b[2J")
 
     assert cli("status").out.startswith(
@@ -110,7 +110,7 @@ def test_what_is_held_is_the_first_thing_said_until_it_is_released(cli, core, lo
     assert cli("--json", "status").json["held"] is None
 
 
-def test_it_says_whether_the_last_daemon_ended_in_order(cli, core):
+def test_status_shows_whether_the_last_daemon_ended_in_order(cli, core):
     def a_life(tx):
         process = boot.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="1")
         return boot.boot(
@@ -128,7 +128,7 @@ def test_it_says_whether_the_last_daemon_ended_in_order(cli, core):
 # Irreversible actions
 
 
-def test_what_is_in_doubt_is_counted_with_the_oldest_until_somebody_decides(cli, clock, database):
+def test_status_counts_actions_in_doubt_with_the_oldest_until_resolved(cli, clock, database):
     bank = Bank(database, clock)
     assert bank.pay()
     assert cli("--json", "status").json["in_doubt"] == {"count": 0, "oldest": None}
@@ -162,7 +162,7 @@ async def nothing(app):
     """Only let the engine do what there is to do."""
 
 
-def test_tasks_are_counted_and_where_there_are_none_nothing_is_said(cli, clock, database):
+def test_status_counts_tasks_and_omits_the_line_without_tasks(cli, clock, database):
     a_task(database, "plain", clock)
     assert cli("--json", "status").json["tasks"] == {"running": 0, "waiting": 0, "questions": 0, "held": 0}
     assert not any(line.startswith("tasks ") for line in cli("status").out.splitlines())
@@ -177,7 +177,7 @@ def test_tasks_are_counted_and_where_there_are_none_nothing_is_said(cli, clock, 
     assert "tasks     running 1, waiting 2, questions 1 (see: craftcore inbox list)" in lines
 
 
-def test_the_last_start_says_what_it_did_with_tasks_that_were_at_work(cli, clock, database):
+def test_status_shows_tasks_resumed_by_the_last_start(cli, clock, database):
     def interrupted():
         """A task whose daemon died in it."""
         task_id = a_task(database, "wait", clock)
@@ -209,7 +209,7 @@ def test_the_last_start_says_what_it_did_with_tasks_that_were_at_work(cli, clock
 # db
 
 
-def test_stats_say_what_takes_the_room(cli, core):
+def test_stats_show_the_size_of_each_table_and_index(cli, core):
     emit(core)
 
     told = cli("--json", "db", "stats").json
@@ -223,7 +223,7 @@ def test_stats_say_what_takes_the_room(cli, core):
     assert "triggers_pending" in cli("db", "stats").out
 
 
-def test_migrate_says_that_there_is_nothing_to_do_and_yields_to_a_daemon(cli, core, database):
+def test_migrate_reports_nothing_to_apply_and_is_refused_beside_a_daemon(cli, core, database):
     assert cli("db", "migrate").out == "up to date: nothing to apply\n"
     assert cli("--json", "db", "migrate").json == {"applied": []}
 
@@ -233,7 +233,7 @@ def test_migrate_says_that_there_is_nothing_to_do_and_yields_to_a_daemon(cli, co
     assert (refused.code, f"pid {os.getpid()} on here" in refused.err) == (75, True)
 
 
-def test_who_releases_what_nobody_runs_is_told_so(cli, core):
+def test_release_without_a_daemon_says_so(cli, core):
     hold(core, "it was restored")
 
     assert cli("release").out.splitlines() == [
@@ -245,7 +245,7 @@ def test_who_releases_what_nobody_runs_is_told_so(cli, core):
 # init and check
 
 
-def test_init_writes_what_runs_at_once(cli, tmp_path):
+def test_init_writes_a_project_that_passes_check(cli, tmp_path):
     made = cli("init", "new")
 
     assert (made.code, made.err) == (0, "")
@@ -257,7 +257,7 @@ def test_init_writes_what_runs_at_once(cli, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["app.py", "craftcore.toml"])
-def test_init_overwrites_nothing_and_writes_not_half(cli, tmp_path, name):
+def test_init_overwrites_nothing_and_writes_all_or_nothing(cli, tmp_path, name):
     (tmp_path / name).write_text("mine")
 
     refused = cli("init")
@@ -281,7 +281,7 @@ def test_check_lists_every_problem_at_once(tmp_path):
     assert (tmp_path / "agent.db").stat().st_mode & 0o777 == 0o644
 
 
-def test_check_is_1_for_what_is_no_matter_of_settings(cli, core, database):
+def test_check_exits_1_for_a_problem_outside_the_settings(cli, core, database):
     assert cli("check").code == 0
     database.chmod(0o640)
 
@@ -293,7 +293,7 @@ def test_check_is_1_for_what_is_no_matter_of_settings(cli, core, database):
     assert "mode 640" in bad["message"]
 
 
-def test_check_before_the_first_day_makes_nothing(cli, tmp_path):
+def test_check_before_the_first_start_creates_nothing(cli, tmp_path):
     (tmp_path / "app.py").write_text(APP)
 
     found = cli("check", "--db", str(tmp_path / "state" / "agent.db"))
@@ -333,7 +333,7 @@ async def ship(call): ...
 )
 
 
-def test_check_warns_of_an_action_that_does_not_say_what_its_name_does(tmp_path):
+def test_check_warns_of_an_action_without_an_irreversible_setting(tmp_path):
     (tmp_path / "app.py").write_text(ACTIONS)
 
     found, told = craftcore(tmp_path, "check", "app:app"), craftcore(tmp_path, "--json", "check", "app:app")
@@ -347,7 +347,7 @@ def test_check_warns_of_an_action_that_does_not_say_what_its_name_does(tmp_path)
     assert "app:app declares no workflow, and the actions send_email, sms.preview, pay, weather" in found.out
 
 
-def test_check_refuses_actions_that_nothing_says_how_to_reconcile(tmp_path):
+def test_check_refuses_reconcile_actions_without_a_reconciler(tmp_path):
     (tmp_path / "app.py").write_text(UNRECONCILED)
 
     found = craftcore(tmp_path, "check", "app:app")
@@ -372,7 +372,7 @@ def tidy(argv: list[str]): ...
 """
 
 
-def test_check_takes_what_is_ready_made_for_something_to_fall_back_to_as_the_daemon_does(tmp_path):
+def test_check_resolves_fallback_names_like_the_daemon(tmp_path):
     (tmp_path / "app.py").write_text(FALLING_BACK)
 
     assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0

@@ -46,26 +46,26 @@ NOTHING_YET = {"audit": ["schedule", "pause", "nightly"], "schedule history": ["
 """Lists that are empty in the world, and what brings a row."""
 
 
-def test_there_is_every_command_that_was_promised_and_no_other():
+def test_commands_match_the_promised_list():
     assert sorted(COMMANDS) == sorted(NAMED)
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_it_has_a_page(name):
+def test_command_has_a_reference_page(name):
     reference = (TESTS.parent / "docs" / "reference" / "cli.md").read_text()
 
     assert re.search(rf"^\| `craftcore {name}[ `]", reference, re.M)
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_it_has_a_test_that_runs_it(name):
+def test_command_has_a_test_that_runs_the_command(name):
     typed = re.compile(", *".join(f'"{word}"' for word in name.split()) + r"|\bcraftcore " + name)
     files = [path for path in TESTS.rglob("*.py") if path.name not in TABLES]
 
     assert [path.name for path in files if typed.search(path.read_text())]
 
 
-def test_the_shape_of_every_document_is_written_down():
+def test_document_shapes_cover_every_command():
     assert sorted([*DOCUMENTS, *LISTS]) == sorted(NAMED)
 
 
@@ -92,7 +92,7 @@ def says_moments_twice(told: object) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if name not in OF_THEIR_OWN])
-def test_it_answers_in_one_json_document(cli, here, name):
+def test_command_with_json_prints_a_single_promised_document(cli, here, name):
     if name in NOTHING_YET:
         assert cli(*NOTHING_YET[name]).code == 0
 
@@ -102,7 +102,7 @@ def test_it_answers_in_one_json_document(cli, here, name):
     as_promised(name, done.json)
 
 
-def test_a_daemon_and_who_tells_it_to_read_again_answer_in_a_document(tmp_path):
+def test_run_and_reload_with_json_print_a_document(tmp_path):
     (tmp_path / "app.py").write_text(APP)
 
     ran = craftcore(tmp_path, "--json", "run", "app:app", "--until-idle")
@@ -118,14 +118,14 @@ def test_a_daemon_and_who_tells_it_to_read_again_answer_in_a_document(tmp_path):
     as_promised("reload", told.json)
 
 
-def test_the_demo_answers_in_a_document(tmp_path):
+def test_demo_with_json_prints_a_document(tmp_path):
     told = craftcore(tmp_path, "--json", "demo", "--triggers", "20", "--kills", "1")
 
     assert told.code == 0
     as_promised("demo", told.json)
 
 
-def test_a_restore_answers_in_a_document(cli, here, database):
+def test_restore_with_json_prints_a_document(cli, here, database):
     assert cli("db", "backup", "-o", "backup.db").code == 0
     here.core.close()
 
@@ -139,7 +139,7 @@ def test_a_restore_answers_in_a_document(cli, here, database):
 
 
 @pytest.mark.parametrize("name", NAMED)
-def test_an_option_that_there_is_not_is_a_document_too(cli, name):
+def test_unknown_option_with_json_prints_an_error_document(cli, name):
     refused = cli(*name.split(), "--no-such-option", "--json")
 
     assert refused.code == 64
@@ -156,7 +156,7 @@ def needs_a_database(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if needs_a_database(name)])
-def test_where_there_is_no_database_it_says_so_and_makes_none(cli, here, database, name):
+def test_missing_database_exits_10_and_is_not_created(cli, here, database, name):
     before = sorted(database.parent.iterdir())
 
     refused = cli("--json", "--db", "no/agent.db", *line(name, CALLS[name], here.world))
@@ -167,7 +167,7 @@ def test_where_there_is_no_database_it_says_so_and_makes_none(cli, here, databas
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if not needs_a_database(name)])
-def test_a_command_whose_page_does_not_say_10_needs_no_database(cli, here, name):
+def test_command_without_exit_code_10_in_help_needs_no_database(cli, here, name):
     if name in ("run", "demo", "db restore"):
         return  # they make their own, above
 

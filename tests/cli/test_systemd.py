@@ -53,7 +53,7 @@ def start_of(unit: str) -> str:
     return line.removeprefix("ExecStart=")
 
 
-def test_the_unit_and_its_environment_file_are_written(install, image):
+def test_systemd_install_writes_the_unit_and_the_environment_file(install, image):
     done = install()
 
     assert (done.code, done.err) == (0, "")
@@ -67,7 +67,7 @@ def test_the_unit_and_its_environment_file_are_written(install, image):
     assert f"wrote {unit}" in done.out
 
 
-def test_modes_do_not_depend_on_the_umask(install, image):
+def test_installed_file_modes_do_not_depend_on_the_umask(install, image):
     umask = os.umask(0)
     try:
         install()
@@ -79,7 +79,7 @@ def test_modes_do_not_depend_on_the_umask(install, image):
     assert {mode(path) for path in image.rglob("*") if path.is_dir()} == {0o755}
 
 
-def test_what_is_printed_is_what_is_installed(cli, install, image):
+def test_systemd_print_matches_the_installed_unit(cli, install, image):
     printed = cli("systemd", "print", "--program", PROGRAM)
     document = cli("--json", "systemd", "print", "--program", PROGRAM).json
     install()
@@ -92,7 +92,7 @@ def test_what_is_printed_is_what_is_installed(cli, install, image):
     assert document["environment_file"] == "/etc/craftcore/environment"
 
 
-def test_a_second_time_nothing_is_written(install, image):
+def test_systemd_install_a_second_time_writes_nothing(install, image):
     install()
     environment = image / "etc/craftcore/environment"
     environment.write_text("CRAFTCORE_APP=mine:app\n")
@@ -106,7 +106,7 @@ def test_a_second_time_nothing_is_written(install, image):
     assert "the units are as they should be" in install().out
 
 
-def test_a_unit_that_somebody_changed_is_left_alone_and_what_differs_is_shown(install, image):
+def test_changed_unit_is_left_alone_and_the_difference_is_shown(install, image):
     install()
     unit = image / "etc/systemd/system/craftcore.service"
     shipped_text = unit.read_text()
@@ -126,7 +126,7 @@ def test_a_unit_that_somebody_changed_is_left_alone_and_what_differs_is_shown(in
     assert unit.read_text() == shipped_text
 
 
-def test_the_environment_file_is_never_replaced(install, image):
+def test_environment_file_is_never_replaced(install, image):
     environment = image / "etc/craftcore/environment"
     environment.parent.mkdir(parents=True)
     environment.write_text("CRAFTCORE_APP=mine:app\n")
@@ -136,7 +136,7 @@ def test_the_environment_file_is_never_replaced(install, image):
     assert environment.read_text() == "CRAFTCORE_APP=mine:app\n"
 
 
-def test_a_unit_that_is_masked_is_not_written_through(install, image):
+def test_masked_unit_is_not_overwritten(install, image):
     unit = image / "etc/systemd/system/craftcore.service"
     unit.parent.mkdir(parents=True)
     unit.symlink_to("/dev/null")
@@ -150,7 +150,7 @@ def test_a_unit_that_is_masked_is_not_written_through(install, image):
 
 
 @pytest.mark.parametrize("kind", ["a link", "a pipe", "a second name"])
-def test_what_stands_in_the_place_of_a_unit_and_is_no_plain_file_is_left_alone(install, image, kind):
+def test_unit_path_that_is_not_a_plain_file_is_left_alone(install, image, kind):
     unit, theirs = image / "etc/systemd/system/craftcore.service", image / "theirs"
     unit.parent.mkdir(parents=True)
     theirs.write_text("theirs")
@@ -168,7 +168,7 @@ def test_what_stands_in_the_place_of_a_unit_and_is_no_plain_file_is_left_alone(i
     assert theirs.read_text() == "theirs"
 
 
-def test_the_units_of_a_user_are_in_their_home(cli, home):
+def test_user_units_are_written_to_the_home_directory(cli, home):
     done = cli("systemd", "install", "--user", "--program", PROGRAM)
 
     assert done.code == 0
@@ -180,7 +180,7 @@ def test_the_units_of_a_user_are_in_their_home(cli, home):
     assert "EnvironmentFile=-%h/.config/craftcore/environment" in unit.read_text()
 
 
-def test_a_user_may_have_a_program_of_their_own_and_needs_to_name_none(cli, home):
+def test_user_unit_uses_the_program_of_the_running_python(cli, home):
     """The one that belongs to the Python that runs now: installed, it works out of a virtual environment."""
     beside = Path(sys.executable).with_name("craftcore")
     if not beside.exists():
@@ -194,7 +194,7 @@ def test_a_user_may_have_a_program_of_their_own_and_needs_to_name_none(cli, home
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root is let into the home of another")
-def test_root_installs_nothing_into_the_home_of_another(cli, home):
+def test_root_cannot_install_user_units_for_another_user(cli, home):
     os.chown(home, 65534, 65534)
 
     refused = cli("systemd", "install", "--user", "--program", PROGRAM)
@@ -208,7 +208,7 @@ def test_root_installs_nothing_into_the_home_of_another(cli, home):
     os.geteuid() == 0 and not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
     reason="we are root, and nobody cannot come to this checkout and its environment",
 )
-def test_who_may_not_write_there_is_told_what_it_takes(folder):
+def test_systemd_install_without_write_permission_suggests_root_or_user(folder):
     folder.chmod(0o555)
 
     refused = as_nobody(folder, "systemd", "install", "--root", str(folder), "--program", PROGRAM)
@@ -218,7 +218,7 @@ def test_who_may_not_write_there_is_told_what_it_takes(folder):
     assert os.listdir(folder) == []
 
 
-def test_a_program_that_the_system_unit_could_not_see_is_refused(cli):
+def test_program_invisible_to_a_system_unit_is_refused(cli):
     refused = cli("systemd", "install", "--program", "/home/ada/venv/bin/craftcore")
 
     assert refused.code == 64
@@ -227,7 +227,7 @@ def test_a_program_that_the_system_unit_could_not_see_is_refused(cli):
     assert "will not find it" in cli("systemd", "print", "--program", "/root/craftcore").err
 
 
-def test_a_link_is_followed_to_see_whether_it_can_be_seen(tmp_path):
+def test_program_symlink_is_resolved_before_the_visibility_check(tmp_path):
     link = tmp_path / "craftcore"
     link.symlink_to("/root/venv/bin/craftcore")
 
@@ -238,7 +238,7 @@ def test_a_link_is_followed_to_see_whether_it_can_be_seen(tmp_path):
 @pytest.mark.parametrize(
     "program", ["craftcore", "/opt/100%/craftcore", "/a=b/craftcore", "/a\nExecStop=/bad", '/a"b', "/$x"]
 )
-def test_a_path_that_systemd_would_read_as_another_is_refused(cli, image, program):
+def test_program_path_with_systemd_syntax_is_refused(cli, image, program):
     refused = cli("systemd", "install", "--root", str(image), "--program", program)
 
     assert refused.code == 64
@@ -249,7 +249,7 @@ def test_a_path_that_systemd_would_read_as_another_is_refused(cli, image, progra
 @needs_systemd
 @pytest.mark.parametrize("program", [PROGRAM, "/opt/my programs/bin/craftcore"])
 @pytest.mark.parametrize(("scope", "flag"), [(SYSTEM, "--system"), (user_scope(Path("/h")), "--user")], ids=str)
-def test_systemd_accepts_what_is_written(analyze, tmp_path, scope, flag, program):
+def test_rendered_units_pass_systemd_verification(analyze, tmp_path, scope, flag, program):
     for name, text in list_units(scope, backup=False).items():
         unit = tmp_path / name
         unit.write_text(render(text, program))
@@ -260,7 +260,7 @@ def test_systemd_accepts_what_is_written(analyze, tmp_path, scope, flag, program
         assert shlex.split(start_of(unit.read_text()))[:3] == ["/usr/bin/env", program, "run"]
 
 
-def test_the_units_of_the_backup_come_with_it_and_its_timer_is_what_is_enabled(tmp_path):
+def test_backup_units_are_included_only_on_request(tmp_path):
     for name in ("craftcore.service", "craftcore-backup.service", "craftcore-backup.timer", "other.service"):
         (tmp_path / name).write_text("[Service]\nExecStart=/usr/bin/env craftcore db backup\n")
 
@@ -271,7 +271,7 @@ def test_the_units_of_the_backup_come_with_it_and_its_timer_is_what_is_enabled(t
     assert list(list_units(SYSTEM, backup=False, places=(tmp_path,))) == ["craftcore.service"]
 
 
-def test_with_the_backup_its_timer_is_enabled_too(install, image):
+def test_backup_install_also_enables_the_timer(install, image):
     timers = sorted(SYSTEM_UNIT.parent.glob("craftcore-backup.timer"))
 
     done = install("--backup", "--json")
@@ -282,25 +282,25 @@ def test_with_the_backup_its_timer_is_enabled_too(install, image):
         assert (done.code, everything(image)) == (10, {})
 
 
-def test_a_craftcore_without_units_of_a_backup_says_so(tmp_path):
+def test_missing_backup_units_are_reported(tmp_path):
     (tmp_path / "craftcore.service").write_text("")
 
     with pytest.raises(NotFound, match="ships no units of a backup"):
         list_units(SYSTEM, backup=True, places=(tmp_path,))
 
 
-def test_where_craftcore_is_not_installed_the_program_has_to_be_named(monkeypatch, tmp_path):
+def test_program_must_be_named_when_craftcore_is_not_installed(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
 
     with pytest.raises(InvalidInput, match="--program"):
         find_program()
 
 
-def test_every_line_that_starts_craftcore_is_given_its_path():
+def test_rendered_unit_replaces_every_program_path():
     for unit in (SYSTEM_UNIT, USER_UNIT):
         assert "env craftcore" in unit.read_text()
         assert "env craftcore" not in render(unit.read_text(), PROGRAM)
 
 
-def test_an_image_is_not_for_the_units_of_a_user(cli, image):
+def test_root_option_is_refused_for_user_units(cli, image):
     assert cli("systemd", "install", "--user", "--root", str(image)).code == 64

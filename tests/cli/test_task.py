@@ -55,7 +55,7 @@ def terminal(cli, monkeypatch):
 # list
 
 
-def test_the_newest_come_first_with_what_each_waits_for(cli, clock, database):
+def test_task_list_is_newest_first_with_the_wait_of_each_task(cli, clock, database):
     nap = a_task(database, "nap", clock)
     ask = a_task(database, "ask", clock)
 
@@ -72,7 +72,7 @@ def test_the_newest_come_first_with_what_each_waits_for(cli, clock, database):
     assert "2026-11-21 13:00:00Z" in line
 
 
-def test_filters_narrow(cli, clock, database):
+def test_task_list_is_filtered_by_status_workflow_session_and_limit(cli, clock, database):
     chat = at_rest(database, lambda app: app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="s"), clock).id
     count = a_task(database, "count", clock)
 
@@ -85,7 +85,7 @@ def test_filters_narrow(cli, clock, database):
     assert listed("--workflow", "nobody") == []
 
 
-def test_a_bad_filter_names_those_there_are(cli, core):
+def test_bad_task_filter_names_the_valid_values(cli, core):
     refused = cli("task", "list", "--status", "asleep")
 
     assert refused.code == 12
@@ -96,7 +96,7 @@ def test_a_bad_filter_names_those_there_are(cli, core):
 # show
 
 
-def test_show_says_what_it_waits_for_and_has_its_account(cli, clock, database):
+def test_task_show_has_the_wait_and_the_attempts(cli, clock, database):
     nap = a_task(database, "nap", clock)
 
     told = show(cli, nap)
@@ -113,7 +113,7 @@ def test_show_says_what_it_waits_for_and_has_its_account(cli, clock, database):
     assert printed[:3] == [f"{nap} is WAITING at turn 1", f"  {found['timer']}", f"  {found['no daemon']}"]
 
 
-def test_show_says_how_to_bring_what_it_waits_for(cli, clock, database):
+def test_task_show_has_the_command_that_ends_the_wait(cli, clock, database):
     ask, wait = a_task(database, "ask", clock, timeout=HOUR, default="hold"), a_task(database, "wait", clock)
     parent = a_task(database, "parent", clock)
     chat = at_rest(database, lambda app: app.emit(None, {"text": "hi"}, source="MESSAGE", session_id="s"), clock).id
@@ -139,7 +139,7 @@ def test_show_says_how_to_bring_what_it_waits_for(cli, clock, database):
     assert f"parent    {parent}" in cli("task", "show", child["id"]).out
 
 
-def test_show_says_how_it_ended_and_what_to_do(cli, clock, database):
+def test_task_show_has_the_outcome_and_the_next_command(cli, clock, database):
     done, failed = a_task(database, "count", clock), a_task(database, "fails", clock)
 
     assert (show(cli, done)["result"], show(cli, done)["attempts"]) == (2, 3)
@@ -153,13 +153,13 @@ def test_show_says_how_it_ended_and_what_to_do(cli, clock, database):
     assert "error     VALIDATION_ERROR: it never will" in cli("task", "show", failed).out
 
 
-def test_a_task_in_backoff_says_what_failed(cli, clock, database):
+def test_task_in_backoff_shows_the_failure(cli, clock, database):
     shaky = a_task(database, "shaky", clock)
 
     assert "attempt 1 failed with INTERNAL_AGENT_ERROR: not yet" in reasons(cli, shaky)["backoff"]
 
 
-def test_show_has_the_mail_that_nobody_has_read(cli, clock, database):
+def test_task_show_has_unread_mail(cli, clock, database):
     wait = a_task(database, "wait", clock)
     cli("task", "signal", wait, "other", '{"n": 1}')
 
@@ -172,7 +172,7 @@ def test_show_has_the_mail_that_nobody_has_read(cli, clock, database):
     assert "unread mail" in cli("task", "show", wait).out
 
 
-def test_every_query_that_is_printed_can_be_run(cli, clock, database, core):
+def test_task_queries_printed_by_show_can_be_run(cli, clock, database, core):
     for workflow in ("ask", "wait", "nap", "parent", "count", "fails"):
         task_id = a_task(database, workflow, clock)
         for reason in show(cli, task_id)["reasons"]:
@@ -182,7 +182,7 @@ def test_every_query_that_is_printed_can_be_run(cli, clock, database, core):
 # events
 
 
-def test_events_are_the_stream_in_readable_lines(cli, clock, database):
+def test_task_events_are_printed_as_readable_lines(cli, clock, database):
     nap = a_task(database, "nap", clock)
 
     rows = [line.split(maxsplit=4) for line in cli("task", "events", nap).out.splitlines()[1:]]
@@ -198,7 +198,7 @@ def test_events_are_the_stream_in_readable_lines(cli, clock, database):
     assert told[3]["payload"] == {"data": {"sleepy": True}, "key": None, "name": "mood"}
 
 
-def test_events_go_over_all_turns_and_the_newest_are_kept(cli, clock, database):
+def test_task_events_cover_all_turns_and_the_limit_keeps_the_newest(cli, clock, database):
     count = a_task(database, "count", clock)
 
     told = cli("--json", "task", "events", count).json
@@ -215,7 +215,7 @@ def test_events_go_over_all_turns_and_the_newest_are_kept(cli, clock, database):
 # Ids
 
 
-def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, clock, database):
+def test_task_id_may_be_shortened_while_unambiguous(cli, clock, database):
     first, second = a_task(database, "wait", clock), a_task(database, "wait", clock)
     common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
 
@@ -227,7 +227,7 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, clock, database):
 
 
 @pytest.mark.parametrize("command", [["show"], ["events"], ["cancel"], ["retry"], ["signal", "approved"]], ids=" ".join)
-def test_an_id_that_is_no_task_says_what_it_is(cli, clock, database, core, command):
+def test_trigger_id_given_as_a_task_id_is_explained(cli, clock, database, core, command):
     def refused(task_id):
         result = cli("task", command[0], task_id, *command[1:])
         assert result.code == 10
@@ -258,7 +258,7 @@ def test_an_id_that_is_no_task_says_what_it_is(cli, clock, database, core, comma
 # signal
 
 
-def test_a_signal_goes_on_with_what_waits_for_it(cli, clock, database):
+def test_signal_continues_the_waiting_task(cli, clock, database):
     wait = a_task(database, "wait", clock)
 
     done = cli("--json", "task", "signal", wait, "approved", '{"by": "Ada"}')
@@ -269,7 +269,7 @@ def test_a_signal_goes_on_with_what_waits_for_it(cli, clock, database):
     assert (show(cli, wait)["status"], show(cli, wait)["result"]) == ("DONE", {"by": "Ada"})
 
 
-def test_a_signal_that_nobody_waits_for_is_kept_and_a_missing_daemon_is_said(cli, clock, database):
+def test_signal_without_a_waiter_is_kept_and_a_missing_daemon_is_reported(cli, clock, database):
     wait = a_task(database, "wait", clock)
 
     kept = cli("task", "signal", wait, "early")
@@ -282,7 +282,7 @@ def test_a_signal_that_nobody_waits_for_is_kept_and_a_missing_daemon_is_said(cli
     assert waited.out.startswith(f"{wait} waited for approved, and goes on\n")
 
 
-def test_a_payload_comes_from_the_line_a_file_or_standard_input(cli, clock, database, tmp_path):
+def test_signal_payload_may_come_from_the_line_a_file_or_standard_input(cli, clock, database, tmp_path):
     (tmp_path / "payload.json").write_text("[1]")
 
     def brought(*payload, stdin=b""):
@@ -313,7 +313,7 @@ def test_a_payload_comes_from_the_line_a_file_or_standard_input(cli, clock, data
     ],
     ids=lambda value: " ".join(value)[:30] if isinstance(value, list) else None,
 )
-def test_a_signal_that_is_refused_writes_nothing(cli, clock, database, arguments, words):
+def test_refused_signal_writes_nothing(cli, clock, database, arguments, words):
     wait = a_task(database, "wait", clock)
 
     refused = cli("task", "signal", wait, *arguments)
@@ -322,7 +322,7 @@ def test_a_signal_that_is_refused_writes_nothing(cli, clock, database, arguments
     assert show(cli, wait)["unread"] == 0
 
 
-def test_a_task_that_has_ended_takes_no_signal(cli, clock, database):
+def test_signal_to_an_ended_task_is_refused(cli, clock, database):
     count = a_task(database, "count", clock)
 
     refused = cli("task", "signal", count, "approved")
@@ -333,7 +333,7 @@ def test_a_task_that_has_ended_takes_no_signal(cli, clock, database):
 # cancel
 
 
-def test_cancel_ends_what_waits_at_once(cli, clock, database):
+def test_cancel_ends_a_waiting_task_at_once(cli, clock, database):
     nap, wait = a_task(database, "nap", clock), a_task(database, "wait", clock)
 
     told = cli("--json", "task", "cancel", nap, "--reason", "not needed").json
@@ -348,7 +348,7 @@ def test_cancel_ends_what_waits_at_once(cli, clock, database):
     }
 
 
-def test_cancel_asks_what_runs(cli, clock, database, core):
+def test_cancel_of_a_running_task_is_requested(cli, clock, database, core):
     wait = a_task(database, "wait", clock)
     cli("task", "signal", wait, "approved")
     start(core, claim_one(core, epoch=9), alone=False)
@@ -361,7 +361,7 @@ def test_cancel_asks_what_runs(cli, clock, database, core):
 
 
 @pytest.mark.parametrize(("says", "code", "status"), [(False, 130, "WAITING"), (True, 0, "CANCELLED")])
-def test_a_person_at_a_terminal_is_asked_whether_it_is_this_one(cli, clock, database, terminal, says, code, status):
+def test_cancel_at_a_terminal_asks_for_confirmation(cli, clock, database, terminal, says, code, status):
     wait = a_task(database, "wait", clock)
 
     ended, asked = terminal(says, "task", "cancel", wait)
@@ -371,14 +371,14 @@ def test_a_person_at_a_terminal_is_asked_whether_it_is_this_one(cli, clock, data
     assert show(cli, wait)["status"] == status
 
 
-def test_yes_is_not_asked(clock, database, terminal):
+def test_cancel_with_yes_asks_nothing(clock, database, terminal):
     wait = a_task(database, "wait", clock)
 
     assert terminal(False, "task", "cancel", wait, "--yes") == (0, [])
 
 
 @pytest.mark.parametrize("reason", ["", " ", "x" * 501, "\udcff"])
-def test_a_reason_that_nobody_could_read_is_refused(cli, clock, database, reason):
+def test_cancel_with_an_invalid_reason_is_refused(cli, clock, database, reason):
     wait = a_task(database, "wait", clock)
 
     assert cli("task", "cancel", wait, "--reason", reason).code == 64
@@ -388,7 +388,7 @@ def test_a_reason_that_nobody_could_read_is_refused(cli, clock, database, reason
 # retry
 
 
-def test_retry_lets_the_last_turn_be_tried_again(cli, clock, database):
+def test_retry_runs_the_last_turn_of_a_failed_task_again(cli, clock, database):
     failed, dead = a_task(database, "fails", clock), a_task(database, "fails", clock, code=None)
 
     told = cli("--json", "task", "retry", failed).json
@@ -401,7 +401,7 @@ def test_retry_lets_the_last_turn_be_tried_again(cli, clock, database):
     assert (show(cli, failed)["status"], show(cli, failed)["attempts"]) == ("FAILED", 3)
 
 
-def test_only_a_failed_one_can_be_retried(cli, clock, database):
+def test_retry_of_a_task_that_has_not_failed_is_refused(cli, clock, database):
     count = a_task(database, "count", clock)
 
     refused = cli("task", "retry", count)
@@ -412,7 +412,7 @@ def test_only_a_failed_one_can_be_retried(cli, clock, database):
 # Everything else
 
 
-def test_the_daemon_is_rung_after_each_write(cli, clock, database):
+def test_task_commands_ring_the_daemon(cli, clock, database):
     wait, failed = a_task(database, "wait", clock), a_task(database, "fails", clock)
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.bind(doorbell_path(database))
@@ -422,7 +422,7 @@ def test_the_daemon_is_rung_after_each_write(cli, clock, database):
             assert bell.recv(64) == b"*"
 
 
-def test_hostile_text_is_shown_and_not_obeyed(cli, clock, database):
+def test_hostile_text_of_a_task_is_printed_escaped(cli, clock, database):
     hostile = "red \x1b[31m\x07 new\nline \u202e back"
     ask = a_task(database, "ask", clock, question=hostile, options=None)
     wait = a_task(database, "wait", clock)
@@ -436,7 +436,7 @@ def test_hostile_text_is_shown_and_not_obeyed(cli, clock, database):
     assert show(cli, ask)["questions"][0]["question"] == hostile
 
 
-def test_a_damaged_row_is_shown_as_it_is(cli, clock, database, core):
+def test_damaged_task_row_is_shown_as_stored(cli, clock, database, core):
     count = a_task(database, "count", clock)
     core.do(lambda tx: tx.run("UPDATE tasks SET result_json = '{broken'"))
     core.do(lambda tx: tx.run("DROP TRIGGER events_are_final"))
@@ -453,7 +453,7 @@ async def nothing(app):
 # Irreversible actions
 
 
-def test_a_task_shows_its_irreversible_actions_in_order(cli, clock, database):
+def test_task_show_lists_irreversible_actions_in_order(cli, clock, database):
     bank = Bank(database, clock)
     task_id = bank.pay("ref-a", LOST, workflow="pay.all", amounts=[1, 2])
 
@@ -470,7 +470,7 @@ def test_a_task_shows_its_irreversible_actions_in_order(cli, clock, database):
     ]
 
 
-def test_a_task_shows_the_last_twenty_of_many(cli, clock, database):
+def test_task_show_lists_the_last_twenty_of_many_actions(cli, clock, database):
     task_id = Bank(database, clock).pay(workflow="pay.all", amounts=list(range(25)))
 
     told = show(cli, task_id)["activities"]

@@ -55,7 +55,7 @@ def a_session(path: Path) -> Session:
 # What it reads
 
 
-def test_one_frame_of_a_world_has_something_of_everything(cli, here):
+def test_top_frame_has_a_row_of_every_section(cli, here):
     shown = cli("top", "--once")
 
     assert shown.code == 0
@@ -65,11 +65,11 @@ def test_one_frame_of_a_world_has_something_of_everything(cli, here):
     assert {"due next", "asked 2", "dead 1", "in doubt 1"} <= set(lines)
 
 
-def test_where_there_is_no_terminal_it_prints_one_frame(cli, here):
+def test_top_without_a_terminal_prints_a_single_frame(cli, here):
     assert cli("top").out == cli("top", "--once").out
 
 
-def test_the_document_has_all_of_it(cli, here):
+def test_top_document_has_every_section(cli, here):
     document = cli("--json", "top").json
 
     assert list(document) == [
@@ -96,7 +96,7 @@ def test_the_document_has_all_of_it(cli, here):
     assert document["in_doubt"]["oldest"]["action"] == "bank.pay"
 
 
-def test_what_is_due_next_comes_first_whatever_its_priority(database, clock):
+def test_due_next_is_ordered_by_time_and_ignores_priority(database, clock):
     core = VirtualCore(database, clock)
     wanted = [emit(core, at=clock.now() + wait, priority=90 - wait).id for wait in range(5)]
 
@@ -105,7 +105,7 @@ def test_what_is_due_next_comes_first_whatever_its_priority(database, clock):
     assert [row["id"] for row in found] == wanted
 
 
-def test_what_runs_is_told_with_its_attempt_and_since_when(cli, database, clock):
+def test_running_work_is_shown_with_attempt_and_start_time(cli, database, clock):
     core = VirtualCore(database, clock)
     emitted = emit(core)
     start(core, claim_one(core))
@@ -124,7 +124,7 @@ def test_what_runs_is_told_with_its_attempt_and_since_when(cli, database, clock)
     assert "(MESSAGE)  " in out
 
 
-def test_rates_are_what_was_settled_between_two_looks(tmp_path):
+def test_rates_count_work_settled_between_two_looks(tmp_path):
     path = tmp_path / "agent.db"
     looks = Sampler(a_session(path))
 
@@ -148,13 +148,13 @@ def test_rates_are_what_was_settled_between_two_looks(tmp_path):
     assert read_top(a_session(path).core(), after).failed == 0
 
 
-def test_a_file_that_was_restored_meanwhile_settled_nothing():
+def test_rates_are_never_negative_after_a_restore():
     assert rates(10, 4, 0, 2.0) == Rates(2.0, 0.0, 0.0)
     assert rates(10, 30, 5, 2.0) == Rates(2.0, 10.0, 2.5)
     assert rates(10, 30, 5, 0.0) is None
 
 
-def test_no_look_walks_through_history(core):
+def test_top_queries_use_an_index(core):
     asked = {
         RUNNING: (9,),
         DEAD: (9, 9),
@@ -173,7 +173,7 @@ def test_no_look_walks_through_history(core):
     assert [step for step in touching if " INDEX " not in step] == []
 
 
-def test_a_crowd_that_waits_costs_a_look_no_more_than_what_it_shows(core):
+def test_top_cost_does_not_grow_with_the_number_of_waiting_triggers(core):
     """Beyond counting them, which is for `status` to answer for."""
 
     def cost(many: int) -> int:
@@ -184,20 +184,20 @@ def test_a_crowd_that_waits_costs_a_look_no_more_than_what_it_shows(core):
     assert cost(20_000) == cost(1_000)
 
 
-def test_it_writes_nothing_and_needs_a_database(cli, database):
+def test_top_without_a_database_exits_10_and_creates_none(cli, database):
     assert cli("top", "--once").code == 10
     assert not database.exists()
 
 
 @pytest.mark.parametrize("given", ["0", "nan", "-1", "2h", "inf", "soon"])
-def test_an_interval_that_is_none_is_refused(cli, here, given):
+def test_invalid_top_interval_is_refused(cli, here, given):
     refused = cli("top", "--interval", given)
 
     assert (refused.code, refused.out) == (64, "")
     assert repr(given) in refused.err
 
 
-def test_without_the_extra_it_says_what_to_install_and_programs_do_without(cli, here, monkeypatch):
+def test_top_without_rich_names_the_extra_and_json_still_works(cli, here, monkeypatch):
     for name in [name for name in sys.modules if name == "rich" or name.startswith("rich.")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.delitem(sys.modules, "craftcore.cli.top.layout", raising=False)
@@ -269,7 +269,7 @@ q leaves
 """
 
 
-def test_a_frame_of_80_by_24_is_as_it_was_agreed():
+def test_frame_of_80_by_24_matches_the_golden_text():
     lines = frame(view(FOUND, Rates(2.0, 4.5, 0.5)), 80, 24, "q leaves")
 
     assert "\n".join(line.text for line in lines) + "\n" == GOLDEN
@@ -307,13 +307,13 @@ def rows_of(shown: View) -> list[int]:
         ((50,), 1, []),
     ],
 )
-def test_every_section_has_a_row_before_one_has_many(counts, height, rows):
+def test_section_gets_a_first_row_before_another_section_gets_many(counts, height, rows):
     assert rows_of(fit_to_terminal(a_view(*counts), height)) == rows
 
 
 @pytest.mark.parametrize("height", range(1, 40))
 @pytest.mark.parametrize("width", [1, 2, 10, 40, 80, 200])
-def test_no_frame_is_larger_than_its_terminal(width, height):
+def test_frame_never_exceeds_the_terminal(width, height):
     wide = a_view(30, 3, 1, 7, cells=("你好" * 20, "id-" + "x" * 33, "\u0301e" * 9))
 
     lines = frame(wide, width, height, "q leaves")
@@ -322,14 +322,14 @@ def test_no_frame_is_larger_than_its_terminal(width, height):
     assert [line for line in lines if cell_len(line.text) > width] == []
 
 
-def test_a_row_gives_up_the_column_that_can_be_cut():
+def test_narrow_frame_cuts_the_column_that_may_be_cut():
     [*_, row] = frame(a_view(1, cells=("a-very-long-name-of-a-workflow", "0192-the-id")), 30)
 
     assert row == Line("a-very-long-name…  0192-the-id")
     assert (cut("你好吗", 5), cut("abc", 3), cut("abc", 0)) == ("你好…", "abc", "")
 
 
-def test_nothing_that_is_shown_can_act(cli, database, monkeypatch):
+def test_hostile_text_in_top_is_printed_escaped(cli, database, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
 
     async def ask(app: Any) -> None:
@@ -343,13 +343,13 @@ def test_nothing_that_is_shown_can_act(cli, database, monkeypatch):
     assert all(char.isprintable() or char == "\n" for char in out)
 
 
-def test_sizes_are_said_as_people_say_them():
+def test_sizes_are_formatted_with_decimal_units():
     assert [size(n) for n in (0, 999, 1000, 4_123_456, 2 * 10**9, 5 * 10**15)] == [
         *("0 B", "999 B", "1.0 kB", "4.1 MB", "2.0 GB", "5000.0 TB")
     ]
 
 
-def test_a_second_look_says_how_fast_it_goes(here):
+def test_second_look_shows_rates(here):
     document = read_top(a_session(here.core.database.path).core()).document
 
     assert view(document, None).facts[-1].startswith("settled -  failed -  file ")
@@ -437,7 +437,7 @@ def folder(here) -> Path:
     return path.parent
 
 
-def test_q_leaves_and_the_terminal_is_as_it_was(folder):
+def test_q_key_leaves_top_and_restores_the_terminal(folder):
     with top(folder) as terminal:
         terminal.until("q leaves")
         assert termios.tcgetattr(terminal.program_side) != terminal.before
@@ -452,7 +452,7 @@ def test_q_leaves_and_the_terminal_is_as_it_was(folder):
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM", "SIGHUP"])
-def test_however_it_is_ended_the_terminal_is_as_it_was(folder, how):
+def test_terminal_is_restored_after_ctrl_c_and_signals(folder, how):
     with top(folder) as terminal:
         terminal.until("q leaves")
 
@@ -466,7 +466,7 @@ def test_however_it_is_ended_the_terminal_is_as_it_was(folder, how):
         assert terminal.is_as_it_was()
 
 
-def test_ctrl_z_does_not_leave_a_terminal_that_nobody_put_right(folder):
+def test_ctrl_z_does_not_suspend_top(folder):
     with top(folder) as terminal:
         terminal.until("q leaves")
         terminal.type(b"\x1a")
@@ -476,7 +476,7 @@ def test_ctrl_z_does_not_leave_a_terminal_that_nobody_put_right(folder):
         assert terminal.ends() == 0
 
 
-def test_what_changes_is_drawn_without_a_key(folder):
+def test_top_redraws_changes_without_a_key(folder):
     """The process has the machine's own clock: after the world's noon, timers and the schedule `ahead` are due, too."""
     [(due,)] = ask(
         folder / "agent.db", f"SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= {time.time()}"
@@ -493,7 +493,7 @@ def test_what_changes_is_drawn_without_a_key(folder):
         assert terminal.ends() == 0
 
 
-def test_another_size_is_drawn_at_once(folder):
+def test_terminal_resize_is_redrawn_at_once(folder):
     with top(folder, "--interval", "1h") as terminal:
         terminal.until("q leaves")
 
@@ -504,7 +504,7 @@ def test_another_size_is_drawn_at_once(folder):
         assert terminal.ends() == 0
 
 
-def test_without_colours_it_says_the_same(folder):
+def test_top_prints_no_colours_with_the_no_color_variable(folder):
     with top(folder, NO_COLOR="1") as terminal:
         terminal.until("q leaves")
         terminal.type(b"q")
@@ -513,14 +513,14 @@ def test_without_colours_it_says_the_same(folder):
     assert ";31m" not in terminal.said
 
 
-def test_a_terminal_that_can_do_nothing_gets_one_frame(folder):
+def test_dumb_terminal_gets_a_single_frame(folder):
     with top(folder, TERM="dumb") as terminal:
         assert terminal.ends() == 0
     assert "held: it was restored" in terminal.said
     assert "\x1b" not in terminal.said
 
 
-def test_an_error_while_it_watches_is_said_after_the_terminal_is_as_it_was(folder):
+def test_error_in_top_is_printed_after_the_terminal_is_restored(folder):
     with top(folder) as terminal:
         terminal.until("q leaves")
         (folder / "agent.db").rename(folder / "gone.db")

@@ -40,7 +40,7 @@ def dead_letter(core, **changes):
 # list and show
 
 
-def test_the_newest_come_first_and_filters_narrow(cli, core):
+def test_trigger_list_is_newest_first_and_filtered(cli, core):
     first = emit(core, session_id="s").id
     second = emit(core, workflow="other", source="MESSAGE").id
 
@@ -56,7 +56,7 @@ def test_the_newest_come_first_and_filters_narrow(cli, core):
 
 
 @pytest.mark.parametrize(("option", "names"), [("--status", "PENDING, CLAIMED"), ("--source", "MESSAGE, CONTINUATION")])
-def test_a_bad_filter_names_those_there_are(cli, core, option, names):
+def test_bad_trigger_filter_names_the_valid_values(cli, core, option, names):
     refused = cli("trigger", "list", option, "blue")
 
     assert refused.code == 12
@@ -64,7 +64,7 @@ def test_a_bad_filter_names_those_there_are(cli, core, option, names):
     assert names in refused.err
 
 
-def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, core):
+def test_trigger_id_may_be_shortened_while_unambiguous(cli, core):
     first, second = emit(core).id, emit(core).id
 
     common = first[: next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)]
@@ -76,7 +76,7 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, core):
     assert cli("trigger", "show", "").code == cli("trigger", "show", "zzz").code == 10
 
 
-def test_a_hostile_text_is_shown_and_not_obeyed(cli, core):
+def test_hostile_text_of_a_trigger_is_printed_escaped(cli, core):
     hostile = "red \x1b[31m\x07 new\nline \u202e back"
     trigger_id = emit(core, description=hostile, payload={"a": hostile}).id
 
@@ -87,7 +87,7 @@ def test_a_hostile_text_is_shown_and_not_obeyed(cli, core):
     assert cli("--json", "trigger", "show", trigger_id).json["description"] == hostile
 
 
-def test_show_has_the_row_with_moments_twice(cli, core):
+def test_trigger_show_has_moments_also_as_iso(cli, core):
     emitted = emit(core, payload={"name": "Ada"}, at=1_700_000_100.5)
 
     told = cli("--json", "trigger", "show", emitted.id).json
@@ -98,7 +98,7 @@ def test_show_has_the_row_with_moments_twice(cli, core):
     assert "2023-11-14 22:15:00Z" in cli("trigger", "show", emitted.id).out
 
 
-def test_show_has_each_event_with_its_payload_as_an_object(tmp_path):
+def test_trigger_show_has_each_event_with_an_object_payload(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     trigger_id = craftcore(tmp_path, "--json", "emit", "greet").json["id"]
     assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
@@ -109,7 +109,7 @@ def test_show_has_each_event_with_its_payload_as_an_object(tmp_path):
     assert record["events"][0]["payload"]["intent"] == "greet"
 
 
-def test_show_has_bodies_that_lie_beside_their_record(cli, core):
+def test_trigger_show_has_bodies_stored_as_blobs(cli, core):
     large = "x" * 100_000
     begun = begin(core, payload={"name": large})
     end(core, begun, Succeeded(result_json=f'"{large}"'))
@@ -121,7 +121,7 @@ def test_show_has_bodies_that_lie_beside_their_record(cli, core):
     assert {name for name in record if name.endswith("_blob")} == set()
 
 
-def test_show_points_to_what_can_be_done_about_an_attempt_that_did_not_end_well(cli, core, database):
+def test_trigger_show_points_to_inspect_for_an_attempt_without_success(cli, core, database):
     begun = begin(core)
 
     shown = cli("--db", str(database), "trigger", "show", begun.claim.id).out
@@ -139,7 +139,7 @@ def why(cli, trigger_id):
     return {one["code"]: one["text"] for one in cli("--json", "trigger", "why", trigger_id).json["reasons"]}
 
 
-def test_every_query_that_is_printed_can_be_run(cli, core):
+def test_trigger_why_queries_can_be_run(cli, core):
     holder = emit(core, session_id="s:id").id
     start_one(core)
     waiting = emit(core, session_id="s:id").id
@@ -151,7 +151,7 @@ def test_every_query_that_is_printed_can_be_run(cli, core):
     assert all(core.rows(one["query"]) for one in reasons)
 
 
-def test_one_that_waits_while_a_suspect_runs_alone_names_the_suspect(core, database):
+def test_trigger_waiting_behind_a_lone_suspect_names_the_suspect(core, database):
     suspect, waiting = emit(core).id, emit(core).id
     claim_all(core)
     outside, later = emit(core).id, emit(core, delay=60).id
@@ -176,7 +176,7 @@ def test_one_that_waits_while_a_suspect_runs_alone_names_the_suspect(core, datab
     assert "and runs alone since 2023-11-14 22:13:20Z" in told(outside)[0].text
 
 
-def test_a_trigger_for_later_says_until_when(cli, core):
+def test_future_trigger_shows_the_due_time(cli, core):
     trigger_id = emit(core, at=4e9).id
 
     found = why(cli, trigger_id)
@@ -186,7 +186,7 @@ def test_a_trigger_for_later_says_until_when(cli, core):
     assert f"{ROW.format(trigger_id)};" in cli("trigger", "why", trigger_id).out
 
 
-def test_a_backoff_says_what_failed(cli, database, clock):
+def test_trigger_in_backoff_shows_the_failure(cli, database, clock):
     core = VirtualCore(database, clock)
     trigger_id = emit(core).id
     run_one(core, BROKEN)
@@ -195,7 +195,7 @@ def test_a_backoff_says_what_failed(cli, database, clock):
     assert "attempt 1 failed with AGENT_ERROR: it broke" in why(cli, trigger_id)["backoff"]
 
 
-def test_lanes_holds_and_unknown_workflows_are_told(cli, core):
+def test_trigger_why_reports_lanes_holds_and_unknown_workflows(cli, core):
     first = emit(core, session_id="s").id
     second = emit(core, session_id="s").id
     core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', 'it was restored')"))
@@ -211,7 +211,7 @@ def test_lanes_holds_and_unknown_workflows_are_told(cli, core):
 
 
 @pytest.mark.parametrize(("source", "waits"), [("SCHEDULED", True), ("RESUME", True), ("MESSAGE", False)])
-def test_scheduled_and_resumed_work_says_that_it_waits_for_the_end_of_safe_mode(cli, core, source, waits):
+def test_scheduled_and_resumed_triggers_wait_for_the_end_of_safe_mode(cli, core, source, waits):
     trigger_id = emit(core, source=source).id
     core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('safe_mode', '6 unclean starts within 10 minutes')"))
 
@@ -227,7 +227,7 @@ def test_scheduled_and_resumed_work_says_that_it_waits_for_the_end_of_safe_mode(
         assert core.rows(told["query"]) == [{"value": "6 unclean starts within 10 minutes"}]
 
 
-def test_one_that_is_caught_up_says_that_it_is_spaced_and_not_that_it_failed(cli, database, clock):
+def test_trigger_of_a_catch_up_is_reported_as_spaced_not_failed(cli, database, clock):
     core = VirtualCore(database, clock)
     spec = ScheduleSpec(id="s", when="every 1h", workflow="greet", overlap="allow", catch_up="all", catch_up_spacing=60)
     core.do(core.schedules.put, spec, Origin.OPERATOR)
@@ -239,7 +239,7 @@ def test_one_that_is_caught_up_says_that_it_is_spaced_and_not_that_it_failed(cli
     assert why(cli, second["id"])["spaced"].startswith("schedule s spaces what it catches up; not due until 2026-11-21")
 
 
-def test_a_settled_one_says_how_it_ended(cli, core):
+def test_settled_trigger_shows_the_outcome(cli, core):
     trigger_id = emit(core).id
     run_one(core, HOPELESS)
 
@@ -252,7 +252,7 @@ def test_a_settled_one_says_how_it_ended(cli, core):
 # cancel and requeue
 
 
-def test_cancel_settles_what_waits_and_asks_what_runs(cli, core):
+def test_cancel_settles_a_pending_trigger_and_is_requested_for_a_running_trigger(cli, core):
     running = emit(core).id
     start_one(core)
     waiting = emit(core, at=4e9).id
@@ -268,7 +268,7 @@ def test_cancel_settles_what_waits_and_asks_what_runs(cli, core):
 
 
 @pytest.mark.parametrize("reason", ["", " ", "x" * 501, "\udcff"])
-def test_a_reason_that_nobody_could_read_cancels_nothing(cli, core, reason):
+def test_cancel_with_an_invalid_reason_changes_nothing(cli, core, reason):
     waiting = emit(core).id
 
     refused = cli("trigger", "cancel", waiting, "--reason", reason)
@@ -277,14 +277,14 @@ def test_a_reason_that_nobody_could_read_cancels_nothing(cli, core, reason):
     assert look(core, waiting).status is TriggerStatus.PENDING
 
 
-def test_many_are_told_in_one_line(cli, core):
+def test_cancel_of_many_triggers_prints_a_single_line(cli, core):
     for _ in range(60):
         emit(core)
 
     assert cli("trigger", "cancel", "--all", "--yes").out == "60 triggers: each cancelled\n"
 
 
-def test_all_work_is_cancelled_with_its_schedules_only_when_they_are_named(cli, core):
+def test_cancel_all_includes_schedules_only_with_the_option(cli, core):
     core.do(core.schedules.put, ScheduleSpec(id="nightly", when="every 1m", workflow="greet"), Origin.OPERATOR)
     life.suspend(core, life.begin(core), life.for_event("paid"))
 
@@ -298,7 +298,7 @@ def test_all_work_is_cancelled_with_its_schedules_only_when_they_are_named(cli, 
     assert core.rows("SELECT status FROM schedules") == [{"status": "REMOVED"}]
 
 
-def test_one_id_that_cannot_be_cancelled_cancels_none(cli, core):
+def test_cancel_with_an_unknown_id_cancels_nothing(cli, core):
     waiting = emit(core).id
 
     assert cli("trigger", "cancel", waiting, "nowhere").code == 10
@@ -306,7 +306,7 @@ def test_one_id_that_cannot_be_cancelled_cancels_none(cli, core):
 
 
 @pytest.mark.parametrize("command", [["trigger", "cancel"], ["dead", "requeue"], ["dead", "discard"]], ids=" ".join)
-def test_all_asks_and_without_a_terminal_refuses(cli, core, command):
+def test_all_option_without_yes_or_a_terminal_is_refused(cli, core, command):
     emit(core)
 
     refused = cli(*command, "--all")
@@ -317,7 +317,7 @@ def test_all_asks_and_without_a_terminal_refuses(cli, core, command):
     assert cli(*command, "--all", "--yes").code == 0
 
 
-def test_requeue_gives_another_life(cli, core):
+def test_requeue_resets_the_attempts_of_a_dead_trigger(cli, core):
     trigger_id = dead_letter(core)
 
     [told] = cli("--json", "trigger", "requeue", trigger_id).json
@@ -341,7 +341,7 @@ def test_dead_letters_are_listed_requeued_and_discarded(cli, core):
     assert cli("dead", "discard", first).code == 1
 
 
-def test_text_that_is_no_text_is_told_as_damage(cli, core):
+def test_trigger_with_invalid_utf8_is_reported_as_damage(cli, core):
     emit(core)
     core.do(lambda tx: tx.run("UPDATE triggers SET description = CAST(x'ff' AS TEXT)"))
 
@@ -350,7 +350,7 @@ def test_text_that_is_no_text_is_told_as_damage(cli, core):
     assert (refused.code, "a damaged row" in refused.err) == (65, True)
 
 
-def test_a_damaged_row_is_shown_as_it_is(cli, core):
+def test_damaged_trigger_payload_is_shown_as_stored(cli, core):
     trigger_id = emit(core).id
     core.do(lambda tx: tx.run("UPDATE triggers SET payload_json = '{broken'"))
 

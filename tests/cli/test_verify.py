@@ -35,7 +35,7 @@ def change(database: Path, *statements: str) -> None:
 WORKFLOW_OF_CLOSED_0 = "UPDATE executions SET workflow = 'other' WHERE id = 'exec-closed-0.1'"
 
 
-def test_a_file_that_is_as_it_was_written_is_told_with_counts_and_head(cli, clock):
+def test_verify_of_a_sound_file_prints_counts_and_head(cli, clock):
     told = cli("verify")
 
     assert told.code == 0
@@ -47,7 +47,7 @@ def test_a_file_that_is_as_it_was_written_is_told_with_counts_and_head(cli, cloc
     assert lines[3:] == ["all of it is what was written"]
 
 
-def test_a_program_gets_one_document(cli, clock):
+def test_verify_with_json_prints_a_single_document(cli, clock):
     told = json.loads(cli("verify", "--json").out)
 
     assert told["ok"] is True
@@ -57,7 +57,7 @@ def test_a_program_gets_one_document(cli, clock):
     assert told["head"]["place"] == told["checked"]["chained"] + told["checked"]["removed"]
 
 
-def test_the_first_bad_record_is_named_with_its_place_and_what_to_do(cli, clock, database):
+def test_first_bad_record_is_named_with_place_and_advice(cli, clock, database):
     change(database, WORKFLOW_OF_CLOSED_0, "UPDATE audit_log SET name = 'eve' WHERE seq = 2")
 
     told = cli("verify")
@@ -76,7 +76,7 @@ def test_the_first_bad_record_is_named_with_its_place_and_what_to_do(cli, clock,
     assert document["faults"][0]["advice"]
 
 
-def test_a_missing_record_is_named_by_its_place(cli, clock, database):
+def test_missing_record_is_named_by_place(cli, clock, database):
     change(
         database,
         "DELETE FROM events WHERE execution_seq = (SELECT seq FROM executions WHERE id = 'exec-closed-0.1')",
@@ -90,7 +90,7 @@ def test_a_missing_record_is_named_by_its_place(cli, clock, database):
     assert "exec-closed-1.1 comes next" in told.out
 
 
-def test_many_problems_are_counted_and_not_all_told(cli, clock, database):
+def test_verify_cuts_and_counts_many_faults(cli, clock, database):
     connection = apsw.Connection(str(database))
     with unguarded(connection):
         connection.execute(
@@ -109,7 +109,7 @@ def test_many_problems_are_counted_and_not_all_told(cli, clock, database):
 
 
 @pytest.mark.parametrize("id", ["exec-closed-0.1", "exec-closed-2.1"])
-def test_one_record_can_be_verified_by_itself(cli, clock, id):
+def test_single_record_can_be_verified(cli, clock, id):
     told = cli("verify", id)
 
     assert told.code == 0
@@ -118,7 +118,7 @@ def test_one_record_can_be_verified_by_itself(cli, clock, id):
     assert json.loads(cli("verify", id, "--json").out)["ok"] is True
 
 
-def test_of_an_open_record_and_one_from_before_it_is_said_how_little_can_be_checked(cli, clock):
+def test_record_open_or_older_than_the_chain_is_verified_only_in_part(cli, clock):
     assert "open, so only its envelope" in cli("verify", "exec-open-0.1").out
     assert "closed before there was a chain, so only its envelope" in cli("verify", "exec-before.1").out
 
@@ -132,7 +132,7 @@ def test_of_an_open_record_and_one_from_before_it_is_said_how_little_can_be_chec
         ("UPDATE executions SET workflow = CAST(x'ff' AS TEXT) WHERE id = 'exec-closed-0.1'", "exec-closed-0.1"),
     ],
 )
-def test_one_record_that_was_changed_is_told(cli, clock, database, change_, id):
+def test_changed_single_record_is_reported(cli, clock, database, change_, id):
     change(database, change_)
 
     told = cli("verify", id)
@@ -142,7 +142,7 @@ def test_one_record_that_was_changed_is_told(cli, clock, database, change_, id):
     assert json.loads(cli("verify", id, "--json").out)["ok"] is False
 
 
-def test_a_record_that_cannot_be_read_is_named_among_all(cli, clock, database):
+def test_unreadable_record_is_named_by_verify(cli, clock, database):
     change(database, "UPDATE executions SET workflow = CAST(x'ff' AS TEXT) WHERE id = 'exec-closed-0.1'")
 
     told = cli("verify")
@@ -152,14 +152,14 @@ def test_a_record_that_cannot_be_read_is_named_among_all(cli, clock, database):
     assert "it cannot be read: " in told.out
 
 
-def test_an_unknown_id_is_refused(cli, clock):
+def test_verify_of_an_unknown_id_is_refused(cli, clock):
     told = cli("verify", "exec-nobody.1")
 
     assert told.code == 10
     assert "exec-nobody.1" in told.err
 
 
-def test_a_head_is_written_whole_for_its_owner_only_and_holds_later(cli, clock, tmp_path):
+def test_head_file_is_written_privately_and_verifies_later(cli, clock, tmp_path):
     head = tmp_path / "head.json"
 
     assert cli("verify", "--write-head", str(head)).code == 0
@@ -171,7 +171,7 @@ def test_a_head_is_written_whole_for_its_owner_only_and_holds_later(cli, clock, 
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".craftcore-")] == []
 
 
-def test_a_tail_that_was_cut_off_is_found_against_a_head(cli, clock, database, tmp_path):
+def test_truncated_chain_is_detected_against_a_head_file(cli, clock, database, tmp_path):
     head = tmp_path / "head.json"
     cli("verify", "--write-head", str(head))
     change(
@@ -190,7 +190,7 @@ def test_a_tail_that_was_cut_off_is_found_against_a_head(cli, clock, database, t
     assert "the last ones were cut off, or this is an older copy" in told.out
 
 
-def test_no_head_is_written_of_what_is_not_well(cli, clock, database, tmp_path):
+def test_head_file_is_not_written_for_a_faulty_database(cli, clock, database, tmp_path):
     head = tmp_path / "head.json"
     head.write_text("kept")
     change(database, WORKFLOW_OF_CLOSED_0)
@@ -213,7 +213,7 @@ def test_no_head_is_written_of_what_is_not_well(cli, clock, database, tmp_path):
     ],
     ids=["empty", "bytes", "deep", "large", "absent"],
 )
-def test_a_file_that_is_no_head_is_refused(cli, clock, tmp_path, text, told):
+def test_invalid_head_file_is_refused(cli, clock, tmp_path, text, told):
     head = tmp_path / "head.json"
     if text is not None:
         head.write_bytes(text)
@@ -225,17 +225,17 @@ def test_a_file_that_is_no_head_is_refused(cli, clock, tmp_path, text, told):
     assert told in refused.err
 
 
-def test_a_head_of_one_record_is_refused(cli, clock):
+def test_head_option_for_a_single_record_is_refused(cli, clock):
     assert cli("verify", "exec-closed-0.1", "--against", "head.json").code == 64
 
 
-def test_a_head_that_cannot_be_written_is_an_error_and_not_a_bug(cli, clock, tmp_path):
+def test_unwritable_head_file_exits_73(cli, clock, tmp_path):
     assert cli("verify", "--write-head", str(tmp_path)).code == 73
     assert cli("verify", "--write-head", str(tmp_path / "nowhere" / "head")).code == 73
 
 
 @pytest.mark.parametrize("name", ["agent.db", "agent.db-wal", "agent.db-shm", "agent.db-journal", "agent.db.lock"])
-def test_a_head_never_takes_the_place_of_the_database(cli, clock, database, name):
+def test_head_file_never_overwrites_the_database(cli, clock, database, name):
     before = database.read_bytes()
 
     refused = cli("verify", "--write-head", str(database.with_name(name)))
@@ -245,7 +245,7 @@ def test_a_head_never_takes_the_place_of_the_database(cli, clock, database, name
     assert cli("verify").code == 0
 
 
-def test_hostile_text_in_a_record_is_shown_and_not_obeyed(cli, clock, database):
+def test_hostile_text_in_a_record_is_printed_escaped(cli, clock, database):
     change(database, "UPDATE executions SET id = 'exec-\x1b[31m' || char(10) || 'FAIL' WHERE id = 'exec-closed-0.1'")
 
     shown = cli("verify").out
@@ -257,7 +257,7 @@ def test_hostile_text_in_a_record_is_shown_and_not_obeyed(cli, clock, database):
 # The file itself
 
 
-def test_a_sound_file_is_told(cli, clock):
+def test_db_check_of_a_sound_file_passes(cli, clock):
     told = cli("db", "check")
 
     assert told.code == 0
@@ -265,7 +265,7 @@ def test_a_sound_file_is_told(cli, clock):
     assert json.loads(cli("db", "check", "--json").out) == {"ok": True, "pages": [], "keys": [], "schema": []}
 
 
-def test_a_dropped_guard_is_named(cli, clock, database):
+def test_dropped_guard_is_named_by_db_check(cli, clock, database):
     connection = apsw.Connection(str(database))
     connection.execute("DROP TRIGGER events_are_final")
     connection.close()
@@ -276,7 +276,7 @@ def test_a_dropped_guard_is_named(cli, clock, database):
     assert "FAIL  schema: the trigger events_are_final is missing" in told.out
 
 
-def test_a_damaged_file_is_told_with_what_to_do(cli, clock, database):
+def test_damaged_file_is_reported_by_db_check_with_advice(cli, clock, database):
     connection = apsw.Connection(str(database))
     [page] = (connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'executions_id'").get,)
     connection.close()
@@ -293,7 +293,7 @@ def test_a_damaged_file_is_told_with_what_to_do(cli, clock, database):
 
 
 @pytest.mark.parametrize("command", [("verify",), ("db", "check")])
-def test_nothing_is_written_by_looking(cli, clock, database, command):
+def test_verify_and_db_check_write_nothing(cli, clock, database, command):
     before = database.read_bytes()
 
     assert cli(*command).code == 0
@@ -302,13 +302,13 @@ def test_nothing_is_written_by_looking(cli, clock, database, command):
 
 
 @pytest.mark.parametrize("command", [("verify",), ("db", "check")])
-def test_a_file_that_is_not_there_is_not_made(cli, clock, database, command):
+def test_verify_and_db_check_create_no_missing_file(cli, clock, database, command):
     database.unlink()
 
     assert cli(*command).code == 10
     assert not database.exists()
 
 
-def test_an_id_may_be_shortened_while_it_is_unambiguous(cli, clock):
+def test_record_id_may_be_shortened_while_unambiguous(cli, clock):
     assert json.loads(cli("verify", "exec-bef", "--json").out)["id"] == "exec-before.1"
     assert cli("verify", "exec-closed").code == 10

@@ -67,7 +67,7 @@ def proven(core: VirtualCore, query: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.parametrize("how", [{"workflow": "one.at.a.time"}, {"workflow": None, "source": TriggerSource.MESSAGE}])
-def test_no_place_of_its_workflow_is_free(cli, core, daemon, how):
+def test_trigger_why_reports_the_concurrency_limit_of_a_workflow(cli, core, daemon, how):
     started(core)
     emit(core, workflow="one.at.a.time")
     start(core, claim_one(core))
@@ -84,7 +84,7 @@ def test_no_place_of_its_workflow_is_free(cli, core, daemon, how):
     assert [one["code"] for one in why(cli, other)] == ["its turn"]
 
 
-def test_its_workflow_started_as_often_as_it_may(cli, core, clock, database, daemon):
+def test_trigger_why_reports_the_rate_limit_of_a_workflow(cli, core, clock, database, daemon):
     started(core)
     for _ in range(2):
         emit(core, workflow="two.a.minute")
@@ -105,7 +105,7 @@ def test_its_workflow_started_as_often_as_it_may(cli, core, clock, database, dae
     assert [one["code"] for one in why(cli, waits)] == ["its turn"]
 
 
-def test_a_daemon_that_is_paused_is_not_healthy_and_is_why_nothing_runs(cli, core, clock, daemon):
+def test_paused_daemon_degrades_status_and_explains_waiting_triggers(cli, core, clock, daemon):
     started(core, paused=True)
     waits = emit(core).id
     clock.advance(hours=1)
@@ -117,7 +117,7 @@ def test_a_daemon_that_is_paused_is_not_healthy_and_is_why_nothing_runs(cli, cor
     assert cli("--json", "schedule", "why", "hourly").json["reasons"][0]["code"] == "paused"
 
 
-def test_what_the_start_before_left_says_nothing_of_this_one(cli, core, daemon):
+def test_paused_fact_of_an_earlier_start_is_ignored(cli, core, daemon):
     started(core, paused=True)
     core.do(lambda tx: tx.run("UPDATE epochs SET epoch = 2"))
 
@@ -133,7 +133,7 @@ def test_what_the_start_before_left_says_nothing_of_this_one(cli, core, daemon):
         '{"epoch": 1, "paused": true, "limits": {"a": {"concurrency": "x", "count": 1, "seconds": 1, "sources": []}}}',
     ],
 )
-def test_what_cannot_be_read_of_it_is_nothing(core, text):
+def test_unreadable_engine_fact_is_ignored(core, text):
     started(core)
     core.do(lambda tx: tx.run("UPDATE facts SET value = :text WHERE name = 'engine'", text=text))
 
@@ -142,7 +142,7 @@ def test_what_cannot_be_read_of_it_is_nothing(core, text):
 
 
 @pytest.mark.parametrize("paused", [True, False])
-def test_each_start_says_how_it_stands(tmp_path, clock, paused):
+def test_engine_start_records_pause_and_limits(tmp_path, clock, paused):
     async def live() -> None:
         async with running(an_app(), tmp_path / "agent.db", settings(), clock, paused=paused):
             pass
@@ -160,7 +160,7 @@ def test_each_start_says_how_it_stands(tmp_path, clock, paused):
     }
 
 
-def test_what_nothing_holds_and_nobody_starts_leads_to_the_doctor(cli, core, clock, daemon):
+def test_unstarted_trigger_without_an_obstacle_points_to_doctor(cli, core, clock, daemon):
     """The daemon hangs, or cannot write."""
     started(core)
     waits = emit(core).id
@@ -173,7 +173,7 @@ def test_what_nothing_holds_and_nobody_starts_leads_to_the_doctor(cli, core, clo
     assert proven(core, reason["query"]) == [(0, 0)]
 
 
-def test_a_trigger_that_has_run_is_asked_no_more(cli, core, daemon):
+def test_settled_trigger_is_not_checked_for_limits(cli, core, daemon):
     started(core)
     ran = emit(core, workflow="one.at.a.time").id
     run_one(core)

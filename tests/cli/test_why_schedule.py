@@ -44,7 +44,7 @@ def declare(core, when="every 1h", **changes):
     core.do(core.schedules.put, spec, Origin.OPERATOR)
 
 
-def test_what_is_well_says_when_it_fires(cli, core, daemon, why):
+def test_sound_schedule_shows_the_next_firing_time(cli, core, daemon, why):
     declare(core, "every day at 3am", timezone="Europe/Berlin", jitter=90)
 
     assert why() == {
@@ -55,7 +55,7 @@ def test_what_is_well_says_when_it_fires(cli, core, daemon, why):
     assert cli("schedule", "why", "s").out.startswith("s is ACTIVE: every day at 3am\n")
 
 
-def test_without_a_daemon_nothing_fires_and_what_was_missed_is_told(core, clock, why):
+def test_schedule_without_a_daemon_reports_missed_occurrences(core, clock, why):
     declare(core, catch_up="all", catch_up_max=7)
     assert list(why()) == ["not due", "no daemon"]
 
@@ -75,14 +75,14 @@ def test_without_a_daemon_nothing_fires_and_what_was_missed_is_told(core, clock,
         ({"when": "in 1h"}, "it fires at the next tick"),
     ],
 )
-def test_what_becomes_of_what_is_late_depends_on_its_catch_up(core, clock, daemon, why, changes, words):
+def test_late_schedule_shows_the_catch_up_policy(core, clock, daemon, why, changes, words):
     declare(core, **changes)
     clock.advance(hours=2)
 
     assert words in why()["due"]
 
 
-def test_what_has_just_come_waits_for_the_next_look(core, clock, daemon, why):
+def test_schedule_just_due_waits_for_the_next_look(core, clock, daemon, why):
     declare(core)
     clock.advance(hours=1)
 
@@ -96,21 +96,21 @@ def test_what_has_just_come_waits_for_the_next_look(core, clock, daemon, why):
         ("remove", "removed", "removed; its history stays"),
     ],
 )
-def test_what_a_person_stopped_says_how_it_goes_on(core, daemon, why, verb, code, text):
+def test_paused_or_removed_schedule_shows_how_to_continue(core, daemon, why, verb, code, text):
     declare(core)
     core.do(getattr(core.schedules, verb), "s")
 
     assert why() == {code: text}
 
 
-def test_a_reason_that_was_given_is_told(core, daemon, why):
+def test_pause_reason_is_shown(core, daemon, why):
     declare(core)
     core.do(core.schedules.pause, "s", "too loud")
 
     assert why()["paused"] == "paused: too loud. To let it go on: craftcore schedule resume s"
 
 
-def test_what_has_fired_for_the_last_time_is_finished(core, clock, daemon, why):
+def test_schedule_after_the_last_occurrence_is_finished(core, clock, daemon, why):
     declare(core, "in 1h")
     clock.advance(hours=1)
     core.do(core.ticks.tick)
@@ -122,7 +122,7 @@ def test_what_has_fired_for_the_last_time_is_finished(core, clock, daemon, why):
     }
 
 
-def test_a_zone_that_is_gone_is_told_before_and_after_the_tick_that_disables_it(core, clock, daemon, why):
+def test_missing_time_zone_is_reported_before_and_after_the_disabling_tick(core, clock, daemon, why):
     declare(core, "every day at 3am", timezone="Europe/Berlin")
     core.do(lambda tx: tx.run("UPDATE schedules SET timezone = 'Mars/Olympus'"))
     assert "'Mars/Olympus' is not known on this machine" in why()["zone"]
@@ -135,7 +135,7 @@ def test_a_zone_that_is_gone_is_told_before_and_after_the_tick_that_disables_it(
 
 
 @pytest.mark.parametrize("name", ["held", "safe_mode"])
-def test_what_holds_them_all_comes_first(core, daemon, why, name):
+def test_hold_or_safe_mode_is_the_first_reason(core, daemon, why, name):
     declare(core)
     core.do(set_fact, name, "it was restored")
 
@@ -146,7 +146,7 @@ def test_what_holds_them_all_comes_first(core, daemon, why, name):
     assert text.endswith("craftcore release")
 
 
-def test_a_clock_that_is_behind_holds_it_until_it_is_right(core, clock, daemon, why):
+def test_clock_behind_holds_the_schedule_until_correct(core, clock, daemon, why):
     declare(core)
     core.do(ClockTrust().hold_if_behind, 1, NOON + 24 * HOUR)
     assert why()["clock held"].endswith("Set it, or if it is right: craftcore schedule trust-clock")
@@ -156,7 +156,7 @@ def test_a_clock_that_is_behind_holds_it_until_it_is_right(core, clock, daemon, 
     assert "clock held" not in why()
 
 
-def test_what_a_wrong_clock_accounted_for_is_ahead(core, clock, daemon, why):
+def test_schedule_ahead_of_the_clock_points_to_reanchor(core, clock, daemon, why):
     declare(core, overlap="allow")
     clock.advance(hours=2)
     core.do(core.ticks.tick)
@@ -170,7 +170,7 @@ def test_what_a_wrong_clock_accounted_for_is_ahead(core, clock, daemon, why):
     assert "ahead" not in why()
 
 
-def test_an_earlier_one_that_is_not_over_is_in_the_way(core, clock, daemon, why):
+def test_schedule_with_an_unsettled_occurrence_is_buffered(core, clock, daemon, why):
     declare(core)
     clock.advance(hours=1)
     core.do(core.ticks.tick)
@@ -192,7 +192,7 @@ def test_an_earlier_one_that_is_not_over_is_in_the_way(core, clock, daemon, why)
     assert {"at work", "buffered"}.isdisjoint(why())
 
 
-def test_with_overlap_skip_the_next_is_skipped(core, clock, daemon, why):
+def test_schedule_with_overlap_skip_skips_the_next_occurrence(core, clock, daemon, why):
     declare(core, overlap="skip")
     clock.advance(hours=1)
     core.do(core.ticks.tick)
@@ -203,7 +203,7 @@ def test_with_overlap_skip_the_next_is_skipped(core, clock, daemon, why):
     assert "skipped: overlap: trigger" in why()["before"]
 
 
-def test_what_was_asked_to_be_skipped_is_told_with_what_comes_then(core, daemon, why):
+def test_skipped_occurrence_is_shown_with_the_following_occurrence(core, daemon, why):
     declare(core)
     core.do(core.schedules.skip_next, "s")
 
@@ -213,20 +213,20 @@ def test_what_was_asked_to_be_skipped_is_told_with_what_comes_then(core, daemon,
     )
 
 
-def test_nothing_is_left_when_the_last_one_is_skipped(core, daemon, why):
+def test_schedule_with_a_skipped_last_occurrence_has_no_next_occurrence(core, daemon, why):
     declare(core, until=NOON + HOUR)
     core.do(core.schedules.skip_next, "s")
 
     assert why() == {"nothing left": "nothing comes any more: what was left is skipped"}
 
 
-def test_one_of_startup_comes_with_a_daemon(core, daemon, why):
+def test_startup_schedule_fires_only_at_a_daemon_start(core, daemon, why):
     declare(core, "on startup")
 
     assert why() == {"startup": "fires when a daemon starts, and at no other time"}
 
 
-def test_a_workflow_that_nobody_declares_is_told(core, daemon, why):
+def test_schedule_with_an_undeclared_workflow_is_reported(core, daemon, why):
     declare(core)
     core.do(lambda tx: tx.run("INSERT INTO workflows VALUES ('other', 1)"))
     assert why()["unknown workflow"] == ("the last daemon declared no workflow greet: what it fires now would fail")
@@ -236,7 +236,7 @@ def test_a_workflow_that_nobody_declares_is_told(core, daemon, why):
     assert "unknown workflow" not in why()
 
 
-def test_an_id_that_is_none_is_refused(cli, core):
+def test_schedule_why_of_an_unknown_id_is_refused(cli, core):
     core.do(set_fact, "x", "y")
 
     assert cli("schedule", "why", "nobody").code == 10

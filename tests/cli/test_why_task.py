@@ -34,7 +34,7 @@ async def nothing(app):
     """Only let the engine do what there is to do."""
 
 
-def test_the_trigger_of_a_task_that_waits_says_what_for(cli, clock, database, why):
+def test_trigger_of_a_waiting_task_shows_the_wait(cli, clock, database, why):
     ask, wait = a_task(database, "ask", clock), a_task(database, "wait", clock)
 
     assert list(why(ask)) == ["settled", "question"]
@@ -44,7 +44,7 @@ def test_the_trigger_of_a_task_that_waits_says_what_for(cli, clock, database, wh
     assert cli("trigger", "why", wait).out.startswith(f"{wait} is DONE; its task is WAITING at turn 1\n")
 
 
-def test_a_timer_says_what_it_is_the_end_of(cli, clock, database, core, why):
+def test_timer_trigger_shows_the_wait_of_the_task(cli, clock, database, core, why):
     nap = a_task(database, "nap", clock)
     [timer] = core.rows("SELECT id FROM triggers WHERE status = 'PENDING'")
 
@@ -58,7 +58,7 @@ def test_a_timer_says_what_it_is_the_end_of(cli, clock, database, core, why):
     assert "timer" not in why(timer["id"]), "its time has come"
 
 
-def test_a_turn_that_continued_names_the_trigger_of_the_next(cli, clock, database, core, why):
+def test_continued_turn_names_the_trigger_of_the_next_turn(cli, clock, database, core, why):
     count = a_task(database, "count", clock)
     second = by_key(core, f"turn:{count}:2")
     third = by_key(core, f"turn:{count}:3")
@@ -69,7 +69,7 @@ def test_a_turn_that_continued_names_the_trigger_of_the_next(cli, clock, databas
     assert cli("trigger", "why", second).out.startswith(f"{second} is DONE; task {count} is DONE at turn 3\n")
 
 
-def test_a_wait_that_is_over_names_the_trigger_that_it_woke(cli, clock, database, core, why):
+def test_ended_wait_names_the_resuming_trigger(cli, clock, database, core, why):
     wait = a_task(database, "wait", clock)
     cli("task", "signal", wait, "approved")
     [woken] = core.rows("SELECT id FROM triggers WHERE status = 'PENDING'")
@@ -82,7 +82,7 @@ def test_a_wait_that_is_over_names_the_trigger_that_it_woke(cli, clock, database
     assert why(wait)["went on"] == f"task {wait} went on with trigger {woken['id']}, which is DONE (succeeded)"
 
 
-def test_a_message_says_to_which_task_it_was_delivered_and_whether_it_was_read(cli, clock, database, core, why):
+def test_delivered_message_names_the_task_and_whether_read(cli, clock, database, core, why):
     async def say(app, text="hi", task_id=None):
         spec = TriggerSpec(payload={"text": text}, source="MESSAGE", session_id="s", task_id=task_id)
         return (await app.emit_many([spec]))[0].id
@@ -100,7 +100,7 @@ def test_a_message_says_to_which_task_it_was_delivered_and_whether_it_was_read(c
     assert why(unread)["delivered"].endswith("it ended before it read it, and the message was emitted again")
 
 
-def test_a_stale_task_says_that_its_trigger_was_parked_and_who_is_asked(cli, clock, database, core, why):
+def test_parked_trigger_of_a_stale_task_shows_the_question(cli, clock, database, core, why):
     wait = a_task(database, "wait", clock)
     cli("task", "signal", wait, "approved")
     [woken] = core.rows("SELECT id FROM triggers WHERE status = 'PENDING'")
@@ -116,7 +116,7 @@ def test_a_stale_task_says_that_its_trigger_was_parked_and_who_is_asked(cli, clo
     assert core.rows("SELECT count(*) AS open FROM questions WHERE status = 'OPEN'") == [{"open": 1}]
 
 
-def test_a_turn_that_runs_and_completes_nothing_says_that_a_person_was_asked(cli, clock, database, core, why):
+def test_stalled_turn_shows_the_question_asked(cli, clock, database, core, why):
     wait = a_task(database, "wait", clock)
     cli("task", "signal", wait, "approved")
     claim = start(core, claim_one(core, epoch=1))
@@ -138,7 +138,7 @@ def test_a_turn_that_runs_and_completes_nothing_says_that_a_person_was_asked(cli
     )
 
 
-def test_show_and_list_mention_the_task(cli, clock, database, core):
+def test_trigger_show_and_list_name_the_task(cli, clock, database, core):
     nap, plain = a_task(database, "nap", clock), a_task(database, "plain", clock)
     [timer] = core.rows("SELECT id FROM triggers WHERE status = 'PENDING'")
 
@@ -156,7 +156,7 @@ def test_show_and_list_mention_the_task(cli, clock, database, core):
     assert "task" not in cli("trigger", "show", plain).out.splitlines()[0]
 
 
-def test_a_requeued_trigger_takes_its_task_with_it(cli, clock, database, core):
+def test_requeued_trigger_resumes_the_task(cli, clock, database, core):
     failed, dead = a_task(database, "fails", clock), a_task(database, "fails", clock, code=None)
     of = {row["id"]: row["trigger_id"] for row in core.rows("SELECT id, trigger_id FROM tasks")}
     plain = a_task(database, "plain", clock)
@@ -172,7 +172,7 @@ def test_a_requeued_trigger_takes_its_task_with_it(cli, clock, database, core):
     assert {row["status"] for row in core.rows("SELECT status FROM tasks")} == {"RUNNING"}
 
 
-def test_a_cancelled_timer_says_that_it_ended_the_task(cli, clock, database, core):
+def test_cancelled_timer_cancels_the_task(cli, clock, database, core):
     a_task(database, "nap", clock, seconds=HOUR)
     [timer] = core.rows("SELECT id FROM triggers WHERE status = 'PENDING'")
 
@@ -183,7 +183,7 @@ def test_a_cancelled_timer_says_that_it_ended_the_task(cli, clock, database, cor
 # Irreversible actions in doubt
 
 
-def test_a_task_that_waits_for_a_word_about_its_action_says_so(cli, clock, database, why):
+def test_task_waiting_for_an_action_decision_shows_the_question(cli, clock, database, why):
     lost = Bank(database, clock).pay(LOST, amount=7)
     [asked] = cli("--json", "inbox", "list").json
 
@@ -199,7 +199,7 @@ def test_a_task_that_waits_for_a_word_about_its_action_says_so(cli, clock, datab
     )
 
 
-def test_a_task_that_waits_to_ask_a_provider_says_so(clock, database, why):
+def test_task_waiting_to_reconcile_an_action_shows_the_time(clock, database, why):
     slow = Bank(database, clock).pay(workflow="pay.slowly")
 
     assert why(slow)["timer"] == (
@@ -209,7 +209,7 @@ def test_a_task_that_waits_to_ask_a_provider_says_so(clock, database, why):
 
 
 @pytest.mark.parametrize(("workflow", "kind"), [("pay", "activity"), ("conflict", "conflict")])
-def test_a_task_that_has_ended_says_what_is_still_asked_about_it(cli, clock, database, why, workflow, kind):
+def test_ended_task_shows_open_questions(cli, clock, database, why, workflow, kind):
     bank = Bank(database, clock)
     task_id = bank.pay(LOST, workflow=workflow) if kind == "activity" else bank.pay(workflow=workflow)
     if kind == "activity":

@@ -34,7 +34,7 @@ def ledger(it: Lab) -> list[dict[str, Any]]:
     return it.rows("SELECT * FROM activity_log ORDER BY seq")
 
 
-async def test_an_act_that_is_done_is_not_called_again_when_its_turn_is_tried_again(tmp_path):
+async def test_done_act_is_not_called_again_when_the_turn_is_retried(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -56,7 +56,7 @@ async def test_an_act_that_is_done_is_not_called_again_when_its_turn_is_tried_ag
         ]
 
 
-async def test_nothing_happened_is_tried_again_and_a_refusal_is_not(tmp_path):
+async def test_act_with_no_effect_is_retried_and_a_refused_act_fails(tmp_path):
     app, provider = App(), Provider(NoEffect("refused"), "ok", Fail("CARD", "declined"))
     pay = app.action("pay", irreversible=True)(provider)
 
@@ -69,7 +69,7 @@ async def test_nothing_happened_is_tried_again_and_a_refusal_is_not(tmp_path):
         assert [attempt for _, attempt, _ in provider.calls] == [1, 2, 1]
 
 
-async def test_what_nobody_knows_is_put_to_a_person_and_their_word_is_the_result(tmp_path):
+async def test_act_in_doubt_asks_a_person_and_returns_the_answered_reference(tmp_path):
     app, provider = App(), Provider(ValueError("who knows"))
     pay = app.action("pay", irreversible=True)(provider)
 
@@ -87,7 +87,7 @@ async def test_what_nobody_knows_is_put_to_a_person_and_their_word_is_the_result
         assert len(provider.calls) == 1
 
 
-async def test_a_provider_that_drops_a_second_call_is_called_again(tmp_path):
+async def test_act_on_an_idempotent_provider_is_resent_when_in_doubt(tmp_path):
     app, provider = App(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
 
@@ -99,7 +99,7 @@ async def test_a_provider_that_drops_a_second_call_is_called_again(tmp_path):
         assert {key for key, _, _ in provider.calls} == {ledger(it)[0]["idem_key"]}
 
 
-async def test_in_a_database_that_was_put_back_what_has_no_row_is_asked_about_and_not_sent_again(tmp_path):
+async def test_act_without_a_ledger_row_after_a_restore_is_asked_about_and_not_sent(tmp_path):
     """The copy was made before the task began; the file that was lost knew that it had sent."""
     path, aside = tmp_path / "agent.db", tmp_path / "aside.db"
     app, provider = App(), Provider()
@@ -133,7 +133,7 @@ async def test_in_a_database_that_was_put_back_what_has_no_row_is_asked_about_an
     assert len(provider.calls) == 2
 
 
-async def test_who_is_asked_is_told_what_the_provider_says(tmp_path):
+async def test_question_about_an_act_in_doubt_quotes_the_reconcile_answer(tmp_path):
     app, provider = App(), Provider(ValueError("who knows"))
     pay = app.action("pay", irreversible=True)(provider)
 
@@ -154,7 +154,7 @@ async def test_who_is_asked_is_told_what_the_provider_says(tmp_path):
         assert failure(await it.ended(task))[0] == "ACTIVITY_UNKNOWN"
 
 
-async def test_that_it_happened_is_believed_at_once_and_that_it_did_not_when_the_call_has_settled(tmp_path):
+async def test_reconcile_done_counts_at_once_and_no_effect_only_after_settle_after(tmp_path):
     app, provider, asked = App(), Provider(ValueError("who knows"), ValueError("again")), []
     options: Any = {"irreversible": True, "on_unknown": OnUnknown.RECONCILE}
 

@@ -24,7 +24,7 @@ def sending(app: App, provider: Provider, **terms: Any) -> Any:
 # On purpose, and by mistake
 
 
-async def test_one_key_with_other_arguments_is_refused_and_somebody_is_asked(tmp_path):
+async def test_key_reused_with_other_arguments_fails_and_opens_a_conflict_question(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
     second = ["bob", "ada"]
@@ -49,7 +49,7 @@ async def test_one_key_with_other_arguments_is_refused_and_somebody_is_asked(tmp
         assert len(provider.calls) == 1
 
 
-async def test_a_conflict_that_is_left_stays_failed(tmp_path):
+async def test_conflict_answered_with_leave_keeps_the_task_failed(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
 
@@ -65,7 +65,7 @@ async def test_a_conflict_that_is_left_stays_failed(tmp_path):
         assert questions(it) == [("conflict", "ANSWERED")]
 
 
-async def test_arguments_that_are_others_at_the_next_entry_are_refused(tmp_path):
+async def test_act_with_other_arguments_at_the_next_attempt_is_refused(tmp_path):
     """What a model wrote, a moment, a random number: nothing is sent, rather than a second thing."""
     app, provider = App(), Provider()
     send = sending(app, provider)
@@ -79,7 +79,7 @@ async def test_arguments_that_are_others_at_the_next_entry_are_refused(tmp_path)
         assert [to for _, _, to in provider.calls] == ["written at attempt 1"]
 
 
-async def test_a_conflict_in_doubt_is_asked_about_as_both(tmp_path):
+async def test_conflict_on_an_act_in_doubt_opens_a_question_of_each_kind(tmp_path):
     app, provider = App(), Provider(ConnectionResetError("reset"))
     send = sending(app, provider, on_unknown="resend", idempotent_provider=True)
 
@@ -92,7 +92,7 @@ async def test_a_conflict_in_doubt_is_asked_about_as_both(tmp_path):
         assert provider.attempts == [1]
 
 
-async def test_other_arguments_are_other_values_and_not_another_order(tmp_path):
+async def test_act_arguments_in_another_order_are_the_same_act(tmp_path):
     app, provider = App(), Provider()
 
     @app.action("send", irreversible=True)
@@ -109,7 +109,7 @@ async def test_other_arguments_are_other_values_and_not_another_order(tmp_path):
         assert len(provider.calls) == 1
 
 
-async def test_arguments_that_are_not_json_or_not_the_actions_are_refused_before_anything_is_written(tmp_path):
+async def test_invalid_arguments_action_or_key_are_refused_before_the_ledger_is_written(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
 
@@ -133,7 +133,7 @@ async def test_arguments_that_are_not_json_or_not_the_actions_are_refused_before
 # Beside each other
 
 
-async def test_who_waits_for_a_call_that_is_refused_is_told_the_same(tmp_path):
+async def test_concurrent_acts_with_the_same_key_raise_the_same_refusal(tmp_path):
     app, gate = App(), Gate(Fail("CARD", "declined"))
     provider = Provider(gate)
     send = sending(app, provider)
@@ -157,7 +157,7 @@ async def test_who_waits_for_a_call_that_is_refused_is_told_the_same(tmp_path):
         assert (told, provider.attempts) == (["CARD"] * 2, [1])
 
 
-async def test_a_hundred_acts_of_one_turn_beside_each_other_are_a_hundred_effects(tmp_path):
+async def test_hundred_concurrent_acts_of_a_turn_are_called_once_each(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
     got: dict[int, Any] = {}
@@ -180,7 +180,7 @@ async def test_a_hundred_acts_of_one_turn_beside_each_other_are_a_hundred_effect
         assert_records_are_whole(it)
 
 
-async def test_a_step_may_act_with_a_key_and_does_so_once(tmp_path):
+async def test_step_with_a_keyed_act_calls_the_provider_once_over_attempts(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
 
@@ -201,7 +201,7 @@ async def test_a_step_may_act_with_a_key_and_does_so_once(tmp_path):
 # At every entry
 
 
-async def test_an_act_that_is_refused_for_its_arguments_takes_no_place(tmp_path):
+async def test_act_refused_for_invalid_arguments_takes_no_place_in_the_turn(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
 
@@ -219,7 +219,7 @@ async def test_an_act_that_is_refused_for_its_arguments_takes_no_place(tmp_path)
         assert len(provider.calls) == 1
 
 
-async def test_a_place_is_of_its_turn_and_a_key_of_its_task(tmp_path):
+async def test_act_place_is_scoped_to_the_turn_and_act_key_to_the_task(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
 
@@ -233,7 +233,7 @@ async def test_a_place_is_of_its_turn_and_a_key_of_its_task(tmp_path):
         assert [key.partition(f"{row['id']}:")[2] for key, _, _ in provider.calls] == ["1.1", "once", "2.1", "3.1"]
 
 
-async def test_what_had_no_effect_in_one_turn_may_be_called_in_the_next_by_its_key(tmp_path):
+async def test_act_with_no_effect_is_called_again_by_key_in_the_next_turn(tmp_path):
     app, provider = App(), Provider(NoEffect("refused"))
     send = sending(app, provider)
 
@@ -248,7 +248,7 @@ async def test_what_had_no_effect_in_one_turn_may_be_called_in_the_next_by_its_k
         assert provider.attempts == [1, 2]
 
 
-async def test_a_key_is_of_its_task_and_another_task_has_its_own(tmp_path):
+async def test_act_key_of_a_parent_does_not_clash_with_the_same_key_of_a_child(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
 
@@ -264,7 +264,7 @@ async def test_a_key_is_of_its_task_and_another_task_has_its_own(tmp_path):
         assert result(await run(it, turn)) == ["ref-1", "ref-2"]
 
 
-async def test_a_task_that_is_retried_finds_what_it_did(tmp_path):
+async def test_retried_task_reuses_the_result_of_a_done_act(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
     broken = [True]
@@ -283,7 +283,7 @@ async def test_a_task_that_is_retried_finds_what_it_did(tmp_path):
         assert provider.attempts == [1]
 
 
-async def test_a_turn_that_has_waited_finds_what_it_did(tmp_path):
+async def test_turn_resumed_after_a_wait_reuses_the_results_of_done_acts(tmp_path):
     app, provider = App(), Provider()
     send = sending(app, provider)
 
@@ -302,7 +302,7 @@ async def test_a_turn_that_has_waited_finds_what_it_did(tmp_path):
 # By what it is known
 
 
-async def test_its_key_goes_to_the_provider_and_is_the_same_at_every_call(tmp_path):
+async def test_act_key_header_and_message_id_are_the_same_at_every_call(tmp_path):
     app = App()
     seen: list[Call] = []
 
@@ -324,7 +324,7 @@ async def test_its_key_goes_to_the_provider_and_is_the_same_at_every_call(tmp_pa
         assert len({call.message_id for call in seen}) == 1
 
 
-async def test_an_action_is_acted_by_its_name_too(tmp_path):
+async def test_act_accepts_the_name_of_a_declared_action(tmp_path):
     app, provider = App(), Provider()
     sending(app, provider)
 
@@ -335,7 +335,7 @@ async def test_an_action_is_acted_by_its_name_too(tmp_path):
         assert result(await run(it, turn)) == "ref-1"
 
 
-async def test_an_act_counts_as_one_thing_done_however_often_its_turn_is_entered(tmp_path):
+async def test_act_counts_once_in_the_step_budget_over_all_attempts(tmp_path):
     """Four acts and three entries of one turn are within a budget of four."""
     app, provider = App(), Provider()
     send = sending(app, provider)

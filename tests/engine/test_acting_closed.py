@@ -35,7 +35,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 # Before the call
 
 
-async def test_an_intent_whose_flush_fails_is_not_called_and_the_next_daemon_finds_out(tmp_path, disk):
+async def test_act_is_not_called_when_the_flush_of_the_intent_fails(tmp_path, disk):
     """Nobody knows whether the intent is on disk; the provider has heard nothing, and hears nothing now."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
@@ -68,7 +68,7 @@ async def test_an_intent_whose_flush_fails_is_not_called_and_the_next_daemon_fin
         assert questions(it) == ([("activity", "OPEN")] if asked else [])
 
 
-async def test_a_database_that_nobody_may_write_any_more_calls_nothing(tmp_path):
+async def test_act_is_not_called_when_the_writer_has_failed(tmp_path):
     """Its writer has failed."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
@@ -91,7 +91,7 @@ async def test_a_database_that_nobody_may_write_any_more_calls_nothing(tmp_path)
         assert (provider.calls, ledger(it)) == ([], [])
 
 
-async def test_a_turn_that_does_not_hold_its_trigger_any_more_calls_nothing(tmp_path):
+async def test_act_is_not_called_after_the_turn_lost_the_lease(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
     refused: list[str] = []
@@ -118,7 +118,7 @@ async def test_a_turn_that_does_not_hold_its_trigger_any_more_calls_nothing(tmp_
 # After it
 
 
-async def test_what_a_call_came_to_is_written_when_there_is_space_again(tmp_path, disk):
+async def test_act_result_is_written_once_a_full_disk_has_space_again(tmp_path, disk):
     app, gate = App(), Gate("ref")
     provider = Provider(gate)
     send = app.action("send", irreversible=True)(provider)
@@ -152,7 +152,7 @@ async def test_what_a_call_came_to_is_written_when_there_is_space_again(tmp_path
         ("x" * 5000, "x" * 997 + "…"),
     ],
 )
-async def test_the_providers_reference_is_what_was_returned_or_what_it_says(tmp_path, returned, reference):
+async def test_provider_reference_is_the_returned_text_or_the_provider_ref_field(tmp_path, returned, reference):
     app = App()
     send = app.action("send", irreversible=True)(Provider(returned))
 
@@ -166,7 +166,7 @@ async def test_the_providers_reference_is_what_was_returned_or_what_it_says(tmp_
         assert row["provider_ref"] == ("é?" if returned == "é\ud800" else reference)
 
 
-async def test_arguments_too_large_to_be_kept_for_people_are_told_apart_all_the_same(tmp_path):
+async def test_act_arguments_too_large_to_store_are_still_compared(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
     text = "x" * 100_000

@@ -49,7 +49,7 @@ async def done(it: Lab, task_id: str) -> dict[str, Any]:
     ("choice", "reference", "comes_to"),
     [("happened", "pay-7", "pay-7"), ("happened", None, None), ("resend", None, "ref-2")],
 )
-async def test_a_person_says_that_it_happened_or_that_it_is_to_be_sent(tmp_path, choice, reference, comes_to):
+async def test_answer_to_an_act_in_doubt_sets_the_result_or_resends(tmp_path, choice, reference, comes_to):
     app, provider = App(), Provider(LOST)
     turn = paying(app, provider)
     async with lab(app, tmp_path) as it:
@@ -63,7 +63,7 @@ async def test_a_person_says_that_it_happened_or_that_it_is_to_be_sent(tmp_path,
         assert questions(it) == [("activity", "ANSWERED")]
 
 
-async def test_what_is_given_up_fails_its_task_and_is_not_tried_again(tmp_path):
+async def test_act_given_up_fails_the_task_without_another_attempt(tmp_path):
     app, provider = App(), Provider(LOST)
     turn = paying(app, provider)
     async with lab(app, tmp_path) as it:
@@ -77,7 +77,7 @@ async def test_what_is_given_up_fails_its_task_and_is_not_tried_again(tmp_path):
         assert [row for row in questions(it) if row[1] == "OPEN"] == []
 
 
-async def test_a_workflow_may_go_on_without_what_was_given_up(tmp_path):
+async def test_workflow_may_catch_the_error_of_a_given_up_act(tmp_path):
     app = App()
     pay = app.action("pay", irreversible=True)(Provider(LOST))
 
@@ -93,7 +93,7 @@ async def test_a_workflow_may_go_on_without_what_was_given_up(tmp_path):
         assert result(await it.ended(task)) == ledger(it)[0]["idem_key"]
 
 
-async def test_what_is_in_doubt_again_is_asked_about_again(tmp_path):
+async def test_act_in_doubt_after_each_resend_is_asked_about_each_time(tmp_path):
     app, provider = App(), Provider(LOST, LOST, LOST)
     turn = paying(app, provider)
     async with lab(app, tmp_path) as it:
@@ -108,7 +108,7 @@ async def test_what_is_in_doubt_again_is_asked_about_again(tmp_path):
         assert len({key for key, _, _ in provider.calls}) == 1
 
 
-async def test_a_question_is_answered_once(tmp_path):
+async def test_question_about_an_act_refuses_a_second_answer(tmp_path):
     app = App()
     turn = paying(app, Provider(LOST))
     async with lab(app, tmp_path) as it:
@@ -120,7 +120,7 @@ async def test_a_question_is_answered_once(tmp_path):
         assert result(await it.ended(task)) == "pay-7"
 
 
-async def test_a_person_who_decides_while_the_turn_is_on_its_way_to_ask_is_heard(tmp_path, monkeypatch):
+async def test_decision_between_the_unknown_result_and_the_question_is_applied(tmp_path, monkeypatch):
     """Between the commit that says that nobody knows and the one that asks."""
     app, provider = App(), Provider(LOST)
     turn = paying(app, provider)
@@ -141,7 +141,7 @@ async def test_a_person_who_decides_while_the_turn_is_on_its_way_to_ask_is_heard
 
 
 @pytest.mark.parametrize("decision", [Decision.HAPPENED, Decision.RESEND, Decision.GIVE_UP])
-async def test_a_person_who_decides_before_the_wait_is_written_is_heard(tmp_path, monkeypatch, decision):
+async def test_decision_before_the_wait_is_written_is_applied(tmp_path, monkeypatch, decision):
     """The turn is unwound already, and its question is not on disk."""
     app, provider = App(), Provider(LOST)
     turn = paying(app, provider)
@@ -173,7 +173,7 @@ async def test_a_person_who_decides_before_the_wait_is_written_is_heard(tmp_path
         assert "OPEN" not in [status for _, status in questions(it)]
 
 
-async def test_the_question_of_a_task_that_is_cancelled_stays_and_can_be_answered(tmp_path):
+async def test_question_about_an_act_stays_answerable_after_the_task_is_cancelled(tmp_path):
     app, provider = App(), Provider(LOST)
     turn = paying(app, provider)
     async with lab(app, tmp_path) as it:
@@ -189,7 +189,7 @@ async def test_the_question_of_a_task_that_is_cancelled_stays_and_can_be_answere
         assert provider.attempts == [1]
 
 
-async def test_a_deadline_ends_the_task_and_not_the_question(tmp_path):
+async def test_deadline_ends_the_task_and_leaves_the_question_about_an_act_open(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn = paying(app, provider)
     async with lab(app, tmp_path, clock=clock) as it:
@@ -203,7 +203,7 @@ async def test_a_deadline_ends_the_task_and_not_the_question(tmp_path):
         assert statuses(it) == ["UNKNOWN"]
 
 
-async def test_a_message_to_the_task_answers_nothing(tmp_path):
+async def test_message_to_the_task_does_not_answer_a_question_about_an_act(tmp_path):
     """Somebody said "resend" in a chat."""
     app = App()
     pay = app.action("pay", irreversible=True)(Provider(LOST))
@@ -221,7 +221,7 @@ async def test_a_message_to_the_task_answers_nothing(tmp_path):
         assert questions(it) == [("activity", "OPEN")]
 
 
-async def test_two_acts_in_doubt_at_once_are_asked_about_both(tmp_path):
+async def test_concurrent_acts_in_doubt_open_a_question_each(tmp_path):
     app, provider = App(), Provider(LOST, LOST)
     pay = app.action("pay", irreversible=True)(provider)
 
@@ -251,7 +251,7 @@ async def test_two_acts_in_doubt_at_once_are_asked_about_both(tmp_path):
 # Resend
 
 
-async def test_resend_calls_again_in_the_next_attempt_with_the_same_key(tmp_path):
+async def test_resend_policy_calls_again_in_the_next_attempt_with_the_same_key(tmp_path):
     app, provider = App(), Provider(LOST, TimeoutError("late"))
     turn = paying(app, provider, **RESENDS)
     async with lab(app, tmp_path) as it:
@@ -264,7 +264,7 @@ async def test_resend_calls_again_in_the_next_attempt_with_the_same_key(tmp_path
         assert questions(it) == []
 
 
-async def test_resend_stops_when_the_attempts_are_spent_and_a_person_is_asked(tmp_path):
+async def test_resend_policy_with_spent_attempts_asks_a_person(tmp_path):
     app, provider = App(), Provider(LOST, LOST, LOST)
     turn = paying(app, provider, **RESENDS)
     async with lab(app, tmp_path) as it:
@@ -279,7 +279,7 @@ async def test_resend_stops_when_the_attempts_are_spent_and_a_person_is_asked(tm
         assert "OPEN" not in [status for _, status in questions(it)]
 
 
-async def test_what_may_be_sent_after_its_task_has_failed_is_sent_once_when_the_task_is_retried(tmp_path):
+async def test_resend_decided_after_the_task_failed_is_sent_once_on_task_retry(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn = paying(app, provider)
     async with lab(app, tmp_path, clock=clock) as it:
@@ -299,7 +299,7 @@ async def test_what_may_be_sent_after_its_task_has_failed_is_sent_once_when_the_
             await app.retry_task(task)
 
 
-async def test_a_window_that_has_passed_makes_a_question_of_resend(tmp_path):
+async def test_resend_policy_asks_a_person_after_the_idempotency_window(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn = paying(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
     async with lab(app, tmp_path, clock=clock) as it:
@@ -313,7 +313,7 @@ async def test_a_window_that_has_passed_makes_a_question_of_resend(tmp_path):
         assert provider.attempts == [1]
 
 
-async def test_that_a_second_call_had_no_effect_leaves_the_doubt_of_the_first_until_its_window_is_over(tmp_path):
+async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(tmp_path):
     """Refused connections for hours: as FAILED it would have been called for as long as it takes."""
     app, clock, provider = App(), VirtualClock(), Provider(LOST, NoEffect("connection refused"))
     turn = paying(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
@@ -332,7 +332,7 @@ async def test_that_a_second_call_had_no_effect_leaves_the_doubt_of_the_first_un
         assert questions(it) == [("activity", "OPEN")]
 
 
-async def test_a_refusal_while_it_is_in_doubt_is_put_to_a_person(tmp_path):
+async def test_refusal_of_a_resend_leaves_the_act_in_doubt_and_asks_a_person(tmp_path):
     """A key that has expired says no to everything; the first call may have been heard all the same."""
     app, provider = App(), Provider(LOST, Fail("KEY_EXPIRED", "who are you"))
     turn = paying(app, provider, **RESENDS)
@@ -369,7 +369,7 @@ def reconciling(app: App, provider: Provider, *answers: Any, **terms: Any) -> tu
 
 
 @pytest.mark.parametrize("reference", ["pay-7", None])
-async def test_what_the_provider_says_happened_is_done(tmp_path, reference):
+async def test_reconcile_answer_done_completes_the_act_without_another_call(tmp_path, reference):
     app, provider = App(), Provider(LOST)
     turn, asked = reconciling(app, provider, Done(reference))
     async with lab(app, tmp_path) as it:
@@ -382,7 +382,7 @@ async def test_what_the_provider_says_happened_is_done(tmp_path, reference):
 
 
 @pytest.mark.parametrize("no", [NoEffect("no such payment"), NoEffect])
-async def test_what_the_provider_says_did_not_happen_is_called_again(tmp_path, no):
+async def test_reconcile_answer_no_effect_calls_the_act_again(tmp_path, no):
     app, provider = App(), Provider(LOST)
     turn, asked = reconciling(app, provider, no)
     async with lab(app, tmp_path) as it:
@@ -393,7 +393,7 @@ async def test_what_the_provider_says_did_not_happen_is_called_again(tmp_path, n
         assert decisions(it) == [("resend", "reconcile")]
 
 
-async def test_a_call_that_is_in_doubt_again_is_reconciled_again(tmp_path):
+async def test_act_in_doubt_after_a_second_call_is_reconciled_again(tmp_path):
     app, provider = App(), Provider(LOST, LOST)
     turn, asked = reconciling(app, provider, NoEffect, Done("pay-7"))
     async with lab(app, tmp_path) as it:
@@ -406,7 +406,7 @@ async def test_a_call_that_is_in_doubt_again_is_reconciled_again(tmp_path):
     [(None, "the provider does not know"), ("yes", "reconcile returned 'yes'"), (Done(7), "a reference is text")],
     ids=["unknown", "no answer", "no reference"],
 )
-async def test_what_the_provider_does_not_know_is_put_to_a_person(tmp_path, answer, why):
+async def test_reconcile_without_a_valid_answer_asks_a_person(tmp_path, answer, why):
     app, provider = App(), Provider(LOST)
     turn, _ = reconciling(app, provider, answer, answer)
     async with lab(app, tmp_path) as it:
@@ -417,7 +417,7 @@ async def test_what_the_provider_does_not_know_is_put_to_a_person(tmp_path, answ
 
 
 @pytest.mark.parametrize("error", [OSError("down"), NoEffect("no password"), Fail("NO", "no")], ids=repr)
-async def test_a_provider_that_cannot_be_asked_is_asked_again_and_then_a_person_is(tmp_path, monkeypatch, error):
+async def test_reconcile_that_raises_is_tried_three_times_before_a_person_is_asked(tmp_path, monkeypatch, error):
     """A NoEffect that is raised, as for want of a password, says nothing about the call."""
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app, provider = App(), Provider(LOST)
@@ -432,7 +432,7 @@ async def test_a_provider_that_cannot_be_asked_is_asked_again_and_then_a_person_
         assert (len(asked), provider.attempts) == (3, [1])
 
 
-async def test_a_provider_that_never_answers_is_not_waited_for(tmp_path, monkeypatch):
+async def test_reconcile_that_never_returns_times_out_and_a_person_is_asked(tmp_path, monkeypatch):
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app, provider = App(), Provider(LOST)
 
@@ -446,7 +446,7 @@ async def test_a_provider_that_never_answers_is_not_waited_for(tmp_path, monkeyp
         assert len(asked) == 3
 
 
-async def test_a_no_is_believed_when_no_call_can_be_on_its_way_any_more(tmp_path):
+async def test_reconcile_answer_no_effect_counts_only_after_settle_after(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(LOST)
     turn, asked = reconciling(app, provider, NoEffect, NoEffect, settle_after=30)
     async with lab(app, tmp_path, clock=clock) as it:
@@ -462,7 +462,7 @@ async def test_a_no_is_believed_when_no_call_can_be_on_its_way_any_more(tmp_path
         assert len(asked) == 2
 
 
-async def test_a_plain_reconcile_runs_in_a_thread(tmp_path):
+async def test_plain_function_as_reconcile_runs_in_a_thread(tmp_path):
     app, provider = App(), Provider(LOST)
     pay = app.action("pay", **RECONCILES)(provider)
 
@@ -477,7 +477,7 @@ async def test_a_plain_reconcile_runs_in_a_thread(tmp_path):
         assert result(await run(it, turn)) == "pay-7"
 
 
-async def test_a_person_who_answers_while_the_provider_is_asked_is_not_overruled(tmp_path):
+async def test_decision_made_during_reconcile_overrides_the_reconcile_answer(tmp_path):
     app, provider, gate = App(), Provider(LOST), Gate(Done("pay-7"))
     turn, _ = reconciling(app, provider, gate)
     async with lab(app, tmp_path) as it:
@@ -494,7 +494,7 @@ async def test_a_person_who_answers_while_the_provider_is_asked_is_not_overruled
 # Assume
 
 
-async def test_assume_done_never_calls_again_and_returns_nothing(tmp_path):
+async def test_assume_done_policy_never_calls_again_and_returns_none(tmp_path):
     app, provider = App(), Provider(LOST)
     turn = paying(app, provider, on_unknown=OnUnknown.ASSUME_DONE)
     async with lab(app, tmp_path) as it:
@@ -509,7 +509,7 @@ async def test_assume_done_never_calls_again_and_returns_nothing(tmp_path):
 # By hand
 
 
-async def test_a_decision_about_nothing_is_refused(tmp_path):
+async def test_decision_about_an_unknown_activity_is_refused(tmp_path):
     app = App()
     async with lab(app, tmp_path) as it:
         with pytest.raises(NotFound, match="no activity"):
@@ -518,7 +518,7 @@ async def test_a_decision_about_nothing_is_refused(tmp_path):
             )
 
 
-async def test_a_refusal_that_a_person_lets_be_sent_again_is_sent_when_the_task_is_retried(tmp_path):
+async def test_refused_act_is_called_on_task_retry_only_after_a_resend_decision(tmp_path):
     app, provider = App(), Provider(Fail("CARD", "declined"))
     turn = paying(app, provider)
     async with lab(app, tmp_path) as it:
@@ -533,7 +533,7 @@ async def test_a_refusal_that_a_person_lets_be_sent_again_is_sent_when_the_task_
         assert result(await done(it, row["id"])) == "ref-2"
 
 
-async def test_code_that_would_try_again_by_itself_does_not_get_to(tmp_path):
+async def test_workflow_that_loops_over_a_resent_act_adds_no_second_act(tmp_path):
     """A second ctx.act without a key is another act, with another key: the provider would do it twice."""
     app, provider = App(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
@@ -555,7 +555,7 @@ async def test_code_that_would_try_again_by_itself_does_not_get_to(tmp_path):
         assert len(ledger(it)) == 1
 
 
-async def test_code_that_catches_everything_cannot_go_on_without_what_is_called_again(tmp_path):
+async def test_workflow_that_catches_base_exception_cannot_skip_a_resent_act(tmp_path):
     app, provider = App(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
 
@@ -573,7 +573,7 @@ async def test_code_that_catches_everything_cannot_go_on_without_what_is_called_
         assert len(ledger(it)) == 1
 
 
-async def test_of_two_that_reconcile_one_key_the_second_hears_what_the_first_found(tmp_path):
+async def test_concurrent_reconciles_of_the_same_key_share_the_first_outcome(tmp_path):
     """The call of the first had no effect. The second was told that it had been refused for good."""
     app, gate = App(), Gate()
     provider = Provider(gate, NoEffect("busy"))

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.anyio
 RESEND: dict[str, Any] = {"irreversible": True, "on_unknown": OnUnknown.RESEND, "idempotent_provider": True}
 
 
-async def test_a_budget_that_acts_use_up_twice_is_asked_about_twice(tmp_path):
+async def test_budget_used_up_twice_by_acts_opens_a_second_question(tmp_path):
     """The second question had the name of the first, and the engine died of that."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
@@ -42,7 +42,7 @@ async def test_a_budget_that_acts_use_up_twice_is_asked_about_twice(tmp_path):
         assert len(provider.calls) == 5
 
 
-async def test_a_call_withdrawn_before_it_was_made_leaves_the_doubt_of_the_one_before(tmp_path, monkeypatch):
+async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp_path, monkeypatch):
     """It was recorded as proof that nothing had happened, at the call before either."""
     app, provider = App(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", **RESEND)(provider)
@@ -68,7 +68,7 @@ async def test_a_call_withdrawn_before_it_was_made_leaves_the_doubt_of_the_one_b
         assert statuses(it) == ["UNKNOWN"]
 
 
-async def test_an_act_that_fails_while_the_turn_is_parked_does_not_fail_the_turn(tmp_path):
+async def test_act_with_no_effect_while_the_turn_is_parked_does_not_fail_the_turn(tmp_path):
     """A sibling's question had suspended it; that the other act did nothing was told to nobody but the engine, which
     took it for a workflow that had gone on."""
     app, gate = App(), Gate(NoEffect("refused"))
@@ -101,7 +101,7 @@ async def test_an_act_that_fails_while_the_turn_is_parked_does_not_fail_the_turn
 
 
 @pytest.mark.parametrize("when", ["before the call", "during the call"])
-async def test_a_cancelled_task_interrupts_its_calls_although_its_turn_is_parked(tmp_path, monkeypatch, when):
+async def test_cancel_of_a_task_with_a_parked_turn_interrupts_running_calls(tmp_path, monkeypatch, when):
     """The first reason to stop was the question of a sibling, and nobody heard of the second."""
     app, gate = App(), Gate()
     provider = Provider(gate)
@@ -144,7 +144,7 @@ async def test_a_cancelled_task_interrupts_its_calls_although_its_turn_is_parked
         assert (status, len(provider.calls)) == (("UNKNOWN", 1) if when == "during the call" else ("FAILED", 0))
 
 
-async def test_a_plain_function_that_returns_a_coroutine_has_done_nothing(tmp_path):
+async def test_plain_action_that_returns_a_coroutine_fails_without_a_call(tmp_path):
     """It was DONE, and nothing had run."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(lambda call, *, to: provider(call, to=to))
@@ -158,7 +158,7 @@ async def test_a_plain_function_that_returns_a_coroutine_has_done_nothing(tmp_pa
         assert provider.calls == []
 
 
-async def test_an_act_within_an_action_needs_a_key(tmp_path):
+async def test_act_inside_an_action_needs_a_key(tmp_path):
     """It was counted at the first entry only; the one after it was taken for it at the next, and never done."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
@@ -184,7 +184,7 @@ async def test_an_act_within_an_action_needs_a_key(tmp_path):
 
 
 @pytest.mark.parametrize("told", ["returned", NoEffect("refused"), Fail("CARD", "declined")], ids=repr)
-async def test_what_a_thread_says_after_its_time_is_heard(tmp_path, told):
+async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, told):
     """It cannot be stopped, and was waited for; but of what it came to only a result was heard."""
     app, inside, go = App(), threading.Event(), threading.Event()
 
@@ -210,7 +210,7 @@ async def test_what_a_thread_says_after_its_time_is_heard(tmp_path, told):
         assert statuses(it) == ["DONE" if told == "returned" else "FAILED"]
 
 
-async def test_a_plain_action_that_never_had_a_thread_was_not_called(tmp_path, monkeypatch):
+async def test_plain_action_that_never_got_a_thread_is_recorded_as_not_called(tmp_path, monkeypatch):
     """It was in doubt: somebody was asked about a call that nobody had made."""
     monkeypatch.setattr("craftcore.engine.engine.STEP_THREADS", 1)
     app, inside, go = App(), threading.Event(), threading.Event()
@@ -237,7 +237,7 @@ async def test_a_plain_action_that_never_had_a_thread_was_not_called(tmp_path, m
         assert (statuses(it), calls) == (["FAILED"], [])
 
 
-async def test_the_mapping_of_somebodys_own_that_a_provider_returns_may_be_broken(tmp_path):
+async def test_act_is_done_when_the_returned_mapping_raises_on_get(tmp_path):
     """It had happened, and was in doubt."""
 
     class Broken(dict[str, Any]):
@@ -255,7 +255,7 @@ async def test_the_mapping_of_somebodys_own_that_a_provider_returns_may_be_broke
         assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", None)]
 
 
-async def test_a_refusal_with_an_endless_code_or_one_that_is_no_text_is_a_refusal(tmp_path):
+async def test_refusal_with_an_overlong_invalid_code_is_recorded_as_failed(tmp_path):
     """It could not be written, and was in doubt."""
     app = App()
     pay = app.action("pay", irreversible=True)(Provider(Fail("\ud800" + "X" * 10_000, "declined")))
@@ -269,7 +269,7 @@ async def test_a_refusal_with_an_endless_code_or_one_that_is_no_text_is_a_refusa
         assert [(row["status"], row["error_code"]) for row in ledger(it)] == [("FAILED", code)]
 
 
-async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tmp_path, monkeypatch):
+async def test_engine_stops_in_order_when_an_act_ends_on_a_full_disk(tmp_path, monkeypatch):
     """It tried to write what the act had come to, over and over, in a scope that nothing cancelled. The stop ends in
     order: the lock note says so, since the database had no room, and the next start hands back."""
     monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
@@ -298,7 +298,7 @@ async def test_an_engine_stops_although_the_disk_is_full_and_an_act_has_ended(tm
             assert it.rows("SELECT crash_count FROM triggers WHERE crash_count > 0") == []
 
 
-async def test_a_provider_that_loses_every_call_and_denies_it_is_not_called_for_ever(tmp_path):
+async def test_reconcile_answer_no_effect_after_every_call_is_limited_by_attempts(tmp_path):
     """Nothing had happened, said the provider each time; so it was called again at once, without a wait or an end."""
     app = App()
     calls: list[int] = []
@@ -321,7 +321,7 @@ async def test_a_provider_that_loses_every_call_and_denies_it_is_not_called_for_
         assert calls == [1, 2, 3]
 
 
-async def test_a_provider_that_denies_call_after_call_is_put_to_a_person(tmp_path):
+async def test_reconcile_answer_no_effect_after_ten_calls_asks_a_person(tmp_path):
     """Each call is waited for until a no can be believed, and each wait begins a trigger with all its attempts."""
     app, clock = App(), VirtualClock()
     calls: list[int] = []
@@ -351,7 +351,7 @@ async def test_a_provider_that_denies_call_after_call_is_put_to_a_person(tmp_pat
         assert "it was called 10 times" in (await it.question("activity"))["question"]
 
 
-async def test_a_window_that_passes_while_the_intent_is_on_its_way_to_disk_is_heard(tmp_path, monkeypatch):
+async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_resend(tmp_path, monkeypatch):
     """Another process held the file, or the machine slept: the provider had forgotten the key when it was called."""
     app, clock, provider = App(), VirtualClock(), Provider(ConnectionResetError("reset"))
     pay = app.action("pay", **RESEND, idempotency_window=3600, timeout=10)(provider)
@@ -379,7 +379,7 @@ async def test_a_window_that_passes_while_the_intent_is_on_its_way_to_disk_is_he
         assert "remembers a key for 3600 s" in (await it.question("activity"))["question"]
 
 
-async def test_a_provider_that_is_busy_says_when_what_is_in_doubt_is_sent_again(tmp_path):
+async def test_retry_after_of_a_busy_provider_delays_the_resend_of_an_act_in_doubt(tmp_path):
     """It was called again after the backoff, and the attempts were soon spent."""
     app, clock = App(), VirtualClock()
     provider = Provider(ConnectionResetError("reset"), NoEffect("busy", retry_after=900))

@@ -29,7 +29,7 @@ async def pay(call: Call, *, amount: int, note: str = "") -> str:
         ({"amount": 1, "to": "ada"}, "action pay takes amount, note; it was given to"),
     ],
 )
-def test_arguments_that_do_not_fit_are_named_the_missing_and_the_strange(given, says):
+def test_action_arguments_missing_or_unknown_are_named_in_the_error(given, says):
     action = App().action("pay", irreversible=True)(pay)
     with pytest.raises(InvalidInput) as refused:
         action.check(given)
@@ -37,7 +37,7 @@ def test_arguments_that_do_not_fit_are_named_the_missing_and_the_strange(given, 
 
 
 @pytest.mark.anyio
-async def test_an_action_that_is_called_past_the_ledger_is_not_called(tmp_path):
+async def test_action_called_directly_in_a_workflow_is_refused(tmp_path):
     """`await pay(amount=1)` for `await ctx.act(pay, amount=1)`."""
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
@@ -53,7 +53,7 @@ async def test_an_action_that_is_called_past_the_ledger_is_not_called(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_an_action_can_be_tested_as_the_function_that_it_is():
+async def test_action_can_be_called_directly_outside_a_workflow():
     action = App().action("pay", irreversible=True)(pay)
     assert await action(Call(key="k", attempt=1, deadline=NOW), amount=7) == "7 as k"
     with pytest.raises(InvalidInput, match="its first argument is a Call"):
@@ -61,7 +61,7 @@ async def test_an_action_can_be_tested_as_the_function_that_it_is():
 
 
 @pytest.mark.anyio
-async def test_a_function_that_was_not_declared_is_no_action(tmp_path):
+async def test_act_refuses_a_function_not_declared_as_an_action(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(pay, amount=1)  # type: ignore[call-overload]  # what a checker of types would have said
 
@@ -73,14 +73,14 @@ async def test_a_function_that_was_not_declared_is_no_action(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["action", "workflow"])
-def test_a_decorator_without_parentheses_is_refused(kind):
+def test_decorator_without_parentheses_is_refused(kind):
     """It would declare nothing, and nobody would say so."""
     with pytest.raises(ConfigInvalid, match=rf'has no name: declare it with @app.{kind}\("its.name"\)'):
         getattr(App(), kind)(pay)
 
 
 @pytest.mark.anyio
-async def test_what_is_in_doubt_is_in_the_log_when_it_becomes_so(tmp_path):
+async def test_act_in_doubt_is_logged_as_a_warning_with_policy_and_error(tmp_path):
     app, provider = App(), Provider(ConnectionResetError("the line is dead"))
     send = app.action("send", irreversible=True)(provider)
 
@@ -99,7 +99,7 @@ async def test_what_is_in_doubt_is_in_the_log_when_it_becomes_so(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_when_the_attempts_are_spent_nobody_is_told_that_it_is_called_again(tmp_path):
+async def test_resend_error_message_after_spent_attempts_names_the_next_attempt(tmp_path):
     app, provider = App(), Provider(TimeoutError(), TimeoutError())
     send = app.action("send", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
 

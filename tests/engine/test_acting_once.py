@@ -27,7 +27,7 @@ def sends(app: App, provider: Provider, **options: Any) -> Any:
 # Only what is flagged
 
 
-async def test_an_action_that_is_not_irreversible_is_a_step_and_not_in_the_ledger(tmp_path):
+async def test_reversible_action_runs_as_a_step_and_is_not_in_the_ledger(tmp_path):
     app, provider = App(), Provider()
     look = sends(app, provider, irreversible=False)
 
@@ -46,7 +46,7 @@ async def test_an_action_that_is_not_irreversible_is_a_step_and_not_in_the_ledge
 # Keys
 
 
-async def test_the_same_text_sent_twice_on_purpose_is_sent_twice_and_never_a_third_time(tmp_path):
+async def test_same_act_twice_in_a_turn_is_called_twice_over_all_attempts(tmp_path):
     app, provider = App(), Provider()
     send = sends(app, provider)
 
@@ -62,7 +62,7 @@ async def test_the_same_text_sent_twice_on_purpose_is_sent_twice_and_never_a_thi
         assert len({key for key, _, _ in provider.calls}) == 2
 
 
-async def test_a_key_is_of_the_whole_task_and_what_was_done_under_it_comes_back_in_a_later_turn(tmp_path):
+async def test_keyed_act_returns_the_first_result_in_a_later_turn(tmp_path):
     app, provider = App(), Provider()
     send = sends(app, provider)
 
@@ -77,7 +77,7 @@ async def test_a_key_is_of_the_whole_task_and_what_was_done_under_it_comes_back_
 
 
 @pytest.mark.parametrize("key", [None, "welcome"])
-async def test_the_same_key_with_other_arguments_sends_nothing_and_fails_the_task_and_somebody_is_asked(tmp_path, key):
+async def test_act_with_changed_arguments_on_retry_fails_the_task_and_asks_a_person(tmp_path, key):
     app, provider = App(), Provider()
     send = sends(app, provider)
 
@@ -96,7 +96,7 @@ async def test_the_same_key_with_other_arguments_sends_nothing_and_fails_the_tas
         assert questions(it) == [("conflict", "OPEN")]
 
 
-async def test_a_key_that_another_action_used_is_refused(tmp_path):
+async def test_act_key_already_used_by_another_action_is_refused(tmp_path):
     app, provider, other = App(), Provider(), Provider()
     send, post = sends(app, provider), app.action("post", irreversible=True)(other)
 
@@ -111,7 +111,7 @@ async def test_a_key_that_another_action_used_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize("where", ["in a task beside", "inside a step"])
-async def test_an_act_whose_place_nobody_can_tell_needs_a_key(tmp_path, where):
+async def test_act_in_a_concurrent_task_or_a_step_needs_a_key(tmp_path, where):
     app, provider = App(), Provider()
     send = sends(app, provider)
 
@@ -132,7 +132,7 @@ async def test_an_act_whose_place_nobody_can_tell_needs_a_key(tmp_path, where):
         assert len(provider.calls) == 1
 
 
-async def test_what_else_a_turn_does_at_a_re_entry_makes_no_act_another(tmp_path):
+async def test_act_place_does_not_depend_on_the_emits_of_the_turn(tmp_path):
     """Counted together with the emits, that of the second entry would have had another number, and been sent again."""
     app, provider = App(), Provider()
     send = sends(app, provider)
@@ -155,7 +155,7 @@ async def test_what_else_a_turn_does_at_a_re_entry_makes_no_act_another(tmp_path
 # Beside each other
 
 
-async def test_of_two_that_come_to_one_key_at_once_one_calls_and_the_other_waits_for_its_result(tmp_path):
+async def test_concurrent_acts_with_the_same_key_share_a_single_call(tmp_path):
     app, gate = App(), Gate("once")
     provider = Provider(gate)
     send = sends(app, provider)
@@ -181,7 +181,7 @@ async def test_of_two_that_come_to_one_key_at_once_one_calls_and_the_other_waits
         assert acted(it, task) == ["INTENT", "DONE"]
 
 
-async def test_one_that_comes_to_the_key_of_a_call_under_way_with_other_arguments_is_refused_at_once(tmp_path):
+async def test_act_with_the_key_of_a_running_call_and_other_arguments_is_refused(tmp_path):
     app, gate = App(), Gate()
     provider = Provider(gate)
     send = sends(app, provider)
@@ -199,7 +199,7 @@ async def test_one_that_comes_to_the_key_of_a_call_under_way_with_other_argument
         assert [to for _, _, to in provider.calls] == ["ada"]
 
 
-async def test_when_the_first_of_two_had_no_effect_the_second_calls(tmp_path):
+async def test_act_waiting_on_the_same_key_calls_when_the_first_had_no_effect(tmp_path):
     app, gate = App(), Gate(NoEffect("busy"))
     provider = Provider(gate)
     send = sends(app, provider)
@@ -231,7 +231,7 @@ async def test_when_the_first_of_two_had_no_effect_the_second_calls(tmp_path):
 @pytest.mark.parametrize(
     ("value", "why"), [({"a": object()}, "not JSON"), (float("nan"), "NaN"), ("x" * 20_000, "the limit is")]
 )
-async def test_a_result_that_cannot_be_kept_is_done_all_the_same_and_never_called_again(tmp_path, value, why):
+async def test_act_with_an_unstorable_result_is_done_and_not_called_again(tmp_path, value, why):
     app, provider = App(), Provider(value)
     send = sends(app, provider)
 
@@ -253,7 +253,7 @@ async def test_a_result_that_cannot_be_kept_is_done_all_the_same_and_never_calle
         assert len(provider.calls) == 1
 
 
-async def test_a_result_comes_back_as_its_type_and_the_reference_out_of_a_mapping(tmp_path):
+async def test_act_result_mapping_is_returned_whole_and_gives_the_provider_reference(tmp_path):
     app = App()
 
     @app.action("pay", irreversible=True)
@@ -268,7 +268,7 @@ async def test_a_result_comes_back_as_its_type_and_the_reference_out_of_a_mappin
         assert ledger(it)[0]["provider_ref"] == "ch_7"
 
 
-async def test_what_was_sent_and_what_came_back_stands_in_the_ledger_and_in_no_event(tmp_path):
+async def test_act_request_and_result_are_in_the_ledger_and_not_in_events(tmp_path):
     app, provider = App(), Provider({"body": "the private answer"})
     send = sends(app, provider)
 
@@ -289,7 +289,7 @@ async def test_what_was_sent_and_what_came_back_stands_in_the_ledger_and_in_no_e
 # Fails closed
 
 
-async def test_on_a_full_disk_nothing_is_called_and_when_there_is_space_it_is_called_once(tmp_path, monkeypatch):
+async def test_act_on_a_full_disk_is_called_once_after_space_is_free(tmp_path, monkeypatch):
     monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
     app, provider = App(), Provider()
     send = sends(app, provider)
@@ -314,7 +314,7 @@ async def test_on_a_full_disk_nothing_is_called_and_when_there_is_space_it_is_ca
                 assert len(provider.calls) == 1
 
 
-async def test_a_file_that_cannot_be_written_any_more_keeps_every_provider_from_being_called(tmp_path):
+async def test_act_is_not_called_when_the_database_is_read_only(tmp_path):
     """As if the disk had been remounted read-only: the engine stops, and says why."""
     app, provider = App(), Provider()
     send = sends(app, provider)
@@ -338,7 +338,7 @@ async def test_a_file_that_cannot_be_written_any_more_keeps_every_provider_from_
     assert provider.calls == []
 
 
-async def test_what_came_of_a_call_is_written_although_it_is_cancelled_while_the_disk_is_full(tmp_path, monkeypatch):
+async def test_act_result_is_written_when_cancelled_while_the_disk_is_full(tmp_path, monkeypatch):
     """It happened. Whoever cancels it has to wait until that is on disk, however long the disk is full."""
     monkeypatch.setattr("craftcore.engine.durable_commit.FULL_DISK_SECONDS", 0.01)
     app = App()

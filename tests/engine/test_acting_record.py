@@ -52,7 +52,7 @@ def holding(it: Lab, text: str) -> set[str]:
     ],
     ids=["done", "retried", "refused", "assumed", "resent"],
 )
-async def test_the_stream_says_what_was_done_in_order(tmp_path, answers, terms, events):
+async def test_stream_of_a_task_lists_the_activity_events_in_order(tmp_path, answers, terms, events):
     app = App()
     send = app.action("send", irreversible=True, **terms)(Provider(*answers))
 
@@ -78,7 +78,7 @@ def history_of(it: Lab) -> list[str]:
         return [event["type"] for event in ActivityListStore().list_history(reader, store.get_by_seq(reader, 1))]
 
 
-async def test_the_task_sees_what_it_did_in_its_own_stream(tmp_path):
+async def test_task_reads_own_activity_events_without_request_or_result(tmp_path):
     app = App()
     send = app.action("send", irreversible=True)(Provider("msg-7"))
 
@@ -102,7 +102,7 @@ async def test_the_task_sees_what_it_did_in_its_own_stream(tmp_path):
         ]
 
 
-async def test_of_what_was_sent_and_answered_only_the_ledger_has_the_text(tmp_path):
+async def test_act_request_and_result_text_are_stored_only_in_the_ledger(tmp_path):
     """It is stripped there, later; nowhere else would anybody look for it."""
     app = App()
     send = app.action("send", irreversible=True)(Provider({"provider_ref": "msg-7", "body": RESULT}))
@@ -118,7 +118,7 @@ async def test_of_what_was_sent_and_answered_only_the_ledger_has_the_text(tmp_pa
 
 
 @pytest.mark.parametrize("end", ["answered", "cancelled"])
-async def test_a_question_shows_what_was_sent_and_keeps_no_copy_of_it(tmp_path, end):
+async def test_question_about_an_act_shows_the_request_and_stores_no_copy(tmp_path, end):
     app = App()
     send = app.action("send", irreversible=True)(Provider(LOST))
 
@@ -138,7 +138,7 @@ async def test_a_question_shows_what_was_sent_and_keeps_no_copy_of_it(tmp_path, 
         assert holding(it, SECRET) == {"activity_log.request_json"}
 
 
-async def test_two_acts_beside_each_other_have_each_their_own_history(tmp_path):
+async def test_concurrent_acts_have_separate_activity_histories(tmp_path):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))
     pay = app.action("pay", irreversible=True)(Provider())
@@ -163,7 +163,7 @@ async def test_two_acts_beside_each_other_have_each_their_own_history(tmp_path):
         assert history_of(it) == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
 
 
-async def test_what_the_provider_said_of_it_stands_in_the_record_that_asked(tmp_path):
+async def test_reconcile_answer_is_recorded_in_the_asking_record(tmp_path):
     app = App()
     pay = app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)(Provider(LOST))
 
@@ -187,7 +187,7 @@ async def test_what_the_provider_said_of_it_stands_in_the_record_that_asked(tmp_
         assert holding(it, SECRET) == {"activity_log.request_json"}
 
 
-async def test_an_act_that_is_found_done_writes_nothing(tmp_path):
+async def test_done_act_met_again_on_retry_writes_no_event(tmp_path):
     app = App()
     send = app.action("send", irreversible=True)(Provider())
 

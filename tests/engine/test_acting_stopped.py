@@ -36,7 +36,7 @@ async def forever(call: Call) -> None:
 # What interrupts it
 
 
-async def test_a_call_that_does_not_answer_in_time_is_in_doubt(tmp_path):
+async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
     app, provider = App(), Provider(forever)
     send = app.action("send", irreversible=True, timeout=0.01)(provider)
 
@@ -57,7 +57,7 @@ async def test_a_call_that_does_not_answer_in_time_is_in_doubt(tmp_path):
 @pytest.mark.parametrize(
     "error", [ValueError("?"), TimeoutError(), ExceptionGroup("one", [NoEffect("no")]), SystemExit(1)], ids=repr
 )
-async def test_whatever_else_it_raises_leaves_it_in_doubt(tmp_path, error):
+async def test_call_that_raises_an_undeclared_error_is_in_doubt(tmp_path, error):
     """NoEffect in a group is one of several things that happened."""
     app, provider = App(), Provider(error)
     send = app.action("send", irreversible=True)(provider)
@@ -71,7 +71,7 @@ async def test_whatever_else_it_raises_leaves_it_in_doubt(tmp_path, error):
         assert (statuses(it), provider.attempts) == (["UNKNOWN"], [1])
 
 
-async def test_a_task_that_is_cancelled_during_a_call_is_settled_after_it_and_somebody_is_asked(tmp_path):
+async def test_task_cancelled_during_a_call_ends_after_the_call_and_asks_a_person(tmp_path):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))
 
@@ -92,7 +92,7 @@ async def test_a_task_that_is_cancelled_during_a_call_is_settled_after_it_and_so
         assert questions(it) == [("activity", "OPEN")]
 
 
-async def test_a_call_that_ends_although_its_task_was_cancelled_is_done(tmp_path):
+async def test_shielded_call_of_a_cancelled_task_is_recorded_as_done(tmp_path):
     """It shielded itself: what it did is known, and its record is settled after that."""
     app, gate = App(), Gate()
     hold = anyio.Event()
@@ -121,7 +121,7 @@ async def test_a_call_that_ends_although_its_task_was_cancelled_is_done(tmp_path
         assert_records_are_whole(it)
 
 
-async def test_a_task_that_is_cancelled_before_its_call_is_made_has_done_nothing(tmp_path, monkeypatch):
+async def test_task_cancelled_before_the_call_calls_nothing_and_asks_no_question(tmp_path, monkeypatch):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -140,7 +140,7 @@ async def test_a_task_that_is_cancelled_before_its_call_is_made_has_done_nothing
         assert questions(it) == []
 
 
-async def test_a_shutdown_interrupts_a_call_after_the_grace_and_gives_the_attempt_back(tmp_path):
+async def test_shutdown_interrupts_a_call_after_the_grace_and_refunds_the_attempt(tmp_path):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))
 
@@ -159,9 +159,7 @@ async def test_a_shutdown_interrupts_a_call_after_the_grace_and_gives_the_attemp
     assert_records_are_whole(it)
 
 
-async def test_a_shutdown_before_the_call_is_made_gives_the_attempt_back_and_the_next_daemon_makes_it(
-    tmp_path, monkeypatch
-):
+async def test_shutdown_before_the_call_refunds_the_attempt_and_the_next_start_calls(tmp_path, monkeypatch):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -184,7 +182,7 @@ async def test_a_shutdown_before_the_call_is_made_gives_the_attempt_back_and_the
         assert provider.attempts == [2]
 
 
-async def test_a_workflow_that_has_no_time_left_interrupts_its_call(tmp_path):
+async def test_workflow_timeout_interrupts_the_running_call(tmp_path):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))
 
@@ -205,7 +203,7 @@ async def test_a_workflow_that_has_no_time_left_interrupts_its_call(tmp_path):
         assert_records_are_whole(it)
 
 
-async def test_a_call_has_no_more_time_than_its_workflow(tmp_path):
+async def test_call_deadline_is_limited_by_workflow_timeout_and_task_deadline(tmp_path):
     app, clock, deadlines = App(), VirtualClock(), []
 
     @app.action("send", irreversible=True, timeout=60)
@@ -222,7 +220,7 @@ async def test_a_call_has_no_more_time_than_its_workflow(tmp_path):
     assert deadlines == [60, 10, 7]
 
 
-async def test_an_act_of_an_attempt_whose_time_is_over_is_not_called(tmp_path):
+async def test_act_after_the_attempt_timeout_is_not_called(tmp_path):
     """The wall clock leaps: the attempt ends by it, and its scope does not know yet."""
     app, clock, provider = App(), VirtualClock(), Provider()
     send = app.action("send", irreversible=True)(provider)
@@ -240,7 +238,7 @@ async def test_an_act_of_an_attempt_whose_time_is_over_is_not_called(tmp_path):
 # What does not
 
 
-async def test_a_scope_of_the_workflow_does_not_interrupt_a_call(tmp_path):
+async def test_cancel_scope_of_the_workflow_does_not_interrupt_a_call(tmp_path):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))
     over = anyio.Event()
@@ -269,7 +267,7 @@ async def test_a_scope_of_the_workflow_does_not_interrupt_a_call(tmp_path):
         assert statuses(it) == ["DONE"]
 
 
-async def test_a_sibling_that_fails_does_not_interrupt_a_call(tmp_path):
+async def test_call_is_not_interrupted_by_a_failing_sibling(tmp_path):
     app, gate = App(), Gate()
     provider = Provider(gate)
     send = app.action("send", irreversible=True)(provider)
@@ -296,7 +294,7 @@ async def test_a_sibling_that_fails_does_not_interrupt_a_call(tmp_path):
         assert_records_are_whole(it)
 
 
-async def test_a_turn_that_is_suspended_beside_a_call_unwinds_when_that_is_settled(tmp_path):
+async def test_turn_suspended_during_a_call_unwinds_after_the_call_settles(tmp_path):
     app, gate = App(), Gate()
     provider = Provider(gate)
     send = app.action("send", irreversible=True)(provider)
@@ -326,7 +324,7 @@ async def test_a_turn_that_is_suspended_beside_a_call_unwinds_when_that_is_settl
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("when", ["during the call", "before it"])
-async def test_a_timeout_of_asyncio_interrupts_a_call_and_leaves_it_in_doubt(tmp_path, monkeypatch, when):
+async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path, monkeypatch, when):
     """It cancels the task past every scope; a call that was not made yet is not in doubt."""
     app, provider = App(), Provider(forever)
     send = app.action("send", irreversible=True)(provider)
@@ -368,7 +366,7 @@ async def test_a_timeout_of_asyncio_interrupts_a_call_and_leaves_it_in_doubt(tmp
 # Threads
 
 
-async def test_a_plain_action_is_waited_for_after_its_time_and_what_it_returns_counts(tmp_path):
+async def test_plain_action_past_the_timeout_is_awaited_and_the_result_counts(tmp_path):
     app, inside, go = App(), threading.Event(), threading.Event()
 
     @app.action("send", irreversible=True, timeout=0.01)
@@ -391,7 +389,7 @@ async def test_a_plain_action_is_waited_for_after_its_time_and_what_it_returns_c
         assert result(await it.ended(task)) == "sent"
 
 
-async def test_a_shutdown_leaves_a_thread_behind_and_its_call_is_in_doubt(tmp_path):
+async def test_shutdown_during_a_plain_action_leaves_the_call_in_doubt(tmp_path):
     app, inside, go = App(), threading.Event(), threading.Event()
     calls: list[int] = []
 
@@ -420,7 +418,7 @@ async def test_a_shutdown_leaves_a_thread_behind_and_its_call_is_in_doubt(tmp_pa
         assert calls == [1]
 
 
-async def test_a_task_that_is_cancelled_waits_for_its_thread(tmp_path):
+async def test_cancelled_task_waits_for_the_thread_of_a_plain_action(tmp_path):
     app, inside, go = App(), threading.Event(), threading.Event()
 
     @app.action("send", irreversible=True)
@@ -446,7 +444,7 @@ async def test_a_task_that_is_cancelled_waits_for_its_thread(tmp_path):
 # What a failure comes to
 
 
-async def test_who_had_no_effect_says_when_it_is_called_again(tmp_path):
+async def test_retry_after_of_an_act_without_effect_sets_the_next_attempt_time(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(NoEffect("busy", retry_after=900))
     send = app.action("send", irreversible=True)(provider)
 
@@ -460,7 +458,7 @@ async def test_who_had_no_effect_says_when_it_is_called_again(tmp_path):
         assert it.trigger(task)["error_code"] == "AGENT_UNAVAILABLE"
 
 
-async def test_a_refusal_that_the_workflow_catches_is_the_same_at_every_entry_and_called_once(tmp_path):
+async def test_refusal_caught_by_the_workflow_is_repeated_without_another_call(tmp_path):
     app, provider = App(), Provider(Fail("CARD", "declined", card="4242"))
     pay = app.action("pay", irreversible=True)(provider)
     caught: list[tuple[str, str]] = []
@@ -479,7 +477,7 @@ async def test_a_refusal_that_the_workflow_catches_is_the_same_at_every_entry_an
         assert provider.attempts == [1]
 
 
-async def test_what_had_no_effect_and_was_caught_is_called_again_at_the_next_entry(tmp_path):
+async def test_act_without_effect_caught_by_the_workflow_is_called_again_on_retry(tmp_path):
     app, provider = App(), Provider(NoEffect("refused"))
     send = app.action("send", irreversible=True)(provider)
 

@@ -53,7 +53,7 @@ def an_app(ran: list[str]) -> App:
 
 
 @pytest.mark.anyio
-async def test_nothing_comes_back_after_all_work_was_cancelled(tmp_path):
+async def test_cancel_all_leaves_no_work_to_run_after_a_restart(tmp_path):
     """Running, asleep, asking, waiting for a child, with unread mail, on a schedule of code and of an operator."""
     clock = VirtualClock()
     ran: list[str] = []
@@ -100,7 +100,7 @@ async def test_nothing_comes_back_after_all_work_was_cancelled(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_a_running_app_cancels_all_its_work_and_goes_on_with_what_comes_after(tmp_path):
+async def test_cancel_all_on_a_running_app_still_runs_later_triggers(tmp_path):
     """What runs, what is claimed and waits for a place, what is due later, what waits, and schedules."""
     ran: list[str] = []
     async with lab(an_app(ran), tmp_path, settings(concurrency=2)) as it:
@@ -130,7 +130,7 @@ async def test_a_running_app_cancels_all_its_work_and_goes_on_with_what_comes_af
 
 
 @pytest.mark.anyio
-async def test_a_workflow_that_cancels_all_work_is_cancelled_too_and_schedules_may_stay(tmp_path):
+async def test_cancel_all_inside_a_workflow_cancels_the_caller_and_may_keep_schedules(tmp_path):
     ran: list[str] = []
     app = an_app(ran)
     answers: list[CancelledWork] = []
@@ -150,12 +150,12 @@ async def test_a_workflow_that_cancels_all_work_is_cancelled_too_and_schedules_m
 
 
 @pytest.mark.anyio
-async def test_an_app_that_does_not_run_has_no_work_to_cancel():
+async def test_cancel_all_is_refused_while_the_app_is_not_running():
     with pytest.raises(InvalidInput, match="the app is not running"):
         await App().cancel_all()
 
 
-def test_tasks_that_wait_without_a_trigger_are_cancelled_too(core):
+def test_cancel_all_cancels_waiting_tasks_without_a_trigger(core):
     waits = begin(core)
     suspend(core, waits, for_event("paid"))
     asks = begin(core)
@@ -172,7 +172,7 @@ def test_tasks_that_wait_without_a_trigger_are_cancelled_too(core):
     assert claim_all(core) == []
 
 
-def test_schedules_stay_when_they_are_to_stay(core):
+def test_cancel_all_without_schedules_leaves_schedules_active(core):
     core.do(core.schedules.put, ScheduleSpec(id="added", when="every 1m", workflow="greet"), Origin.OPERATOR)
     emit(core)
 

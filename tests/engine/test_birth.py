@@ -24,7 +24,7 @@ def app_with_gate() -> tuple[App, anyio.Event]:
     return app, gate
 
 
-async def test_it_is_claimed_by_the_commit_that_accepts_it_and_runs_without_a_look(tmp_path):
+async def test_trigger_emitted_to_an_idle_engine_is_claimed_in_the_emit_commit(tmp_path):
     app, gate = app_with_gate()
     async with lab(app, tmp_path) as it:
         await it.idle()
@@ -48,7 +48,7 @@ async def test_it_is_claimed_by_the_commit_that_accepts_it_and_runs_without_a_lo
     ],
     ids=str,
 )
-async def test_what_is_not_plain_or_not_due_goes_through_the_table(tmp_path, changes):
+async def test_trigger_with_delay_session_or_dedup_key_stays_pending_at_emit(tmp_path, changes):
     app, gate = app_with_gate()
     gate.set()
     async with lab(app, tmp_path) as it:
@@ -56,7 +56,7 @@ async def test_what_is_not_plain_or_not_due_goes_through_the_table(tmp_path, cha
         assert (await app.emit("work", **changes)).status is TriggerStatus.PENDING
 
 
-async def test_a_full_window_or_an_engine_that_is_paused_takes_nothing_at_birth(tmp_path):
+async def test_trigger_emitted_to_a_full_or_paused_engine_stays_pending(tmp_path):
     app, gate = app_with_gate()
     async with lab(app, tmp_path, settings(concurrency=1, claim_batch=2)) as it:
         await it.idle()
@@ -70,7 +70,7 @@ async def test_a_full_window_or_an_engine_that_is_paused_takes_nothing_at_birth(
         assert (await app.emit("work")).status is TriggerStatus.PENDING
 
 
-async def test_it_waits_behind_what_is_due_in_the_table_and_not_yet_in_the_window(tmp_path):
+async def test_trigger_emitted_behind_due_triggers_starts_in_order_of_emit(tmp_path):
     """The last look left something behind, so the new one must not overtake it."""
     app, gate = app_with_gate()
     async with lab(app, tmp_path, settings(concurrency=1, claim_batch=2)) as it:
@@ -84,7 +84,7 @@ async def test_it_waits_behind_what_is_due_in_the_table_and_not_yet_in_the_windo
         assert started == order
 
 
-async def test_an_emit_that_is_cancelled_while_it_commits_is_not_lost(tmp_path):
+async def test_emit_cancelled_during_the_commit_loses_no_accepted_trigger(tmp_path):
     """It may be on disk as claimed, and its caller is gone: the next heartbeat hands it back."""
     clock = VirtualClock()
     app, gate = app_with_gate()

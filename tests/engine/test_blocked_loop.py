@@ -43,7 +43,7 @@ def named(event: str, logs: list[Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("where", ["workflow", "step"])
-async def test_what_blocks_the_loop_is_told_once_a_block_while_it_blocks(tmp_path, where):
+async def test_blocked_loop_is_logged_once_for_each_block_while_blocked(tmp_path, where):
     app, counts = App(), list[int]()
 
     with capture_logs() as logs:
@@ -77,7 +77,7 @@ async def test_what_blocks_the_loop_is_told_once_a_block_while_it_blocks(tmp_pat
         assert line["seconds"] >= 0.2
 
 
-async def test_code_of_the_host_that_blocks_the_loop_is_told_without_a_workflow(tmp_path):
+async def test_blocked_loop_by_host_code_is_logged_without_a_workflow(tmp_path):
     with capture_logs() as logs:
         async with lab(App(), tmp_path) as it:
             await it.until(lambda: len(watches()) == 1)
@@ -88,7 +88,7 @@ async def test_code_of_the_host_that_blocks_the_loop_is_told_without_a_workflow(
     assert (count, line["workflow"], line["trigger"]) == (1, None, None)
 
 
-async def test_a_loop_that_answers_is_not_told_and_its_thread_ends_with_the_engine(tmp_path):
+async def test_responsive_loop_logs_nothing_and_the_watch_thread_ends_with_the_engine(tmp_path):
     app = App()
 
     @app.workflow("polite")
@@ -105,7 +105,7 @@ async def test_a_loop_that_answers_is_not_told_and_its_thread_ends_with_the_engi
 
 
 @pytest.mark.parametrize("timeout", [0.3, None])
-async def test_a_task_of_a_workflow_that_blocks_the_loop_past_its_timeout_fails_the_attempt(tmp_path, timeout):
+async def test_blocked_loop_by_a_child_task_past_the_timeout_fails_the_attempt(tmp_path, timeout):
     """It is known by the context of the task. The workflow only waits, and ends as soon as the loop goes on."""
     app, counts = App(), list[int]()
 
@@ -133,7 +133,7 @@ async def test_a_task_of_a_workflow_that_blocks_the_loop_past_its_timeout_fails_
         assert (row["status"], row["error_code"], row["error_message"]) == ("DEAD", "AGENT_TIMEOUT", said)
 
 
-async def test_a_workflow_that_only_waits_while_another_one_blocks_is_not_late(tmp_path):
+async def test_waiting_workflow_does_not_time_out_while_another_blocks_the_loop(tmp_path):
     app, begun, over = App(), anyio.Event(), anyio.Event()
 
     with capture_logs() as logs:

@@ -40,7 +40,7 @@ class Disk:
         self.writes.append(mark)
 
 
-async def test_all_that_come_during_a_write_share_the_next_one():
+async def test_call_marks_requested_during_a_write_share_the_next_write():
     disk = Disk()
     marks = CallMarks(NOBODY, disk.write)
     reached: list[int] = []
@@ -64,7 +64,7 @@ async def test_all_that_come_during_a_write_share_the_next_one():
     assert sorted(reached) == list(range(1, 100))
 
 
-async def test_a_mark_that_was_passed_needs_no_write():
+async def test_call_mark_at_or_below_the_written_mark_needs_no_write():
     disk = Disk()
     disk.go_on.set()
     marks = CallMarks(NOBODY, disk.write)
@@ -75,7 +75,7 @@ async def test_a_mark_that_was_passed_needs_no_write():
     assert disk.writes == [5, 6]
 
 
-async def test_whoever_waited_for_a_write_that_failed_tries_it_again():
+async def test_call_mark_waiting_on_a_failed_write_is_written_again():
     disk = Disk(failures=1)
     marks = CallMarks(NOBODY, disk.write)
     came: list[str] = []
@@ -99,7 +99,7 @@ async def test_whoever_waited_for_a_write_that_failed_tries_it_again():
     assert disk.writes == [2]
 
 
-async def test_whoever_is_cancelled_over_a_write_leaves_the_others_in_no_doubt():
+async def test_call_mark_write_with_a_cancelled_waiter_still_serves_other_waiters():
     disk = Disk()
     marks = CallMarks(NOBODY, disk.write)
     reached: list[int] = []
@@ -142,7 +142,7 @@ def paying(provider: Any, *, together: int = 1) -> App:
     return app
 
 
-async def test_the_acts_of_one_commit_share_one_write_of_their_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_acts_of_the_same_commit_share_a_single_call_mark_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """It is beside the file before any of them is called, and the writer's thread wrote it."""
     marked: list[tuple[int, str]] = []
     seen: list[int | None] = []
@@ -174,7 +174,7 @@ async def test_the_acts_of_one_commit_share_one_write_of_their_mark(tmp_path: Pa
 
 
 @pytest.mark.parametrize("failures", [1, 2])
-async def test_a_mark_that_the_writer_could_not_write_is_tried_once_more_by_its_call(tmp_path, monkeypatch, failures):
+async def test_call_mark_failed_in_the_writer_is_retried_once_by_the_call(tmp_path, monkeypatch, failures):
     mark = DaemonLock.mark
     threads: list[str] = []
     calls: list[int] = []

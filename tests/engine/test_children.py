@@ -10,7 +10,7 @@ from tests.support.engine_harness import lab
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_child_that_did_not_end_in_time_can_be_waited_for_again(tmp_path):
+async def test_child_result_can_be_awaited_again_after_a_timeout(tmp_path):
     app = App()
 
     @app.workflow("slow")

@@ -7,7 +7,7 @@ import asyncio
 from benchmarks.cost import one_by_one, together
 
 
-def test_a_lone_trigger_costs_four_commits_and_not_forty_statements(tmp_path):
+def test_lone_trigger_costs_about_four_commits_and_forty_statements(tmp_path):
     """Emit, claim, start and settle, and the looks between them."""
     statements, commits, hops = asyncio.run(one_by_one(tmp_path / "one.db", 20))
     assert commits <= 4.5
@@ -15,7 +15,7 @@ def test_a_lone_trigger_costs_four_commits_and_not_forty_statements(tmp_path):
     assert statements <= 42
 
 
-def test_a_thousand_together_cost_less_than_a_statement_each(tmp_path):
+def test_thousand_triggers_at_once_cost_at_most_a_statement_each(tmp_path):
     statements, commits, hops = asyncio.run(together(tmp_path / "many.db", 1000))
     assert statements <= 1.0
     assert commits <= 0.06

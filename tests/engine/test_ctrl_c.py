@@ -114,7 +114,7 @@ def test_ctrl_c_in_a_router_ends_the_program_and_fails_nothing(tmp_path):
     assert in_order_and_given_back(tmp_path / "agent.db")
 
 
-def test_a_second_ctrl_c_on_asyncio_ends_the_program_and_fails_nothing(tmp_path):
+def test_second_ctrl_c_on_asyncio_ends_the_program_and_fails_nothing(tmp_path):
     """The first one only cancels the main task, which waits for what runs."""
     said = life(tmp_path / "agent.db", ASYNCIO, "ctrl_c(); ctrl_c()")
 
@@ -139,7 +139,7 @@ class Host:
         raise KeyboardInterrupt
 
 
-def test_only_what_the_handler_of_the_signal_raised_is_ctrl_c():
+def test_keyboard_interrupt_counts_as_ctrl_c_only_from_the_signal_handler():
     def handler(number: int, frame: FrameType | None) -> None:
         raise KeyboardInterrupt
 

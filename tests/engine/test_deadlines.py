@@ -44,7 +44,7 @@ WAITS: list[Callable[[TaskContext], Awaitable[object]]] = [
 
 
 @pytest.mark.parametrize("wait", WAITS, ids=["a sleep", "an event", "an event with a timeout", "a question"])
-async def test_a_task_that_waits_is_not_waited_for_beyond_its_deadline(tmp_path, wait):
+async def test_waiting_task_fails_at_the_deadline(tmp_path, wait):
     app, clock, entered = App(), VirtualClock(), list[str]()
 
     @app.workflow("waits", deadline=HOUR)
@@ -61,7 +61,7 @@ async def test_a_task_that_waits_is_not_waited_for_beyond_its_deadline(tmp_path,
         assert not it.rows("SELECT 1 FROM questions WHERE status = 'OPEN'")
 
 
-async def test_a_task_that_waits_for_its_next_turn_or_its_child_fails_at_its_deadline(tmp_path):
+async def test_task_waiting_for_a_child_or_the_next_turn_fails_at_the_deadline(tmp_path):
     app, clock = App(), VirtualClock()
 
     @app.workflow("child")
@@ -87,7 +87,7 @@ async def test_a_task_that_waits_for_its_next_turn_or_its_child_fails_at_its_dea
 
 
 @pytest.mark.parametrize("how", ["backoff", "snooze"])
-async def test_a_task_that_is_to_be_tried_again_later_than_its_deadline_fails_at_its_deadline(tmp_path, how):
+async def test_task_with_a_retry_after_the_deadline_fails_at_the_deadline(tmp_path, how):
     app, clock, entered = App(), VirtualClock(), list[str]()
 
     @app.workflow("later", deadline=HOUR, retry=RetryPolicy(base=86_400, cap=86_400))
@@ -102,7 +102,7 @@ async def test_a_task_that_is_to_be_tried_again_later_than_its_deadline_fails_at
         assert entered == ["FIRST"]
 
 
-async def test_a_turn_that_runs_is_cancelled_at_the_deadline_of_its_task_and_not_tried_again(tmp_path):
+async def test_running_turn_is_cancelled_at_the_task_deadline_and_not_retried(tmp_path):
     """The clock stands still, so that it has its time however long its start took."""
     app, unwound = App(), list[int]()
 
@@ -119,7 +119,7 @@ async def test_a_turn_that_runs_is_cancelled_at_the_deadline_of_its_task_and_not
         assert (row["status"], row["error_code"], unwound) == ("FAILED", "AGENT_TIMEOUT", [1])
 
 
-async def test_a_task_without_a_deadline_has_none(tmp_path):
+async def test_context_deadline_is_none_without_deadline_or_timeout(tmp_path):
     app = App()
 
     @app.workflow("free")
@@ -186,7 +186,7 @@ HANGING: list[Callable[..., Awaitable[Any]]] = [
 
 
 @pytest.mark.parametrize("hangs", HANGING, ids=[one.__name__ for one in HANGING])
-async def test_what_hangs_is_over_at_its_timeout_and_its_place_and_session_are_free(tmp_path, hangs):
+async def test_hanging_workflow_ends_at_the_timeout_and_frees_the_place_and_session(tmp_path, hangs):
     """Two attempts, and there is one place only."""
     app = App()
     app.declare("hangs", hangs, timeout=0.05, max_attempts=2)
@@ -207,7 +207,7 @@ async def test_what_hangs_is_over_at_its_timeout_and_its_place_and_session_are_f
         assert (await it.settled(behind))["status"] == "DONE"
 
 
-async def test_a_plain_function_is_over_when_it_returns_and_then_its_session_is_free(tmp_path):
+async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_return(tmp_path):
     """Nothing stops a thread: until then it must not run beside itself, and what it returned came too late."""
     app, gate = App(), threading.Event()
 
@@ -230,7 +230,7 @@ async def test_a_plain_function_is_over_when_it_returns_and_then_its_session_is_
         assert (await it.settled(behind))["status"] == "DONE"
 
 
-async def test_a_step_in_a_thread_is_over_when_it_returns_and_its_result_is_kept(tmp_path):
+async def test_plain_step_past_the_timeout_keeps_the_result_for_the_next_attempt(tmp_path):
     app, gate = App(), threading.Event()
     ran: list[int] = []
 
@@ -252,7 +252,7 @@ async def test_a_step_in_a_thread_is_over_when_it_returns_and_its_result_is_kept
         assert (codes, ran) == ([{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}], [1])
 
 
-async def test_what_was_shielded_until_it_was_done_is_no_timeout(tmp_path):
+async def test_shielded_workflow_that_completes_after_the_timeout_is_done(tmp_path):
     app, is_over = App(), anyio.Event()
 
     @app.workflow("careful", timeout=0.05, max_attempts=1)
@@ -268,7 +268,7 @@ async def test_what_was_shielded_until_it_was_done_is_no_timeout(tmp_path):
         assert (await it.settled(emitted.id))["status"] == "DONE"
 
 
-async def test_scopes_of_its_own_that_end_often_are_no_deafness(tmp_path):
+async def test_workflow_with_many_cancelled_scopes_is_not_stopped(tmp_path):
     app = App()
 
     @app.workflow("polls")
@@ -283,7 +283,7 @@ async def test_scopes_of_its_own_that_end_often_are_no_deafness(tmp_path):
         assert it.rows("SELECT status FROM executions") == [{"status": "success"}]
 
 
-async def test_code_that_ignores_a_person_is_cancelled_all_the_same(tmp_path):
+async def test_workflow_that_ignores_cancellation_is_still_cancelled(tmp_path):
     app, began = App(), anyio.Event()
 
     @app.workflow("deaf")
@@ -299,7 +299,7 @@ async def test_code_that_ignores_a_person_is_cancelled_all_the_same(tmp_path):
         assert (row["status"], row["error_code"]) == ("DONE", "WORKFLOW_ABORTED")
 
 
-async def test_an_agent_that_ignored_its_timeout_says_nothing_of_the_one_that_is_tried_next(tmp_path):
+async def test_fallback_after_an_agent_that_ignored_the_timeout_is_not_timed_out(tmp_path):
     app = App()
     app.declare("hangs", ignores_the_first, timeout=0.05, fallback=["quick"])
 
@@ -363,7 +363,7 @@ BLOCKING: list[Callable[..., Awaitable[Any]]] = [
 
 
 @pytest.mark.parametrize("blocks", BLOCKING, ids=[one.__name__ for one in BLOCKING])
-async def test_code_that_blocked_the_loop_past_its_timeout_is_a_timeout(tmp_path, blocks):
+async def test_workflow_that_blocks_the_loop_past_the_timeout_times_out(tmp_path, blocks):
     app = App()
     app.declare("blocks", blocks, timeout=0.2, max_attempts=1)
 
@@ -373,7 +373,7 @@ async def test_code_that_blocked_the_loop_past_its_timeout_is_a_timeout(tmp_path
         assert row["error_message"] == "blocks did not end within 0.2 s: it blocked the event loop"
 
 
-async def test_a_step_that_blocked_the_loop_past_the_timeout_is_done_and_not_run_again(tmp_path):
+async def test_step_that_blocks_the_loop_past_the_timeout_is_not_run_again(tmp_path):
     app, ran = App(), list[int]()
 
     async def slow() -> str:
@@ -392,7 +392,7 @@ async def test_a_step_that_blocked_the_loop_past_the_timeout_is_done_and_not_run
         assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
 
 
-async def test_an_act_that_blocked_the_loop_past_the_timeout_is_done_once(tmp_path):
+async def test_act_that_blocks_the_loop_past_the_timeout_is_done_once(tmp_path):
     app, called = App(), list[str]()
 
     @app.action("pay", irreversible=True, timeout=HOUR)
@@ -414,7 +414,7 @@ async def test_an_act_that_blocked_the_loop_past_the_timeout_is_done_once(tmp_pa
         assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
 
 
-async def test_code_that_blocks_the_loop_within_its_timeout_is_done(tmp_path):
+async def test_workflow_that_blocks_the_loop_within_the_timeout_is_done(tmp_path):
     app = App()
     app.declare("blocks", blocks_and_comes_back_before_the_timer_fires, timeout=HOUR)
 
@@ -422,7 +422,7 @@ async def test_code_that_blocks_the_loop_within_its_timeout_is_done(tmp_path):
         assert (await it.settled((await app.emit("blocks")).id))["status"] == "DONE"
 
 
-async def test_who_waited_in_a_shield_while_another_blocked_the_loop_past_its_deadline_is_no_timeout(tmp_path):
+async def test_shielded_workflow_does_not_time_out_while_another_blocks_the_loop(tmp_path):
     app, waits, is_over = App(), anyio.Event(), anyio.Event()
 
     @app.workflow("careful", timeout=0.5, max_attempts=1)

@@ -10,7 +10,7 @@ from tests.support.engine_harness import lab
 pytestmark = pytest.mark.anyio
 
 
-async def test_key_is_free_again_when_its_trigger_has_settled(tmp_path):
+async def test_dedup_key_is_free_again_after_the_trigger_has_settled(tmp_path):
     app = App()
     greeted = []
 
@@ -27,7 +27,7 @@ async def test_key_is_free_again_when_its_trigger_has_settled(tmp_path):
         assert greeted == ["Grace"] * run
 
 
-async def test_a_task_that_waits_holds_the_key_it_was_emitted_with_until_it_has_ended(tmp_path):
+async def test_dedup_key_of_a_waiting_task_is_held_until_the_task_ends(tmp_path):
     app = App()
 
     @app.workflow("purchase")
@@ -47,7 +47,7 @@ async def test_a_task_that_waits_holds_the_key_it_was_emitted_with_until_it_has_
         await it.waiting(afterwards.id)
 
 
-async def test_a_turn_that_emits_with_a_held_key_hears_the_same_at_each_entry(tmp_path):
+async def test_emit_with_a_held_dedup_key_returns_the_same_result_at_each_attempt(tmp_path):
     app = App()
     heard = []
 

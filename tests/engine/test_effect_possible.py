@@ -25,7 +25,7 @@ def errors(it: Lab) -> list[tuple[str, bool]]:
     return [(error["code"], error["effect_possible"]) for error in told]
 
 
-async def test_without_an_irreversible_action_there_is_none(tmp_path):
+async def test_effect_possible_is_false_without_an_irreversible_action(tmp_path):
     app, provider = App(), Provider(ValueError("no"))
     look = app.action("look")(provider)
 
@@ -37,7 +37,7 @@ async def test_without_an_irreversible_action_there_is_none(tmp_path):
         assert errors(it) == [("INTERNAL_AGENT_ERROR", False)]
 
 
-async def test_what_was_done_before_the_failure_and_in_an_earlier_attempt_is_one(tmp_path):
+async def test_effect_possible_is_true_for_attempts_that_met_a_done_act(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -61,7 +61,7 @@ async def test_what_was_done_before_the_failure_and_in_an_earlier_attempt_is_one
     ("answer", "code"),
     [(NoEffect("refused", code="TRANSPORT_ERROR"), "TRANSPORT_ERROR"), (Fail("UNAUTHORIZED", "no"), "UNAUTHORIZED")],
 )
-async def test_what_is_known_not_to_have_happened_is_none(tmp_path, answer, code):
+async def test_effect_possible_is_false_after_no_effect_or_a_refusal(tmp_path, answer, code):
     app, provider = App(), Provider(answer)
     send = app.action("send", irreversible=True)(provider)
 
@@ -83,7 +83,7 @@ class Broken(NoEffect):
     def code(self, code: ErrorCode) -> None: ...
 
 
-async def test_an_error_of_an_action_that_cannot_be_read_promises_nothing(tmp_path):
+async def test_act_error_with_an_unreadable_code_leaves_the_act_in_doubt(tmp_path):
     app, provider = App(), Provider(Broken("refused"))
     send = app.action("send", irreversible=True, on_unknown=OnUnknown.ASSUME_DONE)(provider)
 
@@ -97,7 +97,7 @@ async def test_an_error_of_an_action_that_cannot_be_read_promises_nothing(tmp_pa
         assert row == {"decision": "happened", "error_message": "Broken: refused"}
 
 
-async def test_what_may_have_happened_beside_what_did_not_is_one(tmp_path):
+async def test_effect_possible_is_true_for_a_done_act_before_an_act_without_effect(tmp_path):
     app, provider = App(), Provider("sent", NoEffect("refused"))
     send = app.action("send", irreversible=True)(provider)
 
@@ -110,7 +110,7 @@ async def test_what_may_have_happened_beside_what_did_not_is_one(tmp_path):
         assert (statuses(it), errors(it)) == (["DONE", "FAILED"], [("AGENT_UNAVAILABLE", True)])
 
 
-async def test_what_a_person_gave_up_is_one(tmp_path):
+async def test_effect_possible_is_true_for_an_act_given_up_by_a_person(tmp_path):
     app, provider = App(), Provider(ValueError("?"))
     send = app.action("send", irreversible=True)(provider)
 
@@ -124,7 +124,7 @@ async def test_what_a_person_gave_up_is_one(tmp_path):
         assert errors(it) == [("ACTIVITY_UNKNOWN", True)]
 
 
-async def test_an_attempt_whose_time_is_over_during_a_call_says_that_it_may_have_happened(tmp_path):
+async def test_effect_possible_is_true_when_an_attempt_times_out_during_a_call(tmp_path):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True, timeout=60)(Provider(gate))
 
@@ -139,7 +139,7 @@ async def test_an_attempt_whose_time_is_over_during_a_call_says_that_it_may_have
 
 
 @pytest.mark.parametrize("acts", [False, True])
-async def test_a_cancelled_task_says_whether_a_call_was_on_its_way(tmp_path, acts):
+async def test_effect_possible_of_a_cancelled_task_tells_whether_a_call_was_running(tmp_path, acts):
     app, gate = App(), Gate()
     send = app.action("send", irreversible=True)(Provider(gate))
     began = gate.inside if acts else anyio.Event()
@@ -158,7 +158,7 @@ async def test_a_cancelled_task_says_whether_a_call_was_on_its_way(tmp_path, act
         assert errors(it) == [("WORKFLOW_ABORTED", acts)]
 
 
-async def test_a_key_that_was_used_for_something_else_may_have_had_its_effect(tmp_path):
+async def test_effect_possible_is_true_for_an_idempotency_conflict(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)
 
@@ -171,7 +171,7 @@ async def test_a_key_that_was_used_for_something_else_may_have_had_its_effect(tm
         assert errors(it) == [("INTERNAL_AGENT_ERROR", True), (IdempotencyConflict.code, True)]
 
 
-async def test_what_the_provider_says_did_not_happen_is_none_any_more(tmp_path):
+async def test_effect_possible_is_false_after_reconcile_answers_no_effect(tmp_path):
     app, provider = App(), Provider(ValueError("?"))
     send = app.action("send", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)(provider)
 
@@ -192,7 +192,7 @@ class Busy(CraftcoreError):
     retry_after = 20_000.0
 
 
-async def test_what_is_called_again_later_may_have_happened_and_the_provider_is_left_alone_as_long_as_it_said(tmp_path):
+async def test_effect_possible_is_true_for_a_resend_that_waits_for_retry_after(tmp_path):
     app, clock = App(), VirtualClock()
     provider = Provider(Busy("HTTP status 503"))
     send = app.action("send", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)

@@ -34,7 +34,7 @@ async def submitted(it: Lab, work: str) -> None:
             await anyio.sleep(0.001)
 
 
-async def test_a_turn_that_is_cancelled_while_its_emit_is_written_does_not_leave_it_asleep(tmp_path):
+async def test_emit_of_a_turn_cancelled_during_the_commit_still_wakes_the_feeder(tmp_path):
     """The commit is heard to its end, and the feeder told: nothing else would look for many minutes."""
     app = App()
     ran = anyio.Event()

@@ -216,7 +216,7 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
     ("error", "code", "message", "details"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
 @pytest.mark.parametrize("kind", ["async", "plain", "task"])
-async def test_whatever_is_raised_is_recorded_as_an_error_and_the_engine_goes_on(
+async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
     tmp_path, kind, error, code, message, details
 ):
     app = App()
@@ -248,7 +248,7 @@ async def test_whatever_is_raised_is_recorded_as_an_error_and_the_engine_goes_on
         assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
 
 
-async def test_where_it_was_raised_is_recorded_and_logged_without_a_frame_of_ours(tmp_path):
+async def test_error_places_are_recorded_and_logged_without_engine_frames(tmp_path):
     """In a step of a task: between the workflow and the library that raised stand the engine's own frames."""
     app = App()
 
@@ -274,7 +274,7 @@ async def test_where_it_was_raised_is_recorded_and_logged_without_a_frame_of_our
     assert (line["workflow"], line["exception_type"], line["where"]) == ("bad", "JSONDecodeError", details["where"])
 
 
-def test_of_a_deep_traceback_the_places_at_both_ends_are_kept():
+def test_deep_traceback_keeps_the_places_at_both_ends():
     def down(n: int) -> None:
         if n == 0:
             raise ValueError
@@ -285,12 +285,12 @@ def test_of_a_deep_traceback_the_places_at_both_ends_are_kept():
 
     places = traceback_places(deep.value)
     assert len(places) == FIRST + LAST
-    assert "test_of_a_deep_traceback" in places[0]
+    assert "test_deep_traceback" in places[0]
     lines = [int(re.findall(r":(\d+) in ", place)[0]) for place in places[-2:]]
     assert lines[0] > lines[1], "it ends where it was raised"
 
 
-def test_what_was_never_raised_is_nowhere_and_of_a_group_the_first_error_says_where():
+def test_traceback_places_are_empty_if_never_raised_and_first_of_a_group():
     def inner() -> None:
         raise ValueError
 
@@ -301,7 +301,7 @@ def test_what_was_never_raised_is_nowhere_and_of_a_group_the_first_error_says_wh
     assert traceback_places(ExceptionGroup("both", [raised.value, KeyError()]))[-1].endswith(" in inner")
 
 
-async def test_details_are_recorded_as_they_were_when_it_failed():
+async def test_failure_details_are_copied_when_the_failure_is_recorded():
     things = [1]
     failed = outcome_of(Fail("MINE", "no", things=things), NEW_YEAR)
 
@@ -311,7 +311,7 @@ async def test_details_are_recorded_as_they_were_when_it_failed():
     assert failed.details == {"things": [1]}
 
 
-async def test_details_are_no_deeper_than_a_result_so_that_their_record_can_be_carried_elsewhere():
+async def test_failure_details_deeper_than_a_result_are_recorded_as_text():
     deep: list[Any] = ["bottom"]
     for _ in range(MAX_DEPTH - 1):
         deep = [deep]
@@ -322,7 +322,7 @@ async def test_details_are_no_deeper_than_a_result_so_that_their_record_can_be_c
     assert failed.details == {"deep": deep, "deeper": repr([deep])}
 
 
-async def test_a_wait_that_is_none_is_not_asked_for():
+async def test_retry_after_that_is_no_valid_number_is_ignored():
     class Asks(Exception):
         def __init__(self, retry_after: object) -> None:
             self.retry_after = retry_after
@@ -332,14 +332,14 @@ async def test_a_wait_that_is_none_is_not_asked_for():
     assert [wait_asked(error) for error in (Asks(7), ValueError(), Raising("x"))] == [7.0, None, None]
 
 
-async def test_a_snooze_to_what_is_past_comes_back_now():
+async def test_snooze_until_a_past_time_is_due_now():
     assert outcome_of(Snooze(until=NEW_YEAR - 1), NEW_YEAR) == Snoozed(until=NEW_YEAR)
 
 
 # Recorded where it is looked for
 
 
-async def test_code_and_time_stand_in_the_end_of_the_attempt_and_in_the_final_response(tmp_path):
+async def test_error_code_and_latency_are_in_the_attempt_end_and_final_response(tmp_path):
     app, clock = App(), VirtualClock()
 
     @app.workflow("slow", max_attempts=1)
@@ -396,7 +396,7 @@ def waits(row: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("retry_after", [None, 7.0])
 @pytest.mark.parametrize("code", ErrorCode)
-async def test_each_code_says_what_becomes_of_its_trigger(tmp_path, code, retry_after):
+async def test_error_code_decides_whether_and_when_the_trigger_is_retried(tmp_path, code, retry_after):
     class Ours(CraftcoreError):
         pass
 
@@ -417,7 +417,7 @@ async def test_each_code_says_what_becomes_of_its_trigger(tmp_path, code, retry_
 
 
 @pytest.mark.parametrize("code", ["AGENT_ERROR", "INTERNAL_AGENT_ERROR", "ROUTING_ERROR"])
-async def test_what_may_be_tried_again_is_not_where_the_policy_of_the_workflow_says_once(tmp_path, code):
+async def test_retryable_error_with_a_single_attempt_policy_is_not_retried(tmp_path, code):
     class Ours(CraftcoreError):
         pass
 
@@ -430,7 +430,7 @@ async def test_what_may_be_tried_again_is_not_where_the_policy_of_the_workflow_s
 
 @pytest.mark.parametrize("ask", [Retry, NoEffect])
 @pytest.mark.parametrize(("after", "low", "high"), [(7, 7, 7), (20_000, 20_000, 20_000), (None, HOUR / 2, HOUR)])
-async def test_a_rate_limit_waits_as_long_as_was_said_and_else_as_long_as_the_backoff(tmp_path, ask, after, low, high):
+async def test_rate_limit_waits_for_retry_after_or_else_the_backoff(tmp_path, ask, after, low, high):
     wait = {"after" if ask is Retry else "retry_after": after}
 
     async with lab(
@@ -442,7 +442,7 @@ async def test_a_rate_limit_waits_as_long_as_was_said_and_else_as_long_as_the_ba
         assert it.response(row["id"])["error"]["retry_after"] == after
 
 
-async def test_a_rate_limit_grows_when_nothing_is_said(tmp_path):
+async def test_rate_limit_wait_grows_with_each_attempt_without_retry_after(tmp_path):
     app, clock = (
         failing_with(lambda: Retry(code=ErrorCode.RATE_LIMIT), retry=RetryPolicy(base=10, cap=HOUR)),
         VirtualClock(),
@@ -458,7 +458,7 @@ async def test_a_rate_limit_grows_when_nothing_is_said(tmp_path):
         assert 5 <= waited[0] <= 10 <= waited[1] <= 20 <= waited[2] <= 40
 
 
-async def test_a_retry_that_is_asked_for_wrongly_fails_and_says_which_codes_there_are(tmp_path):
+async def test_retry_with_an_unknown_code_fails_and_lists_the_retryable_codes(tmp_path):
     async with lab(failing_with(lambda: Retry(code="SLOW_DOWN")), tmp_path) as it:
         row = await first_failure(it)
         assert (row["status"], row["error_code"]) == ("FAILED", "VALIDATION_ERROR")
@@ -472,7 +472,7 @@ async def test_a_retry_that_is_asked_for_wrongly_fails_and_says_which_codes_ther
 
 
 @pytest.mark.parametrize("name", ["", " ", "a b", "x" * 201])
-async def test_an_empty_or_impossible_name_is_a_validation_error_and_leaves_no_row(tmp_path, name):
+async def test_emit_with_an_invalid_workflow_name_is_refused_and_writes_no_row(tmp_path, name):
     async with lab(App(), tmp_path) as it:
         with pytest.raises(InvalidInput) as refused:
             await it.app.emit(name)
@@ -481,7 +481,7 @@ async def test_an_empty_or_impossible_name_is_a_validation_error_and_leaves_no_r
 
 
 @pytest.mark.parametrize("by", [-1, 0, 1])
-async def test_a_payload_is_taken_up_to_its_limit_and_refused_a_byte_above_it(tmp_path, by):
+async def test_payload_is_accepted_up_to_the_limit_and_refused_a_byte_above(tmp_path, by):
     app = App()
     taken: list[int] = []
 
@@ -504,7 +504,7 @@ async def test_a_payload_is_taken_up_to_its_limit_and_refused_a_byte_above_it(tm
 # Cancelled
 
 
-async def test_what_a_person_cancels_is_an_aborted_workflow_wherever_it_is_looked_for(tmp_path):
+async def test_cancelled_task_has_the_aborted_code_in_task_trigger_and_records(tmp_path):
     app, began = App(), anyio.Event()
 
     @app.workflow("runs")

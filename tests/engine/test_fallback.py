@@ -62,7 +62,7 @@ def failing(app: App, name: str, error: BaseException, **options: Any) -> None:
         raise error
 
 
-async def test_the_next_agent_is_tried_when_one_fails_and_the_record_has_the_eight_events(tmp_path):
+async def test_fallback_agent_runs_after_a_failure_and_the_record_has_eight_events(tmp_path):
     app = App()
     failing(app, "a", Fail("OUT_OF_INK", "no ink"), fallback=["b"])
 
@@ -93,7 +93,7 @@ async def test_the_next_agent_is_tried_when_one_fails_and_the_record_has_the_eig
         }
 
 
-async def test_without_a_failure_nothing_falls_back(tmp_path):
+async def test_fallback_is_not_run_without_a_failure(tmp_path):
     app = App()
 
     @app.workflow("a", fallback=["b"])
@@ -108,7 +108,7 @@ async def test_without_a_failure_nothing_falls_back(tmp_path):
         assert it.events(id) == [*FELL_BACK_ONCE[:3], *FELL_BACK_ONCE[6:]]
 
 
-async def test_all_that_fail_are_tried_once_in_order_and_the_last_error_is_that_of_the_attempt(tmp_path):
+async def test_fallback_agents_run_once_in_order_and_the_last_error_counts(tmp_path):
     app = App()
     failing(app, "a", ValueError("first"), fallback=["b", "c"], max_attempts=2)
     failing(app, "b", Fail("B_FAILED", "second"))
@@ -126,7 +126,7 @@ async def test_all_that_fail_are_tried_once_in_order_and_the_last_error_is_that_
         assert len(it.rows("SELECT 1 FROM executions")) == 2
 
 
-async def test_the_retry_policy_is_that_of_the_workflow_that_was_asked_for(tmp_path):
+async def test_retry_policy_of_the_requested_workflow_applies_to_fallbacks(tmp_path):
     app = App()
     failing(app, "a", Retry("a"), fallback=["b"], retry=RetryPolicy(max_attempts=4, base=0, cap=0))
     failing(app, "b", Retry("b"), max_attempts=1)
@@ -134,7 +134,7 @@ async def test_the_retry_policy_is_that_of_the_workflow_that_was_asked_for(tmp_p
         assert (await it.settled((await app.emit("a")).id))["attempts"] == 4
 
 
-async def test_what_does_not_fit_one_agent_or_hangs_in_it_goes_to_the_next(tmp_path):
+async def test_fallback_is_tried_after_an_invalid_payload_and_after_a_timeout_counts(tmp_path):
     app = App()
 
     @app.workflow("picky", fallback=["slow"])
@@ -156,7 +156,7 @@ async def test_what_does_not_fit_one_agent_or_hangs_in_it_goes_to_the_next(tmp_p
         assert told(it, id, "AGENT_ATTEMPT_END")[1]["error_code"] == "AGENT_TIMEOUT"
 
 
-async def test_a_task_cancelled_while_its_first_agent_runs_is_given_to_no_other(tmp_path):
+async def test_cancelled_task_is_not_given_to_a_fallback_agent(tmp_path):
     app = App()
     began = anyio.Event()
 
@@ -180,9 +180,7 @@ async def test_a_task_cancelled_while_its_first_agent_runs_is_given_to_no_other(
 @pytest.mark.parametrize(
     ("why", "comes_to"), [("cancelled", ("DONE", "cancelled")), ("shutdown", ("PENDING", "shutdown"))]
 )
-async def test_what_is_stopped_while_it_is_handed_over_is_not_begun_by_the_next_agent(
-    tmp_path, monkeypatch, why, comes_to
-):
+async def test_fallback_agent_does_not_begin_when_stopped_during_the_handover(tmp_path, monkeypatch, why, comes_to):
     app = App()
     failing(app, "a", ValueError("a"), fallback=["b"])
     began: list[str] = []
@@ -207,7 +205,7 @@ async def test_what_is_stopped_while_it_is_handed_over_is_not_begun_by_the_next_
 
 
 @pytest.mark.parametrize("takes_ctx", [True, False])
-async def test_what_a_shutdown_stops_is_given_back_and_not_failed_without_its_other_agents(tmp_path, takes_ctx):
+async def test_shutdown_returns_the_trigger_without_trying_a_fallback_agent(tmp_path, takes_ctx):
     app = App()
     began = anyio.Event()
 
@@ -230,7 +228,7 @@ async def test_what_a_shutdown_stops_is_given_back_and_not_failed_without_its_ot
     assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
 
 
-async def test_the_deadline_of_a_task_is_for_all_of_its_agents(tmp_path):
+async def test_deadline_of_a_task_covers_all_agents_together(tmp_path):
     app = App()
 
     @app.workflow("a", fallback=["b"], deadline=0.05)
@@ -274,7 +272,7 @@ def an_app_that_pays(paid: list[str], *, then: BaseException | None, pays: BaseE
     ("then", "pays"),
     [(ValueError("after"), None), (None, NoEffect("refused, nothing happened")), (None, Fail("CARD", "refused"))],
 )
-async def test_no_other_agent_is_tried_once_an_irreversible_action_has_begun(tmp_path, then, pays):
+async def test_fallback_is_not_tried_after_an_irreversible_action_has_begun(tmp_path, then, pays):
     paid: list[str] = []
     app = an_app_that_pays(paid, then=then, pays=pays)
     async with lab(app, tmp_path) as it:
@@ -286,7 +284,7 @@ async def test_no_other_agent_is_tried_once_an_irreversible_action_has_begun(tmp
         assert len(paid) == (2 if isinstance(pays, NoEffect) else 1)
 
 
-async def test_what_a_task_of_a_longer_id_has_done_is_none_of_its_business(tmp_path):
+async def test_fallback_ignores_acts_of_a_task_with_the_same_id_prefix(tmp_path):
     app = App()
 
     @app.action("pay", irreversible=True)
@@ -310,7 +308,7 @@ async def test_what_a_task_of_a_longer_id_has_done_is_none_of_its_business(tmp_p
         assert (await it.ended("order:7"))["status"] == "DONE"
 
 
-async def test_an_agent_that_acted_after_a_fallback_is_the_one_that_is_tried_again(tmp_path):
+async def test_fallback_agent_that_has_acted_is_tried_first_on_retry(tmp_path):
     app = App()
     paid: list[str] = []
     tries: list[str] = []
@@ -341,7 +339,7 @@ async def test_an_agent_that_acted_after_a_fallback_is_the_one_that_is_tried_aga
         assert paid == [f"activity:{id}:1.1@b"]
 
 
-async def test_what_two_agents_do_without_keys_of_their_own_has_two_keys_for_the_provider(tmp_path):
+async def test_act_keys_of_different_agents_of_a_task_are_different(tmp_path):
     app = App()
     calls: list[tuple[str, str]] = []
 
@@ -378,7 +376,7 @@ async def test_what_two_agents_do_without_keys_of_their_own_has_two_keys_for_the
 # What a turn has completed
 
 
-async def test_each_agent_has_its_own_steps_waits_and_notes_and_finds_them_again(tmp_path):
+async def test_agents_of_a_task_have_separate_steps_notes_emits_and_waits(tmp_path):
     app = App()
     ran: list[str] = []
 
@@ -427,7 +425,7 @@ async def test_each_agent_has_its_own_steps_waits_and_notes_and_finds_them_again
         assert starts[-2:] == ["a", "b"], "an attempt that is tried again begins with the first"
 
 
-async def test_the_next_turn_goes_on_with_the_agent_whose_state_it_takes(tmp_path):
+async def test_turn_after_continue_begins_with_the_agent_that_set_the_state(tmp_path):
     app = App()
     seen: list[tuple[str, int, Any]] = []
 
@@ -464,7 +462,7 @@ async def test_the_next_turn_goes_on_with_the_agent_whose_state_it_takes(tmp_pat
         ]
 
 
-async def test_an_agent_without_ctx_may_end_a_task_and_one_with_ctx_may_begin_it(tmp_path):
+async def test_agents_with_and_without_ctx_may_fall_back_to_each_other(tmp_path):
     app = App()
 
     @app.workflow("plain", fallback=["deep"])
@@ -519,7 +517,7 @@ def three(router: Says) -> App:
     return app
 
 
-async def test_a_router_chooses_what_is_tried_and_in_which_order_for_all_of_the_task(tmp_path):
+async def test_router_fallback_order_applies_to_every_attempt_of_the_task(tmp_path):
     app = three(Says(Route(workflow="a", fallback=("c",))))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
@@ -527,7 +525,7 @@ async def test_a_router_chooses_what_is_tried_and_in_which_order_for_all_of_the_
         assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
 
 
-async def test_a_router_may_name_a_first_version_as_one(tmp_path):
+async def test_router_may_name_the_first_version_explicitly(tmp_path):
     app = three(Says(Route(workflow="a@1.0", fallback=("c@1.0",))))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
@@ -535,7 +533,7 @@ async def test_a_router_may_name_a_first_version_as_one(tmp_path):
         assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "c"] * 2
 
 
-async def test_a_router_that_says_DIRECT_has_one_agent_tried_whatever_that_declares(tmp_path):
+async def test_router_strategy_direct_ignores_the_declared_fallback(tmp_path):
     app = three(Says(Route(workflow="a", strategy=Strategy.DIRECT)))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
@@ -544,7 +542,7 @@ async def test_a_router_that_says_DIRECT_has_one_agent_tried_whatever_that_decla
         assert json.loads(it.rows("SELECT routing_json FROM executions")[0]["routing_json"])["strategy"] == "DIRECT"
 
 
-async def test_what_a_router_put_into_a_session_is_put_to_it_again_and_not_to_the_rule_for_its_source(tmp_path):
+async def test_retry_of_a_trigger_routed_into_a_session_asks_the_router_again(tmp_path):
     app = App(router=Says(Route(workflow="a", session_id="third", fallback=("b",))))
     failing(app, "a", Retry("a"), max_attempts=2)
     failing(app, "b", Retry("b"))
@@ -561,7 +559,7 @@ async def test_what_a_router_put_into_a_session_is_put_to_it_again_and_not_to_th
         assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
 
 
-async def test_a_router_that_says_nothing_leaves_it_to_the_declaration(tmp_path):
+async def test_route_without_a_fallback_uses_the_declared_fallback(tmp_path):
     app = three(Says(Route(workflow="a")))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
@@ -569,7 +567,7 @@ async def test_a_router_that_says_nothing_leaves_it_to_the_declaration(tmp_path)
         assert [start["agent"] for start in told(it, id, "AGENT_ATTEMPT_START")] == ["a", "b"] * 2
 
 
-async def test_an_agent_that_nobody_declared_fails_and_the_next_one_is_tried(tmp_path):
+async def test_undeclared_fallback_agent_fails_and_the_next_agent_is_tried(tmp_path):
     app = three(Says(Route(workflow="a", fallback=("ghost", "c"))))
     async with lab(app, tmp_path) as it:
         id = (await app.emit(None, source="MESSAGE")).id
@@ -589,7 +587,7 @@ async def test_an_agent_that_nobody_declared_fails_and_the_next_one_is_tried(tmp
         Route(workflow="a", strategy="PARALLEL"),  # type: ignore[arg-type]
     ],
 )
-async def test_an_order_that_is_none_costs_an_attempt(tmp_path, route):
+async def test_route_with_an_invalid_fallback_order_fails_the_attempt(tmp_path, route):
     app = three(Says(route))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
@@ -600,12 +598,12 @@ async def test_an_order_that_is_none_costs_an_attempt(tmp_path, route):
 
 
 @pytest.mark.parametrize("fallback", ["b", ["a"], ["b", "b"], ["not a name"], [7], [f"w{n}" for n in range(21)]])
-def test_a_fallback_that_is_no_order_of_other_workflows_is_refused(fallback):
+def test_declared_fallback_that_is_not_a_list_of_other_workflows_is_refused(fallback):
     with pytest.raises(ConfigInvalid, match="fallback"):
         App().workflow("a", fallback=fallback)(lambda: None)
 
 
-async def test_a_fallback_that_nobody_declared_is_refused_at_the_start(tmp_path):
+async def test_engine_start_is_refused_with_an_undeclared_fallback(tmp_path):
     app = App()
     failing(app, "a", ValueError("a"), fallback=["ghost"])
     with pytest.raises(ConfigInvalid, match="a falls back to ghost"):
@@ -613,7 +611,7 @@ async def test_a_fallback_that_nobody_declared_is_refused_at_the_start(tmp_path)
             pass
 
 
-async def test_a_version_is_another_workflow_and_the_first_is_the_bare_name(tmp_path):
+async def test_workflow_versions_are_separate_and_the_bare_name_is_the_first(tmp_path):
     app = App()
 
     @app.workflow("brief")
@@ -641,7 +639,7 @@ async def test_a_version_is_another_workflow_and_the_first_is_the_bare_name(tmp_
             assert json.loads(record["envelope_json"])["intent"] == {"name": "brief", "version": version}
 
 
-async def test_a_child_of_the_first_version_is_tried_again_like_any_other(tmp_path):
+async def test_child_started_by_first_version_name_is_retried(tmp_path):
     app = App()
 
     @app.workflow("brief", max_attempts=2)

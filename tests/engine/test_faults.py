@@ -198,14 +198,14 @@ async def harm_of(cases: Iterable[tuple[str | None, FunctionType, float, When]],
 @pytest.mark.campaign
 @pytest.mark.parametrize(("times", "when"), FAULTS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_every_function_that_meets_a_trigger_may_fail(tmp_path, scenario, times, when):
+async def test_fault_in_any_function_with_a_trigger_fails_only_that_trigger(tmp_path, scenario, times, when):
     """Each function of each scenario, with each fault: about 2,500 faults on either event loop."""
     found = await functions_of(scenario, tmp_path)
 
     assert await harm_of(((scenario, fn, times, when) for fn in found), tmp_path) == {}
 
 
-async def test_a_fault_of_a_healthy_trigger_is_seen_as_harm(tmp_path):
+async def test_fault_campaign_reports_a_failed_healthy_trigger_as_harm(tmp_path):
     """What the campaign would say if an error of one trigger reached another."""
     life = Life("returns", tmp_path)
     with Fault(cast(FunctionType, Runner.run), "healthy-1", math.inf).installed() as fault:
@@ -215,7 +215,7 @@ async def test_a_fault_of_a_healthy_trigger_is_seen_as_harm(tmp_path):
     assert life.wrong() == "['healthy-1'] did not end well beside it"
 
 
-async def test_an_error_in_any_step_of_one_trigger_fails_that_trigger_alone(tmp_path, anyio_backend_name):
+async def test_fault_sample_of_each_engine_module_fails_only_that_trigger(tmp_path, anyio_backend_name):
     """One function of each module that meets a trigger, with one of the faults: half of the modules on either loop."""
     steps: dict[str, list[tuple[str | None, FunctionType]]] = {}
     for scenario in SCENARIOS:

@@ -24,7 +24,7 @@ def greeter() -> App:
     return app
 
 
-async def test_another_process_rings_and_is_heard_at_once(tmp_path):
+async def test_feeder_wakes_at_once_on_the_bell_of_another_process(tmp_path):
     """The poll is minutes away, so only the bell can have done it."""
     async with lab(greeter(), tmp_path) as it:
         await it.idle()
@@ -33,7 +33,7 @@ async def test_another_process_rings_and_is_heard_at_once(tmp_path):
         assert (await it.settled(emitted.id))["status"] == "DONE"
 
 
-async def test_a_bell_that_never_rang_delays_but_loses_nothing(tmp_path):
+async def test_trigger_emitted_without_a_bell_is_found_by_the_poll(tmp_path):
     async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
         await it.idle()
         silent = Services(it.path, settings())
@@ -43,7 +43,7 @@ async def test_a_bell_that_never_rang_delays_but_loses_nothing(tmp_path):
         assert (await it.settled(emitted.id))["status"] == "DONE"
 
 
-async def test_a_trigger_runs_when_it_is_due_and_not_before(tmp_path):
+async def test_trigger_runs_when_due_and_not_before(tmp_path):
     clock = VirtualClock()
     async with lab(greeter(), tmp_path, clock=clock) as it:
         emitted = await it.app.emit("greet", delay=60)
@@ -58,13 +58,13 @@ async def test_a_trigger_runs_when_it_is_due_and_not_before(tmp_path):
         assert row["started_at"] >= row["due_at"]
 
 
-async def test_the_engine_wakes_by_itself_when_the_next_trigger_is_due(tmp_path):
+async def test_feeder_wakes_without_a_bell_when_the_next_trigger_is_due(tmp_path):
     async with lab(greeter(), tmp_path) as it:
         emitted = await it.app.emit("greet", delay=0.05)
         assert (await it.settled(emitted.id))["status"] == "DONE"
 
 
-async def test_a_held_engine_claims_nothing_until_it_is_released(tmp_path):
+async def test_held_engine_claims_nothing_until_released(tmp_path):
     app = greeter()
     core = Services(tmp_path / "agent.db", settings())
     core.prepare()
@@ -107,7 +107,7 @@ async def test_leases_are_extended_while_a_workflow_runs(tmp_path):
         await it.settled(emitted.id)
 
 
-async def test_a_live_engine_never_reclaims_what_it_holds_however_late_it_is(tmp_path):
+async def test_expired_lease_of_a_running_trigger_is_not_reclaimed_by_the_same_engine(tmp_path):
     """The machine was suspended for a week: every lease ran out, and the handlers are still there."""
     clock = VirtualClock()
     app = App()
@@ -130,7 +130,7 @@ async def test_a_live_engine_never_reclaims_what_it_holds_however_late_it_is(tmp
         assert calls == [1]
 
 
-async def test_a_claim_that_nobody_holds_is_handed_back(tmp_path):
+async def test_lost_claim_is_released_and_the_trigger_runs_once(tmp_path):
     """Its answer got lost between the commit and the window."""
     clock = VirtualClock()
     async with lab(greeter(), tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
@@ -146,7 +146,7 @@ async def test_a_claim_that_nobody_holds_is_handed_back(tmp_path):
         assert (await it.settled(emitted.id))["attempts"] == 1
 
 
-async def test_an_idle_engine_commits_nothing(tmp_path):
+async def test_idle_engine_writes_nothing_to_the_database(tmp_path):
     """Looking is a transaction that writes nothing, so it costs no flush."""
     async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
         await it.idle()
@@ -156,7 +156,7 @@ async def test_an_idle_engine_commits_nothing(tmp_path):
         assert (it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size) == before
 
 
-async def test_the_window_is_refilled_until_nothing_is_due(tmp_path):
+async def test_claim_window_is_refilled_until_nothing_is_due(tmp_path):
     app = greeter()
     async with lab(app, tmp_path, settings(claim_batch=4, concurrency=2)) as it:
         await app.emit_many([_spec() for _ in range(50)])

@@ -120,7 +120,7 @@ def without_action(app: App) -> None:
         (without_action, "its turn has called action paper.print, which is not declared"),
     ],
 )
-async def test_a_live_task_the_code_does_not_fit_is_held_and_goes_on_with_code_that_fits(
+async def test_task_that_does_not_fit_the_code_is_held_until_fitting_code_starts(
     tmp_path: Path, change: Declare, wrong: str
 ) -> None:
     brief, chat = await deployed(tmp_path)
@@ -148,7 +148,7 @@ async def test_a_live_task_the_code_does_not_fit_is_held_and_goes_on_with_code_t
         assert it.rows("SELECT calls FROM activity_log") == [{"calls": 1}]
 
 
-async def test_a_task_held_over_several_starts_is_held_since_the_first(tmp_path: Path) -> None:
+async def test_held_task_keeps_the_first_held_time_over_several_starts(tmp_path: Path) -> None:
     brief, _ = await deployed(tmp_path)
     moments = []
     for _ in range(3):
@@ -166,7 +166,7 @@ async def test_a_task_held_over_several_starts_is_held_since_the_first(tmp_path:
         assert (await it.ended(brief))["status"] == "DONE"
 
 
-async def test_a_state_that_its_annotation_does_not_take_any_more_holds_the_task(tmp_path: Path) -> None:
+async def test_task_is_held_when_the_state_does_not_fit_the_new_annotation(tmp_path: Path) -> None:
     _, chat = await deployed(tmp_path)
     app = old_app()
     del app.workflows["chat"]
@@ -184,7 +184,7 @@ async def test_a_state_that_its_annotation_does_not_take_any_more_holds_the_task
         await it.waiting(chat, turn=3)
 
 
-async def test_a_retry_by_hand_lets_a_held_task_try_and_fail(tmp_path: Path) -> None:
+async def test_held_task_retried_by_an_operator_runs_and_fails(tmp_path: Path) -> None:
     brief, chat = await deployed(tmp_path)
     app = old_app()
     without_brief(app)
@@ -198,7 +198,7 @@ async def test_a_retry_by_hand_lets_a_held_task_try_and_fail(tmp_path: Path) -> 
             await app.retry_task(chat)
 
 
-async def test_a_held_task_can_be_cancelled(tmp_path: Path) -> None:
+async def test_held_task_can_be_cancelled(tmp_path: Path) -> None:
     brief, _ = await deployed(tmp_path)
     app = old_app()
     without_brief(app)
@@ -211,7 +211,7 @@ async def test_a_held_task_can_be_cancelled(tmp_path: Path) -> None:
         assert it.rows("SELECT * FROM task_holds") == [], "the next start forgets it"
 
 
-async def test_a_crash_in_mid_turn_and_a_deploy_hold_the_task_with_all_its_attempts(tmp_path: Path) -> None:
+async def test_task_held_after_a_stop_in_mid_turn_keeps_the_attempt_count(tmp_path: Path) -> None:
     """It ran when its daemon was stopped, and its trigger comes back: with the crash it was in."""
     app = old_app()
 
@@ -242,7 +242,7 @@ async def test_a_crash_in_mid_turn_and_a_deploy_hold_the_task_with_all_its_attem
         assert it.trigger(emitted[0].id)["attempts"] == spent + 1
 
 
-async def test_a_fresh_trigger_for_an_unknown_workflow_is_no_task_and_fails(tmp_path: Path) -> None:
+async def test_fresh_trigger_for_an_unknown_workflow_fails_and_is_not_held(tmp_path: Path) -> None:
     """Nothing of it has begun: it fails with CAPABILITY_NOT_FOUND, and can be requeued."""
     async with lab(old_app(), tmp_path):
         pass
@@ -255,7 +255,7 @@ async def test_a_fresh_trigger_for_an_unknown_workflow_is_no_task_and_fails(tmp_
         assert it.rows("SELECT * FROM task_holds") == []
 
 
-async def test_a_workflow_that_is_declared_late_releases_what_was_held_for_it(tmp_path: Path) -> None:
+async def test_workflow_declared_after_the_start_releases_the_held_task(tmp_path: Path) -> None:
     brief, _ = await deployed(tmp_path)
     app = old_app()
     fn = app.workflows["brief"].fn
@@ -283,7 +283,7 @@ def parent_and_child(*, with_child: bool) -> App:
     return app
 
 
-async def test_a_child_is_held_and_its_parent_waits_for_it(tmp_path: Path) -> None:
+async def test_held_child_keeps_the_parent_waiting(tmp_path: Path) -> None:
     async with lab(parent_and_child(with_child=True), tmp_path) as it:
         parent = (await it.app.emit("parent")).id
         await it.waiting(parent)
@@ -297,7 +297,7 @@ async def test_a_child_is_held_and_its_parent_waits_for_it(tmp_path: Path) -> No
         assert (await it.ended(parent))["result_json"] == '"grown"'
 
 
-async def test_a_child_that_takes_no_ctx_is_not_held_by_a_restart(tmp_path: Path) -> None:
+async def test_child_without_ctx_is_not_held_after_a_restart(tmp_path: Path) -> None:
     """It is a task, because its parent started it; nothing of it needs a ctx."""
     app, begun = App(), anyio.Event()
 
@@ -320,7 +320,7 @@ async def test_a_child_that_takes_no_ctx_is_not_held_by_a_restart(tmp_path: Path
         assert (await it.ended(parent_id))["result_json"] == '"grown"'
 
 
-async def test_many_held_tasks_leave_the_window_to_others(tmp_path: Path) -> None:
+async def test_held_tasks_take_no_place_in_the_claim_window(tmp_path: Path) -> None:
     """Three windows full of held tasks are due before a healthy trigger."""
     app = old_app()
 
@@ -346,7 +346,7 @@ async def test_many_held_tasks_leave_the_window_to_others(tmp_path: Path) -> Non
         assert it.engine.is_idle
 
 
-def test_a_damaged_task_keeps_no_daemon_from_starting() -> None:
+def test_damaged_task_row_raises_nothing_in_the_signature_check() -> None:
     """What cannot be judged is left to the turn, which sets it aside."""
     task = LiveTask(b"one", b"brief", None, None, b"null", b'{"city":"Rome"}', None, True)
     app = old_app()
@@ -367,7 +367,7 @@ def test_a_damaged_task_keeps_no_daemon_from_starting() -> None:
         misfit(spoilt, app.workflows, app.actions)  # raises nothing
 
 
-def test_a_payload_that_its_own_type_refuses_does_not_fit() -> None:
+def test_payload_refused_by_a_custom_type_does_not_fit_the_workflow() -> None:
     app = App()
 
     @app.workflow("odd")
@@ -377,7 +377,7 @@ def test_a_payload_that_its_own_type_refuses_does_not_fit() -> None:
     assert misfit(task, app.workflows, app.actions) == "the payload does not fit odd: whatever it likes"
 
 
-def test_a_fallback_that_is_gone_holds_the_task_that_was_to_be_tried_with_it() -> None:
+def test_task_with_an_undeclared_fallback_does_not_fit_the_code() -> None:
     app = old_app()
     task = LiveTask(b"one", b"brief", b'["brief","plan.b"]', None, b"null", b'{"city":"Rome"}', None, True)
     assert misfit(task, app.workflows, app.actions) == "workflow plan.b is not declared"

@@ -154,9 +154,7 @@ def hostile(make: Make) -> App:
 
 
 @pytest.mark.parametrize("make", ERRORS.values(), ids=ERRORS)
-async def test_whatever_is_raised_wherever_it_is_raised_ends_its_own_attempt_and_nothing_else(
-    tmp_path, monkeypatch, make
-):
+async def test_hostile_error_in_any_user_code_ends_only_that_attempt(tmp_path, monkeypatch, make):
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app = hostile(make)
     async with lab(app, tmp_path) as it:

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.anyio
 # Lost wake-ups
 
 
-async def test_a_window_that_empties_while_the_table_is_looked_at_is_filled_again(tmp_path):
+async def test_claim_window_emptied_during_a_poll_is_filled_again(tmp_path):
     """A look at a full window brings only what is urgent. trio may answer the start in the same batch before the look:
     then the window is empty and nothing starts any more, so the feeder itself must look again."""
     app = App()
@@ -78,7 +78,7 @@ async def test_a_window_that_empties_while_the_table_is_looked_at_is_filled_agai
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_small_windows_never_stall(tmp_path, seed):
+async def test_engine_with_small_claim_windows_never_stalls(tmp_path, seed):
     app = App()
 
     @app.workflow("quick")
@@ -98,7 +98,7 @@ async def test_small_windows_never_stall(tmp_path, seed):
                 await anyio.sleep(0.001)
 
 
-async def test_what_becomes_due_soon_is_noticed_though_the_emitter_is_answered_before_the_feeder(tmp_path):
+async def test_feeder_wakes_for_a_due_time_reported_during_a_running_poll(tmp_path):
     """trio runs who was woken together in any order; the last look's next due time may be past by then."""
     app = App()
 
@@ -126,7 +126,7 @@ async def test_what_becomes_due_soon_is_noticed_though_the_emitter_is_answered_b
             go_on.set()
 
 
-async def test_a_lane_that_a_router_leaves_goes_on_at_once(tmp_path):
+async def test_lane_left_by_a_routed_trigger_goes_on_at_once(tmp_path):
     """The router moves a trigger of session a to session b, where it stays long; session a need not wait for that."""
     gate = anyio.Event()
 
@@ -158,7 +158,7 @@ async def test_a_lane_that_a_router_leaves_goes_on_at_once(tmp_path):
             gate.set()
 
 
-async def test_a_cancel_during_the_drain_reaches_the_code_at_once(tmp_path):
+async def test_cancel_during_the_drain_stops_the_workflow_at_once(tmp_path):
     app = App()
     started = anyio.Event()
 
@@ -182,7 +182,7 @@ async def test_a_cancel_during_the_drain_reaches_the_code_at_once(tmp_path):
 # Two claims of one row
 
 
-async def test_a_trigger_replaced_while_it_waits_in_the_window_starts_once(tmp_path):
+async def test_trigger_replaced_in_the_claim_window_starts_once(tmp_path):
     """The window holds the old claim beside the new one; both come to their start in one batch."""
     app = App()
     gate = anyio.Event()
@@ -215,7 +215,7 @@ async def test_a_trigger_replaced_while_it_waits_in_the_window_starts_once(tmp_p
 # The border to user code
 
 
-async def test_a_plain_function_cancelled_before_its_thread_began_gives_its_place_back(tmp_path):
+async def test_plain_workflow_cancelled_before_the_thread_began_frees_the_place(tmp_path):
     gate = anyio.Event()
     asked = anyio.Event()
 
@@ -242,7 +242,7 @@ async def test_a_plain_function_cancelled_before_its_thread_began_gives_its_plac
 
 
 @pytest.mark.parametrize("end", ["fatal", "cancelled", "timeout"])
-async def test_a_plain_function_that_does_not_return_holds_up_no_shutdown(tmp_path, end, monkeypatch):
+async def test_plain_workflow_that_does_not_return_does_not_delay_shutdown(tmp_path, end, monkeypatch):
     monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", 0.2)
     app = App()
     inside, go_on = threading.Event(), threading.Event()
@@ -273,7 +273,7 @@ async def test_a_plain_function_that_does_not_return_holds_up_no_shutdown(tmp_pa
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_workflow_that_cancels_its_task_and_returns_stops_nobody(tmp_path):
+async def test_workflow_that_cancels_the_asyncio_task_and_returns_stops_no_other(tmp_path):
     app = App()
 
     @app.workflow("rude")
@@ -295,7 +295,7 @@ async def test_a_workflow_that_cancels_its_task_and_returns_stops_nobody(tmp_pat
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_workflow_that_cancelled_itself_leaves_nothing_to_the_next(tmp_path):
+async def test_workflow_that_cancelled_the_asyncio_task_does_not_affect_the_next(tmp_path):
     app = App()
 
     @app.workflow("rude", max_attempts=1)
@@ -327,7 +327,7 @@ async def test_a_workflow_that_cancelled_itself_leaves_nothing_to_the_next(tmp_p
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_router_whose_own_request_was_cancelled_stops_nobody(tmp_path):
+async def test_router_with_a_cancelled_request_fails_only_the_routed_trigger(tmp_path):
     class Cancelled:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             task = asyncio.ensure_future(asyncio.sleep(5))
@@ -351,7 +351,7 @@ async def test_a_router_whose_own_request_was_cancelled_stops_nobody(tmp_path):
     assert reached, "the engine ended by itself, and took the block with it"
 
 
-async def test_a_cancel_reaches_a_router_that_hangs(tmp_path):
+async def test_cancel_reaches_a_hanging_router(tmp_path):
     asked = anyio.Event()
 
     class Hangs:
@@ -382,7 +382,7 @@ class Positive:
         assert self.n > 0, "n must be positive"
 
 
-async def test_a_payload_type_that_raises_what_it_likes_fails_only_its_trigger(tmp_path):
+async def test_payload_type_that_raises_fails_only_the_trigger(tmp_path):
     app = App()
 
     @app.workflow("take")
@@ -401,7 +401,7 @@ async def test_a_payload_type_that_raises_what_it_likes_fails_only_its_trigger(t
             assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
 
 
-async def test_details_that_cannot_be_printed_fail_only_their_trigger(tmp_path):
+async def test_failure_details_that_cannot_be_printed_fail_only_the_trigger(tmp_path):
     class Unprintable:
         def __repr__(self) -> str:
             raise RuntimeError("no")
@@ -433,7 +433,7 @@ def _undecorated(fn: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
     return call
 
 
-async def test_a_plain_function_that_returns_a_coroutine_did_not_do_its_work(tmp_path):
+async def test_plain_workflow_that_returns_a_coroutine_is_not_done_without_running(tmp_path):
     """A decorator that forgot `async`: nothing ran, so it must not be DONE."""
     app = App()
     ran: list[bool] = []
@@ -448,7 +448,7 @@ async def test_a_plain_function_that_returns_a_coroutine_did_not_do_its_work(tmp
         assert ran or row["status"] == "FAILED"
 
 
-def test_a_generator_is_no_workflow():
+def test_generator_is_refused_as_a_workflow():
     app = App()
 
     def steps():
@@ -464,7 +464,7 @@ def test_a_generator_is_no_workflow():
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-async def test_a_timeout_inside_a_nursery_is_a_timeout(tmp_path):
+async def test_timeout_inside_a_trio_nursery_is_recorded_as_a_timeout(tmp_path):
     import trio
 
     app = App()
@@ -481,7 +481,7 @@ async def test_a_timeout_inside_a_nursery_is_a_timeout(tmp_path):
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_an_emit_from_another_loop_is_refused_before_anything_is_written(tmp_path):
+async def test_emit_from_another_event_loop_is_refused_and_writes_nothing(tmp_path):
     app = App()
 
     @app.workflow("quick")
@@ -507,7 +507,7 @@ async def test_an_emit_from_another_loop_is_refused_before_anything_is_written(t
         assert count == {"n": 0}
 
 
-async def test_a_context_variable_of_one_run_is_not_seen_by_the_next(tmp_path):
+async def test_context_variable_set_in_a_run_is_not_seen_in_the_next(tmp_path):
     from contextvars import ContextVar
 
     tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
@@ -525,7 +525,7 @@ async def test_a_context_variable_of_one_run_is_not_seen_by_the_next(tmp_path):
     assert seen == ["nobody", "nobody"]
 
 
-async def test_a_router_is_as_bad_as_it_likes(tmp_path):
+async def test_router_that_raises_system_exit_fails_only_the_trigger(tmp_path):
     class Exits:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             raise SystemExit(3)
@@ -542,7 +542,7 @@ async def test_a_router_is_as_bad_as_it_likes(tmp_path):
 
 
 @pytest.mark.parametrize("answer", [Route(workflow=["x"]), Route(workflow="quick", session_id=7)])  # type: ignore[arg-type]
-async def test_a_router_that_answers_nonsense_fails_only_its_trigger(tmp_path, answer):
+async def test_router_with_an_invalid_route_fails_only_the_trigger(tmp_path, answer):
     class Nonsense:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             return answer  # type: ignore[no-any-return]
@@ -559,7 +559,7 @@ async def test_a_router_that_answers_nonsense_fails_only_its_trigger(tmp_path, a
 
 
 @pytest.mark.parametrize("default", [False, True])
-def test_a_constraint_in_an_annotation_counts(default):
+def test_annotation_constraint_is_enforced_on_the_payload(default):
     app = App()
 
     def required(n: Annotated[int, msgspec.Meta(gt=0)]) -> None: ...

@@ -19,7 +19,7 @@ def at_most(**tasks: int) -> Config:
     return replace(settings(), tasks=replace(settings().tasks, **tasks))
 
 
-async def test_a_step_too_many_in_a_shielded_scope_suspends_the_turn(tmp_path):
+async def test_step_budget_exceeded_in_a_shielded_scope_suspends_the_turn(tmp_path):
     """It was only cancelled there, and could never be."""
     app = App()
 
@@ -36,7 +36,7 @@ async def test_a_step_too_many_in_a_shielded_scope_suspends_the_turn(tmp_path):
         assert (await it.ended(emitted.id))["status"] == "DONE"
 
 
-async def test_a_task_that_looks_for_an_event_on_and_on_is_put_to_a_person_as_one_that_only_looks_at_the_clock(
+async def test_turn_budget_counts_turns_of_a_task_that_polls_for_an_event(
     tmp_path,
 ):
     app = App()
@@ -55,7 +55,7 @@ async def test_a_task_that_looks_for_an_event_on_and_on_is_put_to_a_person_as_on
         assert (await it.ended(emitted.id))["status"] == "DONE"
 
 
-async def test_a_task_that_rests_until_an_event_comes_may_do_so_for_ever(tmp_path):
+async def test_turn_budget_does_not_limit_a_task_that_waits_for_events(tmp_path):
     app = App()
 
     @app.workflow("chat")

@@ -17,7 +17,7 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_note_has_the_limit_of_a_result(tmp_path):
+async def test_note_larger_than_the_result_limit_fails_the_task(tmp_path):
     app = App()
 
     @app.workflow("big")
@@ -31,7 +31,7 @@ async def test_a_note_has_the_limit_of_a_result(tmp_path):
         assert (row["status"], row["error_code"]) == ("FAILED", "PAYLOAD_TOO_LARGE")
 
 
-async def test_a_trigger_that_has_begun_a_task_is_not_replaced_while_it_waits_for_its_next_attempt(tmp_path):
+async def test_trigger_of_a_begun_task_is_not_replaced_before_the_next_attempt(tmp_path):
     """The turn went on with what it had completed for the payload before."""
     app = App()
 
@@ -48,7 +48,7 @@ async def test_a_trigger_that_has_begun_a_task_is_not_replaced_while_it_waits_fo
         assert it.trigger(first.id)["payload_json"] == '{"city":"Rome"}'
 
 
-async def test_a_file_that_another_process_held_too_long_is_tried_again(tmp_path):
+async def test_storage_busy_in_a_workflow_is_retried(tmp_path):
     app = App()
 
     @app.workflow("report")
@@ -61,7 +61,7 @@ async def test_a_file_that_another_process_held_too_long_is_tried_again(tmp_path
         assert (await it.ended(emitted.id))["status"] == "DONE"
 
 
-async def test_a_step_that_has_run_is_on_record_although_its_turn_is_suspended_before_the_record_is_written(tmp_path):
+async def test_step_is_recorded_when_the_turn_suspends_before_the_record_is_written(tmp_path):
     """It was withdrawn from the writer's queue, and ran again when the turn was entered again."""
     app = App()
     calls: list[int] = []
@@ -97,7 +97,7 @@ async def test_a_step_that_has_run_is_on_record_although_its_turn_is_suspended_b
 
 
 @pytest.mark.parametrize("end", ["suspended", "timeout"])
-async def test_a_plain_step_that_cannot_be_cancelled_is_on_record_when_it_returns(tmp_path, end):
+async def test_plain_step_that_outlasts_the_turn_is_recorded_on_return(tmp_path, end):
     """It ran to its end while the turn was unwound, and ran again when the turn was entered again."""
     app = App()
     calls: list[int] = []
@@ -130,7 +130,7 @@ async def test_a_plain_step_that_cannot_be_cancelled_is_on_record_when_it_return
         assert calls == [1]
 
 
-async def test_the_details_of_a_failure_have_the_limit_of_a_response(tmp_path):
+async def test_failure_details_larger_than_the_response_limit_are_not_stored(tmp_path):
     app = App()
 
     @app.workflow("order")

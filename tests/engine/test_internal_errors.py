@@ -54,7 +54,7 @@ def healthy_app() -> App:
 
 
 @pytest.mark.usefixtures("broken_log")
-async def test_a_trigger_that_meets_an_error_fails_also_when_the_log_refuses_to_say_so(tmp_path):
+async def test_engine_fault_fails_only_the_trigger_when_the_log_raises(tmp_path):
     with Fault(cast(FunctionType, Fallback.run), "bad", math.inf).installed() as injected:
         async with lab(healthy_app(), tmp_path) as it:
             injected.armed = True
@@ -65,7 +65,7 @@ async def test_a_trigger_that_meets_an_error_fails_also_when_the_log_refuses_to_
     assert good["status"] == "DONE"
 
 
-async def test_an_error_in_the_window_keeps_no_lane(tmp_path):
+async def test_engine_fault_in_the_claim_window_frees_the_lane(tmp_path):
     """What is behind it in its session goes on."""
     with Fault(cast(FunctionType, ClaimService.rank), "bad", math.inf).installed() as injected:
         async with lab(healthy_app(), tmp_path) as it:
@@ -80,7 +80,7 @@ async def test_an_error_in_the_window_keeps_no_lane(tmp_path):
 
 
 @pytest.mark.parametrize("step", [DurableCommits.commit, AttemptBatches._settle_together])
-async def test_an_error_after_a_commit_loses_nothing_of_what_was_committed(tmp_path, step):
+async def test_engine_fault_after_a_commit_loses_no_committed_work(tmp_path, step):
     """The start, or the settle with the next turn, is on disk and its answer is lost: it is looked for at once."""
     app = healthy_app()
 
@@ -101,7 +101,7 @@ async def test_an_error_after_a_commit_loses_nothing_of_what_was_committed(tmp_p
 
 
 @pytest.mark.usefixtures("broken_log")
-async def test_a_crash_is_no_end_in_order_also_when_the_log_refuses_to_say_so(tmp_path):
+async def test_crash_leaves_the_epoch_open_when_the_log_raises(tmp_path):
     app, begun = App(), anyio.Event()
 
     @app.workflow("long")
@@ -122,14 +122,14 @@ async def test_a_crash_is_no_end_in_order_also_when_the_log_refuses_to_say_so(tm
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), GeneratorExit(), WriterDied("EIO")])
-async def test_what_ends_the_engine_is_no_fault_of_a_trigger(error):
+async def test_error_that_ends_the_engine_is_raised_and_not_charged_to_a_trigger(error):
     with pytest.raises(type(error)) as raised:
         fault(error, "run")
 
     assert raised.value is error
 
 
-async def test_a_cancellation_is_no_fault_of_a_trigger():
+async def test_cancellation_is_raised_and_not_charged_to_a_trigger():
     with anyio.CancelScope() as scope:
         scope.cancel()
         try:
@@ -141,7 +141,7 @@ async def test_a_cancellation_is_no_fault_of_a_trigger():
 
 
 @pytest.mark.parametrize("error", [RowInvalid("CHECK"), MemoryError(), SystemExit(3), ValueError("no")])
-async def test_any_other_error_fails_the_trigger_for_good(error):
+async def test_engine_fault_fails_the_trigger_without_a_retry(error):
     failed = fault(error, "run")
 
     assert (failed.code, failed.retryable) == (ErrorCode.INTERNAL_AGENT_ERROR, False)
@@ -149,7 +149,7 @@ async def test_any_other_error_fails_the_trigger_for_good(error):
 
 
 @pytest.mark.parametrize("step", [AttemptBatches.settle, Consumer._after_settle])
-async def test_an_error_of_the_engine_while_it_drains_ends_the_stop_at_once_and_is_logged(tmp_path, step):
+async def test_engine_fault_during_the_drain_ends_the_stop_at_once_and_is_logged(tmp_path, step):
     """It ended a task that the drain waits for: nothing was logged, and the stop took the whole grace."""
     app, begun, gate = App(), anyio.Event(), anyio.Event()
 
@@ -182,7 +182,7 @@ async def test_an_error_of_the_engine_while_it_drains_ends_the_stop_at_once_and_
     assert look(path, "SELECT ended_at FROM epochs") == [{"ended_at": None}]
 
 
-async def test_an_error_at_the_end_of_the_drain_ends_with_70_and_another_one_is_logged(tmp_path, monkeypatch):
+async def test_engine_fault_at_the_drain_end_crashes_and_further_faults_are_logged(tmp_path, monkeypatch):
     """Two tasks of the engine fail when they are cancelled, after everything was settled."""
 
     async def fails_at_its_end(_: object) -> None:

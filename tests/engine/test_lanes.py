@@ -16,7 +16,7 @@ from tests.support.engine_harness import lab, settings
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_session_is_served_one_at_a_time_and_in_order_while_others_run(tmp_path):
+async def test_session_triggers_run_singly_in_order_while_other_sessions_run(tmp_path):
     app = App()
     order: dict[str, list[int]] = defaultdict(list)
     inside: dict[str, int] = defaultdict(int)
@@ -48,7 +48,7 @@ async def test_a_session_is_served_one_at_a_time_and_in_order_while_others_run(t
     assert most_at_once > 1
 
 
-async def test_a_busy_session_cannot_fill_the_window(tmp_path):
+async def test_busy_session_does_not_fill_the_claim_window(tmp_path):
     """A hundred messages wait for a session that is busy; a trigger behind them all runs at once."""
     app = App()
     gate = anyio.Event()
@@ -69,7 +69,7 @@ async def test_a_busy_session_cannot_fill_the_window(tmp_path):
         gate.set()
 
 
-async def test_never_more_run_than_there_are_places(tmp_path):
+async def test_running_triggers_never_exceed_the_engine_concurrency(tmp_path):
     app = App()
     inside = 0
     most = 0
@@ -92,7 +92,7 @@ async def test_never_more_run_than_there_are_places(tmp_path):
     assert most == 3
 
 
-async def test_a_concurrency_of_one_settles_each_before_it_starts_the_next(tmp_path):
+async def test_engine_with_a_single_place_settles_each_trigger_before_the_next_start(tmp_path):
     app = App()
     unsettled: list[int] = []
 
@@ -109,7 +109,7 @@ async def test_a_concurrency_of_one_settles_each_before_it_starts_the_next(tmp_p
     assert unsettled == [1] * 10
 
 
-async def test_an_urgent_trigger_waits_for_a_place_but_not_for_the_window(tmp_path):
+async def test_urgent_trigger_is_claimed_past_a_full_window_and_starts_next(tmp_path):
     """Every place and the whole window are taken; the urgent one is next all the same."""
     app = App()
     gate = anyio.Event()
@@ -130,7 +130,7 @@ async def test_an_urgent_trigger_waits_for_a_place_but_not_for_the_window(tmp_pa
     assert order[:2] == ["0", "urgent"]
 
 
-async def test_a_trigger_that_was_in_two_crashes_runs_with_nothing_beside_it(tmp_path):
+async def test_trigger_with_two_crashes_runs_alone(tmp_path):
     app = App()
     running: set[str] = set()
     beside: dict[str, set[str]] = {}
@@ -162,7 +162,7 @@ async def test_a_trigger_that_was_in_two_crashes_runs_with_nothing_beside_it(tmp
     assert any(beside[f"innocent {n}"] for n in range(12))
 
 
-async def test_a_retry_in_backoff_does_not_hold_its_lane(tmp_path):
+async def test_retry_in_backoff_does_not_hold_the_lane(tmp_path):
     app = App()
     seen: list[Any] = []
 

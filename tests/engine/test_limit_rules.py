@@ -95,7 +95,7 @@ STEPS = st.lists(
 
 
 @given(steps=STEPS, count=st.integers(1, 5), per=st.sampled_from([0.25, 1.0, 10.0, 33.5]), most=st.integers(1, 4))
-def test_no_limit_is_exceeded_whatever_is_claimed_started_refused_and_ended_when(steps, count, per, most):
+def test_limits_are_never_exceeded_in_any_order_of_claims_starts_and_ends(steps, count, per, most):
     rate = Rate(count, per=per)
     world = World(limits_of(mail={"rate": rate}, fetch={"concurrency": most}, both={"concurrency": most, "rate": rate}))
 
@@ -112,7 +112,7 @@ def test_no_limit_is_exceeded_whatever_is_claimed_started_refused_and_ended_when
 
 
 @given(steps=STEPS, count=st.integers(1, 5))
-def test_after_any_look_it_is_known_when_the_next_may_be_claimed_or_a_start_will_tell(steps, count):
+def test_next_token_time_after_a_poll_is_exact_or_pending_on_a_start(steps, count):
     """Nobody looks in between: a token must be awaited at exactly the moment it returns."""
     world = World(limits_of(mail={"rate": Rate(count, per=10)}))
     for step, value in steps:
@@ -134,7 +134,7 @@ def test_after_any_look_it_is_known_when_the_next_may_be_claimed_or_a_start_will
     assert world.look() > 0
 
 
-def test_a_token_that_came_back_since_the_last_look_is_still_awaited():
+def test_rate_token_returned_since_the_last_poll_is_still_awaited():
     """The look took long, and the token came back in the meantime: it was offered to nobody."""
     world = World(limits_of(mail={"rate": Rate(1, per=10)}))
     world.look()
@@ -146,7 +146,7 @@ def test_a_token_that_came_back_since_the_last_look_is_still_awaited():
     assert world.look() == 1
 
 
-def test_tokens_return_one_by_one_as_they_were_taken():
+def test_rate_tokens_return_singly_in_the_order_of_the_starts():
     world = World(limits_of(mail={"rate": Rate(3, per=60)}))
     for _ in range(3):
         world.look(1)
@@ -161,7 +161,7 @@ def test_tokens_return_one_by_one_as_they_were_taken():
     assert world.look() == 1
 
 
-def test_a_claim_that_waits_for_its_start_keeps_its_token_and_one_that_is_refused_gives_it_back():
+def test_claim_before_the_start_keeps_the_rate_token_until_refused():
     world = World(limits_of(mail={"rate": Rate(2, per=10)}))
     assert world.look() == 2
 
@@ -171,7 +171,7 @@ def test_a_claim_that_waits_for_its_start_keeps_its_token_and_one_that_is_refuse
     assert world.look() == 1
 
 
-def test_an_attempt_that_ended_has_given_back_its_place_and_not_its_token():
+def test_ended_attempt_frees_the_place_and_not_the_rate_token():
     world = World(limits_of(mail={"concurrency": 2, "rate": Rate(3, per=10)}))
     world.look()
     world.start(2)
@@ -180,7 +180,7 @@ def test_an_attempt_that_ended_has_given_back_its_place_and_not_its_token():
     assert world.look() == 1
 
 
-def test_a_trigger_counts_for_the_workflow_it_names_else_for_the_one_of_its_source():
+def test_trigger_counts_for_the_named_workflow_or_else_that_of_the_source():
     limits = limits_of(mail={"concurrency": 1, "sources": ["MESSAGE"]}, free={"sources": ["MEMORY"]})
 
     assert limits.workflow_of(a_claim(1, "mail")) == "mail"
@@ -191,7 +191,7 @@ def test_a_trigger_counts_for_the_workflow_it_names_else_for_the_one_of_its_sour
     assert [limits.is_limited(name) for name in ("mail", "free", "unknown", None)] == [True, False, False, False]
 
 
-def test_without_limits_there_is_no_budget_and_nothing_to_await():
+def test_limits_without_a_limited_workflow_have_no_budget_and_no_token():
     limits = limits_of(free={})
 
     assert not limits
@@ -199,7 +199,7 @@ def test_without_limits_there_is_no_budget_and_nothing_to_await():
     assert limits.next_token([], []) == math.inf
 
 
-def test_of_the_past_the_newest_starts_count_in_whatever_order_they_are_told():
+def test_remembered_starts_count_newest_first_in_any_order_given():
     limits = limits_of(mail={"rate": Rate(2, per=10)}, free={})
     limits.remember([("mail", 3.0), ("mail", 1.0), ("free", 4.0), ("mail", 2.0)])
 
@@ -212,12 +212,12 @@ def test_of_the_past_the_newest_starts_count_in_whatever_order_they_are_told():
 
 
 @pytest.mark.parametrize("per", [60, 0.5, timedelta(minutes=1), timedelta(days=366)])
-def test_a_rate_takes_seconds_and_timedeltas(per):
+def test_rate_accepts_seconds_and_timedeltas(per):
     assert Rate(10, per=per).seconds == (per.total_seconds() if isinstance(per, timedelta) else per)
 
 
 @pytest.mark.parametrize("count", [0, -1, True, 1.0, 10_001, "10", None, math.nan])
-def test_a_count_that_is_none_is_refused(count):
+def test_rate_with_an_invalid_count_is_refused(count):
     with pytest.raises(ConfigInvalid, match=r"^rate: count .* must be a whole number from 1 to 10000$"):
         Rate(count, per=60)
 
@@ -225,20 +225,20 @@ def test_a_count_that_is_none_is_refused(count):
 @pytest.mark.parametrize(
     "per", [0, -1, 0.0, math.nan, math.inf, 10**400, timedelta(0), timedelta(-1), timedelta.max], ids=repr
 )
-def test_a_time_out_of_bounds_is_refused(per):
+def test_rate_with_a_period_out_of_bounds_is_refused(per):
     with pytest.raises(ConfigInvalid, match=r"^rate: per .* must be more than 0 and at most 31622400 seconds$"):
         Rate(10, per=per)
 
 
 @pytest.mark.parametrize("per", [True, None, [60]])
-def test_a_time_that_is_no_number_is_refused(per):
+def test_rate_with_a_period_of_another_type_is_refused(per):
     with pytest.raises(
         ConfigInvalid, match=rf"^rate: per {re.escape(repr(per))} must be a number of seconds or a timedelta$"
     ):
         Rate(10, per=per)
 
 
-def test_a_time_in_words_is_refused_with_the_way_to_write_it():
+def test_rate_with_a_text_period_is_refused_with_an_example():
     refusal = (
         "rate: per '60' must be a number of seconds or a timedelta: write 30 or timedelta(seconds=30), not \"30s\""
     )
@@ -248,12 +248,12 @@ def test_a_time_in_words_is_refused_with_the_way_to_write_it():
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, True, 1.0, 1001, "2", math.nan])
-def test_a_concurrency_that_is_none_is_refused(concurrency):
+def test_workflow_with_an_invalid_concurrency_is_refused(concurrency):
     with pytest.raises(ConfigInvalid, match=r"^workflow mail: concurrency .* must be a whole number from 1 to 1000$"):
         App().declare("mail", work, concurrency=concurrency)
 
 
 @pytest.mark.parametrize("rate", [10, "10/m", (10, 60), Rate])
-def test_a_rate_that_is_none_is_refused(rate):
+def test_workflow_with_a_rate_of_another_type_is_refused(rate):
     with pytest.raises(ConfigInvalid, match=r"^workflow mail: rate .* must be a Rate, as in Rate\(10, per=60\)$"):
         App().declare("mail", work, rate=rate)

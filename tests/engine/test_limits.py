@@ -109,7 +109,7 @@ async def begin_to_look(feeder: Feeder, monkeypatch: pytest.MonkeyPatch) -> None
 # So many at once
 
 
-async def test_never_more_run_at_once_than_may_in_a_flood_of_it_and_of_others(tmp_path):
+async def test_workflow_concurrency_is_never_exceeded_in_a_flood_of_triggers(tmp_path):
     app = App()
     inside: Counter[str] = Counter()
     most: Counter[str] = Counter()
@@ -136,7 +136,7 @@ async def test_never_more_run_at_once_than_may_in_a_flood_of_it_and_of_others(tm
     assert most["free"] > 3
 
 
-async def test_a_full_workflow_leaves_the_window_to_the_others(tmp_path):
+async def test_full_workflow_leaves_the_claim_window_to_other_workflows(tmp_path):
     """A hundred mails come first in every order, and only one may run; a trigger behind them all runs at once."""
     it_is = Mailer(concurrency=1)
     async with lab(it_is.app, tmp_path, settings(concurrency=2, claim_batch=2)) as it:
@@ -150,7 +150,7 @@ async def test_a_full_workflow_leaves_the_window_to_the_others(tmp_path):
     assert it_is.most == 1
 
 
-async def test_those_of_a_limited_workflow_keep_their_order(tmp_path):
+async def test_triggers_of_a_limited_workflow_keep_the_emit_order(tmp_path):
     it_is = Mailer(concurrency=1)
     it_is.gate.set()
     async with lab(it_is.app, tmp_path, settings(concurrency=4, claim_batch=3)) as it:
@@ -161,7 +161,7 @@ async def test_those_of_a_limited_workflow_keep_their_order(tmp_path):
     assert it_is.seen == [*range(1, 30, 2), *range(0, 30, 2)]
 
 
-async def test_it_comes_by_source_as_well_as_by_name(tmp_path):
+async def test_concurrency_limit_counts_triggers_by_source_and_by_name(tmp_path):
     it_is = Mailer(concurrency=2)
     async with lab(it_is.app, tmp_path) as it:
         await it_is.app.emit_many([TriggerSpec(workflow=None, source="MESSAGE") for _ in range(5)] + mails(5))
@@ -174,7 +174,7 @@ async def test_it_comes_by_source_as_well_as_by_name(tmp_path):
     assert it_is.most == 2
 
 
-async def test_what_a_router_sends_there_is_not_limited(tmp_path):
+async def test_routed_triggers_do_not_count_for_the_workflow_limit(tmp_path):
     class ToMail:
         async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
             return Route(workflow="mail")
@@ -187,7 +187,7 @@ async def test_what_a_router_sends_there_is_not_limited(tmp_path):
         it_is.gate.set()
 
 
-async def test_what_comes_about_behind_what_is_full_is_seen_all_the_same(tmp_path):
+async def test_trigger_of_another_process_behind_a_full_workflow_is_claimed(tmp_path):
     """By another process, and dated back."""
     it_is = Mailer(concurrency=1)
     async with lab(it_is.app, tmp_path) as it:
@@ -206,7 +206,7 @@ async def test_what_comes_about_behind_what_is_full_is_seen_all_the_same(tmp_pat
 
 
 @pytest.mark.parametrize("end", ["cancelled", "superseded", "stale", "replaced", "cancelled by another process"])
-async def test_what_ends_in_the_window_leaves_its_place_to_the_next(tmp_path, end):
+async def test_trigger_ended_in_the_claim_window_frees_the_limited_place(tmp_path, end):
     """The only place of the daemon is taken; the first mail sits in the window, the second in the table."""
     clock = VirtualClock()
     it_is = Mailer(concurrency=1)
@@ -244,7 +244,7 @@ async def test_what_ends_in_the_window_leaves_its_place_to_the_next(tmp_path, en
         assert len(it.engine._queue) == 0
 
 
-async def test_one_that_waits_for_its_next_attempt_leaves_its_place_to_the_next(tmp_path):
+async def test_trigger_in_backoff_frees_the_limited_place(tmp_path):
     app = App()
     seen: list[str] = []
 
@@ -263,7 +263,7 @@ async def test_one_that_waits_for_its_next_attempt_leaves_its_place_to_the_next(
         assert it.trigger(bad.id)["status"] == "PENDING"
 
 
-async def test_a_claim_given_up_because_its_lane_was_taken_leaves_its_place_to_the_next(tmp_path, monkeypatch):
+async def test_claim_given_up_for_a_busy_lane_frees_the_limited_place(tmp_path, monkeypatch):
     """A router takes the session while the look that claims a mail of it is on its way."""
     asked, answer = anyio.Event(), anyio.Event()
 
@@ -303,7 +303,7 @@ async def test_a_claim_given_up_because_its_lane_was_taken_leaves_its_place_to_t
 # So many starts in a while
 
 
-async def test_so_many_start_within_a_while_and_the_next_when_the_first_has_passed(tmp_path):
+async def test_rate_allows_the_next_start_when_the_oldest_start_has_passed(tmp_path):
     clock = VirtualClock()
     it_is = Mailer(rate=Rate(3, per=60))
     it_is.gate.set()
@@ -331,7 +331,7 @@ async def test_so_many_start_within_a_while_and_the_next_when_the_first_has_pass
     assert [at - NEW_YEAR for at in started(it.path)] == [0, 30, 30, 60, 90, 90, 120]
 
 
-async def test_an_attempt_counts_whatever_becomes_of_it(tmp_path):
+async def test_rate_counts_failed_attempts(tmp_path):
     clock = VirtualClock()
     app = App()
 
@@ -350,7 +350,7 @@ async def test_an_attempt_counts_whatever_becomes_of_it(tmp_path):
         assert (await it.settled(emitted.id))["status"] == "DEAD"
 
 
-async def test_the_engine_wakes_by_itself_when_a_token_returns(tmp_path):
+async def test_engine_wakes_without_a_bell_when_a_rate_token_returns(tmp_path):
     """The poll is minutes away, and no bell rings."""
     it_is = Mailer(rate=Rate(2, per=0.2))
     it_is.gate.set()
@@ -361,7 +361,7 @@ async def test_the_engine_wakes_by_itself_when_a_token_returns(tmp_path):
     assert most_within(started(it.path), 0.2 - 0.005) == 2
 
 
-async def test_a_token_that_returns_while_the_table_is_looked_at_is_not_lost(tmp_path, monkeypatch):
+async def test_rate_token_that_returns_during_a_poll_is_not_lost(tmp_path, monkeypatch):
     it_is = Mailer(rate=Rate(1, per=0.3))
     it_is.gate.set()
     async with lab(it_is.app, tmp_path) as it:
@@ -373,7 +373,7 @@ async def test_a_token_that_returns_while_the_table_is_looked_at_is_not_lost(tmp
         await it.until(lambda: it.engine.counts["DONE"] == 2)
 
 
-async def test_an_engine_that_looks_because_a_token_has_returned_is_not_idle(tmp_path):
+async def test_engine_that_polls_for_a_returned_rate_token_is_not_idle(tmp_path):
     """What it claims is not due any more and not yet in the window: nobody must leave now."""
     it_is = Mailer(rate=Rate(1, per=0.2))
     it_is.gate.set()
@@ -385,7 +385,7 @@ async def test_an_engine_that_looks_because_a_token_has_returned_is_not_idle(tmp
             assert not it.engine.is_idle
 
 
-async def test_waiting_for_a_token_or_a_place_keeps_nobody_busy(tmp_path):
+async def test_feeder_does_not_poll_while_waiting_for_a_rate_token_or_a_place(tmp_path):
     """A look for each token, and none while nothing may be claimed."""
     app = App()
     gate = anyio.Event()
@@ -412,7 +412,7 @@ async def test_waiting_for_a_token_or_a_place_keeps_nobody_busy(tmp_path):
         gate.set()
 
 
-async def test_a_rate_holds_after_a_restart(tmp_path):
+async def test_rate_holds_after_a_restart(tmp_path):
     clock = VirtualClock()
     it_is = Mailer(rate=Rate(2, per=3600))
     it_is.gate.set()
@@ -433,7 +433,7 @@ async def test_a_rate_holds_after_a_restart(tmp_path):
 
 
 @pytest.mark.parametrize("when", ["while it runs", "between two runs"])
-async def test_a_clock_set_back_keeps_nobody_waiting_for_longer(tmp_path, when):
+async def test_clock_set_back_does_not_prolong_the_wait_for_a_rate_token(tmp_path, when):
     """By a day, and a rate is for an hour."""
     clock = VirtualClock()
     it_is = Mailer(rate=Rate(2, per=3600))
@@ -460,7 +460,7 @@ async def test_a_clock_set_back_keeps_nobody_waiting_for_longer(tmp_path, when):
 # Beside the rest of the engine
 
 
-async def test_a_limited_trigger_is_not_born_in_the_window_and_others_are_all_the_same(tmp_path):
+async def test_limited_trigger_stays_pending_at_emit_and_unlimited_is_claimed(tmp_path):
     it_is = Mailer(concurrency=1)
     async with lab(it_is.app, tmp_path) as it:
         await it.idle()
@@ -473,7 +473,7 @@ async def test_a_limited_trigger_is_not_born_in_the_window_and_others_are_all_th
     assert it_is.most == 1
 
 
-async def test_a_corrupt_row_is_set_aside_and_the_others_go_on(tmp_path):
+async def test_corrupt_row_of_a_limited_workflow_is_set_aside_and_others_run(tmp_path):
     it_is = Mailer(concurrency=1)
     it_is.gate.set()
     async with lab(it_is.app, tmp_path) as it:
@@ -500,13 +500,13 @@ LIMITED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_no_limit_is_exceeded_in_chaos_and_the_books_balance(tmp_path, seed):
+async def test_limits_are_not_exceeded_under_stress_and_counts_balance(tmp_path, seed):
     await chaos_within_limits(tmp_path, seed, 240)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(100, 160))
-async def test_no_limit_is_exceeded_in_much_chaos_and_the_books_balance(tmp_path, seed):
+async def test_limits_are_not_exceeded_under_heavy_stress_and_counts_balance(tmp_path, seed):
     await chaos_within_limits(tmp_path, seed, 1200)
 
 
@@ -546,7 +546,7 @@ async def quick() -> None: ...
 """
 
 
-def test_until_idle_waits_for_those_whose_turn_comes_later(tmp_path):
+def test_until_idle_waits_for_triggers_delayed_by_a_rate(tmp_path):
     (tmp_path / "app.py").write_text(APP.format(per=0.5))
     with Producer(tmp_path / "agent.db") as producer:
         for _ in range(5):
@@ -559,7 +559,7 @@ def test_until_idle_waits_for_those_whose_turn_comes_later(tmp_path):
     assert most_within(started(tmp_path / "agent.db"), 0.5 - 0.01) <= 2
 
 
-def test_a_rate_holds_over_a_kill(tmp_path):
+def test_rate_holds_after_the_daemon_is_killed(tmp_path):
     (tmp_path / "app.py").write_text(APP.format(per=3600))
     path = tmp_path / "agent.db"
     with Producer(path) as producer:
@@ -579,7 +579,7 @@ def test_a_rate_holds_over_a_kill(tmp_path):
 # Declared in time
 
 
-async def test_limits_are_declared_before_the_app_runs(tmp_path):
+async def test_limit_declared_while_the_app_runs_is_refused(tmp_path):
     it_is = Mailer(concurrency=1)
 
     async def late() -> None: ...
@@ -590,7 +590,7 @@ async def test_limits_are_declared_before_the_app_runs(tmp_path):
         it_is.app.declare("late", late)
 
 
-async def test_the_engine_says_which_workflows_are_limited(tmp_path):
+async def test_engine_reports_which_workflows_are_limited(tmp_path):
     async with lab(Mailer(rate=Rate(1, per=1)).app, tmp_path) as it:
         assert it.engine.limits.is_limited("mail")
         assert not it.engine.limits.is_limited("quick")

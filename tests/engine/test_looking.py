@@ -10,7 +10,7 @@ from tests.support.engine_harness import lab
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_question_is_found_and_answered_without_knowing_its_id(tmp_path):
+async def test_open_questions_are_listed_and_answered_without_a_known_id(tmp_path):
     app = App()
 
     @app.workflow("ask")
@@ -38,7 +38,7 @@ async def test_a_question_is_found_and_answered_without_knowing_its_id(tmp_path)
         assert (task.status, task.result_json) == ("DONE", '"yes"')
 
 
-async def test_there_is_no_task_before_its_first_turn_has_begun(tmp_path):
+async def test_task_lookup_returns_none_before_the_first_turn(tmp_path):
     app = App()
 
     @app.workflow("later")

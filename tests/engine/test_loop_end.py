@@ -91,7 +91,7 @@ ENDS = {
 
 @pytest.mark.parametrize("host", [IN_MAIN, IN_TASK], ids=["in main", "in a task"])
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
-def test_code_that_ends_the_loop_of_its_host_is_a_crash_of_all_that_ran(tmp_path, host, code):
+def test_workflow_that_ends_the_event_loop_is_a_crash_of_all_running_triggers(tmp_path, host, code):
     path = tmp_path / "agent.db"
 
     said = life(path, host, code)
@@ -111,7 +111,7 @@ HOSTS = {
 
 
 @pytest.mark.parametrize("host", HOSTS.values(), ids=HOSTS)
-def test_a_host_that_ends_itself_is_no_crash_and_gives_the_attempts_back(tmp_path, host):
+def test_host_that_ends_the_program_is_not_a_crash_and_refunds_attempts(tmp_path, host):
     path = tmp_path / "agent.db"
 
     said = life(path, host)
@@ -122,7 +122,7 @@ def test_a_host_that_ends_itself_is_no_crash_and_gives_the_attempts_back(tmp_pat
 
 
 @pytest.mark.anyio
-async def test_an_engine_that_is_cancelled_by_a_scope_ends_in_order(tmp_path):
+async def test_engine_cancelled_by_a_scope_ends_in_order(tmp_path):
     """On asyncio and on trio."""
     app = App()
     begun = anyio.Event()
@@ -147,7 +147,7 @@ async def test_an_engine_that_is_cancelled_by_a_scope_ends_in_order(tmp_path):
     assert ended(path) == (True, {"long": 0})
 
 
-def test_the_error_names_what_ran_and_who_cancelled_every_task(tmp_path):
+def test_crash_error_names_the_workflow_that_cancelled_every_task(tmp_path):
     app = App()
     outcome: list[Any] = []
 
@@ -180,7 +180,7 @@ def waiting() -> list[str]:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_cancellation_before_it_waits_leaves_no_task_behind():
+async def test_loop_end_cancelled_before_the_wait_leaves_no_task_behind():
     async def engine() -> None:
         async with loop_end(lambda _: None):
             await asyncio.sleep(600)
@@ -198,7 +198,7 @@ async def test_a_cancellation_before_it_waits_leaves_no_task_behind():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_an_error_while_the_end_is_noted_keeps_nobody_from_cancelling_the_rest():
+async def test_loop_end_callback_error_goes_to_the_handler_and_allows_cancellation():
     def breaks(_: LoopEnd) -> None:
         raise OSError("the log is gone")
 
@@ -219,7 +219,7 @@ async def test_an_error_while_the_end_is_noted_keeps_nobody_from_cancelling_the_
     [lambda: asyncio.all_tasks(), lambda: [task for task in asyncio.all_tasks() if task.get_name() == "nobody"]],
 )
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_code_that_looks_at_the_tasks_or_cancels_its_own_ends_nothing(tmp_path, look_at: Callable[[], Any]):
+async def test_workflow_that_lists_tasks_or_cancels_a_subtask_is_not_a_crash(tmp_path, look_at: Callable[[], Any]):
     app = App()
 
     @app.workflow("fine")

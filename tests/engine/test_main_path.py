@@ -42,7 +42,7 @@ class Unprintable(Exception):
 QUICK = RetryPolicy(max_attempts=3, base=0, cap=0)
 
 
-async def test_an_emitted_trigger_runs_and_its_record_says_what_happened(tmp_path):
+async def test_emitted_trigger_runs_and_leaves_a_complete_record(tmp_path):
     app = App()
 
     @app.workflow("greet")
@@ -64,7 +64,7 @@ async def test_an_emitted_trigger_runs_and_its_record_says_what_happened(tmp_pat
         ]
 
 
-async def test_a_plain_function_runs_in_a_thread(tmp_path):
+async def test_plain_workflow_runs_in_a_thread(tmp_path):
     app = App()
 
     @app.workflow("thread")
@@ -77,7 +77,7 @@ async def test_a_plain_function_runs_in_a_thread(tmp_path):
         assert it.response(emitted.id)["payload"] != threading.main_thread().name
 
 
-async def test_a_payload_arrives_as_the_annotated_types(tmp_path):
+async def test_payload_arrives_as_the_annotated_types_or_is_refused_at_emit(tmp_path):
     seen: list[Any] = []
     app = App()
 
@@ -99,7 +99,7 @@ async def test_a_payload_arrives_as_the_annotated_types(tmp_path):
         assert len(it.rows("SELECT id FROM triggers")) == 1
 
 
-async def test_what_another_process_emitted_wrongly_fails_for_good_and_says_why(tmp_path):
+async def test_invalid_trigger_of_another_process_fails_with_the_cause(tmp_path):
     app = App()
 
     @app.workflow("greet")
@@ -125,7 +125,7 @@ async def test_what_another_process_emitted_wrongly_fails_for_good_and_says_why(
         producer.emit("gret")
 
 
-async def test_a_source_goes_to_the_workflow_that_declared_it(tmp_path):
+async def test_trigger_without_workflow_goes_to_the_workflow_of_the_source(tmp_path):
     app = App()
 
     @app.workflow("chat", sources=[TriggerSource.MESSAGE])
@@ -140,7 +140,7 @@ async def test_a_source_goes_to_the_workflow_that_declared_it(tmp_path):
         assert json.loads(record["routing_json"])["reason"] == "rule by source"
 
 
-async def test_a_failure_is_tried_again_until_its_attempts_are_spent(tmp_path):
+async def test_failed_trigger_is_retried_until_the_attempts_are_spent(tmp_path):
     app = App()
     calls: list[int] = []
 
@@ -182,7 +182,7 @@ async def test_a_failure_is_tried_again_until_its_attempts_are_spent(tmp_path):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, BaseException) else None,
 )
-async def test_whatever_a_workflow_raises_ends_as_an_outcome_and_the_engine_lives(tmp_path, error, status, code):
+async def test_workflow_error_of_any_kind_is_settled_and_the_engine_goes_on(tmp_path, error, status, code):
     app = App()
 
     @app.workflow("bad", retry=RetryPolicy(max_attempts=1, base=0, cap=0))
@@ -198,7 +198,7 @@ async def test_whatever_a_workflow_raises_ends_as_an_outcome_and_the_engine_live
         assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
 
 
-async def test_a_snoozed_trigger_comes_back_with_its_attempt_given_back(tmp_path):
+async def test_snoozed_trigger_runs_again_with_the_attempt_refunded(tmp_path):
     clock = VirtualClock()
     app = App()
     attempts: list[int] = []
@@ -222,7 +222,7 @@ async def test_a_snoozed_trigger_comes_back_with_its_attempt_given_back(tmp_path
         assert attempts == [1, 1]
 
 
-async def test_a_late_trigger_is_told_how_late_it_is_and_keeps_its_description(tmp_path):
+async def test_late_trigger_carries_the_overdue_time_and_the_description(tmp_path):
     clock = VirtualClock()
     seen: list[Any] = []
     app = App()
@@ -240,7 +240,7 @@ async def test_a_late_trigger_is_told_how_late_it_is_and_keeps_its_description(t
         assert "10 minutes late" in trigger.note
 
 
-async def test_a_result_that_is_no_json_is_no_reason_to_run_again(tmp_path):
+async def test_result_that_is_not_json_is_not_retried(tmp_path):
     app = App()
 
     @app.workflow("odd", retry=QUICK)
@@ -254,7 +254,7 @@ async def test_a_result_that_is_no_json_is_no_reason_to_run_again(tmp_path):
         assert "result_unstored" in it.response(emitted.id)["payload"]
 
 
-async def test_a_workflow_may_emit(tmp_path):
+async def test_workflow_may_emit_another_trigger(tmp_path):
     app = App()
 
     @app.workflow("first")
@@ -291,7 +291,7 @@ async def test_emit_many_is_all_or_nothing(tmp_path):
         assert it.rows("SELECT count(*) AS n FROM triggers") == [{"n": 50}]
 
 
-async def test_emitting_into_an_app_that_does_not_run_is_refused(tmp_path):
+async def test_emit_is_refused_while_the_app_is_not_running(tmp_path):
     app = App()
 
     @app.workflow("greet")
@@ -301,20 +301,20 @@ async def test_emitting_into_an_app_that_does_not_run_is_refused(tmp_path):
         await app.emit("greet")
 
 
-async def test_one_database_has_one_engine(tmp_path):
+async def test_second_engine_on_the_same_database_is_refused(tmp_path):
     async with lab(App(), tmp_path):
         with pytest.raises(DaemonRunning, match="pid"):
             async with lab(App(), tmp_path):
                 pytest.fail("a second engine was let in")
 
 
-async def test_an_error_of_the_program_around_it_passes_unwrapped(tmp_path):
+async def test_error_of_the_host_program_is_raised_unwrapped(tmp_path):
     with pytest.raises(ZeroDivisionError):
         async with lab(App(), tmp_path):
             _ = 1 / 0
 
 
-async def test_a_cancelled_program_leaves_nothing_claimed_and_blames_nobody(tmp_path):
+async def test_host_cancellation_releases_claims_without_attempt_or_crash(tmp_path):
     """Ctrl-C in an embedding program: the block is cancelled from outside while a workflow runs."""
     app = App()
     began = anyio.Event()
@@ -339,7 +339,7 @@ async def test_a_cancelled_program_leaves_nothing_claimed_and_blames_nobody(tmp_
     assert look(it.path, "SELECT type FROM events ORDER BY seq DESC LIMIT 1") == [{"type": "ATTEMPT_RELEASED"}]
 
 
-async def test_cancelling_what_is_not_there_or_over_is_refused(tmp_path):
+async def test_cancel_of_an_unknown_or_settled_trigger_is_refused(tmp_path):
     app = App()
 
     @app.workflow("greet")
@@ -354,7 +354,7 @@ async def test_cancelling_what_is_not_there_or_over_is_refused(tmp_path):
             await app.cancel(emitted.id)
 
 
-def test_declarations_that_contradict_themselves_are_refused():
+def test_invalid_workflow_declarations_are_refused():
     app = App()
 
     async def fine(n: int) -> None: ...

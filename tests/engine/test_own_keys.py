@@ -13,7 +13,7 @@ from tests.support.engine_harness import lab
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_task_with_the_longest_id_there_may_be_goes_on(tmp_path):
+async def test_task_with_the_longest_allowed_id_runs_the_next_turn(tmp_path):
     app = App()
     longest = "x" * 200
 
@@ -26,7 +26,7 @@ async def test_a_task_with_the_longest_id_there_may_be_goes_on(tmp_path):
         assert (await it.ended(longest))["status"] == "DONE"
 
 
-async def test_nobody_takes_the_key_of_a_turn_to_come(tmp_path):
+async def test_dedup_key_of_a_future_turn_is_refused_in_emit(tmp_path):
     """Its trigger could not be written then, nor could what had ended beside it: the engine had to stop."""
     app = App()
 

@@ -16,7 +16,7 @@ from tests.support.turns import begin, result
 pytestmark = pytest.mark.anyio
 
 
-async def test_a_call_that_was_given_its_time_is_not_stalled_before_it_is_over(tmp_path):
+async def test_turn_in_a_call_within_the_action_timeout_is_not_stalled(tmp_path):
     """Each look is at all turns: at the one that calls, and has for longer, before the one that only waits."""
     app, called, go = App(), anyio.Event(), anyio.Event()
 

@@ -74,7 +74,7 @@ KEYS = [pytest.param(None, id="counted"), pytest.param("rent", id="keyed")]
 @pytest.mark.anyio
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("was", [True, False], ids=["was irreversible", "becomes irreversible"])
-async def test_a_flip_of_irreversible_repeats_no_done_action(tmp_path, was, key):
+async def test_changed_irreversible_flag_does_not_repeat_a_done_action(tmp_path, was, key):
     provider = Provider()
     first, second = (an_app(provider, acting(key), irreversible=irreversible) for irreversible in (was, not was))
 
@@ -85,7 +85,7 @@ async def test_a_flip_of_irreversible_repeats_no_done_action(tmp_path, was, key)
 
 
 @pytest.mark.anyio
-async def test_of_several_done_before_the_flip_each_is_known_and_what_was_not_done_is_done(tmp_path):
+async def test_action_made_irreversible_repeats_no_done_calls_and_makes_the_rest(tmp_path):
     provider = Provider()
 
     def paying(count: int) -> Turn:
@@ -106,7 +106,7 @@ async def test_of_several_done_before_the_flip_each_is_known_and_what_was_not_do
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("was", [True, False], ids=["was irreversible", "becomes irreversible"])
-async def test_other_arguments_under_a_key_that_was_used_are_refused_and_nothing_is_called(tmp_path, was):
+async def test_used_key_with_other_arguments_is_refused_after_the_flag_changed(tmp_path, was):
     provider = Provider()
     first = an_app(provider, acting("rent"), irreversible=was)
 
@@ -118,7 +118,7 @@ async def test_other_arguments_under_a_key_that_was_used_are_refused_and_nothing
 
 
 @pytest.mark.anyio
-async def test_what_is_in_doubt_stays_a_persons_matter_when_the_action_can_be_repeated_now(tmp_path):
+async def test_act_in_doubt_still_needs_an_answer_after_becoming_reversible(tmp_path):
     provider = Provider(RuntimeError("connection lost"))
     async with lab(an_app(provider, acting(), irreversible=True), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
@@ -131,7 +131,7 @@ async def test_what_is_in_doubt_stays_a_persons_matter_when_the_action_can_be_re
 
 
 @pytest.mark.anyio
-async def test_what_had_no_effect_before_the_flip_is_called_again_by_its_row(tmp_path):
+async def test_act_with_no_effect_is_called_again_after_becoming_reversible(tmp_path):
     provider = Provider(NoEffect("refused"))
 
     async def turn(ctx: TaskContext) -> Any:
@@ -150,7 +150,7 @@ async def test_what_had_no_effect_before_the_flip_is_called_again_by_its_row(tmp
 
 
 @pytest.mark.anyio
-async def test_a_key_used_in_an_earlier_turn_is_that_of_the_ledger(tmp_path):
+async def test_act_key_of_an_earlier_turn_is_found_after_becoming_reversible(tmp_path):
     provider = Provider()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -165,7 +165,7 @@ async def test_a_key_used_in_an_earlier_turn_is_that_of_the_ledger(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_a_step_of_an_agent_that_failed_is_known_to_the_next_one_by_its_key(tmp_path):
+async def test_keyed_step_of_a_failed_agent_is_known_to_the_fallback_agent(tmp_path):
     provider = Provider()
 
     def apps(*, irreversible: bool) -> App:
@@ -190,7 +190,7 @@ async def test_a_step_of_an_agent_that_failed_is_known_to_the_next_one_by_its_ke
 
 
 @pytest.mark.anyio
-async def test_another_action_in_the_place_of_one_that_was_done_is_refused(tmp_path):
+async def test_act_of_another_action_in_the_place_of_a_done_act_is_refused(tmp_path):
     provider = Provider()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -214,7 +214,7 @@ async def test_another_action_in_the_place_of_one_that_was_done_is_refused(tmp_p
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("key", KEYS)
-async def test_a_step_that_became_an_irreversible_act_of_its_name_is_not_done_again(tmp_path, key):
+async def test_step_changed_to_an_act_of_the_same_name_is_not_repeated(tmp_path, key):
     provider = Provider()
     first = an_app(provider, stepping(provider, key), irreversible=True)
 
@@ -226,7 +226,7 @@ async def test_a_step_that_became_an_irreversible_act_of_its_name_is_not_done_ag
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("key", KEYS)
-async def test_a_step_that_became_an_act_with_other_arguments_is_a_conflict(tmp_path, key):
+async def test_step_changed_to_an_act_with_other_arguments_is_a_conflict(tmp_path, key):
     provider = Provider()
     first = an_app(provider, stepping(provider, key), irreversible=True)
 
@@ -240,7 +240,7 @@ async def test_a_step_that_became_an_act_with_other_arguments_is_a_conflict(tmp_
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("key", KEYS)
-async def test_an_irreversible_act_that_became_a_step_of_its_name_is_refused(tmp_path, key):
+async def test_done_act_changed_to_a_step_of_the_same_name_is_refused(tmp_path, key):
     provider = Provider()
     first = an_app(provider, acting(key), irreversible=True)
 
@@ -254,7 +254,7 @@ async def test_an_irreversible_act_that_became_a_step_of_its_name_is_refused(tmp
 
 
 @pytest.mark.anyio
-async def test_an_act_without_an_effect_that_became_a_step_is_run(tmp_path):
+async def test_act_with_no_effect_changed_to_a_step_is_run(tmp_path):
     provider = Provider(NoEffect("refused"))
 
     async def turn(ctx: TaskContext) -> Any:
@@ -273,7 +273,7 @@ async def test_an_act_without_an_effect_that_became_a_step_is_run(tmp_path):
 @pytest.mark.anyio
 @pytest.mark.parametrize("key", KEYS)
 @pytest.mark.parametrize("order", ["act, step", "step, act"])
-async def test_a_step_and_an_act_of_one_name_in_one_turn_are_two(tmp_path, order, key):
+async def test_step_and_act_of_the_same_name_in_a_turn_are_separate(tmp_path, order, key):
     provider = Provider()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -298,7 +298,7 @@ async def test_a_step_and_an_act_of_one_name_in_one_turn_are_two(tmp_path, order
 
 
 @pytest.mark.anyio
-async def test_a_second_act_of_the_name_of_a_step_is_another_one(tmp_path):
+async def test_second_act_of_the_name_of_a_done_step_is_a_separate_act(tmp_path):
     provider = Provider()
 
     async def twice(ctx: TaskContext) -> Any:

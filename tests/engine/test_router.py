@@ -40,7 +40,7 @@ def chat_app(router: Counting, *, by_source: bool = False) -> App:
     return app
 
 
-async def test_a_router_is_asked_only_where_the_trigger_names_no_workflow(tmp_path):
+async def test_router_is_asked_only_for_a_trigger_without_workflow(tmp_path):
     router = Counting(Route(workflow="chat"))
     app = chat_app(router)
     async with lab(app, tmp_path) as it:
@@ -53,7 +53,7 @@ async def test_a_router_is_asked_only_where_the_trigger_names_no_workflow(tmp_pa
         assert it.response(emitted.id)["payload"] == "hi"
 
 
-async def test_a_slow_router_delays_neither_emit_nor_anybody_else(tmp_path):
+async def test_slow_router_delays_neither_emit_nor_other_triggers(tmp_path):
     router = Counting(Route(workflow="chat"))
     router.gate = anyio.Event()
     app = chat_app(router)
@@ -69,7 +69,7 @@ async def test_a_slow_router_delays_neither_emit_nor_anybody_else(tmp_path):
         assert (await it.settled(slow.id))["status"] == "DONE"
 
 
-async def test_a_router_that_raises_costs_an_attempt_of_its_own_trigger(tmp_path):
+async def test_router_error_costs_the_trigger_an_attempt(tmp_path):
     router = Counting(RuntimeError("model is down"))
     app = chat_app(router)
     async with lab(app, tmp_path) as it:
@@ -83,20 +83,20 @@ class Unspeakable(Exception):
         raise RuntimeError("no words")
 
 
-async def test_a_router_whose_error_cannot_be_said_costs_no_more_than_one_that_can(tmp_path):
+async def test_router_error_without_a_printable_message_is_recorded_by_type(tmp_path):
     app = chat_app(Counting(Unspeakable()))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_message"]) == ("DEAD", "the router failed: <Unspeakable>")
 
 
-async def test_a_router_that_raises_falls_back_to_the_rule_of_the_source(tmp_path):
+async def test_router_error_falls_back_to_the_workflow_of_the_source(tmp_path):
     app = chat_app(Counting(RuntimeError("model is down")), by_source=True)
     async with lab(app, tmp_path) as it:
         assert (await it.settled((await app.emit(None, source="MESSAGE")).id))["status"] == "DONE"
 
 
-async def test_a_router_that_names_nobody_fails_the_trigger(tmp_path):
+async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
     app = chat_app(Counting(Route(workflow="ghost")))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
@@ -104,14 +104,14 @@ async def test_a_router_that_names_nobody_fails_the_trigger(tmp_path):
 
 
 @pytest.mark.parametrize("answer", [Route(workflow="chat", session_id='s"x'), "chat", None])
-async def test_an_answer_that_is_no_route_costs_an_attempt(tmp_path, answer):
+async def test_invalid_route_costs_the_trigger_an_attempt(tmp_path, answer):
     app = chat_app(Counting(answer))
     async with lab(app, tmp_path) as it:
         row = await it.settled((await app.emit(None, source="MESSAGE")).id)
         assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
 
 
-async def test_a_trigger_routed_to_a_busy_session_waits_there_with_its_attempt_given_back(tmp_path):
+async def test_trigger_routed_to_a_busy_session_waits_with_the_attempt_refunded(tmp_path):
     router = Counting(Route(workflow="chat", session_id="s1"))
     app = chat_app(router)
     gate = anyio.Event()

@@ -70,7 +70,7 @@ async def heard(it: Lab, app: App, task_id: str) -> Any:
     return json.loads((await it.ended(task_id))["result_json"])
 
 
-async def test_a_message_reaches_the_live_task_of_its_session_and_begins_no_other(tmp_path):
+async def test_message_reaches_the_live_task_of_the_session_and_starts_no_task(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
         a, b = await chats(it, app, "a", "b")
@@ -83,7 +83,7 @@ async def test_a_message_reaches_the_live_task_of_its_session_and_begins_no_othe
         assert it.events(message["id"])[-2:] == ["DELIVERED", "FINAL_RESPONSE"]
 
 
-async def test_a_message_for_a_session_whose_task_has_ended_begins_a_new_one(tmp_path):
+async def test_message_for_a_session_with_an_ended_task_starts_a_new_task(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
         [first] = await chats(it, app, "a")
@@ -96,7 +96,7 @@ async def test_a_message_for_a_session_whose_task_has_ended_begins_a_new_one(tmp
         assert router.asked == 0
 
 
-async def test_messages_of_one_commit_reach_their_session_in_the_order_they_were_given(tmp_path):
+async def test_messages_of_the_same_commit_reach_the_session_in_order(tmp_path):
     app, _ = chat_app()
     async with lab(app, tmp_path) as it:
         [task_id] = await chats(it, app, "a")
@@ -109,7 +109,7 @@ async def test_messages_of_one_commit_reach_their_session_in_the_order_they_were
         assert await heard(it, app, task_id) == ["hello", *said, "bye"]
 
 
-async def test_a_message_that_names_a_workflow_begins_a_task_of_it_though_its_session_has_a_live_one(tmp_path):
+async def test_message_with_a_workflow_starts_a_task_despite_a_live_session_task(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
         [task_id] = await chats(it, app, "a")
@@ -121,7 +121,7 @@ async def test_a_message_that_names_a_workflow_begins_a_task_of_it_though_its_se
         assert router.asked == 0
 
 
-async def test_a_message_that_names_a_live_task_reaches_it_whatever_else_it_names(tmp_path):
+async def test_message_with_a_live_task_id_reaches_that_task_before_any_other(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
         a, b = await chats(it, app, "a", "b")
@@ -134,7 +134,7 @@ async def test_a_message_that_names_a_live_task_reaches_it_whatever_else_it_name
         assert router.asked == 0
 
 
-async def test_a_message_that_names_a_task_that_has_ended_goes_by_what_else_it_names(tmp_path):
+async def test_message_with_an_ended_task_id_goes_by_workflow_or_session(tmp_path):
     app, _ = chat_app()
     async with lab(app, tmp_path) as it:
         a, b = await chats(it, app, "a", "b")
@@ -151,7 +151,7 @@ async def test_a_message_that_names_a_task_that_has_ended_goes_by_what_else_it_n
 # Whether a router is asked
 
 
-async def test_a_router_is_asked_once_when_several_sessions_are_live_and_none_is_given(tmp_path):
+async def test_router_is_asked_once_for_a_message_without_session_if_several_live(tmp_path):
     app, router = chat_app(lambda _: Route(session_id="b"))
     async with lab(app, tmp_path) as it:
         _, b = await chats(it, app, "a", "b")
@@ -163,7 +163,7 @@ async def test_a_router_is_asked_once_when_several_sessions_are_live_and_none_is
 
 
 @pytest.mark.parametrize("live", [(), ("a",)], ids=["none", "one"])
-async def test_no_router_is_asked_when_no_two_sessions_are_live(tmp_path, live):
+async def test_router_is_not_asked_with_fewer_than_two_live_sessions(tmp_path, live):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
         await chats(it, app, *live)
@@ -174,7 +174,7 @@ async def test_no_router_is_asked_when_no_two_sessions_are_live(tmp_path, live):
         assert (it.task(task_id)["workflow"], router.asked) == ("chat", 0)
 
 
-async def test_no_router_is_asked_for_a_session_that_is_given_though_others_are_live(tmp_path):
+async def test_router_is_not_asked_for_a_message_with_a_session(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:
         await chats(it, app, "a", "b")
@@ -184,7 +184,7 @@ async def test_no_router_is_asked_for_a_session_that_is_given_though_others_are_
         assert router.asked == 0
 
 
-async def test_a_router_is_asked_for_a_message_whose_task_has_ended_when_several_sessions_are_live(tmp_path):
+async def test_router_is_asked_for_a_message_to_an_ended_task_if_several_live(tmp_path):
     app, router = chat_app(lambda _: Route(session_id="a"))
     async with lab(app, tmp_path) as it:
         a, _, gone = await chats(it, app, "a", "b", "c")
@@ -195,7 +195,7 @@ async def test_a_router_is_asked_for_a_message_whose_task_has_ended_when_several
         assert (router.asked, await heard(it, app, a)) == (1, ["hello", "late", "bye"])
 
 
-async def test_a_router_that_names_a_session_that_has_no_live_task_costs_an_attempt(tmp_path):
+async def test_route_to_a_session_or_task_that_is_not_live_costs_an_attempt(tmp_path):
     routes = iter([Route(session_id="gone"), Route(task_id="nobody"), Route(session_id="a")])
     app, router = chat_app(lambda _: next(routes))
     async with lab(app, tmp_path) as it:
@@ -207,7 +207,7 @@ async def test_a_router_that_names_a_session_that_has_no_live_task_costs_an_atte
         assert await heard(it, app, a) == ["hello", "hm", "bye"]
 
 
-async def test_a_router_that_raises_leaves_a_message_to_the_rule_of_its_source(tmp_path):
+async def test_message_with_an_invalid_route_goes_to_the_workflow_of_the_source(tmp_path):
     app, router = chat_app(lambda _: Route(workflow=""))
     async with lab(app, tmp_path) as it:
         a, b = await chats(it, app, "a", "b")
@@ -219,7 +219,7 @@ async def test_a_router_that_raises_leaves_a_message_to_the_rule_of_its_source(t
         assert await heard(it, app, a) == await heard(it, app, b) == ["hello", "bye"]
 
 
-async def test_a_router_may_name_a_task_and_a_busy_one_gets_the_message_later_unasked(tmp_path):
+async def test_message_routed_to_a_busy_task_is_delivered_later_without_rerouting(tmp_path):
     """The task is of no session; it is known by its own lane."""
     app, router = chat_app(lambda _: Route(task_id=busy_id))
     gate = anyio.Event()
@@ -245,7 +245,7 @@ async def test_a_router_may_name_a_task_and_a_busy_one_gets_the_message_later_un
         assert (router.asked, it.trigger(message)["attempts"]) == (1, 1)
 
 
-async def test_a_task_that_a_router_began_in_a_session_is_of_that_session(tmp_path):
+async def test_task_routed_into_a_new_session_belongs_to_that_session(tmp_path):
     app, _ = chat_app(lambda _: Route(workflow="chat", session_id="new"), by_source=False)
     async with lab(app, tmp_path) as it:
         task_id = await say(app, "hello")
@@ -258,7 +258,7 @@ async def test_a_task_that_a_router_began_in_a_session_is_of_that_session(tmp_pa
 # While its task ends, or fails
 
 
-async def test_a_first_message_that_is_tried_again_goes_on_with_the_task_it_created(tmp_path):
+async def test_first_message_retried_continues_the_task_and_is_not_delivered(tmp_path):
     """By then its session has a live task: its own. It is no message to that."""
     app = App()
 
@@ -276,7 +276,7 @@ async def test_a_first_message_that_is_tried_again_goes_on_with_the_task_it_crea
         assert it.rows("SELECT * FROM mailbox") == []
 
 
-async def test_a_message_that_comes_while_the_last_turn_of_its_session_runs_begins_a_new_task(tmp_path):
+async def test_message_during_the_last_turn_of_a_session_task_starts_a_new_task(tmp_path):
     app = App()
     gate = anyio.Event()
 
@@ -296,7 +296,7 @@ async def test_a_message_that_comes_while_the_last_turn_of_its_session_runs_begi
         assert it.task(first)["ended_at"] <= it.task(second)["created_at"]
 
 
-async def test_a_message_that_its_task_left_unread_is_emitted_anew_as_it_was_sent(tmp_path):
+async def test_message_left_unread_by_an_ended_task_is_emitted_again_unchanged(tmp_path):
     """With all that it was sent with, and due when it was."""
     app = App()
     gate = anyio.Event()
@@ -331,7 +331,7 @@ async def test_a_message_that_its_task_left_unread_is_emitted_anew_as_it_was_sen
         assert [row["status"] for row in it.rows("SELECT status FROM mailbox")] == ["EMITTED"]
 
 
-async def test_a_message_for_a_full_mailbox_is_tried_again_and_ends_as_a_dead_letter(tmp_path, monkeypatch):
+async def test_message_to_a_full_mailbox_is_retried_and_ends_dead(tmp_path, monkeypatch):
     monkeypatch.setattr(waits, "MAILBOX_MAX", 2)
     app = App()
 
@@ -349,7 +349,7 @@ async def test_a_message_for_a_full_mailbox_is_tried_again_and_ends_as_a_dead_le
         assert len(it.rows("SELECT 1 FROM mailbox")) == 2
 
 
-async def test_of_several_tasks_of_a_session_the_one_that_waits_for_a_message_takes_it(tmp_path):
+async def test_message_goes_to_the_session_task_that_waits_for_a_message(tmp_path):
     app, _ = chat_app()
 
     @app.workflow("other")
@@ -374,7 +374,7 @@ async def test_of_several_tasks_of_a_session_the_one_that_waits_for_a_message_ta
 
 
 @pytest.mark.parametrize("concurrency", [1, 4])
-async def test_a_message_of_its_session_goes_before_the_next_turn_of_a_task_that_never_rests(tmp_path, concurrency):
+async def test_message_is_delivered_before_the_next_turn_of_a_task_in_a_tight_loop(tmp_path, concurrency):
     app = App()
 
     @app.workflow("chat", sources=["MESSAGE"])

@@ -70,7 +70,7 @@ async def look_again(it):
     await it.until(lambda: it.engine.scheduler.looks > looks and it.engine.scheduler.saw_all)
 
 
-async def test_a_declared_schedule_fires_and_its_run_knows_which_occurrence_it_is(tmp_path):
+async def test_declared_schedule_fires_with_the_nominal_time_of_the_occurrence(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", payload={"name": "Ada"})
@@ -83,7 +83,7 @@ async def test_a_declared_schedule_fires_and_its_run_knows_which_occurrence_it_i
     assert ran == [Ran("brief", moment(hours=1), None)]
 
 
-async def test_a_real_second_passes_and_it_fires_by_itself(tmp_path):
+async def test_schedule_of_a_second_fires_without_a_bell_in_real_time(tmp_path):
     ran: list[Ran] = []
     app = an_app(ran)
     app.schedule("tick", "every 1s", workflow="greet", overlap=Overlap.ALLOW)
@@ -93,7 +93,7 @@ async def test_a_real_second_passes_and_it_fires_by_itself(tmp_path):
     assert len({one.nominal_at for one in ran}) == len(ran)
 
 
-async def test_in_ten_minutes_restarted_at_three_six_and_nine_fires_at_minute_ten_once(tmp_path):
+async def test_schedule_in_ten_minutes_fires_once_on_time_over_three_restarts(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     for _ in range(3):
         app = an_app(ran)
@@ -115,7 +115,7 @@ async def test_in_ten_minutes_restarted_at_three_six_and_nine_fires_at_minute_te
     assert ran == [Ran("reminder", moment(hours=1 / 6), None)]
 
 
-async def test_a_person_may_trust_the_clock_before_the_daemon_has_noticed_its_step(tmp_path):
+async def test_clock_trusted_before_the_step_is_noticed_does_not_hold_schedules(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
@@ -133,7 +133,7 @@ async def test_a_person_may_trust_the_clock_before_the_daemon_has_noticed_its_st
         assert is_held(it)
 
 
-async def test_what_a_clock_that_was_ahead_has_put_off_runs_once_it_is_set_right(tmp_path):
+async def test_work_delayed_by_a_clock_ahead_runs_after_the_clock_is_corrected(tmp_path):
     """A year ahead, then right, while the daemon runs: a delay, a backoff, a sleep, a timeout, and the next turn."""
     clock, app = VirtualClock(), App()
     tries: list[str] = []
@@ -186,7 +186,7 @@ async def test_what_a_clock_that_was_ahead_has_put_off_runs_once_it_is_set_right
         assert told[:2] == ["forward", "backward"]
 
 
-async def test_on_startup_runs_also_while_schedules_wait_for_the_clock(tmp_path):
+async def test_startup_schedule_runs_while_others_wait_for_the_clock(tmp_path):
     """A machine without a battery starts in the past each time."""
     clock, ran = VirtualClock(), list[Ran]()
     for _ in range(2):
@@ -199,7 +199,7 @@ async def test_on_startup_runs_also_while_schedules_wait_for_the_clock(tmp_path)
     assert len(ran) == 2
 
 
-async def test_one_that_moves_from_code_to_the_file_goes_on_as_it_was(tmp_path):
+async def test_schedule_moved_from_code_to_the_config_file_goes_on(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", timezone="UTC")
@@ -214,7 +214,7 @@ async def test_one_that_moves_from_code_to_the_file_goes_on_as_it_was(tmp_path):
     assert [one.nominal_at for one in ran] == [moment(hours=5)]
 
 
-async def test_what_came_while_nothing_ran_is_caught_up_with_its_note(tmp_path):
+async def test_missed_occurrences_are_caught_up_with_the_overdue_time(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", catch_up=CatchUp.ALL, overlap=Overlap.ALLOW)
@@ -236,7 +236,7 @@ async def test_what_came_while_nothing_ran_is_caught_up_with_its_note(tmp_path):
         assert clock.now() - 60 <= one.nominal_at.timestamp() + one.overdue_seconds <= clock.now()
 
 
-async def test_the_scheduler_is_told_when_what_an_occurrence_waits_for_is_settled(tmp_path, only_bells):
+async def test_buffered_occurrence_fires_when_the_earlier_trigger_is_settled(tmp_path, only_bells):
     clock, began = VirtualClock(), list[float]()
     app = App("test")
     door = anyio.Event()
@@ -256,7 +256,7 @@ async def test_the_scheduler_is_told_when_what_an_occurrence_waits_for_is_settle
         await it.until(lambda: len(began) == 2)
 
 
-async def test_a_schedule_from_the_file_is_taken_over_and_one_that_is_gone_is_disabled(tmp_path):
+async def test_schedule_of_the_config_file_is_stored_and_disabled_after_removal(tmp_path):
     table = {"id": "nightly", "when": "0 3 * * *", "workflow": "greet", "timezone": "UTC"}
     clock = VirtualClock()
     async with running(an_app([]), tmp_path / "agent.db", Config(schedule=(table,)), clock):
@@ -280,9 +280,7 @@ async def test_a_schedule_from_the_file_is_taken_over_and_one_that_is_gone_is_di
         ({"id": "brief"}, "declared twice"),
     ],
 )
-async def test_a_declaration_that_cannot_be_used_keeps_the_daemon_from_starting_and_nothing_is_written(
-    tmp_path, changes, said
-):
+async def test_invalid_schedule_declaration_stops_the_start_and_writes_nothing(tmp_path, changes, said):
     app = an_app([])
     app.schedule("brief", "every 1h", workflow="greet")
     table = {"id": "nightly", "when": "0 3 * * *", "workflow": "greet", **changes}
@@ -295,7 +293,7 @@ async def test_a_declaration_that_cannot_be_used_keeps_the_daemon_from_starting_
     assert not (tmp_path / "agent.db").exists()
 
 
-def test_a_schedule_is_declared_once():
+def test_schedule_declared_twice_is_refused():
     app = App("test")
     app.schedule("brief", "every 1h", workflow="greet")
 
@@ -303,7 +301,7 @@ def test_a_schedule_is_declared_once():
         app.schedule("brief", "every 2h", workflow="greet")
 
 
-async def test_a_schedule_declared_while_the_app_runs_is_refused_instead_of_ignored(tmp_path):
+async def test_schedule_declared_while_the_app_runs_is_refused(tmp_path):
     app = App("late")
     app.declare("nothing", lambda: None)
 
@@ -312,7 +310,7 @@ async def test_a_schedule_declared_while_the_app_runs_is_refused_instead_of_igno
             app.schedule("brief", "every 1h", workflow="nothing")
 
 
-async def test_on_startup_runs_once_a_start(tmp_path):
+async def test_startup_schedule_runs_once_each_start(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     for _ in range(2):
         clock.advance(1)
@@ -325,7 +323,7 @@ async def test_on_startup_runs_once_a_start(tmp_path):
     assert [one.schedule_id for one in ran] == ["hello", "hello"]
 
 
-async def test_a_clock_set_back_by_two_hours_makes_it_wait_and_fires_nothing_twice(tmp_path):
+async def test_clock_set_back_by_two_hours_delays_schedules_and_repeats_none(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
@@ -346,7 +344,7 @@ async def test_a_clock_set_back_by_two_hours_makes_it_wait_and_fires_nothing_twi
         assert "backward" in [row["kind"] for row in it.rows("SELECT kind FROM clock_events")]
 
 
-async def test_a_clock_set_back_by_a_day_holds_schedules_and_nothing_else_until_it_is_trusted(tmp_path):
+async def test_clock_set_back_by_a_day_holds_only_schedules_until_trusted(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
@@ -365,7 +363,7 @@ async def test_a_clock_set_back_by_a_day_holds_schedules_and_nothing_else_until_
         assert not is_held(it)
 
 
-async def test_a_clock_that_was_wrong_at_boot_and_is_put_right_lets_schedules_go_on(tmp_path):
+async def test_clock_wrong_at_boot_releases_schedules_once_corrected(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
@@ -384,7 +382,7 @@ async def test_a_clock_that_was_wrong_at_boot_and_is_put_right_lets_schedules_go
         await it.until(lambda: len(ran) == 1)
 
 
-async def test_a_suspended_machine_catches_up_and_the_suspend_is_on_record(tmp_path):
+async def test_suspended_machine_catches_up_and_records_the_suspend(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
@@ -396,7 +394,7 @@ async def test_a_suspended_machine_catches_up_and_the_suspend_is_on_record(tmp_p
         assert [row["kind"] for row in it.rows("SELECT kind FROM clock_events")] == ["suspend"]
 
 
-async def test_nothing_fires_while_the_database_is_held_or_the_engine_is_paused(tmp_path):
+async def test_schedule_does_not_fire_while_the_engine_is_paused(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet")
@@ -418,25 +416,25 @@ def deaths(core: VirtualCore, clock: VirtualClock, number: int, *, apart: float 
     return start_daemon(core)
 
 
-def test_six_unclean_starts_within_ten_minutes_are_too_many(core, clock):
+def test_safe_mode_begins_after_six_unclean_starts_within_ten_minutes(core, clock):
     assert deaths(core, clock, 5).safe_mode is None
     clock.advance(10)
 
     assert start_daemon(core).safe_mode == "6 unclean starts within 10 minutes"
 
 
-def test_six_unclean_starts_in_an_hour_are_not(core, clock):
+def test_safe_mode_does_not_begin_after_unclean_starts_ten_minutes_apart(core, clock):
     assert deaths(core, clock, 8, apart=600).safe_mode is None
 
 
-def test_starts_that_ended_in_order_do_not_count(core, clock):
+def test_safe_mode_does_not_count_starts_that_ended_in_order(core, clock):
     for _ in range(10):
         stop_daemon(core, start_daemon(core).epoch)
 
     assert start_daemon(core).safe_mode is None
 
 
-def test_safe_mode_lasts_until_a_person_releases_it_and_the_count_begins_anew(core, clock):
+def test_safe_mode_lasts_until_released_and_the_count_restarts(core, clock):
     deaths(core, clock, 6)
     clock.advance(DAY)
     stop_daemon(core, start_daemon(core).epoch)
@@ -448,7 +446,7 @@ def test_safe_mode_lasts_until_a_person_releases_it_and_the_count_begins_anew(co
     assert deaths(core, clock, 5).safe_mode is None
 
 
-async def test_in_safe_mode_scheduled_work_waits_and_messages_do_not(tmp_path):
+async def test_safe_mode_holds_scheduled_work_and_lets_emitted_triggers_run(tmp_path):
     clock, ran = VirtualClock(), list[Ran]()
     core = VirtualCore(tmp_path / "agent.db", clock)
     put(core, id="due", when="in 1s", workflow="greet")
@@ -470,7 +468,7 @@ async def test_in_safe_mode_scheduled_work_waits_and_messages_do_not(tmp_path):
         await it.until(lambda: len(ran) == 3)
 
 
-async def test_an_engine_with_no_schedules_writes_nothing_about_the_clock(tmp_path):
+async def test_engine_without_schedules_writes_no_clock_facts(tmp_path):
     async with lab(an_app([]), tmp_path, settings()) as it:
         before = it.rows("SELECT * FROM facts")
         await look_again(it)
@@ -483,7 +481,7 @@ def seen_at(it: Lab) -> float:
     return float(row["value"])
 
 
-async def test_the_time_is_stored_with_what_fires_and_every_quarter_of_an_hour(tmp_path):
+async def test_clock_time_is_stored_at_each_firing_and_every_quarter_hour(tmp_path):
     """For the next boot: a process that dies has no last word."""
     clock, stored_at = VirtualClock(), []
     app = an_app([])
@@ -497,7 +495,7 @@ async def test_the_time_is_stored_with_what_fires_and_every_quarter_of_an_hour(t
     assert stored_at == [0, 0, 15, 20, 20]
 
 
-async def test_an_engine_whose_schedules_were_rung_for_is_not_idle(tmp_path):
+async def test_engine_is_not_idle_after_a_ring_of_the_scheduler(tmp_path):
     async with lab(an_app([]), tmp_path, clock=VirtualClock()) as it:
         await look_again(it)
         await it.idle()
@@ -507,7 +505,7 @@ async def test_an_engine_whose_schedules_were_rung_for_is_not_idle(tmp_path):
         assert not it.engine.is_idle
 
 
-async def test_what_waits_for_one_that_comes_too_late_to_be_of_use_fires_at_once(tmp_path, only_bells):
+async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_expires(tmp_path, only_bells):
     clock, ran, door = VirtualClock(), list[Ran](), anyio.Event()
     app = an_app(ran)
 
@@ -529,7 +527,7 @@ async def test_what_waits_for_one_that_comes_too_late_to_be_of_use_fires_at_once
     assert ran[0].nominal_at == moment(hours=2)
 
 
-async def test_what_waits_for_one_that_is_cancelled_fires_at_once(tmp_path, only_bells):
+async def test_buffered_occurrence_fires_at_once_after_the_earlier_trigger_is_cancelled(tmp_path, only_bells):
     clock, ran = VirtualClock(), list[Ran]()
     app = an_app(ran)
     app.schedule("brief", "every 1h", workflow="greet", jitter=3 * DAY)
@@ -576,7 +574,7 @@ async def both_fired(it: Lab) -> None:
     await it.until(lambda: len(it.rows(fired)) == 2)
 
 
-async def test_what_waited_fires_by_itself_when_the_task_before_it_has_ended(tmp_path, only_bells):
+async def test_buffered_occurrence_fires_when_the_earlier_task_ends(tmp_path, only_bells):
     clock, ran = VirtualClock(), list[str]()
     app = an_app_that_asks(ran)
     async with lab(app, tmp_path, clock=clock) as it:
@@ -588,7 +586,7 @@ async def test_what_waited_fires_by_itself_when_the_task_before_it_has_ended(tmp
         assert (it.task(first)["status"], ran) == ("DONE", ["send"])
 
 
-async def test_what_waited_fires_by_itself_when_the_task_before_it_is_cancelled(tmp_path, only_bells):
+async def test_buffered_occurrence_fires_when_the_earlier_task_is_cancelled(tmp_path, only_bells):
     clock, ran = VirtualClock(), list[str]()
     app = an_app_that_asks(ran)
     async with lab(app, tmp_path, clock=clock) as it:
@@ -600,7 +598,7 @@ async def test_what_waited_fires_by_itself_when_the_task_before_it_is_cancelled(
         assert (it.task(first)["status"], ran) == ("CANCELLED", [])
 
 
-async def test_what_waited_fires_at_a_start_after_the_task_before_it_was_cancelled_from_outside(tmp_path):
+async def test_buffered_occurrence_fires_at_start_after_an_outside_task_cancel(tmp_path):
     clock, ran = VirtualClock(), list[str]()
     async with lab(an_app_that_asks(ran), tmp_path, clock=clock) as it:
         first = await first_waits_and_second_is_buffered(it, clock)

@@ -49,7 +49,7 @@ def said(it: Lab) -> LiveState:
         return live_state(reader)
 
 
-async def test_when_nothing_runs_suspects_start_first_and_nothing_beside_them(tmp_path):
+async def test_suspect_starts_first_and_alone_when_nothing_runs(tmp_path):
     running: set[str] = set()
     gates = {name: anyio.Event() for name in ("one", "two", "suspect")}
     ids = emit(tmp_path / "agent.db", "one", "two", "suspect", suspects=("suspect",))
@@ -68,7 +68,7 @@ async def test_when_nothing_runs_suspects_start_first_and_nothing_beside_them(tm
         assert it.trigger(ids["suspect"])["started_alone"] == 1
 
 
-async def test_others_start_beside_a_suspect_that_outlives_its_time_and_its_row_says_so(tmp_path, monkeypatch):
+async def test_suspect_past_the_time_alone_is_joined_by_others_and_marked_not_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(exclusive_run, "ALONE_SECONDS", 0.05)
     running: set[str] = set()
     gates = {"suspect": anyio.Event()}
@@ -83,7 +83,7 @@ async def test_others_start_beside_a_suspect_that_outlives_its_time_and_its_row_
     assert (beside["status"], beside["started_alone"]) == ("CLAIMED", 0)
 
 
-async def test_a_suspect_that_outlives_its_time_stays_guilty_while_nothing_starts_beside_it(tmp_path, monkeypatch):
+async def test_suspect_past_the_time_alone_stays_marked_alone_without_company(tmp_path, monkeypatch):
     monkeypatch.setattr(exclusive_run, "ALONE_SECONDS", 0.01)
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",))
@@ -99,9 +99,7 @@ async def test_a_suspect_that_outlives_its_time_stays_guilty_while_nothing_start
 
 
 @pytest.mark.parametrize(("crashes", "seconds"), [(2, 30.0), (3, 60.0), (5, 240.0)])
-async def test_each_further_crash_doubles_the_time_alone_and_status_is_told_of_it(
-    tmp_path, monkeypatch, crashes, seconds
-):
+async def test_suspect_time_alone_doubles_with_each_crash_and_is_in_live_state(tmp_path, monkeypatch, crashes, seconds):
     monkeypatch.setattr(telling, "LOOK_SECONDS", 0.01)
     gates = {"suspect": anyio.Event()}
     ids = emit(tmp_path / "agent.db", "suspect", suspects=("suspect",), crashes=crashes)
@@ -120,7 +118,7 @@ async def test_each_further_crash_doubles_the_time_alone_and_status_is_told_of_i
     assert told.alone_until - started_at == pytest.approx(seconds, abs=10)
 
 
-async def test_a_suspect_waits_for_what_runs_and_then_starts_beside_it_without_proof(tmp_path, monkeypatch):
+async def test_suspect_starts_marked_not_alone_after_waiting_for_long_work(tmp_path, monkeypatch):
     """Long work must not keep all others from starting for as long as it takes."""
     monkeypatch.setattr(exclusive_run, "WAIT_SECONDS", 0.1)
     running: set[str] = set()
@@ -140,7 +138,7 @@ async def test_a_suspect_waits_for_what_runs_and_then_starts_beside_it_without_p
     assert row["started_alone"] == 0
 
 
-async def test_a_suspect_starts_alone_once_what_runs_has_ended(tmp_path):
+async def test_suspect_starts_alone_after_the_running_work_has_ended(tmp_path):
     running: set[str] = set()
     gates = {"long": anyio.Event(), "suspect": anyio.Event()}
     emit(tmp_path / "agent.db", "long")
@@ -159,7 +157,7 @@ async def test_a_suspect_starts_alone_once_what_runs_has_ended(tmp_path):
     assert row["started_alone"] == 1
 
 
-async def test_a_suspect_that_is_cancelled_while_it_waits_holds_up_nobody(tmp_path):
+async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp_path):
     running: set[str] = set()
     gates = {"long": anyio.Event()}
     emit(tmp_path / "agent.db", "long")

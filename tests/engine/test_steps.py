@@ -32,7 +32,7 @@ AT_ONCE = RetryPolicy(max_attempts=3, base=0, cap=0)
 # Once
 
 
-async def test_a_completed_step_is_not_run_again_when_its_turn_is_tried_again(tmp_path):
+async def test_completed_step_is_not_run_again_when_the_turn_is_retried(tmp_path):
     fetch = Counting()
 
     async def turn(ctx: TaskContext) -> list[Any]:
@@ -46,7 +46,7 @@ async def test_a_completed_step_is_not_run_again_when_its_turn_is_tried_again(tm
         assert fetch.calls == [(1,), (2,)]
 
 
-async def test_a_step_that_failed_is_run_again_and_the_others_are_not(tmp_path):
+async def test_failed_step_is_run_again_on_retry_and_completed_steps_are_not(tmp_path):
     fetch, broken = Counting(), Counting()
 
     async def breaks(n: int) -> int:
@@ -63,7 +63,7 @@ async def test_a_step_that_failed_is_run_again_and_the_others_are_not(tmp_path):
         assert (len(fetch.calls), len(broken.calls)) == (1, 2)
 
 
-async def test_a_step_may_fail_and_its_turn_go_on(tmp_path):
+async def test_step_error_caught_by_the_turn_does_not_fail_the_turn(tmp_path):
     async def breaks() -> None:
         raise ValueError("broken")
 
@@ -78,7 +78,7 @@ async def test_a_step_may_fail_and_its_turn_go_on(tmp_path):
         assert result(await run(it, turn)) == "it was broken"
 
 
-async def test_steps_beside_each_other_are_completed_each_by_itself(tmp_path):
+async def test_concurrent_steps_are_recorded_separately(tmp_path):
     """The third fails the turn after the others are on record; they are not run again."""
     ran: Counter[str] = Counter()
     recorded = anyio.Event()
@@ -110,7 +110,7 @@ async def test_steps_beside_each_other_are_completed_each_by_itself(tmp_path):
         assert ran == {"a": 1, "b": 1, "c": 2}
 
 
-async def test_a_hundred_steps_beside_each_other_have_a_hundred_results(tmp_path):
+async def test_hundred_concurrent_steps_have_a_hundred_results(tmp_path):
     async def turn(ctx: TaskContext) -> int:
         got: list[int] = []
 
@@ -133,7 +133,7 @@ async def test_a_hundred_steps_beside_each_other_have_a_hundred_results(tmp_path
 # Names, keys and arguments
 
 
-async def test_the_same_name_twice_is_refused_and_nothing_is_run_for_it(tmp_path):
+async def test_step_name_used_twice_is_refused_and_the_second_is_not_run(tmp_path):
     fetch = Counting()
 
     async def turn(ctx: TaskContext) -> None:
@@ -148,7 +148,7 @@ async def test_the_same_name_twice_is_refused_and_nothing_is_run_for_it(tmp_path
         assert it.trigger(row["id"])["attempts"] == 1, "trying again cannot help"
 
 
-async def test_a_refused_name_can_be_caught_and_takes_nothing_away(tmp_path):
+async def test_step_conflict_can_be_caught_and_the_step_run_with_a_key(tmp_path):
     async def turn(ctx: TaskContext) -> str:
         await ctx.step("fetch", Counting(), 1)
         try:
@@ -161,7 +161,7 @@ async def test_a_refused_name_can_be_caught_and_takes_nothing_away(tmp_path):
         assert result(await run(it, turn)) == "keyed"
 
 
-async def test_a_key_tells_the_steps_of_a_loop_apart_also_when_its_order_changes(tmp_path):
+async def test_step_keys_identify_loop_steps_in_any_order(tmp_path):
     fetch = Counting()
 
     async def turn(ctx: TaskContext) -> dict[str, Any]:
@@ -176,7 +176,7 @@ async def test_a_key_tells_the_steps_of_a_loop_apart_also_when_its_order_changes
         assert fetch.calls == [("rome",), ("oslo",), ("bonn",)]
 
 
-async def test_what_is_no_name_is_refused(tmp_path):
+async def test_step_with_an_invalid_name_or_key_is_refused(tmp_path):
     fetch = Counting()
     no_names: list[Any] = ["", "two words", "x" * 201, "ä", 'a"b', 7]
 
@@ -191,7 +191,7 @@ async def test_what_is_no_name_is_refused(tmp_path):
             assert message.startswith("step name " if key is None else "step key "), (name, key)
 
 
-async def test_other_arguments_under_a_recorded_name_are_a_conflict(tmp_path):
+async def test_step_with_other_arguments_than_recorded_is_a_conflict(tmp_path):
     fetch = Counting()
 
     async def turn(ctx: TaskContext) -> None:
@@ -204,7 +204,7 @@ async def test_other_arguments_under_a_recorded_name_are_a_conflict(tmp_path):
         assert "completed with other arguments" in message
 
 
-async def test_other_arguments_may_be_said_to_run_it_again_and_the_new_result_is_the_recorded_one(tmp_path):
+async def test_step_with_on_change_rerun_runs_again_and_records_the_new_result(tmp_path):
     fetch = Counting()
     asked = [1, 2, 2, 1]
 
@@ -224,7 +224,7 @@ def settings_of(*, max_attempts: int = 3, **tasks: Any):
     return replace(config, retry=replace(config.retry, max_attempts=max_attempts), tasks=TaskSettings(**tasks))
 
 
-async def test_arguments_are_told_apart_by_what_they_are_and_not_by_which_object(tmp_path):
+async def test_step_arguments_are_compared_by_value(tmp_path):
     fetch = Counting()
 
     async def turn(ctx: TaskContext) -> str:
@@ -239,7 +239,7 @@ async def test_arguments_are_told_apart_by_what_they_are_and_not_by_which_object
         assert len(fetch.calls) == 1
 
 
-async def test_an_argument_that_is_not_json_is_told_from_others_by_its_type(tmp_path):
+async def test_step_argument_that_is_not_json_is_compared_by_type(tmp_path):
     fetch = Counting()
 
     class Client:
@@ -257,7 +257,7 @@ async def test_an_argument_that_is_not_json_is_told_from_others_by_its_type(tmp_
 # Tried again within the turn
 
 
-async def test_a_step_with_a_policy_is_tried_again_in_the_same_attempt(tmp_path):
+async def test_step_with_a_retry_policy_is_retried_in_the_same_attempt(tmp_path):
     tries: list[int] = []
 
     async def flaky() -> str:
@@ -280,7 +280,7 @@ async def test_a_step_with_a_policy_is_tried_again_in_the_same_attempt(tmp_path)
         ]
 
 
-async def test_a_step_that_fails_each_time_fails_its_turn_as_it_failed_last(tmp_path):
+async def test_step_with_spent_retries_fails_the_turn_with_the_last_error(tmp_path):
     tries: list[int] = []
 
     async def broken() -> None:
@@ -295,7 +295,7 @@ async def test_a_step_that_fails_each_time_fails_its_turn_as_it_failed_last(tmp_
         assert len(tries) == 2 * 3
 
 
-async def test_the_wait_a_step_asks_for_holds_if_it_is_the_longer_one(tmp_path):
+async def test_step_retry_waits_for_the_longer_of_retry_after_and_backoff(tmp_path):
     async def limited() -> str:
         if not waits:
             waits.append(1)
@@ -320,7 +320,7 @@ HOPELESS: list[tuple[Exception, str]] = [
 
 
 @pytest.mark.parametrize(("error", "code"), HOPELESS)
-async def test_what_trying_again_cannot_help_is_not_tried_again(tmp_path, error, code):
+async def test_step_error_that_is_not_retryable_is_not_retried(tmp_path, error, code):
     tries: list[int] = []
 
     async def hopeless() -> None:
@@ -335,7 +335,7 @@ async def test_what_trying_again_cannot_help_is_not_tried_again(tmp_path, error,
         assert len(tries) == 1
 
 
-async def test_a_step_that_snoozes_snoozes_its_turn(tmp_path):
+async def test_snooze_in_a_step_snoozes_the_turn(tmp_path):
     tries: list[int] = []
 
     async def later() -> str:
@@ -404,7 +404,7 @@ VALUES: list[tuple[Any, Any]] = [
 ]
 
 
-async def test_a_result_is_what_its_function_says_it_returns_the_first_time_as_at_a_re_entry(tmp_path):
+async def test_step_result_has_the_annotated_type_at_first_and_at_a_retry(tmp_path):
     got: list[Any] = []
 
     async def turn(ctx: TaskContext) -> None:
@@ -425,7 +425,7 @@ async def test_a_result_is_what_its_function_says_it_returns_the_first_time_as_a
             assert type(got[0]) is type(got[1]) is type(value), kind
 
 
-async def test_a_result_of_no_type_is_what_json_makes_of_it_the_first_time_as_at_a_re_entry(tmp_path):
+async def test_step_result_without_annotation_is_plain_json_at_first_and_at_a_retry(tmp_path):
     got: list[Any] = []
 
     async def fetch():
@@ -441,7 +441,7 @@ async def test_a_result_of_no_type_is_what_json_makes_of_it_the_first_time_as_at
     assert got[0] == got[1] == [{"x": 1, "y": 2}, {"at": "2026-03-29T02:30:00Z"}, [1, 2]]
 
 
-async def test_what_a_step_gives_away_is_not_what_is_on_record(tmp_path):
+async def test_step_result_changed_by_the_turn_leaves_the_record_unchanged(tmp_path):
     async def fetch() -> dict[str, list[int]]:
         return {"n": [1]}
 
@@ -466,7 +466,7 @@ UNFIT: list[tuple[Any, str]] = [
 ]
 
 
-async def test_a_result_that_is_not_json_fails_the_task_and_says_where(tmp_path):
+async def test_step_result_that_is_not_json_fails_the_task_with_the_path(tmp_path):
     ran: list[Any] = []
 
     async def turn(ctx: TaskContext) -> None:
@@ -484,7 +484,7 @@ async def test_a_result_that_is_not_json_fails_the_task_and_says_where(tmp_path)
         assert len(ran) == len(UNFIT), "and none is tried again"
 
 
-async def test_a_result_that_is_not_what_its_function_says_fails_the_task(tmp_path):
+async def test_step_result_that_does_not_fit_the_annotation_fails_the_task(tmp_path):
     async def fetch() -> list[Point]:
         return [Point(1, 2), {"x": 1, "y": "two"}]  # type: ignore[list-item]
 
@@ -497,7 +497,7 @@ async def test_a_result_that_is_not_what_its_function_says_fails_the_task(tmp_pa
         assert message.startswith("the result of step fetch[1].y: ")
 
 
-async def test_a_result_that_is_too_large_fails_the_task_and_says_what_to_do(tmp_path):
+async def test_step_result_over_the_limit_fails_the_task_with_a_remedy(tmp_path):
     async def fetch() -> str:
         return "x" * 2_000
 
@@ -545,7 +545,7 @@ STEPS: list[tuple[Callable[[], Any], bool]] = [
 
 
 @pytest.mark.parametrize(("fn", "on_the_loop"), STEPS)
-async def test_whatever_is_not_asynchronous_runs_in_a_thread(tmp_path, fn, on_the_loop):
+async def test_step_that_is_not_async_runs_in_a_thread(tmp_path, fn, on_the_loop):
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.step("fetch", fn)
 
@@ -553,7 +553,7 @@ async def test_whatever_is_not_asynchronous_runs_in_a_thread(tmp_path, fn, on_th
         assert result(await run(it, turn)) == [7, on_the_loop]
 
 
-async def test_a_plain_function_that_returns_a_coroutine_is_refused_and_nothing_of_it_runs(tmp_path):
+async def test_plain_step_that_returns_a_coroutine_fails_without_running(tmp_path):
     async def fetch() -> int:
         raise AssertionError
 
@@ -567,7 +567,7 @@ async def test_a_plain_function_that_returns_a_coroutine_is_refused_and_nothing_
         )
 
 
-async def test_a_plain_step_does_not_keep_anybody_else_from_running(tmp_path):
+async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):
     inside, go_on = threading.Event(), threading.Event()
 
     def blocks() -> str:
@@ -596,7 +596,7 @@ async def test_a_plain_step_does_not_keep_anybody_else_from_running(tmp_path):
         assert result(rows[0]) == "went on"
 
 
-async def test_a_step_that_is_cancelled_with_its_task_is_not_on_record(tmp_path):
+async def test_step_cancelled_with_the_task_is_not_recorded(tmp_path):
     seen: list[str] = []
 
     async def hang() -> None:
@@ -624,7 +624,7 @@ async def test_a_step_that_is_cancelled_with_its_task_is_not_on_record(tmp_path)
 # Notes
 
 
-async def test_a_note_stands_in_the_stream_once_however_often_the_turn_is_entered(tmp_path):
+async def test_note_is_in_the_stream_once_over_all_attempts(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         await ctx.note("seen", {"city": "rome"})
         await ctx.note("seen", key="again")
@@ -647,7 +647,7 @@ async def test_a_note_stands_in_the_stream_once_however_often_the_turn_is_entere
         (lambda ctx: ctx.note("two words"), "VALIDATION_ERROR", "note name 'two words' must be"),
     ],
 )
-async def test_a_note_that_cannot_be_taken_is_refused(tmp_path, note, code, refusal):
+async def test_note_with_a_used_name_invalid_name_or_invalid_data_is_refused(tmp_path, note, code, refusal):
     async def turn(ctx: TaskContext) -> None:
         await ctx.note("seen")
         await note(ctx)
@@ -657,7 +657,7 @@ async def test_a_note_that_cannot_be_taken_is_refused(tmp_path, note, code, refu
         assert (found, message[: len(refusal)]) == (code, refusal)
 
 
-async def test_a_note_and_a_step_may_have_one_name(tmp_path):
+async def test_note_and_step_may_have_the_same_name(tmp_path):
     async def turn(ctx: TaskContext) -> str:
         await ctx.note("fetch")
         return str(await ctx.step("fetch", Counting(), "both"))

@@ -18,7 +18,7 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-async def test_cancelling_reaches_code_that_awaits_and_its_finally_runs(tmp_path):
+async def test_cancel_interrupts_a_running_workflow_and_runs_the_finally_block(tmp_path):
     app = App()
     began, cleaned = anyio.Event(), anyio.Event()
 
@@ -46,7 +46,7 @@ async def test_cancelling_reaches_code_that_awaits_and_its_finally_runs(tmp_path
         ]
 
 
-async def test_another_process_cancels_with_a_row_and_a_bell(tmp_path):
+async def test_cancel_of_another_process_stops_a_running_workflow(tmp_path):
     app = App()
     began = anyio.Event()
 
@@ -66,7 +66,7 @@ async def test_another_process_cancels_with_a_row_and_a_bell(tmp_path):
         assert (await it.settled(emitted.id))["reason"] == "cancelled"
 
 
-async def test_what_was_cancelled_in_the_window_never_starts(tmp_path):
+async def test_trigger_cancelled_in_the_claim_window_never_starts(tmp_path):
     app = App()
     gate = anyio.Event()
     ran: list[str] = []
@@ -88,7 +88,7 @@ async def test_what_was_cancelled_in_the_window_never_starts(tmp_path):
         assert it.trigger(second.id)["attempts"] == 0
 
 
-async def test_a_result_that_was_there_before_the_cancellation_stands(tmp_path):
+async def test_result_of_a_shielded_workflow_is_kept_after_a_cancel(tmp_path):
     app = App()
     began, cancelled = anyio.Event(), anyio.Event()
 
@@ -110,7 +110,7 @@ async def test_a_result_that_was_there_before_the_cancellation_stands(tmp_path):
         assert row["cancel_requested_at"] is not None
 
 
-async def test_a_workflow_that_cancels_itself_fails_and_harms_nobody(tmp_path, anyio_backend):
+async def test_workflow_that_raises_cancelled_error_fails_without_harm_to_others(tmp_path, anyio_backend):
     if anyio_backend == "trio":
         pytest.skip("trio's Cancelled cannot be made by user code")
     import asyncio
@@ -130,7 +130,7 @@ async def test_a_workflow_that_cancels_itself_fails_and_harms_nobody(tmp_path, a
         assert (await it.settled((await app.emit("next")).id))["status"] == "DONE"
 
 
-async def test_a_timeout_is_enforced(tmp_path):
+async def test_workflow_timeout_ends_the_attempt(tmp_path):
     app = App()
 
     @app.workflow("hang", timeout=0.05, max_attempts=1)
@@ -143,7 +143,7 @@ async def test_a_timeout_is_enforced(tmp_path):
         assert it.response(row["id"])["error"]["details"] == {"timeout_ms": 50}
 
 
-async def test_a_plain_function_over_its_timeout_keeps_its_place_until_it_returns(tmp_path):
+async def test_plain_workflow_past_the_timeout_keeps_the_place_until_the_return(tmp_path):
     """It cannot be cancelled, so a second attempt must not run beside it."""
     app = App()
     gate = threading.Event()
@@ -170,7 +170,7 @@ async def test_a_plain_function_over_its_timeout_keeps_its_place_until_it_return
         assert codes == [{"error_code": "AGENT_TIMEOUT"}, {"error_code": None}]
 
 
-async def test_stopping_lets_running_work_finish_and_hands_back_the_rest(tmp_path):
+async def test_stop_lets_running_work_finish_and_releases_unstarted_claims(tmp_path):
     app = App()
     began, gate = anyio.Event(), anyio.Event()
 
@@ -193,7 +193,7 @@ async def test_stopping_lets_running_work_finish_and_hands_back_the_rest(tmp_pat
     assert look(it.path, "SELECT ended_at IS NOT NULL AS ended FROM epochs") == [{"ended": 1}]
 
 
-async def test_what_outlasts_the_grace_is_cancelled_and_released_with_its_attempt_given_back(tmp_path):
+async def test_workflow_past_the_shutdown_grace_is_cancelled_with_attempt_refunded(tmp_path):
     app = App()
     began = anyio.Event()
     cleaned: list[str] = []
@@ -223,7 +223,7 @@ async def test_what_outlasts_the_grace_is_cancelled_and_released_with_its_attemp
         await it.settled(emitted.id)
 
 
-async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path):
+async def test_second_stop_signal_skips_the_shutdown_grace(tmp_path):
     app = App()
     began = anyio.Event()
 
@@ -241,7 +241,7 @@ async def test_a_second_signal_does_not_wait_for_the_grace(tmp_path):
     assert look(it.path, "SELECT status FROM triggers") == [{"status": "PENDING"}]
 
 
-async def test_what_is_being_started_while_the_engine_hurries_is_given_back_and_never_begins(tmp_path):
+async def test_trigger_being_started_during_a_hurried_stop_is_released_and_never_runs(tmp_path):
     """Its start is on its way to the disk when everything that runs is stopped."""
     app = App()
     opened, stopped = anyio.Event(), anyio.Event()
@@ -285,7 +285,7 @@ async def test_what_is_being_started_while_the_engine_hurries_is_given_back_and_
     assert row == {"status": "PENDING", "attempts": 0, "reason": "shutdown"}
 
 
-async def test_a_deaf_thread_does_not_hold_the_shutdown(tmp_path):
+async def test_thread_that_does_not_return_does_not_delay_shutdown(tmp_path):
     app = App()
     gate = threading.Event()
     began = threading.Event()

@@ -288,11 +288,11 @@ def assert_books_balance(it: Lab, chaos: Chaos) -> None:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_the_books_balance_after_chaos(tmp_path, seed):
+async def test_trigger_and_record_counts_balance_after_stress(tmp_path, seed):
     await stress(tmp_path, seed, 240)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(100, 220))
-async def test_the_books_balance_after_much_chaos(tmp_path, seed):
+async def test_trigger_and_record_counts_balance_after_heavy_stress(tmp_path, seed):
     await stress(tmp_path, seed, 1200)

@@ -29,7 +29,7 @@ def an_app(seen: list[Any]) -> App:
     return app
 
 
-async def test_with_a_payload_that_makes_it_one_it_is_a_task_through_retries_and_waits(tmp_path):
+async def test_payload_that_matches_task_when_runs_as_a_task_over_retries_and_waits(tmp_path):
     seen: list[Any] = []
     async with lab(an_app(seen), tmp_path) as it:
         emitted = await it.app.emit("some", {"number": 7})
@@ -39,7 +39,7 @@ async def test_with_a_payload_that_makes_it_one_it_is_a_task_through_retries_and
         assert len(seen) == 3  # it failed, slept, and went on by another trigger, whose payload is another
 
 
-async def test_with_any_other_it_is_none_through_retries(tmp_path):
+async def test_payload_that_does_not_match_task_when_runs_without_a_task(tmp_path):
     seen: list[Any] = []
     async with lab(an_app(seen), tmp_path) as it:
         emitted = await it.app.emit("some", {"number": 8})
@@ -49,7 +49,7 @@ async def test_with_any_other_it_is_none_through_retries(tmp_path):
         assert it.rows("SELECT * FROM tasks") == []
 
 
-async def test_its_state_is_of_the_type_that_its_context_says(tmp_path):
+async def test_state_type_is_read_from_an_optional_context_annotation(tmp_path):
     assert an_app([]).workflows["some"].state_type is int
     app = App()
 

@@ -35,7 +35,7 @@ class Chat:
     said: list[str] = field(default_factory=list)
 
 
-async def test_a_chat_counts_thirty_messages_in_the_order_they_came(tmp_path):
+async def test_chat_task_counts_thirty_messages_in_order_of_arrival(tmp_path):
     app = App()
 
     @app.workflow("chat", sources=["MESSAGE"])
@@ -57,7 +57,7 @@ async def test_a_chat_counts_thirty_messages_in_the_order_they_came(tmp_path):
         assert reasons == {"suspended: continues later", "delivered"}
 
 
-async def test_turns_that_continue_at_once_follow_each_other(tmp_path):
+async def test_turns_after_continue_run_in_order_with_the_state(tmp_path):
     app = App()
     seen: list[Any] = []
 
@@ -73,7 +73,7 @@ async def test_turns_that_continue_at_once_follow_each_other(tmp_path):
         assert seen == [(1, None, Resume.FIRST), (2, 1, Resume.NEXT), (3, 2, Resume.NEXT), (4, 3, Resume.NEXT)]
 
 
-async def test_a_step_that_is_completed_is_not_run_again_after_a_failure(tmp_path):
+async def test_completed_step_is_not_run_again_after_a_failure(tmp_path):
     app = App()
     calls: list[str] = []
 
@@ -94,7 +94,7 @@ async def test_a_step_that_is_completed_is_not_run_again_after_a_failure(tmp_pat
         assert (row["status"], row["result_json"], calls) == ("DONE", '"Rome RETRY"', ["Rome"])
 
 
-async def test_a_sleep_leaves_nothing_in_memory_and_goes_on(tmp_path):
+async def test_sleep_resumes_the_task_by_timer(tmp_path):
     app = App()
 
     @app.workflow("nap")
@@ -109,7 +109,7 @@ async def test_a_sleep_leaves_nothing_in_memory_and_goes_on(tmp_path):
         assert [w["resolved_by"] for w in it.rows("SELECT * FROM waits")] == ["timer", "timer"]
 
 
-async def test_a_person_is_asked_and_the_answer_goes_on_with_the_turn(tmp_path):
+async def test_answer_to_a_question_resumes_the_turn(tmp_path):
     app = App()
 
     @app.workflow("ask")
@@ -126,7 +126,7 @@ async def test_a_person_is_asked_and_the_answer_goes_on_with_the_turn(tmp_path):
         assert row["result_json"] == '"send ANSWER"'
 
 
-async def test_a_child_runs_by_itself_and_its_parent_has_the_result(tmp_path):
+async def test_child_results_are_returned_to_the_parent(tmp_path):
     app = App()
 
     @app.workflow("double")
@@ -149,7 +149,7 @@ async def test_a_child_runs_by_itself_and_its_parent_has_the_result(tmp_path):
         assert row["result_json"] == "[0,2,4,11]"
 
 
-async def test_a_signal_that_comes_before_anybody_waits_is_kept(tmp_path):
+async def test_signal_sent_before_the_wait_is_kept(tmp_path):
     app = App()
     gate = anyio.Event()
 
@@ -168,7 +168,7 @@ async def test_a_signal_that_comes_before_anybody_waits_is_kept(tmp_path):
         assert json.loads(row["result_json"]) == [{"n": 1}, {"n": 2}, "none"]
 
 
-async def test_a_cancelled_task_unwinds_its_code_and_settles_after_it(tmp_path):
+async def test_cancelled_task_unwinds_the_workflow_before_the_end(tmp_path):
     app = App()
     unwound: list[str] = []
 
@@ -187,7 +187,7 @@ async def test_a_cancelled_task_unwinds_its_code_and_settles_after_it(tmp_path):
         assert (row["status"], row["error_code"], unwound) == ("CANCELLED", "WORKFLOW_ABORTED", [emitted.id])
 
 
-async def test_a_failed_task_is_retried_from_its_last_turn(tmp_path):
+async def test_failed_task_is_retried_from_the_last_turn(tmp_path):
     app = App()
     works = False
 
@@ -209,7 +209,7 @@ async def test_a_failed_task_is_retried_from_its_last_turn(tmp_path):
         assert it.task(emitted.id)["result_json"] == "7"
 
 
-async def test_the_id_that_a_handler_is_given_is_the_same_in_each_attempt_and_turn_and_after_a_restart(tmp_path):
+async def test_task_id_is_the_same_in_all_attempts_and_turns_and_after_a_restart(tmp_path):
     """What it is to hand to others, who drop a second request by it; so is the key of what it does irreversibly."""
     app = App()
     ids: list[str] = []
@@ -250,7 +250,7 @@ async def test_the_id_that_a_handler_is_given_is_the_same_in_each_attempt_and_tu
     assert asked[0]["id"] == emitted.id
 
 
-async def test_after_all_work_is_wiped_a_restart_brings_none_of_it_back(tmp_path):
+async def test_cancelled_work_does_not_come_back_after_a_restart(tmp_path):
     app = App()
     ran: list[str] = []
 

@@ -22,7 +22,7 @@ async def ended(it: Lab, task_id: str) -> dict[str, Any]:
     return row
 
 
-async def test_a_parent_is_told_how_its_child_failed(tmp_path):
+async def test_child_failure_carries_status_code_and_message_to_the_parent(tmp_path):
     app = App()
 
     @app.workflow("broken")
@@ -42,7 +42,7 @@ async def test_a_parent_is_told_how_its_child_failed(tmp_path):
         assert json.loads(row["result_json"]) == [True, "FAILED", "BROKEN", "it never will"]
 
 
-async def test_a_message_that_began_a_task_goes_on_with_it_when_it_is_started_again(tmp_path):
+async def test_message_that_started_a_task_continues_the_task_on_retry(tmp_path):
     """Its session has a live task by then: its own. It was delivered to itself, and nothing was left to run it."""
     app = App()
 
@@ -58,7 +58,7 @@ async def test_a_message_that_began_a_task_goes_on_with_it_when_it_is_started_ag
         assert it.rows("SELECT * FROM mailbox") == []
 
 
-async def test_a_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_path):
+async def test_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_path):
     """It might send the second attempt elsewhere, into another workflow with the memo of this one."""
     asked: list[str] = []
 
@@ -85,7 +85,7 @@ async def test_a_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_pat
         assert (row["workflow"], row["result_json"], asked) == ("one", '"one"', [emitted.id])
 
 
-async def test_a_task_whose_workflow_is_gone_is_held_and_when_it_is_retried_fails_with_its_trigger(tmp_path):
+async def test_task_of_a_removed_workflow_is_held_and_fails_with_the_trigger_on_retry(tmp_path):
     """A deployment without it came while its first turn was interrupted: its trigger failed, and it ran for ever."""
     before, after = App(), App()
 

@@ -25,7 +25,7 @@ def book(tx: Any, amount: int) -> int:
     return total
 
 
-async def test_what_a_transaction_wrote_is_written_once_however_often_its_turn_is_entered(tmp_path):
+async def test_transaction_writes_rows_once_over_all_attempts(tmp_path):
     app = App()
 
     @app.workflow("shop")
@@ -44,7 +44,7 @@ async def test_what_a_transaction_wrote_is_written_once_however_often_its_turn_i
         assert [step["memo"] for step in steps] == ["step:book", "step:book/again"]
 
 
-async def test_a_transaction_that_raises_writes_nothing_and_is_tried_again_with_its_turn(tmp_path):
+async def test_transaction_that_raises_writes_nothing_and_is_retried_with_the_turn(tmp_path):
     app = App()
     asked: list[int] = []
 
@@ -65,7 +65,7 @@ async def test_a_transaction_that_raises_writes_nothing_and_is_tried_again_with_
         assert it.rows("SELECT amount FROM bookings") == [{"amount": 7}]
 
 
-async def test_a_result_that_cannot_be_recorded_takes_the_rows_with_it(tmp_path):
+async def test_transaction_with_an_unstorable_result_is_rolled_back(tmp_path):
     app = App()
 
     def odd(tx: Any) -> object:
@@ -94,7 +94,7 @@ async def test_a_result_that_cannot_be_recorded_takes_the_rows_with_it(tmp_path)
         "PRAGMA user_version = 3",
     ],
 )
-async def test_what_a_transaction_may_not_do_fails_the_task_and_changes_nothing(tmp_path, sql):
+async def test_transaction_with_forbidden_sql_fails_the_task_and_changes_nothing(tmp_path, sql):
     app = App()
 
     def reaches_too_far(tx: Any) -> None:
@@ -111,7 +111,7 @@ async def test_what_a_transaction_may_not_do_fails_the_task_and_changes_nothing(
         assert it.rows("SELECT count(*) AS n FROM sqlite_schema WHERE name = 'bookings'") == [{"n": 0}]
 
 
-async def test_a_transaction_is_a_plain_function(tmp_path):
+async def test_transaction_with_an_async_function_is_refused(tmp_path):
     app = App()
 
     async def not_plain(tx: Any) -> None: ...

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_it_is_given_the_id_attempt_record_and_schedule(tmp_path, is_async):
+async def test_trigger_view_carries_the_id_attempt_record_and_schedule(tmp_path, is_async):
     app = App()
     seen: list[tuple[str, TriggerView]] = []
 
@@ -52,7 +52,7 @@ async def test_it_is_given_the_id_attempt_record_and_schedule(tmp_path, is_async
     assert views[0].nominal_at == datetime.fromtimestamp(trigger["nominal_at"], UTC)
 
 
-async def test_a_payload_cannot_give_it(tmp_path):
+async def test_trigger_view_cannot_be_set_by_the_payload(tmp_path):
     app = App()
 
     @app.workflow("strict")
@@ -69,7 +69,7 @@ async def test_a_payload_cannot_give_it(tmp_path):
         assert (await it.settled(emitted.id))["status"] == "DONE"
 
 
-async def test_a_parameter_of_that_name_and_another_type_is_a_field_of_the_payload(tmp_path):
+async def test_parameter_named_trigger_of_another_type_comes_from_the_payload(tmp_path):
     app = App()
     seen: list[str] = []
 
@@ -83,7 +83,7 @@ async def test_a_parameter_of_that_name_and_another_type_is_a_field_of_the_paylo
     assert seen == ["mine"]
 
 
-def test_where_it_cannot_be_given_the_declaration_is_refused():
+def test_trigger_view_parameter_that_is_misplaced_or_repeated_is_refused():
     app = App()
 
     async def positional(trigger: TriggerView) -> None: ...

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.mark.parametrize("value", [None, 7, "seven", [1, {"a": None}], {"n": 7}])
-async def test_returning_a_value_and_returning_done_with_it_are_the_same(tmp_path, value):
+async def test_turn_that_returns_a_value_ends_like_done_with_that_value(tmp_path, value):
     async def plain(ctx: TaskContext) -> Any:
         return value
 
@@ -38,7 +38,7 @@ async def test_returning_a_value_and_returning_done_with_it_are_the_same(tmp_pat
             assert it.response(row["id"])["payload"] == value
 
 
-async def test_a_result_that_is_not_json_is_no_reason_to_run_the_work_again(tmp_path):
+async def test_turn_result_that_is_not_json_is_not_retried(tmp_path):
     ran: list[int] = []
 
     async def turn(ctx: TaskContext) -> Any:
@@ -50,7 +50,7 @@ async def test_a_result_that_is_not_json_is_no_reason_to_run_the_work_again(tmp_
         assert ran == [1]
 
 
-async def test_the_state_that_a_turn_returns_is_what_the_next_one_takes(tmp_path):
+async def test_state_returned_by_a_turn_is_given_to_the_next_turn(tmp_path):
     seen: list[tuple[int, Any, str]] = []
 
     async def turn(ctx: TaskContext[dict[str, int]]) -> Any:
@@ -71,7 +71,7 @@ async def test_the_state_that_a_turn_returns_is_what_the_next_one_takes(tmp_path
         assert keys == [None, *(f"turn:{row['id']}:{turn}" for turn in (2, 3, 4))]
 
 
-async def test_changing_the_state_in_place_changes_nothing(tmp_path):
+async def test_state_changed_in_place_is_not_kept_for_the_next_attempt(tmp_path):
     async def turn(ctx: TaskContext[dict[str, int]]) -> Any:
         if ctx.state is None:
             return Continue({"n": 1})
@@ -84,7 +84,7 @@ async def test_changing_the_state_in_place_changes_nothing(tmp_path):
         assert result(await run(it, turn)) == 2
 
 
-async def test_a_workflow_without_ctx_has_no_turns(tmp_path):
+async def test_workflow_without_ctx_that_returns_continue_fails(tmp_path):
     app = App()
 
     @app.workflow("plain")
@@ -101,7 +101,7 @@ async def test_a_workflow_without_ctx_has_no_turns(tmp_path):
 # Continuing later
 
 
-async def test_a_task_continues_after_a_while(tmp_path):
+async def test_continue_with_after_runs_the_next_turn_when_due(tmp_path):
     clock, entered = VirtualClock(), list[tuple[str, float]]()
 
     async def turn(ctx: TaskContext[int]) -> Any:
@@ -120,7 +120,7 @@ async def test_a_task_continues_after_a_while(tmp_path):
         assert entered == [("FIRST", 0.0), ("TIMER", 3600.0)]
 
 
-async def test_a_task_continues_when_the_event_comes_and_is_told_what_it_brought(tmp_path):
+async def test_continue_with_on_runs_the_next_turn_with_the_event_payload(tmp_path):
     async def turn(ctx: TaskContext[int]) -> Any:
         return Continue(1, on="paid") if ctx.state is None else [ctx.received, str(ctx.resume)]
 
@@ -133,7 +133,7 @@ async def test_a_task_continues_when_the_event_comes_and_is_told_what_it_brought
 
 
 @pytest.mark.parametrize("first", ["event", "time"])
-async def test_with_both_a_task_continues_by_whichever_comes_first(tmp_path, first):
+async def test_continue_with_after_and_on_goes_by_whichever_comes_first(tmp_path, first):
     clock = VirtualClock()
 
     async def turn(ctx: TaskContext[int]) -> Any:
@@ -155,7 +155,7 @@ async def test_with_both_a_task_continues_by_whichever_comes_first(tmp_path, fir
         assert it.task(task_id)["turn"] == 2
 
 
-async def test_a_task_continues_at_once_on_an_event_that_came_before(tmp_path):
+async def test_continue_with_on_goes_on_at_once_for_an_earlier_event(tmp_path):
     gate = anyio.Event()
 
     async def turn(ctx: TaskContext[int]) -> Any:
@@ -188,7 +188,7 @@ NO_CONTINUATION: list[tuple[Any, str]] = [
 ]
 
 
-async def test_what_cannot_be_continued_with_fails_the_task_and_says_why(tmp_path):
+async def test_continue_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
     async with lab(App(), tmp_path) as it:
         for returned, refusal in NO_CONTINUATION:
 
@@ -201,7 +201,7 @@ async def test_what_cannot_be_continued_with_fails_the_task_and_says_why(tmp_pat
             assert (row["turn"], it.trigger(row["id"])["attempts"]) == (1, 1)
 
 
-async def test_a_state_that_is_too_large_fails_the_task_and_says_what_to_do(tmp_path):
+async def test_state_over_the_limit_fails_the_task_with_a_remedy(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return Continue("x" * 2_000)
 
@@ -215,7 +215,7 @@ async def test_a_state_that_is_too_large_fails_the_task_and_says_what_to_do(tmp_
         )
 
 
-async def test_a_state_as_deep_as_it_may_be_goes_from_turn_to_turn(tmp_path):
+async def test_state_within_the_depth_limit_is_kept_and_deeper_is_refused(tmp_path):
     def nest(levels: int) -> Any:
         return [nest(levels - 1)] if levels else 7
 
@@ -244,7 +244,7 @@ class Basket(msgspec.Struct):
     paid: bool = False
 
 
-async def test_a_state_is_what_the_annotation_says(tmp_path):
+async def test_state_has_the_type_of_the_context_annotation(tmp_path):
     app = App()
 
     @app.workflow("cart")
@@ -275,7 +275,7 @@ async def test_a_state_is_what_the_annotation_says(tmp_path):
 # Failing
 
 
-async def test_a_turn_that_fails_keeps_the_state_of_the_one_before(tmp_path):
+async def test_failed_turn_keeps_the_state_of_the_previous_turn(tmp_path):
     async def turn(ctx: TaskContext[int]) -> Any:
         if ctx.state is None:
             return Continue(7)
@@ -288,7 +288,7 @@ async def test_a_turn_that_fails_keeps_the_state_of_the_one_before(tmp_path):
         assert json.loads(response["response_json"])["error"]["details"] == {"where": "here"}
 
 
-async def test_attempts_are_counted_for_each_turn_and_each_wake_up(tmp_path):
+async def test_attempts_are_counted_separately_for_each_turn_and_wake_up(tmp_path):
     async def turn(ctx: TaskContext[int]) -> Any:
         if ctx.attempt < 3:
             raise ValueError("once more")
@@ -302,7 +302,7 @@ async def test_attempts_are_counted_for_each_turn_and_each_wake_up(tmp_path):
         assert [row["attempts"] for row in it.rows("SELECT attempts FROM triggers ORDER BY seq")] == [3, 3, 3, 3]
 
 
-async def test_a_task_may_be_told_how_often_each_of_its_turns_is_tried(tmp_path):
+async def test_max_attempts_of_an_emit_apply_to_each_turn_of_the_task(tmp_path):
     app = App()
 
     @app.workflow("shaky")
@@ -317,7 +317,7 @@ async def test_a_task_may_be_told_how_often_each_of_its_turns_is_tried(tmp_path)
         assert [r["attempts"] for r in it.rows("SELECT attempts FROM triggers ORDER BY seq")] == [1, 2]
 
 
-async def test_a_turn_may_ask_to_be_tried_later_and_to_be_put_off(tmp_path):
+async def test_turn_may_snooze_and_retry_with_a_delay(tmp_path):
     clock = VirtualClock()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -340,7 +340,7 @@ async def test_a_turn_may_ask_to_be_tried_later_and_to_be_put_off(tmp_path):
         assert entered == [(1, "FIRST", 0.0), (1, "RETRY", 60.0), (2, "RETRY", 120.0)]
 
 
-async def test_what_fails_for_good_beside_others_fails_the_task_for_good(tmp_path):
+async def test_fail_in_an_exception_group_fails_the_task_without_a_retry(tmp_path):
     """A nursery raises a group of what was raised in it."""
     ran: list[int] = []
 
@@ -384,7 +384,7 @@ async def leave_waiting(folder: Any, state: Any) -> str:
         return task_id
 
 
-async def test_a_state_that_the_next_deployment_cannot_read_holds_the_task_and_fails_it_when_it_is_retried(tmp_path):
+async def test_state_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry(tmp_path):
     task_id = await leave_waiting(tmp_path, {"items": "one"})
     app = App()
 
@@ -411,7 +411,7 @@ async def test_a_state_that_the_next_deployment_cannot_read_holds_the_task_and_f
         assert result(await it.ended(task_id)) == [{"items": "one"}, "RETRY"]
 
 
-async def test_a_task_whose_workflow_is_gone_is_held_fails_when_it_is_retried_and_goes_on_when_it_is_back(tmp_path):
+async def test_task_of_a_removed_workflow_fails_on_retry_and_goes_on_once_restored(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     async with lab(App(), tmp_path) as it:
         await it.app.signal(task_id, "go")
@@ -430,7 +430,7 @@ async def test_a_task_whose_workflow_is_gone_is_held_fails_when_it_is_retried_an
         assert result(await it.ended(task_id)) == 7
 
 
-async def test_a_first_turn_in_backoff_whose_workflow_is_gone_holds_its_task_too(tmp_path):
+async def test_task_in_backoff_of_the_first_turn_is_held_without_the_workflow(tmp_path):
     app, clock = App(), VirtualClock()
 
     @app.workflow("flow", retry=RetryPolicy(base=60, cap=60))
@@ -447,7 +447,7 @@ async def test_a_first_turn_in_backoff_whose_workflow_is_gone_holds_its_task_too
         assert failure(await it.ended(task_id))[0] == "CAPABILITY_NOT_FOUND"
 
 
-async def test_a_task_whose_workflow_takes_no_ctx_any_more_is_held_and_retried_ends_with_what_it_returns(tmp_path):
+async def test_task_of_a_workflow_that_lost_ctx_is_held_and_ends_on_retry(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     app = App()
 
@@ -463,7 +463,7 @@ async def test_a_task_whose_workflow_takes_no_ctx_any_more_is_held_and_retried_e
         assert result(await it.ended(task_id)) == "plain"
 
 
-async def test_a_payload_that_the_next_deployment_cannot_read_holds_the_task_and_fails_it_when_it_is_retried(tmp_path):
+async def test_payload_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     app = App()
 
@@ -481,7 +481,7 @@ async def test_a_payload_that_the_next_deployment_cannot_read_holds_the_task_and
 # The stream
 
 
-async def test_a_task_reads_its_own_stream_over_all_its_attempts_and_turns(tmp_path):
+async def test_task_reads_the_stream_of_all_attempts_and_turns(tmp_path):
     async def turn(ctx: TaskContext[int]) -> Any:
         if ctx.state is None:
             await ctx.step("fetch", Counting(), 1)
@@ -510,7 +510,7 @@ async def test_a_task_reads_its_own_stream_over_all_its_attempts_and_turns(tmp_p
         ]
 
 
-async def test_the_stream_of_a_task_is_its_own(tmp_path):
+async def test_stream_of_a_task_has_no_events_of_other_tasks(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         await ctx.note("mine", ctx.task_id)
         return [event.data["data"] for event in await ctx.events() if event.type == "NOTE"]

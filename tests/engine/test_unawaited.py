@@ -48,7 +48,7 @@ def an_app(counting: Counting) -> App:
     return app
 
 
-def test_every_coroutine_of_ctx_is_among_them():
+def test_ctx_methods_checked_for_await_are_all_coroutine_methods():
     async_ones = {name for name, method in vars(TaskContext).items() if hasattr(method, "__wrapped__")}
     assert {f"ctx.{name}" for name in async_ones} == set(CALLS)
     assert not {name for name, method in vars(TaskContext).items() if asyncio.iscoroutinefunction(method)}
@@ -56,7 +56,7 @@ def test_every_coroutine_of_ctx_is_among_them():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", CALLS)
-async def test_a_call_that_is_not_awaited_fails_the_attempt_and_names_its_place(tmp_path, name):
+async def test_ctx_call_without_await_fails_the_attempt_and_names_the_place(tmp_path, name):
     counting = Counting()
 
     async def turn(ctx: TaskContext) -> str:
@@ -77,7 +77,7 @@ async def test_a_call_that_is_not_awaited_fails_the_attempt_and_names_its_place(
 
 
 @pytest.mark.anyio
-async def test_a_child_whose_end_is_not_awaited_fails_the_attempt(tmp_path):
+async def test_child_result_without_await_fails_the_attempt(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         child = await ctx.start_child("other")
         child.result()  # type: ignore[unused-coroutine]
@@ -87,7 +87,7 @@ async def test_a_child_whose_end_is_not_awaited_fails_the_attempt(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_continue_does_not_hide_it(tmp_path):
+async def test_ctx_call_without_await_fails_the_attempt_despite_continue(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         ctx.step("price", nothing)  # type: ignore[unused-coroutine]
         return Continue(1)
@@ -99,7 +99,7 @@ async def test_continue_does_not_hide_it(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_the_attempt_is_tried_again_and_what_it_completed_stays(tmp_path):
+async def test_attempt_failed_by_a_missing_await_is_retried_with_completed_steps_kept(tmp_path):
     """A deployment may have mended it by then."""
     counting = Counting()
 
@@ -117,7 +117,7 @@ async def test_the_attempt_is_tried_again_and_what_it_completed_stays(tmp_path):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_of_tasks_of_asyncio_those_that_have_begun_count_as_awaited(tmp_path, anyio_backend):
+async def test_asyncio_task_of_a_ctx_call_counts_as_awaited_once_begun(tmp_path, anyio_backend):
     """The first of two counts, and the other one is cancelled: a race is no mistake. A task that never ran is one."""
 
     async def race(ctx: TaskContext) -> Any:
@@ -145,7 +145,7 @@ async def test_of_tasks_of_asyncio_those_that_have_begun_count_as_awaited(tmp_pa
 
 
 @pytest.mark.anyio
-async def test_what_is_awaited_in_another_way_is_awaited(tmp_path):
+async def test_ctx_call_awaited_later_or_in_a_task_group_counts_as_awaited(tmp_path):
     counting = Counting()
 
     async def turn(ctx: TaskContext) -> Any:
@@ -164,7 +164,7 @@ async def test_what_is_awaited_in_another_way_is_awaited(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_what_was_left_by_a_turn_that_failed_or_waits_is_not_what_it_fails_of(tmp_path):
+async def test_ctx_call_left_by_a_suspended_turn_does_not_replace_the_turn_error(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         late = ctx.step("late", nothing)
         await ctx.sleep(0)

@@ -34,7 +34,7 @@ async def many(it: Lab, sql: str, count: int) -> None:
 # Unwinding
 
 
-async def test_a_turn_that_is_suspended_unwinds_all_of_its_code_and_is_entered_again_from_its_top(tmp_path):
+async def test_suspended_turn_unwinds_all_code_and_is_entered_again_from_the_top(tmp_path):
     seen: list[str] = []
 
     async def turn(ctx: TaskContext) -> None:
@@ -66,7 +66,7 @@ async def test_a_turn_that_is_suspended_unwinds_all_of_its_code_and_is_entered_a
         assert seen.count("beside") == seen.count("beside begins")
 
 
-async def test_nothing_of_a_turn_that_waits_stays_in_memory(tmp_path):
+async def test_waiting_turn_leaves_no_object_in_memory(tmp_path):
     alive: list[weakref.ref[Any]] = []
 
     class Large:
@@ -128,7 +128,7 @@ async def works_on(ctx: TaskContext) -> None:
 
 
 @pytest.mark.parametrize("swallows", [ignores, continues, raises, waits_again, works_on])
-async def test_a_turn_that_does_not_let_itself_be_suspended_fails_and_nothing_of_its_wait_is_kept(tmp_path, swallows):
+async def test_turn_that_swallows_the_suspension_fails_and_keeps_no_wait(tmp_path, swallows):
     async with lab(App(), tmp_path) as it:
         row = await run(it, swallows)
 
@@ -140,7 +140,7 @@ async def test_a_turn_that_does_not_let_itself_be_suspended_fails_and_nothing_of
         assert row["turn"] == 1
 
 
-async def test_except_exception_is_not_in_the_way_of_a_suspension(tmp_path):
+async def test_suspension_is_not_caught_by_except_exception(tmp_path):
     async def turn(ctx: TaskContext) -> str:
         try:
             await ctx.sleep(0)
@@ -152,7 +152,7 @@ async def test_except_exception_is_not_in_the_way_of_a_suspension(tmp_path):
         assert result(await run(it, turn)) == "waited"
 
 
-async def test_a_task_beside_a_turn_that_is_suspended_may_be_about_to_begin_a_step(tmp_path):
+async def test_suspended_turn_does_not_fail_when_a_sibling_is_about_to_begin_a_step(tmp_path):
     """It was woken before it could be told: that is no failure of the turn."""
 
     async def turn(ctx: TaskContext) -> str:
@@ -174,7 +174,7 @@ async def test_a_task_beside_a_turn_that_is_suspended_may_be_about_to_begin_a_st
         assert [row["attempts"] for row in it.rows("SELECT attempts FROM triggers")] == [1, 1]
 
 
-async def test_steps_beside_a_turn_that_is_suspended_are_kept_if_they_are_completed_and_else_run_again(tmp_path):
+async def test_sibling_steps_of_a_suspended_turn_are_kept_if_completed_or_run_again(tmp_path):
     ran: list[str] = []
 
     async def quick() -> str:
@@ -207,7 +207,7 @@ async def test_steps_beside_a_turn_that_is_suspended_are_kept_if_they_are_comple
         assert ran.count("quick") == 1
 
 
-async def test_a_plain_step_beside_a_turn_that_is_suspended_ends_and_is_on_record_before_the_turn_is_over(tmp_path):
+async def test_plain_sibling_step_is_recorded_before_a_suspended_turn_ends(tmp_path):
     """A thread cannot be cancelled: it would run beside itself when the turn is entered again."""
     inside, go_on = threading.Event(), threading.Event()
     ran: list[int] = []
@@ -244,7 +244,7 @@ async def test_a_plain_step_beside_a_turn_that_is_suspended_ends_and_is_on_recor
 # Identity
 
 
-async def test_waits_without_a_key_are_known_by_their_order_and_those_with_one_by_that(tmp_path):
+async def test_waits_are_identified_by_key_or_else_by_order(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         got: list[Any] = []
         keys = ["b", "a"] if len(await ctx.events()) % 2 else ["a", "b"]  # in whatever order
@@ -268,7 +268,7 @@ async def test_waits_without_a_key_are_known_by_their_order_and_those_with_one_b
         assert names == {"wait_for:a", "wait_for:b", "wait_for#1", "wait_for#2"}
 
 
-async def test_a_wait_is_told_what_it_brought_at_each_re_entry(tmp_path):
+async def test_wait_returns_the_same_event_payload_at_each_re_entry(tmp_path):
     entered: list[list[Any]] = []
 
     async def turn(ctx: TaskContext) -> list[Any]:
@@ -295,7 +295,7 @@ async def test_a_wait_is_told_what_it_brought_at_each_re_entry(tmp_path):
         ]
 
 
-async def test_the_same_key_twice_in_a_turn_is_refused(tmp_path):
+async def test_wait_key_used_twice_in_a_turn_is_refused(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         await ctx.sleep(0, key="nap")
         await ctx.sleep(0, key="nap")
@@ -317,7 +317,7 @@ BESIDE: list[Ask] = [
 
 
 @pytest.mark.parametrize("ask", BESIDE)
-async def test_what_is_known_by_its_order_has_none_in_a_task_beside_the_turns_own(tmp_path, ask):
+async def test_wait_emit_or_child_in_a_concurrent_task_needs_a_key(tmp_path, ask):
     async def turn(ctx: TaskContext) -> list[str]:
         refused: list[str] = []
 
@@ -345,7 +345,7 @@ KEYED: list[Ask] = [
 
 
 @pytest.mark.parametrize("ask", KEYED)
-async def test_a_task_beside_the_turns_own_cannot_suspend_it(tmp_path, ask):
+async def test_keyed_wait_in_a_concurrent_task_cannot_suspend_the_turn(tmp_path, ask):
     async def turn(ctx: TaskContext) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(ask, ctx)
@@ -357,7 +357,7 @@ async def test_a_task_beside_the_turns_own_cannot_suspend_it(tmp_path, ask):
         assert it.rows("SELECT * FROM waits") == []
 
 
-async def test_a_task_beside_may_emit_with_a_key_and_a_wait_that_is_over_may_be_read_there(tmp_path):
+async def test_keyed_emit_in_a_concurrent_task_is_allowed_after_a_wait(tmp_path):
     app = App()
 
     @app.workflow("other")
@@ -417,7 +417,7 @@ NO_WAITS: list[tuple[Ask, str]] = [
 ]
 
 
-async def test_what_cannot_be_waited_for_fails_the_task_and_says_why(tmp_path):
+async def test_wait_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
     async with lab(App(), tmp_path) as it:
         for ask, refusal in NO_WAITS:
 
@@ -432,7 +432,7 @@ async def test_what_cannot_be_waited_for_fails_the_task_and_says_why(tmp_path):
 # What a turn is told
 
 
-async def test_a_turn_is_told_why_it_goes_on(tmp_path):
+async def test_turn_resume_names_the_cause_of_each_wake_up(tmp_path):
     app = App()
 
     @app.workflow("child")
@@ -460,7 +460,7 @@ async def test_a_turn_is_told_why_it_goes_on(tmp_path):
         assert told == ["FIRST", "TIMER", "SIGNAL", "MESSAGE", "ANSWER", "CHILD"]
 
 
-async def test_a_timeout_is_told_by_the_default_and_an_event_by_what_it_brought(tmp_path):
+async def test_wait_returns_the_default_on_timeout_and_the_payload_on_an_event(tmp_path):
     clock = VirtualClock()
 
     async def turn(ctx: TaskContext) -> list[Any]:
@@ -483,7 +483,7 @@ async def test_a_timeout_is_told_by_the_default_and_an_event_by_what_it_brought(
         assert result(await it.ended(task_id)) == [None, {"none": True}, None, "nobody"]
 
 
-async def test_a_sleeper_wakes_at_its_moment_and_not_before(tmp_path):
+async def test_sleep_ends_at_the_due_time_and_not_before(tmp_path):
     clock = VirtualClock()
     woken: list[float] = []
 
@@ -503,7 +503,7 @@ async def test_a_sleeper_wakes_at_its_moment_and_not_before(tmp_path):
         assert woken == [3600, 7200, 7200]
 
 
-async def test_a_moment_that_is_past_is_waited_for_no_longer_than_a_turn_takes(tmp_path):
+async def test_wait_until_a_past_time_ends_at_once(tmp_path):
     async def turn(ctx: TaskContext) -> str:
         await ctx.sleep_until(NEW_YEAR)
         await ctx.sleep(0)
@@ -516,7 +516,7 @@ async def test_a_moment_that_is_past_is_waited_for_no_longer_than_a_turn_takes(t
 # After its turn
 
 
-async def test_nothing_of_ctx_can_be_used_when_the_turn_is_over(tmp_path):
+async def test_ctx_is_refused_after_the_turn_is_over(tmp_path):
     kept: list[TaskContext] = []
 
     async def turn(ctx: TaskContext) -> None:
@@ -568,7 +568,7 @@ def from_outside(it: Lab, do: Callable[[VirtualCore], Any]) -> None:
         core.close()
 
 
-async def test_a_task_that_is_cancelled_while_it_is_being_suspended_does_not_wait(tmp_path, at):
+async def test_task_cancelled_during_the_suspension_does_not_wait(tmp_path, at):
     async def turn(ctx: TaskContext) -> None:
         at(Failpoint.TURN_SUSPENDED, lambda: from_outside(it, lambda core: core.do(core.tasks.cancel, ctx.task_id)))
         await ctx.wait_for("never")
@@ -580,7 +580,7 @@ async def test_a_task_that_is_cancelled_while_it_is_being_suspended_does_not_wai
 
 
 @pytest.mark.parametrize("point", [Failpoint.TURN_SUSPENDED, Failpoint.SETTLE_BEGUN])
-async def test_a_signal_that_comes_while_its_task_is_being_suspended_is_not_missed(tmp_path, at, point):
+async def test_signal_during_the_suspension_of_the_task_is_not_missed(tmp_path, at, point):
     async def turn(ctx: TaskContext) -> Any:
         if ctx.resume == "FIRST":
             signal = (ctx.task_id, "word", "in time")
@@ -591,7 +591,7 @@ async def test_a_signal_that_comes_while_its_task_is_being_suspended_is_not_miss
         assert result(await run(it, turn)) == "in time"
 
 
-async def test_an_answer_that_comes_while_the_timer_is_being_started_is_either_first_or_too_late(tmp_path, at):
+async def test_answer_during_the_start_of_the_timer_is_taken_first(tmp_path, at):
     """The timer is claimed, and another process answers before it starts."""
     clock = VirtualClock()
     answered: list[bool] = []
@@ -616,7 +616,7 @@ async def test_an_answer_that_comes_while_the_timer_is_being_started_is_either_f
         assert answered == [True]
 
 
-async def test_two_signals_at_once_end_one_wait_and_none_is_lost(tmp_path):
+async def test_concurrent_signals_end_a_wait_each_and_none_is_lost(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         return sorted([await ctx.wait_for("word"), await ctx.wait_for("word")])
 
@@ -629,7 +629,7 @@ async def test_two_signals_at_once_end_one_wait_and_none_is_lost(tmp_path):
         assert result(await it.ended(task_id)) == [0, 1]
 
 
-async def test_steps_before_a_wait_are_run_once_however_often_the_turn_is_suspended(tmp_path):
+async def test_steps_before_a_wait_run_once_over_all_suspensions(tmp_path):
     fetch = Counting()
 
     async def turn(ctx: TaskContext) -> Any:
