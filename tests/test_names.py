@@ -62,6 +62,28 @@ HOOKS_AND_CONVERSIONS = ("on_", "before_", "after_", "from_", "to_", "with_", "b
 """Prefixes of a name that says whether something is so."""
 
 
+TESTS = Path(__file__).parent
+
+NAMED = ("cli", "engine")
+"""Folders whose tests have names by the rule; the others follow."""
+
+TEST_NAME_MAX = 80
+
+PRONOUNS = {
+    *("it", "its", "one", "ones", "they", "them", "their", "what", "who", "whose", "whoever", "whatever", "nobody"),
+    *("somebody", "he", "she", "his", "her", "itself", "themselves", "told", "said", "heard", "stands", "stranger"),
+    *("strangers", "anew", "hand", "hands", "insist", "thing", "things"),
+}
+"""Words that the name of a test does not have: a failing name says what broke."""
+
+NO_SUBJECTS = {
+    *("a", "an", "the", "after", "before", "with", "without", "when", "if", "while", "as", "by", "for", "from", "in"),
+    *("is", "no", "not", "of", "on", "only", "each", "every", "some", "that", "this", "to", "and", "at", "both"),
+    *("either", "even", "how", "where", "why", "whether", "other", "another", "there", "nothing", "never"),
+}
+"""Words that the name of a test does not begin with."""
+
+
 def modules() -> set[str]:
     """Return the violations in the names of modules."""
     paths = [path.relative_to(prose.PACKAGE) for path, _ in prose.modules()]
@@ -101,6 +123,29 @@ def identifier_faults(tree: ast.Module) -> Iterator[str]:
                     yield f"name {name}: is too short"
 
 
+def names_of_tests() -> set[str]:
+    """Return the violations in the names of tests."""
+    return {
+        f"{path.relative_to(TESTS)}: {name}: {fault}"
+        for folder in NAMED
+        for path in sorted((TESTS / folder).rglob("test_*.py"))
+        for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+        for fault in faults_of_test_name(name)
+    }
+
+
+def faults_of_test_name(name: str) -> Iterator[str]:
+    """Yield what is wrong with the name of a test: it says the subject first, then a condition and the result."""
+    _, *words = name.split("_")
+    if len(name) > TEST_NAME_MAX:
+        yield f"has {len(name)} characters"
+    if len(words) < 3:
+        yield "has fewer than three words"
+    if words[0] in NO_SUBJECTS:
+        yield f"begins with {words[0]!r}"
+    yield from (f"says {word!r}" for word in words if word in PRONOUNS)
+
+
 def is_verb_or_noun_phrase(name: str) -> bool:
     """Return whether a function of this name says what it does, asks a question, or names the value it returns."""
     bare = name.lstrip("_")
@@ -130,7 +175,7 @@ def parts(name: str) -> list[str]:
     return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)] or [name]
 
 
-@pytest.mark.parametrize("rule", [modules, identifiers])
+@pytest.mark.parametrize("rule", [modules, identifiers, names_of_tests])
 def test_names_follow_the_rules(rule):
     assert sorted(rule()) == []
 
@@ -183,3 +228,20 @@ def test_identifier_is_refused(source, fault):
 )
 def test_identifier_is_accepted(source):
     assert list(identifier_faults(ast.parse(source))) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("test_it_waits", "has fewer than three words"),
+        ("test_what_is_claimed_is_kept", "says 'what'"),
+        ("test_the_claim_is_kept", "begins with 'the'"),
+        ("test_" + "claim_" * 13, "has 83 characters"),
+    ],
+)
+def test_name_of_a_test_is_refused(name, fault):
+    assert fault in list(faults_of_test_name(name))
+
+
+def test_name_of_a_test_with_subject_and_result_is_accepted():
+    assert list(faults_of_test_name("test_question_without_by_message_ignores_messages")) == []
