@@ -64,15 +64,14 @@ HOOKS_AND_CONVERSIONS = ("on_", "before_", "after_", "from_", "to_", "with_", "b
 
 TESTS = Path(__file__).parent
 
-NAMED = ("cli", "engine")
+NAMED = ("activities", "cli", "daemon", "engine", "executions", "storage", "tasks", "triggers")
 """Folders whose tests have names by the rule; the others follow."""
 
 TEST_NAME_MAX = 80
 
 PRONOUNS = {
-    *("it", "its", "one", "ones", "they", "them", "their", "what", "who", "whose", "whoever", "whatever", "nobody"),
-    *("somebody", "he", "she", "his", "her", "itself", "themselves", "told", "said", "heard", "stands", "stranger"),
-    *("strangers", "anew", "hand", "hands", "insist", "thing", "things"),
+    *("it", "one", "they", "them", "what", "who", "whoever", "whatever", "nobody", "somebody", "he", "she"),
+    *("told", "said", "heard", "stands", "stranger", "strangers", "anew", "hand", "hands", "insist", "thing", "things"),
 }
 """Words that the name of a test does not have: a failing name says what broke."""
 
@@ -82,6 +81,9 @@ NO_SUBJECTS = {
     *("either", "even", "how", "where", "why", "whether", "other", "another", "there", "nothing", "never"),
 }
 """Words that the name of a test does not begin with."""
+
+PUBLIC_SUBJECTS = ("test_after_commit_", "test_before_answers_", "test_on_flushed_")
+"""Names of functions that are subjects."""
 
 
 def modules() -> set[str]:
@@ -136,12 +138,12 @@ def names_of_tests() -> set[str]:
 
 def faults_of_test_name(name: str) -> Iterator[str]:
     """Yield what is wrong with the name of a test: it says the subject first, then a condition and the result."""
-    _, *words = name.split("_")
+    _, *words = name.replace("one_time", "once").split("_")
     if len(name) > TEST_NAME_MAX:
         yield f"has {len(name)} characters"
     if len(words) < 3:
         yield "has fewer than three words"
-    if words[0] in NO_SUBJECTS:
+    if words[0] in NO_SUBJECTS and not name.startswith(PUBLIC_SUBJECTS):
         yield f"begins with {words[0]!r}"
     yield from (f"says {word!r}" for word in words if word in PRONOUNS)
 

@@ -38,14 +38,14 @@ def refusal(fn: Any = send, **options: Any) -> str:
 # Terms
 
 
-def test_an_action_is_reversible_unless_it_says_so_and_asks_unless_it_says_more():
+def test_action_is_reversible_by_default_and_an_irreversible_action_asks_by_default():
     assert not declare().terms.irreversible
     assert declare(irreversible=True).terms == ActionTerms(
         irreversible=True, on_unknown=OnUnknown.ASK, idempotent_provider=False, timeout=60.0, settle_after=60.0
     )
 
 
-def test_times_are_seconds_or_timedeltas_and_a_no_is_believed_after_as_long_as_a_call_may_take():
+def test_times_of_an_action_are_seconds_or_timedeltas_with_settle_after_as_timeout():
     terms = declare(
         irreversible=True,
         on_unknown="resend",
@@ -83,13 +83,13 @@ def test_times_are_seconds_or_timedeltas_and_a_no_is_believed_after_as_long_as_a
         ({"settle_after": "soon"}, "settle_after 'soon' must be seconds or a timedelta"),
     ],
 )
-def test_what_cannot_be_meant_of_an_irreversible_action_is_refused(options, says):
+def test_invalid_terms_of_an_irreversible_action_are_refused(options, says):
     message = refusal(irreversible=True, **options)
     assert message.startswith("action mail.send: ")
     assert says in message
 
 
-def test_every_mistake_is_told_at_once():
+def test_mistakes_in_terms_are_all_reported_at_once():
     message = refusal(irreversible=True, on_unknown="resend", idempotency_window=1, timeout=0)
     assert [line.split(" ")[2] for line in message.splitlines()] == ["timeout", "on_unknown=RESEND", "an"]
 
@@ -103,12 +103,12 @@ def test_every_mistake_is_told_at_once():
         {"settle_after": 0},
     ],
 )
-def test_what_is_said_of_doubt_is_refused_of_an_action_that_can_be_repeated(option):
+def test_doubt_terms_are_refused_for_a_reversible_action(option):
     [name] = option
     assert refusal(**option) == f"action mail.send: {name} is for an irreversible action: say irreversible=True"
 
 
-def test_a_name_is_used_once_and_is_one():
+def test_action_name_is_valid_and_used_once():
     app = App()
     app.action("mail.send")(send)
     with pytest.raises(ConfigInvalid, match=r"action mail\.send is declared twice"):
@@ -124,7 +124,7 @@ def by_amount(arguments: Mapping[str, Any]) -> ActionTerms:
     return ActionTerms(irreversible=arguments["amount"] > 0, on_unknown=OnUnknown.RECONCILE)
 
 
-def test_the_terms_of_one_call_may_be_those_of_its_arguments():
+def test_terms_of_a_call_may_depend_on_its_arguments():
     """As of a ready-made action, of which a configuration tells what its provider does."""
 
     def pay(call: Call, *, amount: int) -> None: ...
@@ -137,7 +137,7 @@ def test_the_terms_of_one_call_may_be_those_of_its_arguments():
     assert does_not.terms_for({"amount": 0}) is does_not.terms is always
 
 
-def test_an_action_whose_arguments_tell_is_not_missing_how_it_is_reconciled():
+def test_action_with_terms_by_arguments_needs_no_reconcile():
     app = App()
     app.declare_action(Action("pay", send, ActionTerms(on_unknown=OnUnknown.RECONCILE), terms_of=by_amount))
 
@@ -189,11 +189,11 @@ def keyed(call: Call, *, key: str) -> None: ...
         (keyed, "no parameter may be called key, which ctx.act takes itself"),
     ],
 )
-def test_a_function_that_could_not_be_called_is_refused(fn, says):
+def test_uncallable_function_is_refused_as_an_action(fn, says):
     assert says in refusal(fn)
 
 
-def test_arguments_that_the_function_does_not_take_or_lacks_are_refused_before_anything_is_written():
+def test_arguments_that_do_not_fit_are_refused_before_anything_is_written():
     action = declare()
     action.check({"to": "ada"})
     action.check({"to": "ada", "body": "hello"})
@@ -203,7 +203,7 @@ def test_arguments_that_the_function_does_not_take_or_lacks_are_refused_before_a
         action.check({"to": "ada", "cc": "bob"})
 
 
-def test_no_argument_can_be_called_what_the_call_is_called():
+def test_argument_cannot_have_the_name_of_the_call_parameter():
     async def anything(request: Call, **fields: Any) -> None: ...
 
     async def by_place_only(request: Call, /, **fields: Any) -> None: ...
@@ -214,7 +214,7 @@ def test_no_argument_can_be_called_what_the_call_is_called():
         declare(anything).check({"request": 7})
 
 
-def test_an_action_is_still_the_function_that_it_was():
+def test_action_can_still_be_called_as_a_function():
     def double(call: Call, *, amount: int) -> int:
         return 2 * amount
 
@@ -222,7 +222,7 @@ def test_an_action_is_still_the_function_that_it_was():
     assert declare(double)(call, amount=3) == 6
 
 
-def test_the_class_of_a_result_may_be_declared_below_its_action():
+def test_result_class_may_be_declared_below_its_action():
     def pay(call: Call) -> Receipt:
         raise NotImplementedError
 
@@ -261,7 +261,7 @@ async def look_at_more(call: Call, *, to: str, body: str, account: str) -> None:
 async def look_at_all(call: Call, **arguments: Any) -> None: ...
 
 
-def test_reconcile_takes_what_the_action_takes():
+def test_reconcile_takes_the_arguments_of_the_action():
     for fn in (look, look_at_all):
         action = declare(irreversible=True, on_unknown="reconcile")
         assert action.reconcile(fn) is fn
@@ -272,7 +272,7 @@ def test_reconcile_takes_what_the_action_takes():
     assert "a generator cannot be an action" in reconciled_by(generates)
 
 
-def test_reconcile_is_declared_once_and_only_for_what_can_be_in_doubt():
+def test_reconcile_is_declared_once_and_only_for_irreversible_actions():
     action = declare(irreversible=True, on_unknown="reconcile")
     action.reconcile(look)
     with pytest.raises(ConfigInvalid, match="reconcile is declared twice"):
@@ -284,7 +284,7 @@ def test_reconcile_is_declared_once_and_only_for_what_can_be_in_doubt():
 
 
 @pytest.mark.anyio
-async def test_an_app_whose_action_is_to_be_reconciled_does_not_run_without_saying_how(tmp_path):
+async def test_app_with_a_missing_reconcile_does_not_run(tmp_path):
     app = App()
     action = app.action("mail.send", irreversible=True, on_unknown=OnUnknown.RECONCILE)(send)
     with pytest.raises(ConfigInvalid, match=r"action mail\.send: on_unknown=RECONCILE, and no reconcile"):
@@ -303,7 +303,7 @@ def a_call(key: str = "activity:0199:1.1") -> Call:
 
 
 @pytest.mark.parametrize("key", ["activity:0199:1.1", "activity:" + "t" * 200 + ":" + "k" * 200, "activity:a@b:c+d@e"])
-def test_its_message_id_is_one_that_mail_programs_read(key):
+def test_message_id_of_a_call_is_valid_for_mail_programs(key):
     """RFC 5322, 3.6.4: dot-atoms on both sides of the @, and a header line within 998 characters."""
     message = email.message_from_string(f"Message-ID: {a_call(key).message_id}\n\nhello", policy=email.policy.default)
     header = message["Message-ID"]
@@ -314,7 +314,7 @@ def test_its_message_id_is_one_that_mail_programs_read(key):
     assert all(part.isalnum() for side in (local, domain) for part in side.split("."))
 
 
-def test_the_same_key_gives_the_same_id_and_another_another():
+def test_message_id_depends_only_on_the_key():
     keys = [f"activity:t:1.{n}" for n in range(100)]
     assert len({a_call(key).message_id for key in keys}) == 100
     assert a_call(keys[0]).message_id == replace(a_call(keys[0]), attempt=9).message_id

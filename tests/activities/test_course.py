@@ -75,27 +75,27 @@ def asks(found: Course) -> str:
     return found.why or ""
 
 
-def test_ask_asks():
+def test_policy_ask_resolves_to_a_question():
     assert course(ActionTerms()) == Ask()
     assert course(ActionTerms(), fresh=True) == Ask()
 
 
-def test_assume_done_takes_it_as_done_at_once():
+def test_policy_assume_done_resolves_at_once():
     terms = ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)
     assert [course(terms), course(terms, fresh=True)] == [AssumeDone(), AssumeDone()]
 
 
-def test_resend_calls_again_but_not_in_the_attempt_that_saw_it_fail():
+def test_policy_resend_calls_again_but_not_in_the_failed_attempt():
     assert course(RESENDS) == Resend()
     assert course(RESENDS, fresh=True) == ResendLater()
 
 
-def test_a_provider_without_a_window_remembers_for_ever():
+def test_provider_without_a_window_remembers_for_ever():
     assert course(RESENDS, at=1e9) == Resend()
 
 
 @pytest.mark.parametrize("at", [0.0, 50.0, 89.9, 90.0])
-def test_it_is_called_again_while_the_call_surely_ends_within_the_window(at):
+def test_resend_is_allowed_while_the_call_surely_ends_within_the_window(at):
     """100 s of window, and a call may take 10."""
     assert course(WINDOWED, at=at) == Resend(until=CALLED + 90)
 
@@ -107,22 +107,22 @@ def test_beyond_the_window_a_person_is_asked(at):
 
 
 @pytest.mark.parametrize("fresh", [False, True])
-def test_the_window_counts_from_the_first_call_whatever_was_called_since(fresh):
+def test_idempotency_window_counts_from_the_first_call(fresh):
     found = course(WINDOWED, at=95.0, fresh=fresh, calls=4, last_call_at=CALLED + 94, updated_at=CALLED + 94)
     assert "its first call was 95 s ago" in asks(found)
 
 
-def test_a_clock_that_went_back_says_nothing_about_a_window():
+def test_clock_that_went_back_proves_nothing_about_a_window():
     assert "its first call was -1 s ago" in asks(course(WINDOWED, at=-1.0))
     assert course(RESENDS, at=-1.0) == Resend()
 
 
-def test_a_provider_that_drops_no_second_call_any_more_is_not_called_again():
+def test_resend_is_refused_when_the_provider_no_longer_dedupes():
     no_more = replace(RESENDS, idempotent_provider=False)
     assert "does not drop a second call" in asks(course(no_more))
 
 
-def test_a_refusal_of_the_second_call_is_put_to_a_person():
+def test_refused_second_call_is_put_to_a_person():
     """A key that has expired says no to everything; that tells nothing of the first call."""
     assert "was refused" in asks(course(RESENDS, may_retry=False))
 
@@ -134,28 +134,28 @@ def test_reconcile_asks_the_provider_once_its_no_can_be_believed():
     assert course(RECONCILES, at=70.0) == Reconcile(at=CALLED + 70)
 
 
-def test_a_call_that_took_its_whole_time_is_given_as_much_again():
+def test_call_that_used_its_whole_timeout_gets_as_much_again():
     """A no that was asked for the moment it timed out was believed: the default is as long as the timeout."""
     terms = replace(RECONCILES, settle_after=10.0)
     assert course(terms, at=10.0) == Reconcile(at=CALLED + 20)
 
 
-def test_a_clock_that_went_back_does_not_make_it_wait_for_longer():
+def test_clock_that_went_back_does_not_lengthen_the_wait():
     assert course(RECONCILES, at=-5_000.0) == Reconcile(at=CALLED - 5_000 + 30)
 
 
-def test_what_nothing_can_reconcile_is_put_to_a_person():
+def test_doubt_without_a_reconcile_is_put_to_a_person():
     assert "nothing declares how to ask the provider" in asks(course(RECONCILES, reconciles=False))
 
 
 @pytest.mark.parametrize("terms", [ActionTerms(), RESENDS, RECONCILES, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)])
-def test_what_was_given_up_stays_so_whatever_the_policy(terms):
+def test_given_up_activity_stays_given_up_under_every_policy(terms):
     assert course(terms, decision=Decision.GIVE_UP) == Abandoned()
 
 
 @pytest.mark.parametrize("now", [ActionTerms(), RESENDS, RECONCILES, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE)])
 @pytest.mark.parametrize("then", list(OnUnknown))
-def test_a_policy_that_has_changed_since_the_call_is_a_persons_matter(now, then):
+def test_changed_policy_after_the_call_is_put_to_a_person(now, then):
     found = course(now, policy=then)
     if then is now.on_unknown:
         assert not isinstance(found, Ask) or found.why is None

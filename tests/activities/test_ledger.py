@@ -39,7 +39,7 @@ def statuses(core):
 # Begin
 
 
-def test_an_intent_is_written_once(core, running, clock):
+def test_intent_is_written_once(core, running, clock):
     call = begun(core, an_intent(running))
 
     assert call == StartedCall(1, 1, False)
@@ -48,7 +48,7 @@ def test_an_intent_is_written_once(core, running, clock):
     assert (found.first_call_at, found.last_call_at, found.settled_at) == (clock.now(), clock.now(), None)
 
 
-def test_many_begin_in_one_commit_each_with_its_own_answer(core, running):
+def test_batch_of_intents_begins_in_a_commit_with_separate_answers(core, running):
     done = an_activity(core, running, DONE, "1.1")
     an_activity(core, running, NOTHING, "1.2")
     changed = an_intent(running, "1.1", args_hash="another")
@@ -62,31 +62,31 @@ def test_many_begin_in_one_commit_each_with_its_own_answer(core, running):
     assert look(core, done.seq) == done
 
 
-def test_what_is_done_is_told_and_not_begun_again(core, running):
+def test_done_activity_is_returned_and_not_called_again(core, running):
     before = an_activity(core, running, DONE)
     assert begin_call(core, an_intent(running, execution_seq=99)) == before
     assert look(core, before.seq) == before
 
 
-def test_what_the_provider_refused_is_told_and_not_begun_again(core, running):
+def test_refused_activity_is_returned_and_not_called_again(core, running):
     before = an_activity(core, running, REFUSED)
     assert begin_call(core, an_intent(running)) == before
     assert look(core, before.seq) == before
 
 
-def test_what_is_in_doubt_is_told_and_not_begun_again(core, running):
+def test_activity_in_doubt_is_returned_and_not_called_again(core, running):
     before = an_activity(core, running, UNKNOWN)
     assert begin_call(core, an_intent(running)) == before
     assert look(core, before.seq) == before
 
 
-def test_what_was_given_up_is_told_and_not_begun_again(core, running):
+def test_given_up_activity_is_returned_and_not_called_again(core, running):
     given_up = decide(core, an_activity(core, running, UNKNOWN), Decision.GIVE_UP)
     assert begin_call(core, an_intent(running)) == given_up
     assert look(core, given_up.seq) == given_up
 
 
-def test_what_had_no_effect_begins_again_as_the_next_call(core, running, clock):
+def test_call_without_effect_begins_again_as_the_next_call(core, running, clock):
     before = an_activity(core, running, NOTHING)
     clock.advance(minutes=5)
 
@@ -98,7 +98,7 @@ def test_what_had_no_effect_begins_again_as_the_next_call(core, running, clock):
     assert (after.error_message, after.may_retry) == (None, False)
 
 
-def test_what_a_person_lets_be_sent_begins_again_without_its_doubt(core, running):
+def test_activity_released_by_a_person_begins_again_without_doubt(core, running):
     doubt = an_activity(core, running, UNKNOWN)
     decide(core, doubt, Decision.RESEND)
 
@@ -110,7 +110,7 @@ def test_what_a_person_lets_be_sent_begins_again_without_its_doubt(core, running
     assert statuses(core) == ["FAILED"]
 
 
-def test_an_intent_that_this_process_left_without_an_end_is_in_doubt(core, running):
+def test_intent_left_open_by_this_process_is_in_doubt(core, running):
     call = begun(core, an_intent(running))
 
     found = begin_call(core, an_intent(running))
@@ -121,7 +121,7 @@ def test_an_intent_that_this_process_left_without_an_end_is_in_doubt(core, runni
 
 @pytest.mark.parametrize("end", [None, DONE, NOTHING, REFUSED, UNKNOWN], ids=["INTENT", "DONE", "may", "no", "doubt"])
 @pytest.mark.parametrize("other", [{"args_hash": "another"}, {"action": "refund"}], ids=["arguments", "action"])
-def test_a_key_is_for_one_action_and_one_set_of_arguments(core, running, end, other):
+def test_key_belongs_to_a_single_action_and_arguments(core, running, end, other):
     before = an_activity(core, running, end)
 
     refused = begin_call(core, an_intent(running, **other))
@@ -131,7 +131,7 @@ def test_a_key_is_for_one_action_and_one_set_of_arguments(core, running, end, ot
     assert look(core, before.seq) == before
 
 
-def test_a_key_is_of_one_task_whatever_colons_are_in_ids_and_keys(core, running):
+def test_key_belongs_to_a_single_task_even_with_colons_in_ids(core, running):
     """Task `a` with key `b:x` and task `a:b` with key `x` have one text, and were one activity: one of them was told
     that it was done."""
     mine = an_activity(core, running, DONE)
@@ -144,7 +144,7 @@ def test_a_key_is_of_one_task_whatever_colons_are_in_ids_and_keys(core, running)
     assert look(core, mine.seq) == mine
 
 
-def test_a_conflict_says_what_to_do(core, running):
+def test_conflict_message_has_a_remedy(core, running):
     an_activity(core, running)
     refused = begin_call(core, an_intent(running, args_hash="another"))
     assert str(refused) == (
@@ -153,7 +153,7 @@ def test_a_conflict_says_what_to_do(core, running):
     )
 
 
-def test_another_call_of_what_changed_meanwhile_is_not_begun(core, running):
+def test_repeated_call_of_a_changed_activity_is_not_begun(core, running):
     """It was in doubt when it was looked at, and somebody decided."""
     seen = an_activity(core, running, UNKNOWN)
     done = decide(core, seen, Decision.HAPPENED)
@@ -162,7 +162,7 @@ def test_another_call_of_what_changed_meanwhile_is_not_begun(core, running):
     assert look(core, seen.seq) == done
 
 
-def test_another_call_is_begun_once(core, running):
+def test_repeated_call_is_begun_once(core, running):
     seen = an_activity(core, running, UNKNOWN)
 
     assert core.do(LEDGER.call_again, seen, an_intent(running)) == StartedCall(seen.seq, 2, True)
@@ -176,7 +176,7 @@ def test_another_call_is_begun_once(core, running):
 
 
 @pytest.mark.parametrize("end", [DONE, NOTHING, REFUSED, UNKNOWN], ids=["DONE", "may", "no", "doubt"])
-def test_a_call_is_settled_once(core, running, end):
+def test_call_is_settled_once(core, running, end):
     call = begun(core, an_intent(running))
     assert end_call(core, call, end)
     before = look(core, call.seq)
@@ -187,7 +187,7 @@ def test_a_call_is_settled_once(core, running, end):
     assert look(core, call.seq) == before
 
 
-def test_a_call_that_ends_late_settles_nothing_of_the_next_one(core, running):
+def test_late_end_of_a_call_does_not_settle_the_next_call(core, running):
     first = begun(core, an_intent(running))
     end_call(core, first, NOTHING)
     second = begun(core, an_intent(running))
@@ -197,7 +197,7 @@ def test_a_call_that_ends_late_settles_nothing_of_the_next_one(core, running):
     assert end_call(core, second, DONE)
 
 
-def test_what_is_done_is_never_changed(core, running):
+def test_done_activity_is_never_changed(core, running):
     before = an_activity(core, running, DONE)
     call = StartedCall(before.seq, before.calls, False)
 
@@ -212,13 +212,13 @@ def test_what_is_done_is_never_changed(core, running):
     assert rows(core, "activity_decisions") == []
 
 
-def test_each_end_says_when_it_is_settled_for_good(core, running, clock):
+def test_settled_at_is_set_only_by_final_outcomes(core, running, clock):
     ends = [DONE, NOTHING, REFUSED, UNKNOWN]
     settled = [an_activity(core, running, end, f"1.{n}").settled_at for n, end in enumerate(ends, 1)]
     assert settled == [clock.now(), None, clock.now(), None]
 
 
-def test_only_calls_without_an_end_are_left_behind(core, running):
+def test_interrupted_calls_are_only_those_without_an_end(core, running):
     for n, end in enumerate([None, DONE, NOTHING, REFUSED, UNKNOWN], 1):
         an_activity(core, running, end, f"1.{n}")
 
@@ -231,7 +231,7 @@ def test_only_calls_without_an_end_are_left_behind(core, running):
 
 
 @pytest.mark.parametrize("decision", list(Decision))
-def test_what_is_in_doubt_can_be_decided_in_each_way(core, running, clock, decision):
+def test_doubt_can_be_decided_in_each_way(core, running, clock, decision):
     doubt = an_activity(core, running, UNKNOWN)
     clock.advance(minutes=1)
 
@@ -249,12 +249,12 @@ def test_what_is_in_doubt_can_be_decided_in_each_way(core, running, clock, decis
     assert noted["decided_at"] == clock.now()
 
 
-def test_what_happened_without_a_reference_returned_nothing(core, running):
+def test_happened_without_a_reference_has_the_result_none(core, running):
     after = decide(core, an_activity(core, running, UNKNOWN), Decision.HAPPENED)
     assert (after.status, after.result_json, after.provider_ref) == (ActivityStatus.DONE, None, None)
 
 
-def test_what_is_being_called_cannot_be_decided(core, running):
+def test_activity_being_called_cannot_be_decided(core, running):
     before = an_activity(core, running)
     for decision in Decision:
         with pytest.raises(StateRefused, match="is being called"):
@@ -263,7 +263,7 @@ def test_what_is_being_called_cannot_be_decided(core, running):
 
 
 @pytest.mark.parametrize("end", [NOTHING, REFUSED], ids=["may", "no"])
-def test_of_what_certainly_had_no_effect_only_another_call_can_be_decided(core, running, end):
+def test_call_without_effect_can_only_be_resent(core, running, end):
     before = an_activity(core, running, end)
     for decision in (Decision.HAPPENED, Decision.GIVE_UP):
         with pytest.raises(StateRefused, match="It can only be sent again"):
@@ -275,7 +275,7 @@ def test_of_what_certainly_had_no_effect_only_another_call_can_be_decided(core, 
     assert begin_call(core, an_intent(running)) == StartedCall(before.seq, 2, False)
 
 
-def test_a_decision_about_an_earlier_call_is_refused(core, running):
+def test_decision_about_an_earlier_call_is_refused(core, running):
     """It was called again while somebody thought about it."""
     seen = an_activity(core, running, UNKNOWN)
     call = core.do(LEDGER.call_again, seen, an_intent(running))
@@ -288,7 +288,7 @@ def test_a_decision_about_an_earlier_call_is_refused(core, running):
     assert look(core, seen.seq).is_open
 
 
-def test_what_was_given_up_may_turn_out_to_have_happened_or_not(core, running):
+def test_given_up_activity_can_still_be_decided(core, running):
     one, other = an_activity(core, running, UNKNOWN, "1.1"), an_activity(core, running, UNKNOWN, "1.2")
     for doubt in (one, other):
         decide(core, doubt, Decision.GIVE_UP)
@@ -302,7 +302,7 @@ def test_what_was_given_up_may_turn_out_to_have_happened_or_not(core, running):
 # The doubt of an earlier call
 
 
-def test_a_call_without_effect_does_not_clear_the_doubt_of_the_one_before(core, running):
+def test_call_without_effect_does_not_clear_an_earlier_doubt(core, running):
     seen = an_activity(core, running, UNKNOWN)
     call = core.do(LEDGER.call_again, seen, an_intent(running))
     assert isinstance(call, StartedCall)
@@ -320,7 +320,7 @@ def test_a_call_without_effect_does_not_clear_the_doubt_of_the_one_before(core, 
 # A policy decides
 
 
-def test_a_policy_does_not_overrule_a_person(core, running):
+def test_policy_does_not_overrule_a_person(core, running):
     """A provider was asked while somebody answered: "send it again", or "give it up", was overruled without a word."""
     for n, theirs in enumerate((Decision.RESEND, Decision.GIVE_UP), 1):
         seen = an_activity(core, running, UNKNOWN, f"1.{n}")
@@ -332,7 +332,7 @@ def test_a_policy_does_not_overrule_a_person(core, running):
         assert look(core, seen.seq) == decided
 
 
-def test_the_policy_of_the_last_call_is_the_one_on_record(core, running):
+def test_recorded_policy_is_that_of_the_last_call(core, running):
     before = an_activity(core, running, NOTHING)
     begin_call(core, an_intent(running, policy=OnUnknown.RECONCILE))
     assert look(core, before.seq) == replace(
@@ -340,7 +340,7 @@ def test_the_policy_of_the_last_call_is_the_one_on_record(core, running):
     )
 
 
-def test_the_newest_of_a_task_are_found_by_its_id_and_not_by_a_prefix_of_it(core, running):
+def test_newest_activities_of_a_task_are_found_by_its_exact_id(core, running):
     mine = an_activity(core, running, DONE)
     other = an_activity(core, begin(core), DONE)
 

@@ -78,7 +78,7 @@ def look(database: Database, sql: str) -> list[dict[str, Any]]:
         return reader.fetch_all(sql)
 
 
-def test_every_question_of_a_database_of_before_is_kept_as_it_was(old, clock):
+def test_migration_keeps_every_earlier_question(old, clock):
     before = {table: look(old, f"SELECT * FROM {table} ORDER BY seq") for table in ("questions", "tasks", "waits")}
     assert len(before["questions"]) == 16
 
@@ -92,7 +92,7 @@ def test_every_question_of_a_database_of_before_is_kept_as_it_was(old, clock):
     assert look(old, "PRAGMA integrity_check") == [{"integrity_check": "ok"}]
 
 
-def test_a_copy_of_it_is_kept_as_it_was(old, clock):
+def test_migration_copy_keeps_the_earlier_file(old, clock):
     before = look(old, "SELECT * FROM questions ORDER BY seq")
 
     migrate(old, clock)
@@ -116,7 +116,7 @@ def schema_of(reader: Reader) -> dict[str, Any]:
     return {**found, "references": {tuple(row) for row in references}}
 
 
-def test_it_becomes_what_a_new_one_is(old, clock, tmp_path):
+def test_migrated_schema_equals_a_new_schema(old, clock, tmp_path):
     new = Database(tmp_path / "new.db", clock)
     migrate(new, clock)
     with new.reading() as reader:
@@ -129,7 +129,7 @@ def test_it_becomes_what_a_new_one_is(old, clock, tmp_path):
     new.close()
 
 
-def test_both_indexes_of_the_questions_and_what_they_refer_to_are_there_again(old, clock):
+def test_migration_restores_both_question_indexes_and_references(old, clock):
     with old.reading() as reader:
         before = schema_of(reader)
 
@@ -162,7 +162,7 @@ def test_both_indexes_of_the_questions_and_what_they_refer_to_are_there_again(ol
         ("default_json = NULL", "NOT NULL"),
     ],
 )
-def test_what_its_questions_refused_before_they_refuse_now(old, clock, change, told):
+def test_migrated_question_guards_refuse_as_before(old, clock, change, told):
     migrate(old, clock)
     before = look(old, "SELECT * FROM questions ORDER BY seq")
 
@@ -184,7 +184,7 @@ def test_its_next_question_has_the_next_number_and_may_be_about_an_activity(old,
     core.close()
 
 
-def test_an_open_question_of_before_is_answered_in_the_new_one_and_its_wait_is_over(old, clock):
+def test_open_question_can_be_answered_after_the_migration(old, clock):
     migrate(old, clock)
     core = VirtualCore(old.path, clock)
 

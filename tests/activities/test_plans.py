@@ -128,7 +128,7 @@ SHOWS_THE_NEWEST = "ORDER BY seq DESC LIMIT :limit"
 """It walks from the newest on, as far as what it is to show."""
 
 
-def test_no_statement_of_the_life_of_an_activity_walks_through_a_table(crowd):
+def test_activity_statements_never_scan_a_table(crowd):
     statements: dict[str, Any] = {}
 
     def note(_cursor: object, sql: str, bindings: Any) -> bool:
@@ -155,7 +155,7 @@ def may_walk(line: str, sql: str) -> bool:
     return line == IF_A_KEY_IS_BROKEN[0] and sql.startswith(IF_A_KEY_IS_BROKEN[1])
 
 
-def test_this_test_would_see_a_walk(crowd):
+def test_plan_check_detects_a_scan_of_activities(crowd):
     with undone(crowd.core) as tx:
         sql = "EXPLAIN QUERY PLAN SELECT seq FROM activity_log WHERE args_hash = 'x'"
         plan = [row[3] for row in tx.fetch_tuples(sql)]
@@ -207,7 +207,7 @@ def test_ten_thousand_that_are_over_cost_no_step_more_than_ten(handful, crowd, l
     assert work(crowd) < 2_500
 
 
-def test_a_task_that_did_ten_thousand_things_is_asked_what_is_in_doubt_as_fast(handful, crowd):
+def test_doubt_query_of_a_task_with_ten_thousand_acts_is_as_fast(handful, crowd):
     def work(it: Filled) -> int:
         return steps(it, lambda tx: it.core.acts.ask_at_end(tx, [1]), lambda tx: None)
 

@@ -41,7 +41,7 @@ def doubt(answer: object) -> Activity:
     return answer
 
 
-def test_what_has_no_row_of_a_task_that_was_there_is_in_doubt(core, clock):
+def test_restored_task_without_a_ledger_row_is_in_doubt(core, clock):
     running = begin(core)
     clock.advance(60)
     put_back(core)
@@ -57,7 +57,7 @@ def test_what_has_no_row_of_a_task_that_was_there_is_in_doubt(core, clock):
     assert core.do(STORE.list_undecided, [running.task.seq]) == [found]
 
 
-def test_it_may_have_been_called_since_its_task_was_there(core, clock):
+def test_restored_doubt_counts_from_the_creation_of_the_task(core, clock):
     """A provider's window counts from the first call, and that was not earlier."""
     running = begin(core)
     clock.advance(60)
@@ -69,7 +69,7 @@ def test_it_may_have_been_called_since_its_task_was_there(core, clock):
     assert (found.first_call_at, found.last_call_at, found.created_at) == (NEW_YEAR, NEW_YEAR + 120, NEW_YEAR + 120)
 
 
-def test_a_clock_that_is_behind_the_creation_of_a_task_does_not_put_that_after_now(core, clock):
+def test_clock_behind_the_task_creation_does_not_date_the_doubt_in_the_future(core, clock):
     clock.advance(hours=1)
     running = begin(core)
     put_back(core)
@@ -78,7 +78,7 @@ def test_a_clock_that_is_behind_the_creation_of_a_task_does_not_put_that_after_n
     assert doubt(begin_call(core, an_intent(running))).first_call_at == clock.now()
 
 
-def test_what_has_a_row_is_what_it_was(core):
+def test_restored_ledger_row_keeps_its_state(core):
     running = begin(core)
     done = an_activity(core, running, DONE, "1.1")
     put_back(core)
@@ -88,7 +88,7 @@ def test_what_has_a_row_is_what_it_was(core):
     assert isinstance(refused, IdempotencyConflict)
 
 
-def test_what_could_have_been_called_again_is_in_doubt_once(core, clock):
+def test_restored_repeatable_activity_is_put_in_doubt_once(core, clock):
     """It had failed without an effect when the file was copied. The file that was lost may have called it again."""
     running = begin(core)
     failed = an_activity(core, running, NOTHING, "1.1")
@@ -104,7 +104,7 @@ def test_what_could_have_been_called_again_is_in_doubt_once(core, clock):
     assert begin_call(core, an_intent(running, "1.1", epoch=3)) == StartedCall(found.seq, 2, False)
 
 
-def test_that_it_did_not_happen_was_said_of_the_file_as_it_was_then(core, clock):
+def test_restored_no_effect_is_not_trusted(core, clock):
     """A person let it be sent again, and then the file was copied: it may have been sent since."""
     running = begin(core)
     unknown = an_activity(core, running, UNKNOWN, "1.1")
@@ -115,7 +115,7 @@ def test_that_it_did_not_happen_was_said_of_the_file_as_it_was_then(core, clock)
     assert doubt(begin_call(core, an_intent(running, "1.1", epoch=3))).decision is None
 
 
-def test_a_decision_from_after_the_restore_counts(core, clock):
+def test_decision_after_the_restore_counts(core, clock):
     running = begin(core)
     unknown = an_activity(core, running, UNKNOWN, "1.1")
     put_back(core)
@@ -125,7 +125,7 @@ def test_a_decision_from_after_the_restore_counts(core, clock):
     assert begin_call(core, an_intent(running, "1.1", epoch=3)) == StartedCall(unknown.seq, 2, False)
 
 
-def test_what_failed_after_the_restore_is_called_again_whatever_the_clock_says(core, clock):
+def test_failure_after_the_restore_is_called_again_with_any_clock(core, clock):
     running = begin(core)
     put_back(core)
     clock.set_back(3600)
@@ -136,14 +136,14 @@ def test_what_failed_after_the_restore_is_called_again_whatever_the_clock_says(c
     assert begin_call(core, intent) == StartedCall(1, 3, False)
 
 
-def test_a_task_that_began_since_may_act(core, clock):
+def test_task_begun_after_the_restore_may_act(core, clock):
     put_back(core)
     clock.advance(1)
 
     assert begun(core, an_intent(begin(core))).calls == 1
 
 
-def test_a_task_of_a_trigger_that_was_there_may_have_begun_before(core, clock):
+def test_task_of_a_restored_trigger_may_have_begun_before(core, clock):
     emit(core)
     put_back(core)
     clock.advance(60)
@@ -153,7 +153,7 @@ def test_a_task_of_a_trigger_that_was_there_may_have_begun_before(core, clock):
     doubt(begin_call(core, an_intent(running)))
 
 
-def test_a_task_whose_trigger_is_gone_is_as_old_as_it_says(core, clock):
+def test_task_without_a_trigger_is_dated_by_its_own_creation(core, clock):
     old = begin(core)
     clock.advance(1)
     put_back(core)
@@ -166,7 +166,7 @@ def test_a_task_whose_trigger_is_gone_is_as_old_as_it_says(core, clock):
     assert begun(core, an_intent(young)).calls == 1
 
 
-def test_old_and_new_tasks_of_one_batch_are_each_told_their_own(core, clock):
+def test_batch_with_old_and_new_tasks_treats_each_by_its_age(core, clock):
     old = begin(core)
     put_back(core)
     clock.advance(1)
@@ -184,7 +184,7 @@ def test_old_and_new_tasks_of_one_batch_are_each_told_their_own(core, clock):
     assert [isinstance(answer, StartedCall) for answer in answers] == [True, False, True, False, True]
 
 
-def test_a_batch_that_fails_leaves_nothing_in_doubt(core):
+def test_failed_batch_leaves_nothing_in_doubt(core):
     running = begin(core)
     put_back(core)
 
@@ -198,7 +198,7 @@ def test_a_batch_that_fails_leaves_nothing_in_doubt(core):
 
 
 @pytest.mark.parametrize("decision", Decision)
-def test_a_person_decides_it_like_any_other(core, decision):
+def test_restored_doubt_is_decided_like_any_other(core, decision):
     running = begin(core)
     put_back(core)
     found = doubt(begin_call(core, an_intent(running, epoch=3)))
@@ -213,7 +213,7 @@ def test_a_person_decides_it_like_any_other(core, decision):
         assert answer == decided
 
 
-def test_what_is_put_back_twice_is_in_doubt_of_what_began_in_between_too(core, clock):
+def test_second_restore_puts_work_in_between_in_doubt_too(core, clock):
     put_back(core)
     clock.advance(1)
     running = begin(core)

@@ -42,7 +42,7 @@ def everything(core: VirtualCore) -> list[dict[str, Any]]:
     return rows(core, "activity_log") + rows(core, "activity_decisions")
 
 
-def test_an_intent_says_all_of_what_is_about_to_happen(core, running, clock):
+def test_intent_has_all_facts_of_the_coming_call(core, running, clock):
     clock.advance(5)
     intent = an_intent(running, policy=OnUnknown.RECONCILE, epoch=3)
 
@@ -54,7 +54,7 @@ def test_an_intent_says_all_of_what_is_about_to_happen(core, running, clock):
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_an_end_stands_as_the_call_came_to_it(core, running, clock, end):
+def test_outcome_is_stored_as_the_call_returned(core, running, clock, end):
     call = begun(core, an_intent(running))
     clock.advance(2)
 
@@ -76,7 +76,7 @@ def test_arguments_too_large_to_be_kept_are_known_by_their_hash(core, running):
     assert isinstance(refused, IdempotencyConflict)
 
 
-def test_hundreds_of_acts_of_one_batch_are_told_each_of_its_own(core, running):
+def test_hundreds_of_acts_in_a_batch_get_separate_answers(core, running):
     intents = [an_intent(running, f"1.{number}") for number in range(500)]
     firsts = core.do(LEDGER.begin_all, intents[::2])
     calls = [first for first in firsts if isinstance(first, StartedCall)]
@@ -89,7 +89,7 @@ def test_hundreds_of_acts_of_one_batch_are_told_each_of_its_own(core, running):
     assert [row["idem_key"] for row in rows(core, "activity_log")] == [one.key for one in intents[::2] + intents[1::2]]
 
 
-def test_one_conflict_of_a_batch_keeps_nobody_else_from_beginning(core, running):
+def test_conflict_in_a_batch_does_not_stop_the_others(core, running):
     done = an_activity(core, running, DONE, "1.2")
 
     first, refused, found, last = core.do(
@@ -106,12 +106,12 @@ def test_one_conflict_of_a_batch_keeps_nobody_else_from_beginning(core, running)
     assert (first, found, last) == (StartedCall(2, 1, False), done, StartedCall(3, 1, False))
 
 
-def test_nobody_begins_and_settles_nothing(core):
+def test_empty_batch_begins_and_settles_nothing(core):
     assert core.do(LEDGER.begin_all, []) == []
     assert core.do(LEDGER.settle_all, []) == set()
 
 
-def test_of_a_batch_of_ends_those_are_told_that_were_still_to_come(core, running):
+def test_settle_returns_the_ends_that_were_still_open(core, running):
     calls = [begun(core, an_intent(running, place)) for place in ("1.1", "1.2", "1.3")]
     end_call(core, calls[1], DONE)
 
@@ -119,7 +119,7 @@ def test_of_a_batch_of_ends_those_are_told_that_were_still_to_come(core, running
     assert [row["status"] for row in rows(core, "activity_log")] == ["UNKNOWN", "DONE", "UNKNOWN"]
 
 
-def test_the_reference_that_an_earlier_call_got_is_kept_until_there_is_another(core, running):
+def test_reference_of_an_earlier_call_is_kept_until_another_arrives(core, running):
     an_activity(core, running, NOTHING._replace(provider_ref="pi_1"))
     an_activity(core, running, NOTHING)
     assert look(core, 1).provider_ref == "pi_1"
@@ -129,7 +129,7 @@ def test_the_reference_that_an_earlier_call_got_is_kept_until_there_is_another(c
     assert look(core, 1).provider_ref == "pi_2"
 
 
-def test_who_says_that_it_happened_and_gives_no_reference_leaves_the_one_there_is(core, running):
+def test_happened_without_a_reference_keeps_the_existing_reference(core, running):
     found = decide(core, an_activity(core, running, UNKNOWN._replace(provider_ref="pi_1")), Decision.HAPPENED)
 
     assert (found.provider_ref, found.result_json) == ("pi_1", None)
@@ -137,7 +137,7 @@ def test_who_says_that_it_happened_and_gives_no_reference_leaves_the_one_there_i
 
 @pytest.mark.parametrize("late", ENDS)
 @pytest.mark.parametrize("decision", Decision)
-def test_a_call_that_comes_back_after_somebody_decided_changes_nothing(core, running, decision, late):
+def test_return_after_a_decision_changes_nothing(core, running, decision, late):
     call = begun(core, an_intent(running))
     found = begin_call(core, an_intent(running))
     assert isinstance(found, Activity)
@@ -149,7 +149,7 @@ def test_a_call_that_comes_back_after_somebody_decided_changes_nothing(core, run
 
 
 @pytest.mark.parametrize("late", ENDS)
-def test_a_call_that_comes_back_after_its_process_was_taken_for_dead_changes_nothing(core, running, late):
+def test_return_after_the_process_was_declared_dead_changes_nothing(core, running, late):
     call = begun(core, an_intent(running))
     core.do(LEDGER.mark_interrupted)
     before = everything(core)
@@ -159,7 +159,7 @@ def test_a_call_that_comes_back_after_its_process_was_taken_for_dead_changes_not
 
 
 @pytest.mark.parametrize("late", ENDS)
-def test_the_end_of_an_earlier_call_is_not_that_of_the_one_on_its_way(core, running, late):
+def test_end_of_an_earlier_call_does_not_end_the_current_call(core, running, late):
     first = begun(core, an_intent(running))
     end_call(core, first, NOTHING)
     second = begun(core, an_intent(running))
@@ -171,12 +171,12 @@ def test_the_end_of_an_earlier_call_is_not_that_of_the_one_on_its_way(core, runn
 
 
 @pytest.mark.parametrize("end", ENDS)
-def test_what_never_began_has_no_end(core, end):
+def test_call_that_never_began_has_no_end(core, end):
     assert not end_call(core, StartedCall(7, 1, False), end)
     assert everything(core) == []
 
 
-def test_what_a_dead_process_was_calling_is_in_doubt_and_nothing_else_of_it_changes(core, running, clock):
+def test_calls_of_a_dead_process_are_in_doubt_and_its_other_rows_unchanged(core, running, clock):
     others = [an_activity(core, running, end, f"2.{number}") for number, end in enumerate(ENDS)]
     left = [an_activity(core, running, None, place) for place in ("1.1", "1.2")]
     clock.advance(60)
@@ -190,7 +190,7 @@ def test_what_a_dead_process_was_calling_is_in_doubt_and_nothing_else_of_it_chan
 
 
 @pytest.mark.parametrize("policy", OnUnknown)
-def test_what_a_person_lets_be_sent_begins_under_every_policy(core, running, policy):
+def test_resend_decision_begins_a_call_under_every_policy(core, running, policy):
     call = begun(core, an_intent(running, policy=policy))
     end_call(core, call, UNKNOWN)
     decide(core, look(core, call.seq), Decision.RESEND)
@@ -199,7 +199,7 @@ def test_what_a_person_lets_be_sent_begins_under_every_policy(core, running, pol
 
 
 @pytest.mark.parametrize("other", [{"args_hash": "another"}, {"action": "wire"}])
-def test_what_a_person_lets_be_sent_is_that_and_nothing_else(core, running, other):
+def test_resend_decision_changes_nothing_else(core, running, other):
     decide(core, an_activity(core, running, UNKNOWN), Decision.RESEND)
     before = everything(core)
 
@@ -207,7 +207,7 @@ def test_what_a_person_lets_be_sent_is_that_and_nothing_else(core, running, othe
     assert everything(core) == before
 
 
-def test_a_decision_is_of_one_doubt_and_the_next_is_decided_anew(core, running):
+def test_decision_covers_a_single_doubt_and_the_next_is_decided_separately(core, running):
     decide(core, an_activity(core, running, UNKNOWN), Decision.RESEND)
 
     again = an_activity(core, running, UNKNOWN)
@@ -217,7 +217,7 @@ def test_a_decision_is_of_one_doubt_and_the_next_is_decided_anew(core, running):
 
 
 @pytest.mark.parametrize("meanwhile", [*Decision, "called"])
-def test_who_would_call_again_and_comes_too_late_is_told_how_it_stands(core, running, meanwhile):
+def test_late_repeat_of_a_call_returns_the_current_state(core, running, meanwhile):
     seen = an_activity(core, running, UNKNOWN)
     if meanwhile == "called":
         core.do(LEDGER.call_again, seen, an_intent(running))
@@ -230,7 +230,7 @@ def test_who_would_call_again_and_comes_too_late_is_told_how_it_stands(core, run
 
 
 @pytest.mark.parametrize("end", [DONE, None])
-def test_what_is_done_or_on_its_way_is_not_called_again_whoever_asks_for_it(core, running, end):
+def test_done_or_running_activity_is_not_called_again(core, running, end):
     seen = an_activity(core, running, end)
     before = everything(core)
 
@@ -239,7 +239,7 @@ def test_what_is_done_or_on_its_way_is_not_called_again_whoever_asks_for_it(core
 
 
 @pytest.mark.parametrize("second", Decision)
-def test_that_it_happened_is_not_taken_back_by_who_saw_it_in_doubt_before(core, running, second):
+def test_happened_decision_is_not_overwritten_by_an_earlier_view(core, running, second):
     seen = an_activity(core, running, UNKNOWN)
     decide(core, seen, Decision.HAPPENED, reference="pi_7")
     before = everything(core)
@@ -252,7 +252,7 @@ def test_that_it_happened_is_not_taken_back_by_who_saw_it_in_doubt_before(core, 
 # What is asked of it
 
 
-def test_what_is_in_doubt_is_told_by_task_until_somebody_decides(core):
+def test_doubts_are_listed_by_task_until_decided(core):
     tasks = [begin(core) for _ in range(3)]
     doubts = [an_activity(core, task, UNKNOWN) for task in tasks]
     for task in tasks[:2]:
@@ -269,7 +269,7 @@ def test_what_is_in_doubt_is_told_by_task_until_somebody_decides(core):
     assert core.do(LISTING.count_in_doubt) == (0, None)
 
 
-def test_the_newest_are_told_newest_first_by_status_task_and_action(core):
+def test_newest_activities_are_listed_by_status_task_and_action(core):
     tasks = [begin(core), begin(core)]
     for task in tasks:
         for number, end in enumerate(ENDS, 1):
@@ -290,7 +290,7 @@ def test_the_newest_are_told_newest_first_by_status_task_and_action(core):
     assert seqs(task_id=tasks[0].task.id, status=ActivityStatus.DONE, action="pay") == [1]
 
 
-def test_a_shortened_key_is_that_of_one_or_known_to_be_ambiguous(core, running):
+def test_shortened_key_is_resolved_or_reported_as_ambiguous(core, running):
     for place in ("1.1", "1.10", "order"):
         begun(core, an_intent(running, place))
     start = f"activity:{running.task.id}:"

@@ -77,7 +77,7 @@ NEEDED = {
 
 
 @pytest.mark.parametrize(("table", "column"), [(table, name) for table, names in NEEDED.items() for name in names])
-def test_what_every_row_says_is_not_left_out(six, table, column):
+def test_required_columns_cannot_be_omitted(six, table, column):
     with pytest.raises(RowInvalid, match=f"NOT NULL.*{column}"), six.transaction() as tx:
         tx.run(f"UPDATE {table} SET {column} = NULL WHERE seq = 1")
 
@@ -94,19 +94,19 @@ def test_what_every_row_says_is_not_left_out(six, table, column):
         ("activity_decisions", "activity_seq = 99", "FOREIGN KEY"),
     ],
 )
-def test_what_is_no_value_of_its_column_is_refused(six, table, change, told):
+def test_invalid_column_value_is_refused_by_the_schema(six, table, change, told):
     with pytest.raises(RowInvalid, match=told), six.transaction() as tx:
         tx.run(f"UPDATE {table} SET {change} WHERE seq = 1")
 
 
-def test_a_task_that_acted_is_not_deleted_before_what_it_did(six):
+def test_task_with_activities_cannot_be_deleted_first(six):
     with six.transaction() as tx:
         tx.run("DELETE FROM questions")
     with pytest.raises(RowInvalid, match="FOREIGN KEY"), six.transaction() as tx:
         tx.run("DELETE FROM tasks")
 
 
-def test_what_contradicts_nothing_is_let_in(six):
+def test_consistent_activity_row_passes_the_schema(six):
     """The rows these tests start from are sound: the refusals are those of the change."""
     with six.transaction() as tx:
         for table, columns in NEEDED.items():
@@ -115,7 +115,7 @@ def test_what_contradicts_nothing_is_let_in(six):
 
 
 @pytest.mark.parametrize(("row", "change"), REFUSED_CHANGES)
-def test_what_contradicts_itself_is_refused(six, row, change):
+def test_contradictory_activity_row_is_refused_by_the_schema(six, row, change):
     before = rows(six, "activity_log")
     with pytest.raises(RowInvalid), six.transaction() as tx:
         tx.run(f"UPDATE activity_log SET {change} WHERE seq = {row}")
@@ -132,24 +132,24 @@ def test_what_contradicts_itself_is_refused(six, row, change):
         f"activity_seq = {GIVEN_UP_ROW}",
     ],
 )
-def test_a_question_is_about_an_activity_or_it_is_not_and_only_one_is_open(six, change):
+def test_question_has_at_most_a_single_activity_and_a_single_open_question(six, change):
     with pytest.raises(RowInvalid), six.transaction() as tx:
         tx.run(f"UPDATE questions SET {change} WHERE activity_seq = {UNKNOWN_ROW}")
 
 
-def test_an_activity_can_be_asked_about_again_once_the_question_is_closed(six):
+def test_activity_can_be_asked_about_again_after_the_question_is_closed(six):
     with six.transaction() as tx:
         tx.run("UPDATE questions SET status = 'WITHDRAWN', closed_at = 2 WHERE id = 'q5'")
         tx.run(f"UPDATE questions SET activity_seq = {UNKNOWN_ROW} WHERE id = 'q6'")
 
 
-def test_an_activity_that_was_decided_of_or_asked_about_cannot_be_deleted(six):
+def test_activity_with_a_decision_or_question_cannot_be_deleted(six):
     for seq in (UNKNOWN_ROW, GIVEN_UP_ROW):
         with pytest.raises(RowInvalid), six.transaction() as tx:
             tx.run("DELETE FROM activity_log WHERE seq = :seq", seq=seq)
 
 
-def test_the_migration_keeps_every_question_as_it_was_and_what_guards_them(tmp_path, clock):
+def test_migration_keeps_questions_and_their_guards(tmp_path, clock):
     """It makes the table anew: a CHECK cannot be changed in place."""
     database = Database(tmp_path / "agent.db", clock)
     migrate(database, clock, [one for one in list_migrations() if one.name < "0004"])
@@ -190,7 +190,7 @@ def test_the_migration_keeps_every_question_as_it_was_and_what_guards_them(tmp_p
     database.close()
 
 
-def test_what_an_end_of_a_task_and_a_boot_ask_reads_nothing_that_is_settled(six):
+def test_task_end_and_boot_queries_read_no_settled_activity(six):
     """However long the ledger is."""
     with six.reading() as reader:
         for sql in (INTENTS, UNDECIDED.replace(":seqs", "'[1]'"), NEWEST_OPEN.replace(":limit", "1")):

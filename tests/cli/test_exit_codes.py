@@ -87,7 +87,7 @@ ENDS: dict[tuple[str, int], Lines] = {
 
 SHOWN: dict[tuple[str, int], str] = {
     ("run", 4): "cli/test_surface.py: test_run_and_reload_with_json_print_a_document",
-    ("run", 75): "daemon/test_main.py: test_a_second_daemon_exits_75_and_names_the_first",
+    ("run", 75): "daemon/test_main.py: test_second_daemon_exits_75_and_names_the_first",
     ("run", 78): "cli/test_bad_input.py: test_unrunnable_app_is_refused_with_the_location_of_the_mistake",
     ("check", 1): "cli/test_permissions.py: test_check_reports_a_read_only_database_file",
     ("top", 65): "cli/test_damaged.py: test_top_shows_every_undamaged_section",
@@ -103,7 +103,7 @@ SHOWN: dict[tuple[str, int], str] = {
     ("schedule pause", 1): "cli/test_schedule.py: test_finished_schedule_cannot_be_paused_resumed_or_skipped",
     ("schedule resume", 1): "cli/test_schedule.py: test_finished_schedule_cannot_be_paused_resumed_or_skipped",
     ("verify", 1): "cli/test_verify.py: test_first_bad_record_is_named_with_place_and_advice",
-    ("db migrate", 75): "daemon/test_main.py: test_a_second_daemon_exits_75_and_names_the_first",
+    ("db migrate", 75): "daemon/test_main.py: test_second_daemon_exits_75_and_names_the_first",
     ("db backup", 65): "cli/test_backup.py: test_backup_exits_with_documented_codes",
     ("db restore", 75): "cli/test_backup.py: test_restore_is_refused_while_a_daemon_holds_the_database",
     ("db check", 1): "cli/test_verify.py: test_dropped_guard_is_named_by_db_check",

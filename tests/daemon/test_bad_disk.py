@@ -66,7 +66,7 @@ def reasons(folder: Path) -> list[str]:
     return [reason["code"] for reason in craftcore(folder, "--json", "status").json["reasons"]]
 
 
-def test_failing_checkpoints_degrade_status_fail_doctor_and_are_forgotten_once_they_succeed(folder):
+def test_failing_checkpoints_degrade_status_and_fail_doctor_until_success(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emit(folder, "checkpoints_fail", ends_after=10 * PATIENCE)
@@ -83,7 +83,7 @@ def test_failing_checkpoints_degrade_status_fail_doctor_and_are_forgotten_once_t
     assert "checkpoint.recovered" in daemon.log
 
 
-def test_checkpoints_that_keep_failing_end_the_daemon_with_74_and_what_was_accepted_runs_at_the_next_start(folder):
+def test_failing_checkpoints_end_the_daemon_with_74_and_accepted_work_runs_later(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emit(folder, "checkpoints_fail", ends_after=0.3)
@@ -104,7 +104,7 @@ def slow_daemon(daemon: DaemonProcess, folder: Path, seconds: float) -> None:
     until(lambda: traced(folder) == ["begun"], "the work to begin")
 
 
-def test_on_a_slow_disk_status_is_degraded_and_sigterm_ends_within_the_grace_and_its_margin(folder):
+def test_slow_disk_degrades_status_and_sigterm_ends_within_grace_and_margin(folder):
     """The unit allows the grace and 15 seconds: what the disk needs at the end is taken from the grace."""
     flush, grace, margin = 1.0, 5.0, 15.0
     (folder / "craftcore.toml").write_text(f"[daemon]\nshutdown_grace = {grace}\n")
@@ -127,7 +127,7 @@ def test_on_a_slow_disk_status_is_degraded_and_sigterm_ends_within_the_grace_and
 
 
 @pytest.mark.parametrize("way_out", [signal.SIGCONT, signal.SIGKILL])
-def test_a_daemon_that_is_frozen_in_a_commit_stops_producers_until_it_goes_on_or_is_killed(folder, way_out):
+def test_daemon_frozen_in_a_commit_stops_producers_until_resumed_or_killed(folder, way_out):
     (folder / "impatient.toml").write_text("[storage]\nbusy_timeout = 0.2\n")
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()

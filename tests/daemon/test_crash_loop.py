@@ -51,7 +51,7 @@ def start(folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
-def test_code_that_ends_the_daemon_is_poison_after_three_starts_and_the_work_beside_it_is_done(tmp_path, code):
+def test_code_that_ends_the_daemon_is_poison_after_three_starts(tmp_path, code):
     (tmp_path / "deadly.py").write_text(APP.format(code=code))
     path = tmp_path / "agent.db"
     with Producer(path) as producer:

@@ -36,7 +36,7 @@ def bell(db: Path) -> Iterator[Doorbell]:
 
 
 @pytest.mark.anyio
-async def test_another_process_wakes_the_one_who_waits(bell: Doorbell, db: Path) -> None:
+async def test_doorbell_is_rung_by_another_process(bell: Doorbell, db: Path) -> None:
     async with anyio.create_task_group() as beside:
         beside.start_soon(_ring_in_another_process, db)
         with anyio.fail_after(PATIENCE):
@@ -44,7 +44,7 @@ async def test_another_process_wakes_the_one_who_waits(bell: Doorbell, db: Path)
 
 
 @pytest.mark.anyio
-async def test_one_return_answers_all_rings_that_were_queued(bell: Doorbell, db: Path) -> None:
+async def test_doorbell_wait_answers_all_queued_rings_at_once(bell: Doorbell, db: Path) -> None:
     for _ in range(50):
         assert ring(db)
 
@@ -55,14 +55,14 @@ async def test_one_return_answers_all_rings_that_were_queued(bell: Doorbell, db:
 
 
 @pytest.mark.anyio
-async def test_a_ring_before_the_wait_is_not_missed(bell: Doorbell, db: Path) -> None:
+async def test_doorbell_ring_before_the_wait_is_not_missed(bell: Doorbell, db: Path) -> None:
     for _ in range(20):
         ring(db)
         with anyio.fail_after(PATIENCE):
             await bell.wait()
 
 
-def test_the_bell_is_for_its_owner_only_whatever_the_umask(db: Path) -> None:
+def test_doorbell_is_private_with_any_umask(db: Path) -> None:
     umask = os.umask(0)
     try:
         bell = Doorbell.open(db)
@@ -74,7 +74,7 @@ def test_the_bell_is_for_its_owner_only_whatever_the_umask(db: Path) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_bell_left_behind_is_replaced(db: Path) -> None:
+async def test_stale_doorbell_is_replaced(db: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
         dead.bind(doorbell_path(db))
     bell = Doorbell.open(db)
@@ -86,14 +86,14 @@ async def test_a_bell_left_behind_is_replaced(db: Path) -> None:
     bell.close()
 
 
-def test_a_closed_bell_is_gone_and_leaves_nothing_behind(db: Path) -> None:
+def test_closed_doorbell_leaves_no_file(db: Path) -> None:
     Doorbell.open(db).close()
 
     assert not ring(db)
     assert list(db.parent.iterdir()) == []
 
 
-def test_an_old_bell_taken_away_from_outside_is_no_error_at_close(db: Path) -> None:
+def test_doorbell_file_removed_from_outside_is_no_error_at_close(db: Path) -> None:
     bell = Doorbell.open(db)
     os.unlink(doorbell_path(db))
 
@@ -102,7 +102,7 @@ def test_an_old_bell_taken_away_from_outside_is_no_error_at_close(db: Path) -> N
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["agent.db", "n" * 240 + ".db"], ids=["long folder", "long folder and name"])
-async def test_a_path_longer_than_a_socket_address_works(tmp_path: Path, name: str) -> None:
+async def test_doorbell_path_longer_than_a_socket_address_works(tmp_path: Path, name: str) -> None:
     folder = tmp_path / ("d" * 200) / ("e" * 200)
     folder.mkdir(parents=True)
     bell = Doorbell.open(folder / name)
@@ -115,12 +115,12 @@ async def test_a_path_longer_than_a_socket_address_works(tmp_path: Path, name: s
     assert list(folder.iterdir()) == []
 
 
-def test_a_folder_that_is_not_there_is_said(tmp_path: Path) -> None:
+def test_doorbell_in_a_missing_folder_is_reported(tmp_path: Path) -> None:
     with pytest.raises(CannotCreate, match=r"cannot make the doorbell .*agent\.db\.bell: No such file"):
         Doorbell.open(tmp_path / "missing" / "agent.db")
 
 
-def test_only_the_owner_and_root_may_ring() -> None:
+def test_doorbell_accepts_rings_from_the_owner_and_root_only() -> None:
     assert may_ring(1000, owner=1000)
     assert may_ring(0, owner=1000)
     assert not may_ring(1001, owner=1000)
@@ -130,7 +130,7 @@ def test_only_the_owner_and_root_may_ring() -> None:
 
 @pytest.mark.anyio
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can start a process of another user")
-async def test_a_ring_from_another_user_is_ignored_and_counted(bell: Doorbell, db: Path) -> None:
+async def test_doorbell_ring_from_another_user_is_ignored_and_counted(bell: Doorbell, db: Path) -> None:
     stranger = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
     stranger += "s.connect(sys.argv[1])\nos.setuid(65534)\ns.send(b'x')"
     await anyio.run_process([sys.executable, "-c", stranger, doorbell_path(db)])

@@ -50,7 +50,7 @@ async def settled(path: Path, where: str) -> str:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("kind", [str, Path])
-async def test_an_embedded_engine_runs_programs_and_the_schedules_of_a_settings_file(tmp_path, settings, kind):
+async def test_embedded_engine_runs_programs_and_configured_schedules(tmp_path, settings, kind):
     app, path = App(), tmp_path / "agent.db"
 
     async with app.running(path, config=kind(settings)):
@@ -63,7 +63,7 @@ async def test_an_embedded_engine_runs_programs_and_the_schedules_of_a_settings_
 
 
 @pytest.mark.anyio
-async def test_it_knows_every_ready_made_action_and_leaves_the_app_as_it_was(tmp_path):
+async def test_embedded_engine_has_all_builtin_actions_and_leaves_the_app_unchanged(tmp_path):
     app = App()
 
     async with app.running(tmp_path / "agent.db"):
@@ -73,7 +73,7 @@ async def test_it_knows_every_ready_made_action_and_leaves_the_app_as_it_was(tmp
 
 
 @pytest.mark.anyio
-async def test_the_next_engine_of_an_app_goes_by_its_own_settings(tmp_path, settings):
+async def test_embedded_engines_of_an_app_use_their_own_settings(tmp_path, settings):
     app = App()
     async with app.running(tmp_path / "agent.db", config=settings):
         first = app.actions["command.run"]
@@ -94,7 +94,7 @@ def test_settings_that_cannot_be_read_are_refused_with_each_mistake(tmp_path):
         App().running(tmp_path / "agent.db", config=3)  # type: ignore[arg-type]
 
 
-def test_a_producer_takes_a_path_too(tmp_path, settings):
+def test_producer_accepts_a_path(tmp_path, settings):
     settings.write_text("[triggers]\npayload_max_bytes = 1024\n")
 
     with Producer(tmp_path / "agent.db", config=settings) as producer, pytest.raises(Exception, match="1,024"):

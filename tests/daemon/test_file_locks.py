@@ -169,7 +169,7 @@ WAYS = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-async def test_an_engine_keeps_its_locks_whatever_else_its_process_does_with_the_file(tmp_path, monkeypatch, way):
+async def test_engine_keeps_its_locks_despite_other_file_access_in_its_process(tmp_path, monkeypatch, way):
     monkeypatch.setattr(retention_loop, "REST", 0.001)
     app, path, config = an_app(), tmp_path / "agent.db", listening("unix:metrics.sock", Config())
     async with app.running(path, config=config) as engine:
@@ -181,7 +181,7 @@ async def test_an_engine_keeps_its_locks_whatever_else_its_process_does_with_the
         assert locks_of(os.getpid(), path) == HELD
 
 
-def test_a_daemon_keeps_its_locks_through_a_reload_and_every_command_beside_it(tmp_path):
+def test_daemon_keeps_its_locks_through_a_reload_and_every_command(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "craftcore.toml").write_text('[metrics]\nlisten = "unix:metrics.sock"\n')
     with a_daemon(tmp_path, "app:app", CRAFTCORE_CONFIG="craftcore.toml") as daemon:
@@ -197,7 +197,7 @@ def test_a_daemon_keeps_its_locks_through_a_reload_and_every_command_beside_it(t
             assert locks_of(daemon.pid, database) == HELD, command
 
 
-def test_making_a_database_opens_no_descriptor_that_another_thread_could_lose_its_locks_by(tmp_path):
+def test_database_creation_opens_no_descriptor_that_could_drop_locks(tmp_path):
     names = [str(tmp_path / f"agent.db{side}") for side in ("", "-wal", "-shm")]
     opened = []
 
@@ -261,7 +261,7 @@ def opening(tree: ast.AST) -> Iterator[int]:
                 yield node.lineno
 
 
-def test_no_other_module_opens_a_file():
+def test_modules_that_open_files_are_on_the_list():
     """A new one has to be looked at: does it open the database? Then it must not be."""
     found = {
         file.relative_to(ROOT / "craftcore").as_posix()
@@ -276,5 +276,5 @@ def test_no_other_module_opens_a_file():
     "code",
     ["open(path)", "os.close(os.open(path, os.O_RDWR))", "path.open('rb')", "Path(path).read_bytes()", "path.touch()"],
 )
-def test_the_rule_sees_each_way_to_open_a_file(code):
+def test_open_rule_detects_each_way_to_open_a_file(code):
     assert list(opening(ast.parse(code))) == [1]

@@ -118,7 +118,7 @@ def child_of(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("workflow", ["pool", "asleep"])
-def test_a_child_that_outlives_a_killed_daemon_keeps_no_other_one_out(folder, workflow):
+def test_child_of_a_killed_daemon_does_not_keep_other_daemons_out(folder, workflow):
     """A flock is inherited: the orphan held the lock of the dead daemon until somebody ended it."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -137,7 +137,7 @@ def test_a_child_that_outlives_a_killed_daemon_keeps_no_other_one_out(folder, wo
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_to_the_child_ends_the_child_and_the_daemon_hears_nothing(folder, number):
+def test_signal_to_a_child_ends_only_the_child(folder, number):
     """What a child catches would wake its parent's loop, and stop the daemon."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -153,7 +153,7 @@ def test_a_signal_to_the_child_ends_the_child_and_the_daemon_hears_nothing(folde
 
 
 @pytest.mark.parametrize("workflow", ["returns", "beside", "exits", "plain", "transacts"])
-def test_a_child_that_comes_back_from_its_handler_ends_and_the_daemon_still_hears(folder, workflow):
+def test_child_that_returns_from_its_handler_ends_and_the_daemon_still_responds(folder, workflow):
     """It would go on as a second engine on the first one's connections, and take down its event loop."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -169,7 +169,7 @@ def test_a_child_that_comes_back_from_its_handler_ends_and_the_daemon_still_hear
     assert traced(folder) == []
 
 
-def test_a_child_may_not_write_the_database_that_its_parent_has_open(folder):
+def test_child_may_not_write_the_database_of_its_parent(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         ended = craftcore(folder, "--json", "emit", "emits", "--wait", f"{PATIENCE:g}").json

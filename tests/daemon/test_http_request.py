@@ -58,7 +58,7 @@ def ledger(it: Lab) -> list[dict[str, Any]]:
     return it.rows("SELECT * FROM activity_log ORDER BY seq")
 
 
-async def test_a_request_is_emitted_by_its_name_and_done_once(provider, tmp_path):
+async def test_http_request_is_emitted_by_name_and_done_once(provider, tmp_path):
     app, config = an_app(provider)
     async with lab(app, tmp_path, config) as it:
         task = (await app.emit("http.request", CHARGE)).id
@@ -72,7 +72,7 @@ async def test_a_request_is_emitted_by_its_name_and_done_once(provider, tmp_path
 
 
 @pytest.mark.parametrize("payload", [{}, {"url": 3}, {"url": "/", "headers": []}, {"url": "/", "methd": "GET"}])
-async def test_a_payload_that_is_no_request_is_refused_when_it_is_emitted(provider, tmp_path, payload):
+async def test_http_payload_that_is_not_a_request_is_refused_at_emit(provider, tmp_path, payload):
     app, config = an_app(provider)
     async with lab(app, tmp_path, config):
         with pytest.raises(InvalidInput):
@@ -80,9 +80,7 @@ async def test_a_payload_that_is_no_request_is_refused_when_it_is_emitted(provid
 
 
 @pytest.mark.parametrize("behaviour", [done_and(resets), resets])
-async def test_where_the_provider_drops_a_second_call_a_lost_answer_is_one_effect_and_no_question(
-    provider, tmp_path, behaviour
-):
+async def test_lost_answer_of_a_deduplicating_provider_is_a_single_effect(provider, tmp_path, behaviour):
     provider.honours_keys = True
     provider.behaviour = once(behaviour)
     app, config = an_app(provider, provider_dedupes=True)
@@ -100,7 +98,7 @@ async def test_where_the_provider_drops_a_second_call_a_lost_answer_is_one_effec
     ("choice", "effects", "ends"),
     [("happened", 1, "by phone"), ("resend", 2, "made-2"), ("give up", 1, "ACTIVITY_UNKNOWN")],
 )
-async def test_where_it_does_not_a_lost_answer_is_put_to_a_person(provider, tmp_path, choice, effects, ends):
+async def test_lost_answer_of_another_provider_is_put_to_a_person(provider, tmp_path, choice, effects, ends):
     provider.behaviour = once(done_and(resets))
     app, config = an_app(provider)
     async with lab(app, tmp_path, config) as it:
@@ -122,7 +120,7 @@ async def test_where_it_does_not_a_lost_answer_is_put_to_a_person(provider, tmp_
         assert len(provider.effects) == effects
 
 
-async def test_what_the_provider_refused_is_no_question_and_not_asked_again(provider, tmp_path):
+async def test_request_refused_by_the_provider_is_not_repeated_and_raises_no_question(provider, tmp_path):
     provider.behaviour = replies(402, {"error": {"message": f"declined for {SECRET}"}})
     app, config = an_app(provider)
     async with lab(app, tmp_path, config) as it:
@@ -133,7 +131,7 @@ async def test_what_the_provider_refused_is_no_question_and_not_asked_again(prov
         assert len(provider.asked) == 1
 
 
-async def test_a_get_is_no_entry_of_the_ledger_and_simply_tried_again(provider, tmp_path):
+async def test_get_request_is_not_in_the_ledger_and_is_retried(provider, tmp_path):
     provider.behaviour = once(breaks_off(200), replies(200, {"id": 7}))
     app, config = an_app(provider)
     async with lab(app, tmp_path, config) as it:
@@ -144,7 +142,7 @@ async def test_a_get_is_no_entry_of_the_ledger_and_simply_tried_again(provider, 
         assert ledger(it) == []
 
 
-async def test_a_workflow_may_do_the_same_by_the_name_of_the_action(provider, tmp_path):
+async def test_workflow_may_call_the_http_action_by_name(provider, tmp_path):
     app, config = an_app(provider)
 
     @app.workflow("order")
@@ -157,7 +155,7 @@ async def test_a_workflow_may_do_the_same_by_the_name_of_the_action(provider, tm
         assert result(await it.ended((await app.emit("order")).id)) == ["made-1", 201]
 
 
-async def test_a_task_that_is_cancelled_while_it_connects_leaves_no_doubt(provider, tmp_path):
+async def test_task_cancelled_while_connecting_leaves_no_doubt(provider, tmp_path):
     """And one whose request has left does: a person may still find out."""
     app, config = an_app(provider)
     provider.behaviour = done_and(answers_nobody)
@@ -184,7 +182,7 @@ async def test_a_task_that_is_cancelled_while_it_connects_leaves_no_doubt(provid
         assert ledger(it)[-1]["status"] == "UNKNOWN"
 
 
-async def test_no_secret_is_in_the_file_also_when_the_provider_repeats_it(provider, tmp_path):
+async def test_secret_is_not_stored_even_when_the_provider_repeats_the_secret(provider, tmp_path):
     app, config = an_app(provider)
     provider.behaviour = replies(201, {"id": SECRET, "echo": f"Bearer {SECRET}"}, X_Echo=SECRET)
     async with lab(app, tmp_path, config) as it:
@@ -197,7 +195,7 @@ async def test_no_secret_is_in_the_file_also_when_the_provider_repeats_it(provid
     assert SECRET not in json.dumps(got)
 
 
-async def test_what_the_app_has_of_that_name_itself_stays_its_own(provider):
+async def test_builtin_action_does_not_replace_an_action_of_the_app(provider):
     app = App()
 
     @app.workflow("http.request")

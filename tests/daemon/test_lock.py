@@ -67,7 +67,7 @@ def end(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
-def test_a_second_daemon_is_refused_and_told_who_the_first_is(db: Path) -> None:
+def test_second_daemon_is_refused_and_the_first_is_named(db: Path) -> None:
     first = child(HOLDER, db)
 
     with pytest.raises(DaemonRunning) as refused:
@@ -81,7 +81,7 @@ def test_a_second_daemon_is_refused_and_told_who_the_first_is(db: Path) -> None:
     assert refused.value.exit_code == 75
 
 
-def test_the_lock_falls_with_a_killed_daemon_and_its_note_is_read_by_the_next(db: Path) -> None:
+def test_lock_of_a_killed_daemon_is_free_and_its_note_is_read_by_the_next(db: Path) -> None:
     first = child(HOLDER, db)
     first.send_signal(signal.SIGKILL)
     first.communicate()
@@ -92,7 +92,7 @@ def test_the_lock_falls_with_a_killed_daemon_and_its_note_is_read_by_the_next(db
         )
 
 
-def test_a_boot_that_dies_before_it_opened_the_database_keeps_what_was_known_of_it(db: Path) -> None:
+def test_boot_that_dies_before_opening_the_database_keeps_the_lock_note(db: Path) -> None:
     with acquire(db, pid=1) as lock:
         lock.write(database_id="db-1", epoch=7, call_mark=3)
     with acquire(db, pid=2):
@@ -104,7 +104,7 @@ def test_a_boot_that_dies_before_it_opened_the_database_keeps_what_was_known_of_
         )
 
 
-def test_a_lost_lock_file_is_put_back_with_its_note_and_keeps_others_out(db: Path) -> None:
+def test_lost_lock_file_is_restored_with_its_note_and_keeps_others_out(db: Path) -> None:
     with acquire(db) as lock:
         lock.write(database_id="db-1", epoch=7, call_mark=0)
         note = Path(lock.path).read_bytes()
@@ -119,7 +119,7 @@ def test_a_lost_lock_file_is_put_back_with_its_note_and_keeps_others_out(db: Pat
             acquire(db)
 
 
-def test_a_lock_file_that_was_replaced_by_an_empty_one_is_taken_again(db: Path) -> None:
+def test_lock_file_replaced_by_an_empty_file_is_taken_again(db: Path) -> None:
     with acquire(db) as lock:
         Path(lock.path).unlink()
         Path(lock.path).touch(mode=0o600)
@@ -130,7 +130,7 @@ def test_a_lock_file_that_was_replaced_by_an_empty_one_is_taken_again(db: Path) 
             acquire(db)
 
 
-def test_a_lost_lock_file_that_another_daemon_took_meanwhile_is_left_to_it(db: Path) -> None:
+def test_lost_lock_file_taken_by_another_daemon_is_left_to_that_daemon(db: Path) -> None:
     with acquire(db) as lock:
         Path(lock.path).unlink()
         other = child(HOLDER, db)
@@ -141,7 +141,7 @@ def test_a_lost_lock_file_that_another_daemon_took_meanwhile_is_left_to_it(db: P
         end(other)
 
 
-def test_somebody_who_asks_for_the_status_does_not_cost_a_daemon_its_lost_lock(db: Path, monkeypatch: Any) -> None:
+def test_status_request_does_not_cost_a_daemon_its_lost_lock(db: Path, monkeypatch: Any) -> None:
     """To ask takes the lock, shared, for an instant. An instant may be long where the one who asks gets no turn."""
     monkeypatch.setattr("craftcore.daemon.lock_file.PROBES_OUTLIVED", 10_000)
     with acquire(db) as lock:
@@ -152,7 +152,7 @@ def test_somebody_who_asks_for_the_status_does_not_cost_a_daemon_its_lost_lock(d
         end(prober)
 
 
-def test_the_files_that_a_daemon_has_open_stand_in_its_note_until_it_closes_them(db: Path) -> None:
+def test_open_files_of_a_daemon_are_in_its_note_until_closed(db: Path) -> None:
     db.touch()
     for side in ("-wal", "-shm"):
         db.with_name(f"{db.name}{side}").touch()
@@ -178,7 +178,7 @@ def test_the_files_that_a_daemon_has_open_stand_in_its_note_until_it_closes_them
         os.close(descriptor)
 
 
-def test_a_released_lock_lets_the_next_in_and_keeps_its_file(db: Path) -> None:
+def test_released_lock_admits_the_next_daemon_and_keeps_its_file(db: Path) -> None:
     lock = acquire(db)
     inode = os.stat(lock.path).st_ino
     lock.release()
@@ -189,7 +189,7 @@ def test_a_released_lock_lets_the_next_in_and_keeps_its_file(db: Path) -> None:
     assert Path(lock.path).exists()
 
 
-def test_a_child_process_does_not_hold_the_lock_on(db: Path) -> None:
+def test_child_process_does_not_hold_the_lock(db: Path) -> None:
     lock = acquire(db)
     heir = child("print('here', flush=True); import sys; sys.stdin.read()", db)
 
@@ -200,17 +200,17 @@ def test_a_child_process_does_not_hold_the_lock_on(db: Path) -> None:
     end(heir)
 
 
-def test_the_lock_file_is_for_its_owner_only(db: Path) -> None:
+def test_lock_file_is_private(db: Path) -> None:
     with acquire(db) as lock:
         assert stat.S_IMODE(os.stat(lock.path).st_mode) == 0o600
 
 
-def test_the_database_itself_is_neither_made_nor_locked(db: Path) -> None:
+def test_lock_neither_creates_nor_locks_the_database(db: Path) -> None:
     with acquire(db):
         assert [path.name for path in db.parent.iterdir()] == ["agent.db.lock"]
 
 
-def test_two_links_to_one_database_are_one_database(db: Path) -> None:
+def test_two_links_to_a_database_share_a_lock(db: Path) -> None:
     db.touch()
     link = db.with_name("link.db")
     link.symlink_to(db)
@@ -242,7 +242,7 @@ def test_two_links_to_one_database_are_one_database(db: Path) -> None:
     ],
     ids=lambda content: repr(content[:30]),
 )
-def test_a_note_that_is_not_one_is_nothing_and_never_an_error(db: Path, content: bytes) -> None:
+def test_invalid_lock_note_is_ignored(db: Path, content: bytes) -> None:
     Path(lock_path(db)).write_bytes(content)
 
     assert read_note(db) == (None, False)
@@ -253,7 +253,7 @@ def test_a_note_that_is_not_one_is_nothing_and_never_an_error(db: Path, content:
     assert note == LockInfo(pid=4711, host="here", started_at=STARTED)
 
 
-def test_a_shorter_note_leaves_nothing_of_a_longer_one(db: Path) -> None:
+def test_shorter_lock_note_replaces_a_longer_note_completely(db: Path) -> None:
     with acquire(db) as lock:
         lock.write(database_id="d" * 600, epoch=10**9, call_mark=0)
         lock.write(database_id="d", epoch=1, call_mark=0)
@@ -265,7 +265,7 @@ def test_a_shorter_note_leaves_nothing_of_a_longer_one(db: Path) -> None:
         assert Path(lock.path).read_bytes().count(b"\n") == 1
 
 
-def test_a_mark_is_on_disk_when_it_is_written_and_never_goes_back(db: Path) -> None:
+def test_call_mark_is_on_disk_when_written_and_never_goes_back(db: Path) -> None:
     with acquire(db) as lock:
         lock.write(database_id="d", epoch=1, call_mark=5)
         size = Path(lock.path).stat().st_size
@@ -279,7 +279,7 @@ def test_a_mark_is_on_disk_when_it_is_written_and_never_goes_back(db: Path) -> N
             assert Path(lock.path).stat().st_size == size, "a longer line could be cut off by a power loss"
 
 
-def test_a_mark_puts_a_lock_file_back_that_was_removed(db: Path) -> None:
+def test_call_mark_restores_a_removed_lock_file(db: Path) -> None:
     with acquire(db) as lock:
         lock.write(database_id="d", epoch=1, call_mark=5)
         os.unlink(lock.path)
@@ -292,7 +292,7 @@ def test_a_mark_puts_a_lock_file_back_that_was_removed(db: Path) -> None:
         assert note.last_seen == LastSeen("d", 1, 6)
 
 
-def test_a_mark_is_refused_when_another_daemon_has_the_lock_by_now(db: Path) -> None:
+def test_call_mark_is_refused_when_another_daemon_has_the_lock(db: Path) -> None:
     with acquire(db) as lock:
         lock.write(database_id="d", epoch=1, call_mark=5)
         os.unlink(lock.path)
@@ -305,14 +305,14 @@ def test_a_mark_is_refused_when_another_daemon_has_the_lock_by_now(db: Path) -> 
 
 
 @pytest.mark.parametrize("mark", ["-1", "1.5", '"7"', "true", "9007199254740992"])
-def test_a_mark_that_is_none_makes_no_note(db: Path, mark: str) -> None:
+def test_invalid_call_mark_makes_no_note(db: Path, mark: str) -> None:
     text = f'{{"pid": 1, "host": "h", "started_at": 1, "database_id": "d", "epoch": 1, "call_mark": {mark}}}\n'
     Path(lock_path(db)).write_text(text)
 
     assert read_note(db) == (None, False)
 
 
-def test_the_note_of_an_older_version_has_no_mark(db: Path) -> None:
+def test_lock_note_of_an_older_version_has_no_mark(db: Path) -> None:
     Path(lock_path(db)).write_text('{"pid": 1, "host": "h", "started_at": 1, "database_id": "d", "epoch": 1}\n')
     os.chmod(lock_path(db), 0o600)
 
@@ -322,7 +322,7 @@ def test_the_note_of_an_older_version_has_no_mark(db: Path) -> None:
     assert note.last_seen == LastSeen("d", 1, 0)
 
 
-def test_status_sees_a_note_and_whether_it_is_held(db: Path) -> None:
+def test_status_reads_the_lock_note_and_whether_the_lock_is_held(db: Path) -> None:
     assert read_note(db) == (None, False)
     assert not Path(lock_path(db)).exists()
 
@@ -335,9 +335,7 @@ def test_status_sees_a_note_and_whether_it_is_held(db: Path) -> None:
     assert read_note(db) == (note, False)
 
 
-def test_somebody_who_asks_for_the_status_all_the_time_does_not_keep_a_daemon_out(
-    db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_frequent_status_requests_do_not_keep_a_daemon_out(db: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An instant may be long where the one who asks gets no turn: the daemon is given more of them here."""
     monkeypatch.setattr("craftcore.daemon.lock_file.PROBES_OUTLIVED", 10_000)
     prober = child(PROBER, db)
@@ -348,7 +346,7 @@ def test_somebody_who_asks_for_the_status_all_the_time_does_not_keep_a_daemon_ou
     end(prober)
 
 
-def test_a_lock_shared_for_long_is_a_lock(db: Path) -> None:
+def test_lock_shared_for_a_long_time_counts_as_held(db: Path) -> None:
     acquire(db).release()
     with open(lock_path(db)) as other:
         fcntl.flock(other, fcntl.LOCK_SH)
@@ -356,20 +354,20 @@ def test_a_lock_shared_for_long_is_a_lock(db: Path) -> None:
             acquire(db)
 
 
-def test_a_holder_without_a_note_is_named_as_such(db: Path) -> None:
+def test_lock_holder_without_a_note_is_reported_as_such(db: Path) -> None:
     with open(lock_path(db), "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(DaemonRunning, match="has not yet said who it is"):
             acquire(db)
 
 
-def test_a_folder_that_is_not_there_cannot_hold_a_lock(tmp_path: Path) -> None:
+def test_lock_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CannotCreate, match="No such file") as refused:
         acquire(tmp_path / "missing" / "agent.db")
     assert refused.value.exit_code == 73
 
 
-def test_a_link_in_place_of_the_lock_file_is_not_followed(db: Path) -> None:
+def test_link_in_place_of_the_lock_file_is_not_followed(db: Path) -> None:
     Path(lock_path(db)).symlink_to(db)
 
     with pytest.raises(CannotCreate):
@@ -392,7 +390,7 @@ class TestAnotherUser:
         assert _as_nobody(lambda: acquire(foreign)) == "PermissionRefused"
         assert _as_nobody(lambda: read_note(foreign)) == "PermissionRefused"
 
-    def test_cannot_create_one(self, foreign: Path) -> None:
+    def test_lock_file_creation_failure_is_reported(self, foreign: Path) -> None:
         assert _as_nobody(lambda: acquire(foreign)) == "CannotCreate"
 
 
@@ -412,7 +410,7 @@ def _as_nobody(call: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("mode", [0o666, 0o644, 0o620, 0o602])
-def test_a_lock_file_that_others_can_open_is_replaced_and_keeps_its_note(db: Path, mode: int) -> None:
+def test_lock_file_open_to_others_is_replaced_and_keeps_its_note(db: Path, mode: int) -> None:
     """Whoever opened the file while it was open to others could hold it later, in the place of a daemon."""
     with acquire(db, pid=1) as lock:
         lock.write(database_id="db-1", epoch=7, call_mark=3)
@@ -432,7 +430,7 @@ def test_a_lock_file_that_others_can_open_is_replaced_and_keeps_its_note(db: Pat
     os.close(stranger)
 
 
-def test_a_stranger_who_holds_an_open_lock_file_is_no_daemon(db: Path) -> None:
+def test_foreign_holder_of_an_open_lock_file_is_not_a_daemon(db: Path) -> None:
     acquire(db).release()
     os.chmod(lock_path(db), 0o644)
     stranger = os.open(lock_path(db), os.O_RDONLY)
@@ -443,7 +441,7 @@ def test_a_stranger_who_holds_an_open_lock_file_is_no_daemon(db: Path) -> None:
     os.close(stranger)
 
 
-def test_a_running_daemon_replaces_its_lock_file_when_it_was_opened_to_others(db: Path) -> None:
+def test_running_daemon_replaces_a_lock_file_opened_to_others(db: Path) -> None:
     with acquire(db) as lock:
         assert not lock.keep()
         os.chmod(lock.path, 0o664)
@@ -456,7 +454,7 @@ def test_a_running_daemon_replaces_its_lock_file_when_it_was_opened_to_others(db
             acquire(db)
 
 
-def test_a_lock_file_with_another_name_is_not_written_to(db: Path) -> None:
+def test_lock_file_with_a_second_name_is_not_written(db: Path) -> None:
     victim = db.with_name("victim")
     victim.write_text("theirs")
     os.link(victim, lock_path(db))
@@ -468,7 +466,7 @@ def test_a_lock_file_with_another_name_is_not_written_to(db: Path) -> None:
     assert read_note(db) == (None, False)
 
 
-def test_a_pipe_in_the_place_of_the_lock_file_is_refused_at_once(db: Path) -> None:
+def test_pipe_in_place_of_the_lock_file_is_refused_at_once(db: Path) -> None:
     os.mkfifo(lock_path(db))
 
     with pytest.raises(PermissionRefused, match="not a regular file"):
@@ -478,7 +476,7 @@ def test_a_pipe_in_the_place_of_the_lock_file_is_refused_at_once(db: Path) -> No
 
 
 @as_root
-def test_a_strangers_lock_file_is_refused(db: Path) -> None:
+def test_lock_file_of_another_user_is_refused(db: Path) -> None:
     db.touch()
     Path(lock_path(db)).touch(0o600)
     os.chown(lock_path(db), NOBODY, NOBODY)
@@ -492,7 +490,7 @@ def test_a_strangers_lock_file_is_refused(db: Path) -> None:
         assert read_note(db)[1]
 
 
-def test_a_lock_file_that_was_replaced_while_it_was_waited_for_is_not_the_lock(db: Path, monkeypatch: Any) -> None:
+def test_lock_file_replaced_during_the_wait_is_not_the_lock(db: Path, monkeypatch: Any) -> None:
     """Between the opening and the lock, another process puts a new file there."""
     acquire(db).release()
     real = fcntl.flock

@@ -38,7 +38,7 @@ def event(**fields: Any) -> dict[str, Any]:
     return {"timestamp": "2026-01-02T03:04:05Z", "level": "info", "event": "trigger.settled", **fields}
 
 
-def test_json_puts_what_and_when_first_and_is_otherwise_the_event() -> None:
+def test_json_log_line_begins_with_time_and_level_and_keeps_the_event() -> None:
     line = json_line({"trigger": "t-1", "event": "trigger.settled", "level": "info", "timestamp": "now"})
 
     assert line == '{"timestamp":"now","level":"info","event":"trigger.settled","trigger":"t-1"}'
@@ -55,7 +55,7 @@ def test_text_reads_like_a_sentence() -> None:
 
 @pytest.mark.parametrize("hostile", HOSTILE, ids=ascii)
 @pytest.mark.parametrize("place", ["event", "level", "timestamp", "value", "key", "inner", "object"])
-def test_no_value_forges_a_line_or_speaks_to_a_terminal(hostile: str, place: str) -> None:
+def test_log_value_cannot_forge_a_line_or_control_a_terminal(hostile: str, place: str) -> None:
     class Named:
         def __repr__(self) -> str:
             return hostile
@@ -78,13 +78,13 @@ def test_no_value_forges_a_line_or_speaks_to_a_terminal(hostile: str, place: str
     assert json.loads(as_json)
 
 
-def test_a_text_value_can_be_told_from_the_escape_it_looks_like() -> None:
+def test_text_value_differs_from_the_escape_with_the_same_look() -> None:
     assert text_line(event(value="\n")) != text_line(event(value="\\n"))
     assert text_line(event(value="a b=c")).endswith(' value="a b=c"')
     assert text_line(event(value='say "so"')).endswith(' value="say \\"so\\""')
 
 
-def test_a_traceback_stands_indented_below_its_line_and_none_of_it_can_pass_for_one() -> None:
+def test_traceback_is_indented_below_its_line_and_cannot_forge_a_line() -> None:
     trace = "Traceback:\nValueError: bad\r2026-01-02T03:04:06Z info forged\x1b[31m\u20282026"
 
     first, *below = text_line(event(exception=trace, trigger="t-1")).split("\n")
@@ -95,14 +95,14 @@ def test_a_traceback_stands_indented_below_its_line_and_none_of_it_can_pass_for_
     assert json.loads(json_line(event(exception=trace)))["exception"] == trace
 
 
-def test_only_our_own_colours_reach_a_terminal() -> None:
+def test_terminal_gets_only_the_colours_of_craftcore() -> None:
     line = text_line(event(value="\x1b[31m"), colours=True)
 
     assert line.startswith("\x1b[2m2026")
     assert line.endswith('value="\\x1b[31m"')
 
 
-def test_what_json_cannot_say_is_told_by_its_repr() -> None:
+def test_value_unknown_to_json_is_logged_as_its_repr() -> None:
     circular: list[Any] = []
     circular.append(circular)
 
@@ -123,7 +123,7 @@ def test_what_json_cannot_say_is_told_by_its_repr() -> None:
 
 @pytest.mark.parametrize("character", ["a", "\x00", "é", "𝄞", "\n", '"'], ids=ascii)
 @pytest.mark.parametrize("key", ["value", "event", "exception"])
-def test_a_line_that_is_too_long_is_cut_with_a_mark(character: str, key: str) -> None:
+def test_long_log_line_is_cut_with_a_mark(character: str, key: str) -> None:
     huge = event(**{key: character * 1_000_000, "trigger": "t-1"})
 
     for render in (json_line, text_line):
@@ -135,7 +135,7 @@ def test_a_line_that_is_too_long_is_cut_with_a_mark(character: str, key: str) ->
     assert json.loads(json_line(huge))["trigger"] == "t-1"
 
 
-def test_a_value_that_is_long_in_a_line_that_is_not_stays_whole() -> None:
+def test_long_value_in_a_short_line_stays_whole() -> None:
     assert json.loads(json_line(event(value="x" * 7000)))["value"] == "x" * 7000
 
 
@@ -146,14 +146,14 @@ def test_more_fields_than_fit_are_counted() -> None:
     assert seen["fields_cut"] == 1003 - (len(seen) - 1)
 
 
-def test_both_ends_of_a_long_value_are_kept() -> None:
+def test_long_value_keeps_both_ends() -> None:
     assert shorten("abcdefghij", 4) == "ab[... 6 characters cut ...]ij"
     assert shorten("abcdefghij", 10) == "abcdefghij"
 
 
 @settings(max_examples=50, deadline=None)
 @given(st.dictionaries(st.text(), VALUES), st.sampled_from([1024, LINE_MAX_BYTES]))
-def test_every_event_has_a_line_within_bounds(fields: dict[str, Any], max_bytes: int) -> None:
+def test_event_of_any_kind_has_a_line_within_bounds(fields: dict[str, Any], max_bytes: int) -> None:
     text, as_json = text_line(fields, max_bytes=max_bytes), json_line(fields, max_bytes=max_bytes)
 
     assert len(text.encode()) <= max_bytes

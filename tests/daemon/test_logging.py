@@ -39,7 +39,7 @@ def rows(stream: io.StringIO) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_auto_is_json_where_nobody_looks(stream: io.StringIO) -> None:
+def test_log_format_auto_is_json_without_a_terminal(stream: io.StringIO) -> None:
     configure("info", "auto", stream=stream, under_systemd=False)
 
     structlog.get_logger().info("trigger.settled", trigger="t-1")
@@ -63,7 +63,7 @@ def test_auto_is_text_on_a_terminal() -> None:
     assert seen.rstrip("\r\n").endswith('note="\\x1b[2J"')
 
 
-def test_a_format_that_was_asked_for_wins(stream: io.StringIO) -> None:
+def test_log_format_that_was_chosen_wins(stream: io.StringIO) -> None:
     configure("info", "text", stream=stream, under_systemd=False)
     structlog.get_logger().info("trigger.settled", trigger="t-1")
 
@@ -73,7 +73,7 @@ def test_a_format_that_was_asked_for_wins(stream: io.StringIO) -> None:
 @pytest.mark.parametrize(
     ("level", "prefix"), [("debug", "<7>"), ("info", "<6>"), ("warning", "<4>"), ("error", "<3>"), ("critical", "<2>")]
 )
-def test_the_journal_gets_a_priority_with_each_line(stream: io.StringIO, level: str, prefix: str) -> None:
+def test_journal_lines_have_a_priority(stream: io.StringIO, level: str, prefix: str) -> None:
     configure("debug", "auto", stream=stream, under_systemd=True)
 
     getattr(structlog.get_logger(), level)("trigger.settled")
@@ -81,7 +81,7 @@ def test_the_journal_gets_a_priority_with_each_line(stream: io.StringIO, level: 
     assert stream.getvalue().startswith(prefix + '{"timestamp"')
 
 
-def test_each_row_of_a_traceback_has_its_priority(stream: io.StringIO) -> None:
+def test_traceback_rows_in_the_journal_have_a_priority(stream: io.StringIO) -> None:
     configure("info", "text", stream=stream, under_systemd=True)
 
     structlog.get_logger().error("handler.failed", exc_info=ValueError("bad"))
@@ -90,7 +90,7 @@ def test_each_row_of_a_traceback_has_its_priority(stream: io.StringIO) -> None:
     assert all(row.startswith("<3>") for row in rows(stream))
 
 
-def test_an_error_is_logged_with_its_traceback(stream: io.StringIO) -> None:
+def test_error_is_logged_with_its_traceback(stream: io.StringIO) -> None:
     configure("info", "json", stream=stream, under_systemd=False)
     try:
         raise ValueError("bad")
@@ -103,7 +103,7 @@ def test_an_error_is_logged_with_its_traceback(stream: io.StringIO) -> None:
     assert seen["exception"].endswith("ValueError: bad")
 
 
-def test_what_is_below_the_level_is_not_even_rendered(stream: io.StringIO) -> None:
+def test_event_below_the_level_is_not_rendered(stream: io.StringIO) -> None:
     class Never:
         def __repr__(self) -> str:
             raise AssertionError("rendered")
@@ -119,7 +119,7 @@ def test_what_is_below_the_level_is_not_even_rendered(stream: io.StringIO) -> No
     assert len(rows(stream)) == 1
 
 
-def test_what_was_bound_for_a_run_is_on_each_of_its_lines(stream: io.StringIO) -> None:
+def test_context_bound_for_a_run_is_on_each_of_its_lines(stream: io.StringIO) -> None:
     configure("info", "json", stream=stream, under_systemd=False)
 
     with structlog.contextvars.bound_contextvars(trigger="t-1", attempt=2):
@@ -128,7 +128,7 @@ def test_what_was_bound_for_a_run_is_on_each_of_its_lines(stream: io.StringIO) -
     assert json.loads(stream.getvalue())["attempt"] == 2
 
 
-def test_a_line_is_as_long_as_it_may_be(stream: io.StringIO) -> None:
+def test_log_line_has_a_maximum_length(stream: io.StringIO) -> None:
     configure("info", "json", stream=stream, under_systemd=False, line_max_bytes=1024)
 
     structlog.get_logger().info("trigger.settled", value="x" * 100_000)
@@ -148,7 +148,7 @@ def test_records_of_the_standard_library_come_out_the_same_way(stream: io.String
     assert (seen["level"], seen["logger"], seen["message"]) == ("warning", "somebody.else", "it is\nlate")
 
 
-def test_a_record_of_a_level_of_its_own_or_with_a_bad_format_is_no_error(stream: io.StringIO) -> None:
+def test_record_with_a_custom_level_or_bad_format_is_no_error(stream: io.StringIO) -> None:
     configure("info", "json", stream=stream, under_systemd=False)
     logging.getLogger().handlers[:-1] = []  # pytest's own, which raise for the second
 
@@ -172,7 +172,7 @@ def test_lines_of_many_threads_stay_whole(tmp_path: Path) -> None:
     assert len(seen) == 8 * 200
 
 
-def test_a_closed_stream_swallows_the_line() -> None:
+def test_closed_log_stream_swallows_the_line() -> None:
     stream = io.StringIO()
     configure("info", "json", stream=stream, under_systemd=False)
     stream.close()
@@ -180,13 +180,13 @@ def test_a_closed_stream_swallows_the_line() -> None:
     structlog.get_logger().info("trigger.settled")
 
 
-def test_no_stream_at_all_swallows_the_line() -> None:
+def test_missing_log_stream_swallows_the_line() -> None:
     configure("info", "auto", stream=None, under_systemd=False)
 
     structlog.get_logger().info("trigger.settled")
 
 
-def test_a_daemon_whose_reader_went_away_lives_on() -> None:
+def test_daemon_survives_the_loss_of_its_log_reader() -> None:
     code = """if True:
         import sys, structlog
         from craftcore.daemon.logging import configure
@@ -211,7 +211,7 @@ def test_a_daemon_whose_reader_went_away_lives_on() -> None:
     assert daemon.returncode == 0
 
 
-def test_the_journal_is_recognised_by_the_very_stream_it_gave(tmp_path: Path) -> None:
+def test_journal_is_recognised_by_its_stream(tmp_path: Path) -> None:
     with open(tmp_path / "journal", "w") as journal, open(tmp_path / "file", "w") as redirected:
         given = os.fstat(journal.fileno())
         environ = {"JOURNAL_STREAM": f"{given.st_dev}:{given.st_ino}"}
@@ -222,7 +222,7 @@ def test_the_journal_is_recognised_by_the_very_stream_it_gave(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("stream", [None, io.StringIO()], ids=["none", "no descriptor"])
-def test_what_has_no_descriptor_is_not_the_journal(stream: TextIO | None) -> None:
+def test_stream_without_a_descriptor_is_not_the_journal(stream: TextIO | None) -> None:
     assert not is_journal_stream(stream, {"JOURNAL_STREAM": "1:2"})
 
 

@@ -30,7 +30,7 @@ def statuses(folder: Path) -> dict[str, tuple[str, str]]:
     return {row["workflow"]: (row["status"], row["reason"]) for row in rows}
 
 
-def test_ready_is_said_only_after_the_boot_and_work_is_done_at_once(folder):
+def test_ready_is_sent_after_the_boot_and_work_begins_at_once(folder):
     with a_daemon(folder, "app:app") as daemon:
         ready = daemon.hear("READY=1")
 
@@ -53,7 +53,7 @@ async def holds() -> None:
 )
 
 
-def test_ready_is_said_before_any_handler_runs_so_that_none_can_hold_it_up(folder):
+def test_ready_is_sent_before_any_handler_runs(folder):
     """Until then no watchdog counts: a loop that hangs would hang for as long as systemd lets a start take."""
     (folder / "app.py").write_text(HOLDS_THE_LOOP)
     for _ in range(3):
@@ -66,7 +66,7 @@ def test_ready_is_said_before_any_handler_runs_so_that_none_can_hold_it_up(folde
         until(lambda: statuses(folder)["holds"][0] == "DONE", "it to be done")
 
 
-def test_a_second_daemon_exits_75_and_names_the_first(folder):
+def test_second_daemon_exits_75_and_names_the_first(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
 
@@ -78,7 +78,7 @@ def test_a_second_daemon_exits_75_and_names_the_first(folder):
         assert craftcore(folder, "db", "migrate").code == 75
 
 
-def test_a_lock_file_that_somebody_removes_is_put_back_and_keeps_a_second_daemon_out(folder):
+def test_removed_lock_file_is_restored_and_keeps_a_second_daemon_out(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         [lock] = folder.glob("*.lock")
@@ -93,7 +93,7 @@ def test_a_lock_file_that_somebody_removes_is_put_back_and_keeps_a_second_daemon
         assert second.err.startswith(f"craftcore: another daemon holds this database: pid {daemon.pid} on ")
 
 
-def test_a_daemon_whose_lock_was_removed_and_taken_by_another_ends_and_says_so(folder):
+def test_daemon_whose_lock_was_taken_by_another_ends_and_reports_the_cause(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         [lock] = folder.glob("*.lock")
@@ -122,7 +122,7 @@ def test_sigterm_lets_running_work_finish_within_the_grace(folder):
     assert statuses(folder) == {"slow": ("DONE", "succeeded")}
 
 
-def test_a_second_signal_cancels_at_once_and_gives_the_attempt_back(folder):
+def test_second_signal_cancels_at_once_and_returns_the_attempt(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         craftcore(folder, "emit", "slow")
@@ -138,7 +138,7 @@ def test_a_second_signal_cancels_at_once_and_gives_the_attempt_back(folder):
     assert (row["status"], row["reason"], row["attempts"]) == ("PENDING", "shutdown", 0)
 
 
-def test_a_thread_that_never_returns_does_not_hold_the_process(folder):
+def test_thread_that_never_returns_does_not_hold_the_process(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         craftcore(folder, "emit", "stuck")
@@ -189,7 +189,7 @@ def test_paused_accepts_and_claims_nothing(folder):
     assert traced(folder) == []
 
 
-def test_without_an_app_programs_are_run(folder):
+def test_daemon_without_an_app_runs_programs(folder):
     craftcore(folder, "emit", "command.run", "--payload", '{"argv": ["echo", "it works"]}')
 
     assert craftcore(folder, "run", "--until-idle").code == 0
@@ -198,7 +198,7 @@ def test_without_an_app_programs_are_run(folder):
     assert shown["executions"][0]["response"]["payload"]["stdout"] == "it works\n"
 
 
-def test_sighup_takes_a_new_log_level_and_says_what_must_wait(folder):
+def test_sighup_applies_a_new_log_level_and_lists_settings_that_need_a_restart(folder):
     settings = folder / "craftcore.toml"
     settings.write_text("")
 
@@ -249,14 +249,14 @@ def test_sighup_takes_over_the_schedules_of_the_file_at_once(folder):
     assert (schedule["status"], schedule["reason"]) == ("DISABLED", "no longer declared in the configuration file")
 
 
-def test_the_watchdog_hears_from_an_engine_that_moves(folder):
+def test_watchdog_is_pinged_while_the_engine_makes_progress(folder):
     with a_daemon(folder, "app:app", WATCHDOG_USEC="200000") as daemon:
         daemon.ready()
 
         assert [daemon.hear("WATCHDOG=1") for _ in range(2)] == ["WATCHDOG=1", "WATCHDOG=1"]
 
 
-def test_a_write_lock_that_another_process_keeps_is_no_reason_for_a_restart(folder):
+def test_write_lock_of_another_process_causes_no_restart(folder):
     """Killed, the daemon would leave what runs in doubt, and find the same lock at its next start."""
     with a_daemon(folder, "app:app", WATCHDOG_USEC="200000") as daemon:
         daemon.ready()
@@ -298,7 +298,7 @@ app = App()
         ("StorageError('the disk is gone')", 74, "craftcore: the disk is gone"),
     ],
 )
-def test_what_ends_the_engine_is_one_line_and_a_bug_has_its_traceback_in_the_log(folder, error, code, line):
+def test_engine_error_is_a_single_line_and_a_bug_has_its_traceback_in_the_log(folder, error, code, line):
     (folder / "app.py").write_text(BROKEN_ENGINE.format(error=error))
 
     ended = craftcore(folder, "run", "app:app")
@@ -309,7 +309,7 @@ def test_what_ends_the_engine_is_one_line_and_a_bug_has_its_traceback_in_the_log
     assert sum(said.startswith("craftcore: ") for said in ended.err.splitlines()) == 1
 
 
-def test_a_killed_daemon_leaves_its_work_to_the_next(folder):
+def test_killed_daemon_leaves_its_work_to_the_next(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emitted = craftcore(folder, "--json", "emit", "slow").json
@@ -327,7 +327,7 @@ def test_a_killed_daemon_leaves_its_work_to_the_next(folder):
     assert statuses(folder) == {"slow": ("DONE", "succeeded")}
 
 
-def test_status_is_told_again_when_it_changes(folder):
+def test_status_is_sent_again_when_changed(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         with Producer(folder / "agent.db") as producer:
@@ -361,7 +361,7 @@ def test_status_is_told_again_when_it_changes(folder):
         ),
     ],
 )
-def test_the_status_line_begins_with_the_trouble(condition, text):
+def test_status_line_begins_with_the_problem(condition, text):
     assert status_text(condition) == text
 
 

@@ -74,7 +74,7 @@ async def all_settled(it: Lab) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("over", ["unix", "tcp", "tcp6"])
-async def test_a_scrape_says_what_was_done_until_now(tmp_path, clock, over):
+async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
     app, port = an_app(clock), free_port()
     listen, where = {
         "unix": (SOCKET, tmp_path / "metrics.sock"),
@@ -135,7 +135,7 @@ async def test_a_scrape_says_what_was_done_until_now(tmp_path, clock, over):
 
 
 @pytest.mark.anyio
-async def test_what_no_app_declares_is_counted_together(tmp_path, clock):
+async def test_undeclared_workflows_are_counted_together(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
     for number in range(3):
         core.do(core.triggers.emit, a_trigger(workflow=f"made.up.{number}"))
@@ -150,7 +150,7 @@ async def test_what_no_app_declares_is_counted_together(tmp_path, clock):
 
 
 @pytest.mark.anyio
-async def test_an_occurrence_that_fires_late_is_counted_with_how_late(tmp_path, clock, monkeypatch):
+async def test_late_occurrence_is_counted_with_its_lateness(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(scheduler, "RECHECK_SECONDS", 3600.0)
     app = an_app(clock)
     app.schedule("hourly", "every 1h", workflow="works")
@@ -165,7 +165,7 @@ async def test_an_occurrence_that_fires_late_is_counted_with_how_late(tmp_path, 
 
 
 @pytest.mark.anyio
-async def test_what_a_person_or_a_start_asked_for_is_not_late(tmp_path, clock):
+async def test_occurrence_of_a_person_or_a_start_is_not_late(tmp_path, clock):
     app = an_app(clock)
     app.schedule("first", "on startup", workflow="works")
     app.schedule("hourly", "0 * * * *", workflow="hangs")
@@ -186,7 +186,7 @@ async def test_what_a_person_or_a_start_asked_for_is_not_late(tmp_path, clock):
 
 
 @pytest.mark.anyio
-async def test_two_engines_in_one_process_count_apart(tmp_path, clock):
+async def test_engines_in_a_process_have_separate_counters(tmp_path, clock):
     folders = [tmp_path / "one", tmp_path / "two"]
     apps = [an_app(clock), an_app(clock)]
     async with lab(apps[0], folders[0], listening(SOCKET), clock) as one:
@@ -205,7 +205,7 @@ async def test_two_engines_in_one_process_count_apart(tmp_path, clock):
 
 
 @pytest.mark.anyio
-async def test_a_socket_at_which_another_engine_listens_is_not_taken_over(tmp_path, clock):
+async def test_metrics_socket_of_another_engine_is_not_taken_over(tmp_path, clock):
     shared = listening(f"unix:{tmp_path}/shared.sock")
     async with lab(an_app(clock), tmp_path / "one", shared, clock):
         with pytest.raises(CannotCreate, match=r"another process listens at .*shared\.sock"):
@@ -216,7 +216,7 @@ async def test_a_socket_at_which_another_engine_listens_is_not_taken_over(tmp_pa
 
 
 @pytest.mark.anyio
-async def test_without_the_extra_it_does_not_start_and_says_what_to_install(tmp_path, monkeypatch):
+async def test_metrics_without_the_extra_refuse_to_start_with_the_install_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
 
     with pytest.raises(ConfigInvalid, match=r"metrics\.listen needs .*pip install 'craftcore\[metrics\]'"):
@@ -229,7 +229,7 @@ async def test_without_the_extra_it_does_not_start_and_says_what_to_install(tmp_
 
 
 @pytest.mark.anyio
-async def test_the_error_that_ends_the_engine_is_told_as_without_metrics(tmp_path, clock):
+async def test_engine_error_is_reported_as_without_metrics(tmp_path, clock):
     with pytest.raises(LookupError, match="of the program"):
         async with lab(an_app(clock), tmp_path, listening(SOCKET), clock):
             raise LookupError("of the program")
@@ -238,7 +238,7 @@ async def test_the_error_that_ends_the_engine_is_told_as_without_metrics(tmp_pat
 
 
 @pytest.mark.anyio
-async def test_an_engine_goes_on_when_its_metrics_end(tmp_path, clock, monkeypatch):
+async def test_engine_continues_when_its_metrics_end(tmp_path, clock, monkeypatch):
     def ends(*_: object) -> None:
         raise RuntimeError("a bug")
 
@@ -259,7 +259,7 @@ def above(found: Scrape, histogram: str, bound: str) -> float:
 
 
 @pytest.mark.anyio
-async def test_a_loop_that_was_held_up_is_seen(tmp_path, clock, monkeypatch):
+async def test_blocked_loop_shows_in_the_lag_histogram(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(endpoint, "LAG_SECONDS", 0.01)
     where = tmp_path / "metrics.sock"
     async with lab(an_app(clock), tmp_path, listening(SOCKET), clock):
@@ -272,7 +272,7 @@ async def test_a_loop_that_was_held_up_is_seen(tmp_path, clock, monkeypatch):
     assert held_up >= 1
 
 
-def test_a_daemon_listens_beside_its_database_for_its_owner_only(tmp_path):
+def test_daemon_listens_beside_its_database_for_its_owner_only(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     (tmp_path / "craftcore.toml").write_text('[metrics]\nlisten = "unix:metrics.sock"\n')
     where = tmp_path / "metrics.sock"
@@ -293,7 +293,7 @@ def test_a_daemon_listens_beside_its_database_for_its_owner_only(tmp_path):
 
 
 @pytest.mark.skipif(shutil.which("curl") is None, reason="the page asks with curl, which is not here")
-def test_the_settings_and_the_command_of_the_page_bring_a_scrape(tmp_path):
+def test_metrics_page_settings_and_command_give_a_scrape(tmp_path):
     page = PAGES["docs/reference/metrics.md"]
     [settings] = re.findall(r"```toml\n(\[metrics\]\n.*?)```", page, re.DOTALL)
     [command] = re.findall(r"^curl .*$", page, re.MULTILINE)
@@ -321,7 +321,7 @@ def test_check_finds_that_the_extra_is_missing(tmp_path):
 # What a scrape reads of the database
 
 
-def test_the_gauges_say_what_stands_in_the_database(tmp_path):
+def test_gauges_show_the_state_of_the_database(tmp_path):
     a_world(tmp_path / "agent.db")
     core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON + 60))
     with core.reading() as reader:
@@ -340,7 +340,7 @@ def test_the_gauges_say_what_stands_in_the_database(tmp_path):
     assert found.epoch > 1
 
 
-def test_a_trigger_that_was_claimed_and_has_not_started_still_waits(core, clock):
+def test_claimed_unstarted_trigger_counts_as_waiting(core, clock):
     core.do(core.triggers.emit, a_trigger())
     clock.advance(30)
     core.do(core.claims.claim, epoch=1, limit=1)
@@ -350,7 +350,7 @@ def test_a_trigger_that_was_claimed_and_has_not_started_still_waits(core, clock)
     assert (found.triggers["claimed"], found.ready_age) == (1, 30)
 
 
-def test_the_oldest_ready_one_is_found_by_the_indexes_of_what_is_live(core):
+def test_oldest_ready_trigger_is_found_by_live_indexes(core):
     with core.reading() as reader:
         plan = [row["detail"] for row in reader.fetch_all("EXPLAIN QUERY PLAN " + OLDEST_READY, now=0.0, claims_live=1)]
 
@@ -359,7 +359,7 @@ def test_the_oldest_ready_one_is_found_by_the_indexes_of_what_is_live(core):
     assert all("USING" in step and ("triggers_pending" in step or "triggers_claimed" in step) for step in touched)
 
 
-def test_a_scrape_before_the_boot_counts_what_a_dead_daemon_left_as_due(core, clock):
+def test_scrape_before_the_boot_counts_work_of_a_dead_daemon_as_due(core, clock):
     emit(core)
     start_one(core)
     clock.advance(7)
@@ -375,7 +375,7 @@ def test_a_scrape_before_the_boot_counts_what_a_dead_daemon_left_as_due(core, cl
     assert set(found[0]) == set(found[1])
 
 
-def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tmp_path, clock):
+def test_scrape_without_a_readable_database_has_the_counters(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
     counters = Counters({"greet"}, clock)
     counters.on_flushed(3, 0.001)
@@ -388,7 +388,7 @@ def test_a_scrape_without_a_database_it_can_read_still_tells_what_was_counted(tm
     assert found.value("craftcore_flush_pieces_sum") == 3
 
 
-def test_a_scrape_of_a_database_that_is_gone_still_tells_what_was_counted(tmp_path, clock):
+def test_scrape_of_a_removed_database_has_the_counters(tmp_path, clock):
     core = VirtualCore(tmp_path / "agent.db", clock)
     core.close()
     counted = Counters({"greet"}, clock)
@@ -410,7 +410,7 @@ def test_gauges_that_take_too_long_are_left_out(tmp_path, clock):
     assert scraped(render(core, counted, within=0.0)).value("craftcore_database_read") == 0
 
 
-def test_every_metric_there_is_stands_in_the_documents(core, clock):
+def test_metric_names_are_all_documented(core, clock):
     counters = Counters({"greet"}, clock)
     text = render(core, counters).decode()
     documented = PAGES["docs/reference/metrics.md"]

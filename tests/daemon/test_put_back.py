@@ -66,7 +66,7 @@ def release(it: Lab) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_copy_from_before_a_payment_is_held_and_the_payment_is_asked_about(tmp_path):
+async def test_copy_from_before_a_payment_is_held_and_the_payment_is_asked_about(tmp_path):
     provider = Provider()
     async with lab(an_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
@@ -89,7 +89,7 @@ async def test_a_copy_from_before_a_payment_is_held_and_the_payment_is_asked_abo
 
 
 @pytest.mark.anyio
-async def test_the_same_copy_put_back_a_second_time_is_found_out_a_second_time(tmp_path):
+async def test_copy_restored_a_second_time_is_detected_again(tmp_path):
     provider = Provider()
     async with lab(an_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
@@ -109,7 +109,7 @@ async def test_the_same_copy_put_back_a_second_time_is_found_out_a_second_time(t
 
 
 @pytest.mark.anyio
-async def test_a_copy_that_knows_every_payment_is_not_held(tmp_path):
+async def test_copy_that_knows_every_payment_is_not_held(tmp_path):
     provider = Provider()
     async with lab(an_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay")).id
@@ -130,7 +130,7 @@ async def _waiting(it: Lab, task_id: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_a_copy_from_before_the_first_daemon_is_found_out(tmp_path):
+async def test_copy_from_before_the_first_daemon_is_detected(tmp_path):
     """No daemon had given the file an epoch when it was copied."""
     with Producer(tmp_path / "agent.db") as producer:
         producer.emit("pay")
@@ -144,7 +144,7 @@ async def test_a_copy_from_before_the_first_daemon_is_found_out(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_a_start_after_a_crash_between_the_intent_and_its_mark_is_no_restore(tmp_path):
+async def test_crash_between_intent_and_mark_is_not_taken_for_a_restore(tmp_path):
     """The database has the mark, the lock file does not: it can only be so when the call was not made."""
     async with lab(an_app(Provider()), tmp_path) as it:
         await it.idle()
@@ -161,7 +161,7 @@ async def test_a_start_after_a_crash_between_the_intent_and_its_mark_is_no_resto
 
 
 @pytest.mark.anyio
-async def test_the_mark_is_beside_the_file_when_the_provider_is_called_also_when_the_lock_file_was_removed(tmp_path):
+async def test_call_mark_is_in_the_lock_file_before_the_provider_is_called(tmp_path):
     noted: list[int | None] = []
 
     async def provider(call: Call, *, to: str) -> str:
@@ -181,7 +181,7 @@ async def test_the_mark_is_beside_the_file_when_the_provider_is_called_also_when
 
 
 @pytest.mark.anyio
-async def test_nothing_is_called_while_the_mark_cannot_be_written_and_it_goes_on_when_it_can(tmp_path):
+async def test_calls_wait_while_the_mark_cannot_be_written(tmp_path):
     provider = Provider()
     async with lab(an_app(provider), tmp_path) as it:
         task_id = (await it.app.emit("pay", max_attempts=1_000)).id

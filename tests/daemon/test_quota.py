@@ -91,7 +91,7 @@ def buy(folder: Path, number: int) -> Result:
     return craftcore(folder, "emit", "buy", "--payload", f'{{"number": {number}}}')
 
 
-def test_an_emit_and_a_start_on_a_spent_quota_say_so_and_the_start_waits_for_room(folder, limited):
+def test_spent_quota_is_reported_by_emit_and_a_start_waits_for_space(folder, limited):
     filler = spend(limited)
     refused = buy(folder, 1)
     with a_daemon(folder, "app:app") as daemon:

@@ -7,7 +7,7 @@ from craftcore.config import Config
 from craftcore.daemon.builtin_actions import declare_ready_made
 
 
-def test_every_app_can_run_programs_and_send_mail():
+def test_app_has_the_builtin_command_and_email_workflows():
     app = App()
     declare_ready_made(app, Config(), {})
 
@@ -16,7 +16,7 @@ def test_every_app_can_run_programs_and_send_mail():
     assert app.actions["email.send"].terms.irreversible
 
 
-def test_what_an_app_declares_itself_stays_the_apps():
+def test_builtin_workflow_does_not_replace_a_workflow_of_the_app():
     app = App()
 
     @app.action("email.send", irreversible=True)
@@ -36,7 +36,7 @@ def test_what_an_app_declares_itself_stays_the_apps():
     assert app.workflows["command.run"].fn is runs
 
 
-def test_it_may_be_declared_again_as_by_a_check_and_then_a_run():
+def test_builtin_declaration_may_be_repeated():
     app = App()
     for _ in range(2):
         declare_ready_made(app, Config(), {})

@@ -68,7 +68,7 @@ def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
     ("what", "how"),
     [("database", delete), ("database", replace), ("database", move), ("WAL", replace), ("shared memory", delete)],
 )
-def test_a_daemon_whose_file_was_taken_away_ends_and_says_which_and_producers_are_refused(folder, what, how):
+def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, what, how):
     name = folder / NAMES[what]
     with a_daemon(folder, "app:app") as daemon:
         busy(daemon, folder)
@@ -92,7 +92,7 @@ def test_a_daemon_whose_file_was_taken_away_ends_and_says_which_and_producers_ar
 
 
 @pytest.mark.parametrize("how", [delete, replace, move])
-def test_with_only_the_shared_memory_taken_away_nothing_accepted_is_lost_by_a_stop_and_a_start(folder, how):
+def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, how):
     with a_daemon(folder, "app:app") as daemon:
         results = busy(daemon, folder)
         daemon.signal(signal.SIGSTOP)
@@ -112,7 +112,7 @@ def test_with_only_the_shared_memory_taken_away_nothing_accepted_is_lost_by_a_st
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
-def test_a_daemon_whose_directory_was_taken_away_ends_and_says_so(folder, how):
+def test_daemon_whose_directory_was_replaced_ends_and_reports_the_cause(folder, how):
     with a_daemon(folder, "app:app", CRAFTCORE_DB=str(folder / "agent.db")) as daemon:
         busy(daemon, folder)
         before = folder.with_name("before")
@@ -146,7 +146,7 @@ async def greet(name: str = "you") -> None:
 """
 
 
-def test_an_sqlite3_of_python_in_the_process_of_the_engine_is_noticed(folder):
+def test_foreign_sqlite3_in_the_engine_process_is_noticed(folder):
     """Its close takes the process for alone, moves the WAL into the file and deletes it."""
     (folder / "app.py").write_text(PEEKS)
     with a_daemon(folder, "app:app") as daemon:

@@ -74,7 +74,7 @@ def triggers(it: Lab) -> int:
     return len(it.rows("SELECT 1 FROM triggers"))
 
 
-async def test_it_takes_what_is_over_while_the_engine_goes_on(tmp_path, clock):
+async def test_retention_removes_finished_work_while_the_engine_runs(tmp_path, clock):
     async with a_day_later(tmp_path, clock) as (it, own):
         await it.until(lambda: triggers(it) == 1)
         fresh = await it.app.emit("greet", {"name": "Joan"})
@@ -88,7 +88,7 @@ async def test_it_takes_what_is_over_while_the_engine_goes_on(tmp_path, clock):
     core.close()
 
 
-async def test_while_the_engine_is_held_nothing_goes_and_then_it_does(tmp_path, clock):
+async def test_retention_waits_while_the_engine_is_held(tmp_path, clock):
     def hold(tx: Transaction) -> None:
         set_fact(tx, "held", "it was restored")
 
@@ -105,9 +105,7 @@ async def test_while_the_engine_is_held_nothing_goes_and_then_it_does(tmp_path, 
         await it.until(lambda: triggers(it) == 1)
 
 
-async def test_while_a_reader_keeps_a_long_wal_it_waits_and_goes_on_once_the_reader_has_gone(
-    tmp_path, clock, monkeypatch
-):
+async def test_retention_waits_while_a_reader_keeps_a_long_wal(tmp_path, clock, monkeypatch):
     monkeypatch.setattr(retention_loop, "WAL_LONG", 64 << 10)
     monkeypatch.setattr(writing, "IDLE_SECONDS", 0.01)
     monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 0.02)
@@ -137,7 +135,7 @@ async def test_while_a_reader_keeps_a_long_wal_it_waits_and_goes_on_once_the_rea
     core.close()
 
 
-async def test_a_wal_that_is_long_and_has_little_in_it_keeps_nothing_waiting(tmp_path, clock, monkeypatch):
+async def test_long_but_mostly_unused_wal_does_not_delay_retention(tmp_path, clock, monkeypatch):
     """Litestream begins it anew, and leaves it as long as a burst of work made it."""
     monkeypatch.setattr(retention_loop, "WAL_LONG", 200 << 10)
     litestream = apsw.Connection(str(tmp_path / "agent.db"))
@@ -157,7 +155,7 @@ async def test_a_wal_that_is_long_and_has_little_in_it_keeps_nothing_waiting(tmp
         litestream.close()
 
 
-async def test_a_clock_that_is_set_forward_by_a_year_makes_nothing_a_year_older(tmp_path, clock):
+async def test_clock_set_forward_by_a_year_does_not_age_work(tmp_path, clock):
     async with a_day_later(tmp_path, clock) as (it, own):
         await it.until(lambda: triggers(it) == 1)
         clock.set_back(-365 * DAY)
@@ -170,7 +168,7 @@ async def test_a_clock_that_is_set_forward_by_a_year_makes_nothing_a_year_older(
         await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NOT NULL")) == 3)
 
 
-async def test_on_a_full_disk_it_tries_again_until_it_has_made_room(tmp_path, clock):
+async def test_retention_retries_on_a_full_disk_until_space_is_free(tmp_path, clock):
     with FaultyDisk() as disk:
         async with a_day_later(tmp_path, clock, before=disk.fill) as (it, own):
             await it.until(lambda: disk.refused_writes > 5)
@@ -181,7 +179,7 @@ async def test_on_a_full_disk_it_tries_again_until_it_has_made_room(tmp_path, cl
             await it.until(lambda: triggers(it) == 1)
 
 
-async def test_a_row_that_cannot_be_read_stops_one_kind_and_nothing_else(tmp_path, clock):
+async def test_unreadable_row_stops_a_single_kind_of_retention(tmp_path, clock):
     def spoil(tx: Transaction) -> None:
         tx.run("UPDATE triggers SET task_id = CAST(x'ff' AS TEXT) WHERE seq = 1")
 
@@ -191,7 +189,7 @@ async def test_a_row_that_cannot_be_read_stops_one_kind_and_nothing_else(tmp_pat
         await it.until(lambda: len(it.rows("SELECT 1 FROM executions WHERE stripped_at IS NULL")) == 0)
 
 
-async def test_it_stops_with_the_engine(tmp_path, clock):
+async def test_retention_stops_with_the_engine(tmp_path, clock):
     async with a_day_later(tmp_path, clock) as (it, own):
         await it.until(lambda: own.passes > 0)
         it.engine.stop()
@@ -200,7 +198,7 @@ async def test_it_stops_with_the_engine(tmp_path, clock):
         assert own.passes <= passes + 1
 
 
-async def test_every_engine_has_it_and_the_first_pass_waits_for_the_boot_to_be_over(tmp_path, clock, monkeypatch):
+async def test_retention_runs_in_every_engine_after_the_boot(tmp_path, clock, monkeypatch):
     began = anyio.Event()
 
     async def note(self: RetentionLoop) -> None:
@@ -212,7 +210,7 @@ async def test_every_engine_has_it_and_the_first_pass_waits_for_the_boot_to_be_o
         await it.until(began.is_set)
 
 
-def test_a_long_wal_is_trouble_that_the_status_line_names():
+def test_long_wal_is_a_problem_in_the_status_line():
     said = status_text(Condition(running=0, due=None, settled={}, wal_in_use=80 << 20))
 
     assert said == "80 MiB in the WAL: a reader keeps an old snapshot open; running 0"

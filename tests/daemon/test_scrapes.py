@@ -58,7 +58,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "metrics.sock"
 
 
-async def test_a_scrape_is_answered_and_the_connection_closed(path):
+async def test_scrape_is_answered_and_the_connection_closed(path):
     with listening(path):
         head, _, body = (await in_thread(ask, path)).partition(b"\r\n\r\n")
 
@@ -85,7 +85,7 @@ async def test_a_scrape_is_answered_and_the_connection_closed(path):
         (b"GET /metrics HTTP/1.1\r\n" + b"X: y\r\n" * 200 + b"\r\n", "431"),
     ],
 )
-async def test_what_is_no_scrape_is_told_so(path, request_, status):
+async def test_request_other_than_a_scrape_gets_an_error(path, request_, status):
     with listening(path):
         told = await in_thread(ask, path, request_)
 
@@ -94,13 +94,13 @@ async def test_what_is_no_scrape_is_told_so(path, request_, status):
         assert await is_answered(path)
 
 
-async def test_an_empty_request_is_closed(path):
+async def test_empty_request_is_closed(path):
     with listening(path):
         assert await in_thread(ask, path, b"\r\n\r\n") == b""
         assert await is_answered(path)
 
 
-async def test_a_request_that_comes_in_pieces_is_one(path):
+async def test_request_in_pieces_is_answered(path):
     def in_pieces() -> bytes:
         with closing(call(path)) as caller:
             for byte in REQUEST:
@@ -111,7 +111,7 @@ async def test_a_request_that_comes_in_pieces_is_one(path):
         assert (await in_thread(in_pieces)).endswith(BODY)
 
 
-async def test_those_who_say_nothing_are_closed_after_a_while(path, monkeypatch):
+async def test_silent_client_is_closed_after_a_while(path, monkeypatch):
     monkeypatch.setattr(http_server.Handler, "timeout", 0.2)
     with listening(path):
         with ExitStack() as hanging:
@@ -125,7 +125,7 @@ async def test_those_who_say_nothing_are_closed_after_a_while(path, monkeypatch)
     assert ended == [b""] * len(callers)
 
 
-async def test_those_who_say_nothing_keep_nobody_waiting(path):
+async def test_silent_clients_do_not_block_a_scrape(path):
     """The oldest of them goes when a newer one comes, long before its time is over."""
     with listening(path):
         with ExitStack() as hanging:
@@ -145,7 +145,7 @@ async def test_those_who_say_nothing_keep_nobody_waiting(path):
                 assert (await in_thread(answer, caller)).endswith(BODY)
 
 
-async def test_those_who_say_nothing_do_not_hold_up_the_end(path):
+async def test_silent_clients_do_not_delay_the_end(path):
     began = anyio.current_time()
     with ExitStack() as hanging:
         with listening(path):
@@ -173,7 +173,7 @@ HOSTS = {
 
 
 @pytest.mark.parametrize(("status", "host"), [(status, host) for status, hosts in HOSTS.items() for host in hosts])
-async def test_on_a_port_only_this_machine_by_its_own_names_is_answered(status, host):
+async def test_port_answers_only_requests_to_names_of_this_machine(status, host):
     """A page whose name leads to 127.0.0.1 is read by a browser as its own: only its Host tells."""
     where = ("127.0.0.1", free_port())
     with listening(Endpoint("", *where)):
@@ -185,13 +185,13 @@ async def test_on_a_port_only_this_machine_by_its_own_names_is_answered(status, 
     assert old.startswith(b"HTTP/1.1 200 ")
 
 
-async def test_at_a_socket_file_any_host_is_answered(path):
+async def test_socket_file_answers_any_host(path):
     """No browser comes there, and its mode says who may."""
     with listening(path):
         assert (await in_thread(ask, path, b"GET /metrics HTTP/1.1\r\nHost: any\r\n\r\n")).endswith(BODY)
 
 
-async def test_those_who_never_read_keep_nobody_waiting(path):
+async def test_clients_that_never_read_do_not_block_a_scrape(path):
     huge = b"x" * (64 << 20)
     with listening(path, lambda: huge):
         with ExitStack() as hanging:
@@ -201,7 +201,7 @@ async def test_those_who_never_read_keep_nobody_waiting(path):
             assert (await in_thread(ask, path)).endswith(huge)
 
 
-async def test_those_who_leave_at_once_are_no_error(path):
+async def test_clients_that_leave_at_once_are_no_error(path):
     with capture_logs() as logs:
         with listening(path):
             for number in range(http_server.CONNECTIONS):
@@ -213,7 +213,7 @@ async def test_those_who_leave_at_once_are_no_error(path):
     assert logs == []
 
 
-async def test_an_answer_that_fails_is_logged_and_the_next_one_is_given(path):
+async def test_failed_answer_is_logged_and_the_next_scrape_succeeds(path):
     failures = [LookupError("a bug")]
 
     def told() -> bytes:
@@ -228,7 +228,7 @@ async def test_an_answer_that_fails_is_logged_and_the_next_one_is_given(path):
     assert [line["event"] for line in logs] == ["metrics.failed"]
 
 
-async def test_without_a_descriptor_left_it_waits_and_goes_on(path, monkeypatch):
+async def test_metrics_server_without_a_descriptor_waits_and_continues(path, monkeypatch):
     monkeypatch.setattr(http_server, "FULL_SECONDS", 0.01)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     with capture_logs() as logs:
@@ -259,7 +259,7 @@ async def test_without_a_descriptor_left_it_waits_and_goes_on(path, monkeypatch)
 # Where it listens
 
 
-async def test_a_relative_path_lies_beside_the_real_database(tmp_path):
+async def test_relative_socket_path_is_beside_the_real_database(tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "real" / "agent.db").touch()
     (tmp_path / "link.db").symlink_to(tmp_path / "real" / "agent.db")
@@ -268,7 +268,7 @@ async def test_a_relative_path_lies_beside_the_real_database(tmp_path):
         assert (tmp_path / "real" / "m.sock").is_socket()
 
 
-async def test_the_socket_is_for_its_owner_only_whatever_the_umask(path):
+async def test_metrics_socket_is_private_with_any_umask(path):
     umask = os.umask(0)
     try:
         listener = opened(str(path), path)
@@ -280,7 +280,7 @@ async def test_the_socket_is_for_its_owner_only_whatever_the_umask(path):
     assert list(path.parent.iterdir()) == []
 
 
-async def test_a_path_longer_than_a_socket_address_works(tmp_path):
+async def test_metrics_socket_path_longer_than_an_address_works(tmp_path):
     folder = tmp_path / ("d" * 200)
     folder.mkdir()
     with closing(opened("m" * 200, folder / "agent.db")):
@@ -290,7 +290,7 @@ async def test_a_path_longer_than_a_socket_address_works(tmp_path):
 
 
 @pytest.mark.parametrize("what", ["file", "folder", "link"])
-async def test_what_is_no_socket_is_left_as_it_is(path, what):
+async def test_file_in_place_of_the_metrics_socket_is_left_alone(path, what):
     {"file": path.touch, "folder": path.mkdir, "link": lambda: path.symlink_to("nowhere")}[what]()
     before = path.lstat()
 
@@ -300,7 +300,7 @@ async def test_what_is_no_socket_is_left_as_it_is(path, what):
     assert path.lstat().st_ino == before.st_ino
 
 
-async def test_one_left_behind_is_replaced_and_one_in_use_is_not(path):
+async def test_stale_metrics_socket_is_replaced_and_a_used_socket_is_not(path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(path))
     with closing(opened(str(path), path)):
@@ -310,7 +310,7 @@ async def test_one_left_behind_is_replaced_and_one_in_use_is_not(path):
         assert path.is_socket()
 
 
-async def test_one_that_somebody_else_has_put_there_meanwhile_stays(path):
+async def test_metrics_socket_replaced_by_another_process_stays(path):
     listener = opened(str(path), path)
     path.unlink()
     path.touch()
@@ -320,7 +320,7 @@ async def test_one_that_somebody_else_has_put_there_meanwhile_stays(path):
     assert path.is_file()
 
 
-async def test_a_port_in_use_and_a_folder_that_is_not_there_are_said(tmp_path):
+async def test_port_in_use_and_missing_folder_are_reported(tmp_path):
     port = free_port()
     with closing(opened(Endpoint("", "127.0.0.1", port), tmp_path)):
         with pytest.raises(CannotCreate, match=rf"cannot listen at 127\.0\.0\.1:{port}: Address already in use"):

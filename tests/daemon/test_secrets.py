@@ -35,7 +35,7 @@ def refusal(secrets: Secrets, reference: str) -> str:
     return str(error)
 
 
-def test_a_variable_of_the_environment_is_a_secret_as_it_stands():
+def test_secret_from_the_environment_is_taken_literally():
     secrets = Secrets({"SMTP_PASSWORD": f" {CANARY}\n"})
 
     assert secrets.get("env:SMTP_PASSWORD") == f" {CANARY}\n"
@@ -52,11 +52,11 @@ def test_a_variable_of_the_environment_is_a_secret_as_it_stands():
         (b"x" * SECRET_MAX_BYTES, "x" * SECRET_MAX_BYTES),
     ],
 )
-def test_a_credential_is_its_file_without_the_line_break_at_the_end(credentials, content, secret):
+def test_secret_from_a_credential_file_loses_the_final_line_break(credentials, content, secret):
     assert credentials("smtp-password", content).get("credential:smtp-password") == secret
 
 
-def test_a_secret_that_was_replaced_is_found_as_it_is_now(credentials):
+def test_replaced_secret_is_read_again(credentials):
     """It is read when it is needed, and kept by nobody."""
     secrets = credentials("token", b"old")
     assert secrets.get("credential:token") == "old"
@@ -66,14 +66,14 @@ def test_a_secret_that_was_replaced_is_found_as_it_is_now(credentials):
     assert secrets.get("credential:token") == "new"
 
 
-def test_a_missing_variable_is_named_with_what_to_do():
+def test_missing_environment_secret_is_named_with_a_remedy():
     assert refusal(Secrets({}), "env:SMTP_PASSWORD") == (
         "the secret env:SMTP_PASSWORD is not there: set SMTP_PASSWORD in the environment of the daemon, "
         "and start it again"
     )
 
 
-def test_outside_of_a_unit_with_credentials_the_refusal_says_how_to_have_one():
+def test_credential_outside_a_unit_is_refused_with_instructions():
     said = refusal(Secrets({}), "credential:smtp-password")
 
     assert said.startswith("the secret credential:smtp-password cannot be looked up")
@@ -89,18 +89,18 @@ def test_outside_of_a_unit_with_credentials_the_refusal_says_how_to_have_one():
         (CANARY.encode() * SECRET_MAX_BYTES, f"is longer than {SECRET_MAX_BYTES} bytes"),
     ],
 )
-def test_a_credential_that_cannot_be_used_is_refused_by_its_name(credentials, content, complaint):
+def test_unusable_credential_is_refused_by_name(credentials, content, complaint):
     said = refusal(credentials("smtp-password", content), "credential:smtp-password")
 
     assert said.startswith(f"the secret credential:smtp-password {complaint}")
 
 
 @pytest.mark.parametrize("text", ["", f"{CANARY}\udcff"])
-def test_a_variable_that_cannot_be_used_is_refused_by_its_name(text):
+def test_unusable_variable_is_refused_by_name(text):
     assert refusal(Secrets({"TOKEN": text}), "env:TOKEN").startswith("the secret env:TOKEN is ")
 
 
-def test_a_credential_that_is_not_there_or_no_file_is_refused(tmp_path):
+def test_missing_credential_file_is_refused(tmp_path):
     """A named pipe too, and at once: nobody has to write into it first."""
     secrets = Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)})
     (tmp_path / "folder").mkdir()
@@ -112,7 +112,7 @@ def test_a_credential_that_is_not_there_or_no_file_is_refused(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_credential_of_somebody_else_is_refused(credentials, tmp_path):
+def test_credential_of_another_user_is_refused(credentials, tmp_path):
     secrets = credentials("token", CANARY.encode())
     (tmp_path / "token").chmod(0o000)
 
@@ -145,7 +145,7 @@ NO_REFERENCES = [
 
 
 @pytest.mark.parametrize("text", NO_REFERENCES)
-def test_what_is_no_reference_is_not_looked_up_and_not_shown(text, tmp_path):
+def test_text_that_is_not_a_reference_is_neither_resolved_nor_shown(text, tmp_path):
     """It may be the secret itself, put where its reference belongs."""
     assert secret_reference(text) is None
     said = refusal(Secrets({"CREDENTIALS_DIRECTORY": str(tmp_path)}), text)
@@ -162,9 +162,9 @@ def test_what_is_no_reference_is_not_looked_up_and_not_shown(text, tmp_path):
         ("credential:me@example.org", "credential", "me@example.org"),
     ],
 )
-def test_a_reference_says_where_and_which(text, scheme, name):
+def test_secret_reference_has_a_kind_and_a_name(text, scheme, name):
     assert secret_reference(text) == (scheme, name)
 
 
-def test_the_holder_of_secrets_shows_none():
+def test_secret_holder_shows_no_secret():
     assert CANARY not in repr(Secrets({"TOKEN": CANARY}))

@@ -47,7 +47,7 @@ async def calls_after(*signals: Signals, reload_fails: bool = False) -> list[str
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("signal", [SIGTERM, SIGINT])
-async def test_the_first_asks_to_stop_and_every_further_one_asks_again(signal: Signals) -> None:
+async def test_first_signal_asks_to_stop_and_further_signals_ask_again(signal: Signals) -> None:
     assert await calls_after(signal, signal, SIGTERM) == [
         f"stop {signal.name}",
         f"stop again {signal.name}",
@@ -56,7 +56,7 @@ async def test_the_first_asks_to_stop_and_every_further_one_asks_again(signal: S
 
 
 @pytest.mark.anyio
-async def test_a_reload_is_not_a_stop() -> None:
+async def test_sighup_is_not_a_stop() -> None:
     assert await calls_after(SIGHUP, SIGTERM, SIGHUP, SIGINT) == [
         "reload",
         "stop SIGTERM",
@@ -66,7 +66,7 @@ async def test_a_reload_is_not_a_stop() -> None:
 
 
 @pytest.mark.anyio
-async def test_a_reload_that_fails_is_logged_and_the_daemon_still_hears() -> None:
+async def test_failed_reload_is_logged_and_later_signals_are_handled() -> None:
     with capture_logs() as logs:
         assert await calls_after(SIGHUP, SIGTERM, reload_fails=True) == ["reload", "stop SIGTERM"]
 

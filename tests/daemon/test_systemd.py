@@ -34,7 +34,7 @@ def heard(manager: socket.socket) -> str:
     return manager.recv(4096).decode()
 
 
-def test_each_word_is_one_datagram(manager: socket.socket) -> None:
+def test_notification_is_a_single_datagram(manager: socket.socket) -> None:
     systemd = notifier(manager)
 
     assert systemd.notify_ready("3 pending")
@@ -49,7 +49,7 @@ def test_each_word_is_one_datagram(manager: socket.socket) -> None:
     assert re.fullmatch(r"RELOADING=1\nMONOTONIC_USEC=\d+", heard(manager))
 
 
-def test_an_abstract_socket_is_reached() -> None:
+def test_notification_to_an_abstract_socket_arrives() -> None:
     name = f"craftcore-test-{uuid4()}"  # containers may share these names, and have the same pids
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(f"\0{name}")
@@ -63,7 +63,7 @@ def test_an_abstract_socket_is_reached() -> None:
 @pytest.mark.parametrize(
     "address", ["", "/nobody/listens/here", "vsock:2:1234", "relative", "@nobody", "/" + "x" * 200, "/a\0b"]
 )
-def test_without_a_manager_it_is_quiet_and_harmless(address: str) -> None:
+def test_notification_without_a_manager_is_harmless(address: str) -> None:
     systemd = Notifier.from_environment({"NOTIFY_SOCKET": address} if address else {})
 
     said = [
@@ -77,7 +77,7 @@ def test_without_a_manager_it_is_quiet_and_harmless(address: str) -> None:
     assert said == [False] * 5
 
 
-def test_a_manager_that_does_not_listen_does_not_hold_us(manager: socket.socket) -> None:
+def test_notification_to_a_deaf_manager_does_not_block(manager: socket.socket) -> None:
     systemd = notifier(manager)
 
     while systemd.notify_watchdog():
@@ -86,7 +86,7 @@ def test_a_manager_that_does_not_listen_does_not_hold_us(manager: socket.socket)
     assert not systemd.notify_status("nobody hears this")
 
 
-def test_a_status_is_one_line_of_bounded_length_and_never_an_assignment(manager: socket.socket) -> None:
+def test_notification_status_is_a_bounded_line_and_never_an_assignment(manager: socket.socket) -> None:
     systemd = notifier(manager)
 
     systemd.notify_status("bad\nMAINPID=1\r\x1b[31m\u2028\ud800")
@@ -108,17 +108,17 @@ def test_a_status_is_one_line_of_bounded_length_and_never_an_assignment(manager:
         ({}, None),
     ],
 )
-def test_the_watchdog_interval_is_ours_or_none(
+def test_watchdog_interval_applies_only_to_this_process(
     manager: socket.socket, asked: dict[str, str], seconds: float | None
 ) -> None:
     assert notifier(manager, **asked).watchdog_seconds == seconds
 
 
-def test_nobody_watches_a_daemon_that_cannot_answer() -> None:
+def test_watchdog_is_off_for_a_daemon_that_cannot_respond() -> None:
     assert Notifier.from_environment({"WATCHDOG_USEC": "30000000"}).watchdog_seconds is None
 
 
-def test_a_subprocess_does_not_inherit_the_right_to_speak_for_us(manager: socket.socket) -> None:
+def test_subprocess_does_not_inherit_the_notification_socket(manager: socket.socket) -> None:
     code = """if True:
         import os, subprocess, sys
         from craftcore.daemon.sd_notify import Notifier

@@ -30,19 +30,19 @@ def test_tasks_that_wait_are_left_for_the_next_run(run):
     assert run(["ask"], ["wait"], ["nap"], ["parent"]) == (0, "WAITING", "WAITING", "WAITING", "WAITING")
 
 
-def test_it_goes_on_through_all_turns(run):
+def test_until_idle_runs_all_turns(run):
     assert run(["count", "--payload", '{"upto": 20}']) == (0, "DONE")
 
 
-def test_a_task_in_backoff_is_left_for_the_next_run(run):
+def test_until_idle_leaves_a_task_in_backoff(run):
     assert run(["shaky"]) == (0, "RUNNING")
 
 
 @pytest.mark.parametrize("payload", ["{}", '{"code": null}'])
-def test_a_task_that_fails_in_a_later_turn_is_4(run, payload):
+def test_until_idle_exits_4_when_a_later_turn_fails(run, payload):
     assert run(["fails", "--payload", payload], ["count"]) == (4, "FAILED", "DONE")
 
 
-def test_a_wait_that_is_over_is_done_before_it_leaves(run):
+def test_until_idle_completes_a_wait_that_is_over(run):
     """The timer is due by the time the daemon looks."""
     assert run(["nap", "--payload", '{"seconds": 0}']) == (0, "DONE")

@@ -115,7 +115,7 @@ def closed(folder: Path) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_new", [True, False])
-def test_a_start_on_a_full_disk_waits_says_so_and_goes_on_by_itself(folder, is_new):
+def test_start_on_a_full_disk_waits_and_continues_by_itself(folder, is_new):
     (folder / "app.py").write_text(FULL)
     if not is_new:
         emit(folder, "greet")
@@ -137,7 +137,7 @@ def test_a_start_on_a_full_disk_waits_says_so_and_goes_on_by_itself(folder, is_n
     assert connection.execute("SELECT count(*), count(ended_at) FROM epochs").fetchall() == [(1, 1)]
 
 
-def test_a_start_that_waits_for_room_keeps_the_lock_from_nobody_and_ends_with_0_at_sigterm(folder):
+def test_start_that_waits_for_space_frees_the_lock_and_exits_0_at_sigterm(folder):
     (folder / "app.py").write_text(FULL)
     (folder / "full").touch()
     with a_daemon(folder, "app:app") as daemon:
@@ -211,7 +211,7 @@ def test_sigterm_on_a_full_disk_ends_with_0_and_the_next_start_counts_no_crash(f
     assert records == [("incomplete", 1)]
 
 
-def test_sigterm_on_a_full_disk_that_cannot_be_noted_ends_with_74_and_counts_as_a_crash(folder):
+def test_sigterm_on_a_full_disk_without_an_end_note_exits_74_and_counts_as_a_crash(folder):
     code, log = cut_off_on_a_full_disk(folder, is_note_refused=True)
 
     assert code == 74, log
@@ -220,7 +220,7 @@ def test_sigterm_on_a_full_disk_that_cannot_be_noted_ends_with_74_and_counts_as_
     assert (status, crashes) == ("PENDING", 1)
 
 
-def test_the_note_of_an_end_stands_until_the_next_epoch_is_noted(folder):
+def test_end_note_stays_until_the_next_epoch(folder):
     db = folder / "agent.db"
     with DaemonLock.acquire(db, pid=os.getpid(), host="h", now=1.0) as lock:
         lock.write(database_id="d", epoch=1, call_mark=0)
@@ -239,7 +239,7 @@ def test_the_note_of_an_end_stands_until_the_next_epoch_is_noted(folder):
 # A directory that cannot be entered
 
 
-def test_a_directory_that_cannot_be_entered_degrades_a_daemon_that_goes_on_and_recovers_by_itself(folder):
+def test_inaccessible_directory_degrades_a_daemon_that_recovers_by_itself(folder):
     (folder / "app.py").write_text(CLOSED)
     with a_daemon(folder, "app:app") as daemon:
         log = (folder / "daemon.log").open()
@@ -279,7 +279,7 @@ def unreachable(port: int) -> float | None:
     return scraped(body).value("craftcore_database_unreachable")
 
 
-def test_the_metrics_tell_of_a_directory_that_the_daemon_cannot_enter(folder):
+def test_inaccessible_directory_shows_in_the_metrics(folder):
     (folder / "app.py").write_text(CLOSED)
     port = free_port()
     (folder / "craftcore.toml").write_text(f'[metrics]\nlisten = "127.0.0.1:{port}"\n')
@@ -314,7 +314,7 @@ def test_status_and_doctor_tell_of_a_directory_that_the_daemon_cannot_enter(fold
     assert "FAIL  open files" in doctor.out
 
 
-def test_a_lock_file_that_cannot_be_looked_for_is_refused_and_not_taken_for_removed(folder):
+def test_inaccessible_lock_file_is_refused_and_not_taken_for_removed(folder):
     """A folder that is a file by now: also root is refused there, with another error than that of a missing file."""
     inner = folder / "inner"
     inner.mkdir(mode=0o700)
@@ -345,7 +345,7 @@ except StorageFull as error:
 """
 
 
-def test_a_database_that_cannot_be_read_for_want_of_room_is_on_a_full_disk(folder):
+def test_unreadable_database_for_lack_of_space_is_a_full_disk(folder):
     """SQLite makes the shared memory file also for a reader, and says of a full disk: disk I/O error."""
     emit(folder, "greet")
     assert not (folder / "agent.db-shm").exists()
@@ -355,7 +355,7 @@ def test_a_database_that_cannot_be_read_for_want_of_room_is_on_a_full_disk(folde
     assert "no room for the shared memory file" in told.stdout, told
 
 
-def test_a_lock_file_without_room_is_a_full_disk(folder):
+def test_lock_file_without_space_is_a_full_disk(folder):
     child = os.fork()
     if child == 0:  # the limit would hold for the test run as well
         import resource

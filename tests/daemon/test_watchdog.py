@@ -65,7 +65,7 @@ async def succeeds() -> None:
 
 
 @pytest.mark.anyio
-async def test_every_ping_follows_a_round_trip(manager: Manager) -> None:
+async def test_ping_follows_each_round_trip(manager: Manager) -> None:
     trips = 0
 
     async def round_trip() -> None:
@@ -81,7 +81,7 @@ async def test_every_ping_follows_a_round_trip(manager: Manager) -> None:
 
 
 @pytest.mark.anyio
-async def test_it_pings_twice_per_interval(manager: Manager) -> None:
+async def test_ping_is_sent_twice_per_interval(manager: Manager) -> None:
     began = anyio.current_time()
     async with anyio.create_task_group() as beside:
         beside.start_soon(watchdog, manager.notifier(0.2), succeeds, never)
@@ -93,7 +93,7 @@ async def test_it_pings_twice_per_interval(manager: Manager) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_round_trip_that_hangs_is_said_and_not_followed_by_a_ping(manager: Manager) -> None:
+async def test_hanging_round_trip_is_logged_and_not_followed_by_a_ping(manager: Manager) -> None:
     hung = anyio.Event()
 
     async def round_trip() -> None:
@@ -112,7 +112,7 @@ async def test_a_round_trip_that_hangs_is_said_and_not_followed_by_a_ping(manage
 
 
 @pytest.mark.anyio
-async def test_a_round_trip_that_waits_for_another_process_is_said_once_and_pinged_until_it_hangs(
+async def test_round_trip_that_waits_for_another_process_is_logged_once_and_pinged(
     manager: Manager,
 ) -> None:
     waits = True
@@ -135,7 +135,7 @@ async def test_a_round_trip_that_waits_for_another_process_is_said_once_and_ping
 
 
 @pytest.mark.anyio
-async def test_a_round_trip_that_raises_is_logged_not_pinged_and_tried_again(manager: Manager) -> None:
+async def test_round_trip_that_raises_is_logged_and_retried_without_a_ping(manager: Manager) -> None:
     pinged_before: list[bool] = []
 
     async def round_trip() -> None:
@@ -156,7 +156,7 @@ async def test_a_round_trip_that_raises_is_logged_not_pinged_and_tried_again(man
 
 
 @pytest.mark.anyio
-async def test_a_loop_that_was_blocked_for_a_quarter_of_the_interval_is_said_and_pinged(manager: Manager) -> None:
+async def test_loop_blocked_for_a_quarter_of_the_interval_is_logged_and_pinged(manager: Manager) -> None:
     async def round_trip() -> None:
         time.sleep(0.06)  # blocks the loop, as a bad handler would
 
@@ -171,7 +171,7 @@ async def test_a_loop_that_was_blocked_for_a_quarter_of_the_interval_is_said_and
 
 
 @pytest.mark.anyio
-async def test_nothing_happens_when_nobody_watches() -> None:
+async def test_watchdog_does_nothing_without_an_interval() -> None:
     async def round_trip() -> None:
         raise AssertionError("not asked for")
 

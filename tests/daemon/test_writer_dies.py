@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("is_asked", [False, True], ids=["by itself", "SIGTERM meanwhile"])
-def test_a_daemon_whose_writer_dies_ends_with_70_and_its_reason_and_the_next_one_goes_on(folder, is_asked):
+def test_daemon_whose_writer_dies_exits_70_and_the_next_continues(folder, is_asked):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         with Producer(folder / "agent.db") as producer:
@@ -71,7 +71,7 @@ def linger() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
-def test_a_signal_to_a_daemon_that_has_ended_does_not_change_its_exit_code(folder, number):
+def test_signal_to_an_ended_daemon_does_not_change_its_exit_code(folder, number):
     """Its process is still there: Python ends its threads, and runs what was registered for the exit."""
     (folder / "app.py").write_text(LINGERS)
     with a_daemon(folder, "app:app") as daemon:
@@ -115,7 +115,7 @@ def test_signal_while_python_finalizes_does_not_change_the_exit_code_of_a_daemon
         assert daemon.ends() == 70, daemon.log
 
 
-def test_a_second_signal_to_a_daemon_that_has_ended_ends_its_process(folder):
+def test_second_signal_to_an_ended_daemon_ends_its_process(folder):
     (folder / "app.py").write_text(LINGERS)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()

@@ -65,7 +65,7 @@ def facts(**changes: Any) -> AttemptFacts:
         ({"trigger_status": TriggerStatus.CLAIMED, "cancel_asked": True}, State.CANCELLING, (("trigger", "why", "t"),)),
     ],
 )
-def test_each_state_has_its_commands(changes, state, commands):
+def test_attempt_state_determines_the_recommended_commands(changes, state, commands):
     found = assess(facts(**changes))
 
     assert (found.state, found.commands) == (state, commands)
@@ -73,7 +73,7 @@ def test_each_state_has_its_commands(changes, state, commands):
 
 
 @pytest.mark.parametrize("status", list(TriggerStatus))
-def test_what_is_in_doubt_is_said_first_whatever_its_trigger_has_come_to(status):
+def test_doubt_is_reported_first_in_any_trigger_state(status):
     found = assess(facts(trigger_status=status, daemon_runs=False, task_id="t", acts=(DOUBT,)))
 
     resolve = ("activity", "resolve", "activity:t:1.1")
@@ -82,7 +82,7 @@ def test_what_is_in_doubt_is_said_first_whatever_its_trigger_has_come_to(status)
     assert found.commands == tuple((*resolve, how) for how in ("--happened", "--resend", "--give-up"))
 
 
-def test_what_is_in_doubt_of_a_task_that_ended_while_it_waited_is_said_too():
+def test_doubt_of_an_ended_task_is_reported_too():
     waited = facts(status=Status.SUSPENDED, task_id="t", trigger_status=TriggerStatus.DONE, acts=(DOUBT,))
 
     assert assess(waited).state is State.WAITS
@@ -98,14 +98,14 @@ def test_what_is_in_doubt_of_a_task_that_ended_while_it_waited_is_said_too():
         ("record_corrupted", ("verify", "exec-t.1")),
     ],
 )
-def test_of_what_succeeded_and_cannot_be_replayed_no_replay_is_recommended_that_is_refused(reason, command):
+def test_replay_is_not_recommended_for_a_success_that_cannot_be_replayed(reason, command):
     found = assess(facts(status=Status.SUCCESS, not_replayable=reason))
 
     assert (found.state, found.commands) == (State.COMPLETE, (command,))
     assert found.text.startswith("it succeeded, and nothing has to run again")
 
 
-def test_what_runs_is_not_in_doubt():
+def test_running_attempt_is_not_in_doubt():
     found = assess(facts(trigger_status=TriggerStatus.CLAIMED, task_id="t", acts=(INTENT,)))
 
     assert found.state is State.RUNNING
@@ -118,7 +118,7 @@ def test_what_runs_is_not_in_doubt():
         (True, "is being called", ("activity", "show", "activity:t:1.1")),
     ],
 )
-def test_a_call_without_an_end_is_put_in_doubt_by_a_daemon_and_by_nobody_else(daemon_runs, says, first):
+def test_call_without_an_end_is_put_in_doubt_only_by_a_daemon(daemon_runs, says, first):
     found = assess(facts(daemon_runs=daemon_runs, task_id="t", acts=(INTENT,)))
 
     assert found.state is State.IN_DOUBT
@@ -131,25 +131,25 @@ def test_several_in_doubt_are_counted():
     assert "email.send (and 2 more) happened" in assess(facts(acts=(DOUBT, DOUBT, DOUBT))).text
 
 
-def test_it_is_safe_to_run_again_where_nothing_irreversible_began():
+def test_rerun_is_safe_when_no_irreversible_action_began():
     assert assess(facts()).text == (
         "its process died in it; its trigger is due and runs it again by itself. "
         "Nothing that is declared irreversible began in it: it is safe to run again"
     )
 
 
-def test_what_is_done_is_not_done_again():
+def test_completed_action_is_not_done_again():
     text = assess(facts(irreversible=2)).text
 
     assert "Its irreversible actions have their outcome on record, and are not repeated" in text
     assert "safe" not in text
 
 
-def test_a_backoff_says_until_when():
+def test_backoff_recommendation_has_the_end_of_the_backoff():
     found = assess(facts(status=Status.ERROR, error_code="AGENT_TIMEOUT", due_at=NEW_YEAR + 60))
 
     assert found.text.startswith("it failed with AGENT_TIMEOUT; its trigger is due at 2026-01-01 00:01:00Z")
 
 
-def test_what_was_handed_back_did_not_die():
+def test_released_attempt_does_not_count_as_a_crash():
     assert assess(facts(ended_at=NEW_YEAR)).text.startswith("it was handed back before its end; ")

@@ -158,14 +158,14 @@ def message_of(guard: str) -> str:
     return found.group(1)
 
 
-def test_every_guard_of_the_schema_is_met(core):
+def test_schema_guards_are_all_exercised(core):
     guards = {row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'")}
 
     assert guards == set(REFUSED) == set(PASSES)
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(REFUSED))
-def test_what_would_change_a_record_is_refused_by_its_guard_and_changes_nothing(core, sound, guard, statement):
+def test_change_of_a_closed_record_is_refused_by_its_guard_and_changes_nothing(core, sound, guard, statement):
     with pytest.raises(RowInvalid, match=message_of(guard)):
         do(core, statement)
 
@@ -190,7 +190,7 @@ def test_those_are_all_columns_that_a_closed_record_has(core):
 
 @pytest.mark.parametrize("stripping", ["", ", stripped_at = 1.0"], ids=["plainly", "as if retention did it"])
 @pytest.mark.parametrize("column", COLUMNS)
-def test_no_column_of_a_closed_record_can_be_changed(core, column, stripping):
+def test_closed_record_has_no_changeable_column(core, column, stripping):
     other = "'error'" if column == "status" else f"coalesce({column}, 0) + 1"
     other = "1 - replayable" if column == "replayable" else other
 
@@ -199,11 +199,11 @@ def test_no_column_of_a_closed_record_can_be_changed(core, column, stripping):
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(PASSES))
-def test_what_the_engine_retention_and_an_operator_do_is_let_pass(core, guard, statement):
+def test_permitted_changes_by_engine_retention_and_operators_pass(core, guard, statement):
     assert do(core, statement) > 0, guard
 
 
-def test_another_program_is_refused_as_well(core):
+def test_guards_refuse_changes_by_another_program(core):
     """The guards lie in the file, not in ours."""
     code = (
         "import sqlite3, sys; sqlite3.connect(sys.argv[1]).execute("

@@ -45,7 +45,7 @@ def document(core) -> dict[str, Any]:
 # What is written
 
 
-def test_the_document_is_the_one_of_the_failure_model(document):
+def test_document_has_the_shape_of_the_failure_model(document):
     assert list(document) == ["header", "envelope", "routerDecision", "events", "finalResponse", "craftcore"]
     assert document["header"] == {
         "executionId": "exec-t.1",
@@ -67,7 +67,7 @@ def test_the_document_is_the_one_of_the_failure_model(document):
     assert document["craftcore"]["texts"] == {}
 
 
-def test_what_cannot_be_replayed_says_so_in_its_header(core):
+def test_header_states_why_a_record_cannot_be_replayed(core):
     gone, open_ = seen(core, id="gone"), seen(core, None, id="open")
     invalidate(core, gone)
 
@@ -98,7 +98,7 @@ def test_what_cannot_be_replayed_says_so_in_its_header(core):
     ],
     ids=lambda outcome: repr(outcome)[:60],
 )
-def test_every_record_comes_back_as_it_was(core, clock, outcome):
+def test_record_round_trips_through_its_document(core, clock, outcome):
     clock.advance(seconds=0.1)
     record = look(core, seen(core, outcome, description=HOSTILE, session_id="s", payload={"body": ["ü", 1e22]}))
 
@@ -106,7 +106,7 @@ def test_every_record_comes_back_as_it_was(core, clock, outcome):
     assert faults(carried(record)) == faults(record) == []
 
 
-def test_also_one_that_was_invalidated_stripped_or_both(core):
+def test_invalidated_or_stripped_record_round_trips_through_its_document(core):
     first, second = seen(core, id="a"), seen(core, id="b")
     invalidate(core, first, HOSTILE)
     invalidate(core, second, None)
@@ -118,7 +118,7 @@ def test_also_one_that_was_invalidated_stripped_or_both(core):
         assert refusal(carried(record)) == "manually_invalidated"
 
 
-def test_also_one_of_a_task_with_its_memos(core):
+def test_task_record_with_memos_round_trips_through_its_document(core):
     record = look(core, seen(core))
     events = tuple(
         event._replace(task_seq=3, turn=1, memo=f"step/{event.seq}", activity_seq=9) for event in record.events
@@ -131,7 +131,7 @@ def test_also_one_of_a_task_with_its_memos(core):
 @pytest.mark.parametrize(
     "text", ["", "{", "[1]", "null", '{"b": 1, "a": 2}', '{"a":NaN}', '{"a":1,"a":2}', "[" * 9_999]
 )
-def test_a_damaged_text_is_kept_to_the_letter_and_stays_damaged(core, text):
+def test_damaged_text_is_kept_literally_and_stays_damaged(core, text):
     whole = look(core, seen(core))
     event = whole.events[1]._replace(payload_json=text)
     events = (whole.events[0], event, *whole.events[2:])
@@ -142,7 +142,7 @@ def test_a_damaged_text_is_kept_to_the_letter_and_stays_damaged(core, text):
     assert document_of(damaged)["header"]["replayable"] is False
 
 
-def test_a_bit_that_was_flipped_in_the_database_is_still_found_in_the_document(core):
+def test_bit_flip_in_the_database_is_detected_in_the_document(core):
     execution_id = seen(core)
     spoil(core, "UPDATE executions SET response_json = replace(response_json, 'Ada', 'Ade')")
 
@@ -153,7 +153,7 @@ def test_a_bit_that_was_flipped_in_the_database_is_still_found_in_the_document(c
         replay(found)
 
 
-def test_an_edited_document_is_a_damaged_record(document):
+def test_edited_document_is_a_damaged_record(document):
     document["finalResponse"]["payload"] = {"hello": "Eve"}
 
     record = record_of(document)
@@ -162,7 +162,7 @@ def test_an_edited_document_is_a_damaged_record(document):
         replay(record)
 
 
-def test_the_order_of_keys_says_nothing(document):
+def test_document_key_order_does_not_matter(document):
     def turned(value: Any) -> Any:
         if isinstance(value, dict):
             return {key: turned(value[key]) for key in reversed(value)}
@@ -205,7 +205,7 @@ def plain(*, leave_out: bool = True, **changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("leave_out", [True, False], ids=["as it is replayed", "as it is recorded"])
-def test_a_plain_document_is_read_and_replayed(leave_out):
+def test_plain_document_is_read_and_replayed(leave_out):
     record = record_of(plain(leave_out=leave_out))
 
     assert (record.id, record.trigger_id, record.workflow, record.status) == (
@@ -221,7 +221,7 @@ def test_a_plain_document_is_read_and_replayed(leave_out):
     assert carried(record) == record
 
 
-def test_a_plain_documents_envelope_can_be_verified():
+def test_plain_document_envelope_can_be_verified():
     record = record_of(plain())
 
     assert replay(record, {**PLAIN["envelope"], "routingMetadata": {"hops": 9}}).from_replay
@@ -249,7 +249,7 @@ def test_a_plain_documents_envelope_can_be_verified():
         ),
     ],
 )
-def test_a_plain_document_in_each_state(changes, status, reason):
+def test_plain_document_is_read_in_each_state(changes, status, reason):
     record = record_of(plain(**changes))
 
     assert (record.status, refusal(record)) == (status, reason)
@@ -328,7 +328,7 @@ for _ in range(150):
     ],
     ids=lambda value: repr(value)[:60],
 )
-def test_what_is_no_document_is_refused_with_its_path(document, path, value, words):
+def test_invalid_document_is_refused_with_the_path_of_the_fault(document, path, value, words):
     put(document, path, value)
 
     with pytest.raises(InvalidInput) as refused:
@@ -342,18 +342,18 @@ def test_what_is_no_document_is_refused_with_its_path(document, path, value, wor
 @pytest.mark.parametrize(
     "value", [None, 5, "x", [], {}, [{}], {"header": None}, {"craftcore": {}}, "\ud800", {"\ud800": 1}], ids=ascii
 )
-def test_other_json_is_no_document(value):
+def test_json_of_another_shape_is_not_a_document(value):
     with pytest.raises(InvalidInput, match="it is not the document of a record"):
         record_of(value)
 
 
 @pytest.mark.parametrize("moment", ["", "yesterday", "1969-12-31T23:59:59Z", "0001-01-01T00:00:00", None, "x" * 9_999])
-def test_a_plain_document_needs_the_moment_it_began(moment):
+def test_plain_document_requires_its_start_time(moment):
     with pytest.raises(InvalidInput, match=r"header\.createdUtcIso: .{0,90} is not a moment"):
         record_of(plain(header={**plain()["header"], "createdUtcIso": moment}))
 
 
-def test_an_event_of_a_plain_document_needs_its_payload():
+def test_plain_document_event_requires_its_payload():
     with pytest.raises(InvalidInput, match=r"events\[1\]\.payload: it is null"):
         record_of(plain(events=[PLAIN["events"][0], {"seq": 2, "type": "FINAL_RESPONSE"}]))
 
@@ -382,7 +382,7 @@ def paths_in(value: Any, above: tuple[str | int, ...] = ()) -> list[tuple[str | 
 
 
 @given(data=st.data())
-def test_whatever_stands_wherever_it_is_a_record_or_is_refused_in_words(whole, data):
+def test_mutated_document_is_a_record_or_is_refused_with_a_message(whole, data):
     document = copy.deepcopy(whole)
     if data.draw(st.booleans()):
         del document["craftcore"]
@@ -400,7 +400,7 @@ def test_whatever_stands_wherever_it_is_a_record_or_is_refused_in_words(whole, d
 
 
 @pytest.mark.parametrize("change", [{"version": "2.0"}, {"intent": {"name": "", "version": "1.0"}}])
-def test_a_document_with_an_envelope_that_is_not_supported_is_no_record(core, change):
+def test_document_with_an_unsupported_envelope_is_refused(core, change):
     document = document_of(look(core, seen(core, Succeeded(result_json="1"))))
     document["envelope"] = {**document["envelope"], **change}
 

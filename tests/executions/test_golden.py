@@ -59,7 +59,7 @@ def kept(name: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_fallback_is_recorded_as_the_eight_events_of_the_example_in_their_order(backend):
+def test_fallback_is_recorded_as_the_eight_events_of_the_example_in_order(backend):
     [record] = shown(recorded("fallback_success", backend).records)
 
     assert [(event["seq"], event["type"]) for event in record["events"]] == [
@@ -73,7 +73,7 @@ def test_a_fallback_is_recorded_as_the_eight_events_of_the_example_in_their_orde
 
 
 @every("asyncio")
-def test_the_six_types_of_the_failure_model_say_what_their_table_lists_and_nothing_else(name, backend):
+def test_six_event_types_have_exactly_the_fields_of_the_failure_model(name, backend):
     for record in recorded(name, backend).records:
         for event in record.events:
             payload = json.loads(event.payload_json)
@@ -87,22 +87,22 @@ def test_the_six_types_of_the_failure_model_say_what_their_table_lists_and_nothi
 
 
 @every(*BACKENDS)
-def test_a_run_leaves_exactly_the_records_that_are_kept(name, backend):
+def test_golden_run_leaves_exactly_the_kept_records(name, backend):
     assert shown(recorded(name, backend).records) == kept(name)
 
 
-def test_what_is_kept_is_the_records_of_the_runs():
+def test_golden_records_are_those_of_the_runs():
     assert {path.stem for path in GOLDEN.glob("*.json")} == set(RUNS)
 
 
-def test_every_type_of_event_stands_in_some_record():
+def test_golden_records_have_every_event_type():
     seen = {event["type"] for name in RUNS for record in kept(name) for event in record["events"]}
 
     assert seen == set(EventType)
 
 
 @every("asyncio")
-def test_every_attempt_has_a_record_whatever_became_of_it(name, backend):
+def test_attempt_of_any_outcome_has_a_record(name, backend):
     left = recorded(name, backend)
 
     assert [record.id for record in sorted(left.records, key=lambda record: (record.trigger_id, record.id))] == [
@@ -112,7 +112,7 @@ def test_every_attempt_has_a_record_whatever_became_of_it(name, backend):
 
 
 @every("asyncio")
-def test_a_record_can_be_replayed_when_it_has_a_response_that_was_kept_as_it_was(name, backend):
+def test_record_is_replayable_when_its_response_was_kept_unchanged(name, backend):
     for record in recorded(name, backend).records:
         assert faults(record) == []
         assert refusal_to_replay(record) == record.replayable_reason
@@ -141,7 +141,7 @@ def header(record: ExecutionRecord) -> dict[str, Any]:
 
 
 @every("asyncio")
-def test_every_hash_can_be_computed_again_from_plain_json(name, backend):
+def test_hashes_can_be_recomputed_from_plain_json(name, backend):
     before = ""
     for record in sorted(recorded(name, backend).records, key=lambda record: record.chain_seq or 0):
         events = [
@@ -156,7 +156,7 @@ def test_every_hash_can_be_computed_again_from_plain_json(name, backend):
         before = record.record_hash or ""
 
 
-def test_the_hashes_of_a_record_are_these_in_every_version():
+def test_golden_hashes_are_the_same_in_every_version():
     [record] = recorded("success").records
 
     assert record.envelope_hash == "sha256:9b3efcdeaf62c8612a02073d003cda14c047925f3d03c06f6be9ecab858a4fa0"
@@ -166,7 +166,7 @@ def test_the_hashes_of_a_record_are_these_in_every_version():
 
 
 @every("asyncio")
-def test_an_envelope_is_found_again_by_its_hash_and_only_attempts_of_one_trigger_share_it(name, backend):
+def test_envelope_hash_is_shared_only_by_attempts_of_a_single_trigger(name, backend):
     by_hash: dict[str, set[str]] = {}
     for record in recorded(name, backend).records:
         by_hash.setdefault(record.envelope_hash, set()).add(record.trigger_id)

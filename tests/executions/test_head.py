@@ -51,7 +51,7 @@ def one_more(core: VirtualCore, id: str) -> None:
     core.do(recorder.close_all, [(record, Succeeded(result_json="1"))])
 
 
-def test_what_was_written_can_be_read_back(core):
+def test_head_can_be_written_and_read_back(core):
     head = head_of(core)
 
     assert head_from(head_text(head)) == head
@@ -71,7 +71,7 @@ def test_what_was_written_can_be_read_back(core):
         ("\x00", "Expecting value"),
     ],
 )
-def test_another_file_is_no_head(text, told):
+def test_head_of_another_file_is_refused(text, told):
     with pytest.raises(InvalidInput, match=told):
         head_from(text)
 
@@ -79,7 +79,7 @@ def test_another_file_is_no_head(text, told):
 @pytest.mark.parametrize(
     "name", ["at", "place", "hash", "newest", "unchained_to", "removed", "audit_place", "audit_hash"]
 )
-def test_a_head_with_a_value_of_another_kind_is_no_head(core, name):
+def test_head_with_a_value_of_another_kind_is_refused(core, name):
     fields = {"craftcore_head": 1, **asdict(head_of(core))}
 
     values: list[Any] = [None, [], {}, True]
@@ -88,7 +88,7 @@ def test_a_head_with_a_value_of_another_kind_is_no_head(core, name):
             head_from(json.dumps({**fields, name: value}))
 
 
-def test_a_head_still_holds_when_more_was_recorded(core):
+def test_head_holds_after_more_was_recorded(core):
     before = head_of(core)
     one_more(core, "later")
     core.do(audit, Actor(1, "ada"), "task retry")
@@ -97,7 +97,7 @@ def test_a_head_still_holds_when_more_was_recorded(core):
     assert faults(core, head_of(core)) == []
 
 
-def test_a_head_of_an_empty_file_holds_for_all_that_comes(tmp_path):
+def test_head_of_an_empty_file_holds_for_all_later_records(tmp_path):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     before = head_of(core)
     assert (before.place, before.hash, before.newest, before.audit_place) == (0, "", 0, 0)
@@ -109,7 +109,7 @@ def test_a_head_of_an_empty_file_holds_for_all_that_comes(tmp_path):
 
 
 @pytest.mark.parametrize("beyond", [0, 1])
-def test_a_head_that_retention_has_reached_holds(core, beyond):
+def test_head_that_retention_has_reached_holds(core, beyond):
     """At the anchor its hash is still known; before the anchor nothing is, and retention says that it was there."""
     first = core.rows("SELECT chain_seq, record_hash FROM executions WHERE chain_seq IS NOT NULL ORDER BY chain_seq")[0]
     before = replace(head_of(core), place=first["chain_seq"], hash=first["record_hash"])
@@ -126,7 +126,7 @@ def cut_off(core: VirtualCore, table: str) -> None:
     core.do(lambda tx: tx.run(f"DROP TRIGGER {table}_{'is' if table == 'audit_log' else 'are'}_kept"))
 
 
-def test_a_tail_that_was_cut_off_and_has_grown_again_is_found(core):
+def test_cut_off_tail_that_has_grown_again_is_detected_by_a_head(core):
     """The end is another one than the head knew, although there are as many records as there were."""
     one_more(core, "cut")
     before = head_of(core)
@@ -151,7 +151,7 @@ def test_a_tail_that_was_cut_off_and_has_grown_again_is_found(core):
     assert "is not the one that the head from before knew" in fault.wrong
 
 
-def test_a_cut_off_end_of_the_operators_log_is_found(core):
+def test_cut_off_end_of_the_audit_log_is_detected_by_a_head(core):
     before = head_of(core)
     cut_off(core, "audit_log")
     core.do(lambda tx: tx.run("DELETE FROM audit_log WHERE seq = :seq", seq=before.audit_place))
@@ -176,7 +176,7 @@ def test_a_cut_off_end_of_the_operators_log_is_found(core):
         ({"audit_hash": "sha256:other"}, "is not the one that the head from before knew"),
     ],
 )
-def test_each_thing_a_head_says_is_compared(core, change, told):
+def test_head_fields_are_all_compared(core, change, told):
     found = faults(core, replace(head_of(core), **change))
 
     assert told in found[0].wrong

@@ -42,7 +42,7 @@ def look(core: VirtualCore, id_: str):
     return record
 
 
-def test_an_invalidated_record_is_not_replayable_after_a_restart_and_is_as_it_was(core, path):
+def test_invalidated_record_stays_unreplayable_and_unchanged_after_a_restart(core, path):
     id_ = a_record(core)
     [before] = core.rows("SELECT * FROM executions")
     assert refusal_to_replay(look(core, id_)) is None
@@ -59,7 +59,7 @@ def test_an_invalidated_record_is_not_replayable_after_a_restart_and_is_as_it_wa
     again.close()
 
 
-def test_the_log_says_who_did_it_to_what_and_why(core):
+def test_invalidation_is_in_the_audit_log_with_actor_subject_and_reason(core):
     id_ = a_record(core)
 
     core.do(Invalidation().invalidate, id_, ADA, "the price was wrong")
@@ -71,7 +71,7 @@ def test_the_log_says_who_did_it_to_what_and_why(core):
     assert row.details == {"record_hash": look(core, id_).record_hash}
 
 
-def test_one_that_is_invalidated_is_not_invalidated_again(core):
+def test_invalidation_of_an_invalidated_record_is_refused(core):
     id_ = a_record(core)
     core.do(Invalidation().invalidate, id_, ADA, "the price was wrong")
 
@@ -81,14 +81,14 @@ def test_one_that_is_invalidated_is_not_invalidated_again(core):
     assert core.rows("SELECT count(*) AS rows FROM audit_log") == [{"rows": 1}]
 
 
-def test_one_that_is_not_there_cannot_be_invalidated(core):
+def test_invalidation_of_an_unknown_record_is_refused(core):
     with pytest.raises(NotFound, match=r"no execution exec-t\.1"):
         core.do(Invalidation().invalidate, "exec-t.1", ADA, "why not")
 
     assert core.rows("SELECT * FROM audit_log") == []
 
 
-def test_one_may_be_invalidated_before_its_end_and_is_not_replayable_then(core):
+def test_invalidation_before_the_end_makes_the_record_unreplayable(core):
     begun = begin(core)
 
     core.do(Invalidation().invalidate, begun.id, ADA, "the input was wrong")

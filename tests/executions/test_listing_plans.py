@@ -96,7 +96,7 @@ def plans_of(core: VirtualCore, work: Callable[[Transaction], object]) -> list[s
 
 
 @pytest.mark.parametrize("name", PLANS)
-def test_a_list_walks_from_the_newest_back_and_sorts_nothing(crowd, name):
+def test_record_list_reads_newest_first_without_sorting(crowd, name):
     sought, walk = PLANS[name]
 
     plan = plans_of(crowd, lambda tx: LISTING.list_newest(tx, 5, sought))
@@ -105,7 +105,7 @@ def test_a_list_walks_from_the_newest_back_and_sorts_nothing(crowd, name):
 
 
 @pytest.mark.parametrize("name", ["nothing", "success", "workflow", "since", "until"])
-def test_what_is_frequent_costs_what_is_shown(handful, crowd, name):
+def test_frequent_filter_match_costs_only_the_listed_rows(handful, crowd, name):
     def work(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: LISTING.list_newest(tx, 5, PLANS[name][0]))
@@ -114,7 +114,7 @@ def test_what_is_frequent_costs_what_is_shown(handful, crowd, name):
 
 
 @pytest.mark.parametrize("name", ["error", "incomplete", "error code"])
-def test_what_is_rare_is_found_below_twenty_thousand_that_went_well(handful, crowd, name):
+def test_rare_filter_match_is_found_below_twenty_thousand_successes(handful, crowd, name):
     def work(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: LISTING.list_newest(tx, MANY, PLANS[name][0]))
@@ -122,7 +122,7 @@ def test_what_is_rare_is_found_below_twenty_thousand_that_went_well(handful, cro
     assert work(crowd) <= work(handful) + 10
 
 
-def test_this_test_would_see_a_walk(handful, crowd):
+def test_plan_check_detects_a_scan_of_records(handful, crowd):
     def work(core: VirtualCore) -> int:
         with undone(core) as tx:
             return steps_of(tx, lambda: LISTING.list_newest(tx, 5, PLANS["envelope hash"][0]))
@@ -130,7 +130,7 @@ def test_this_test_would_see_a_walk(handful, crowd):
     assert work(crowd) > 10 * work(handful)
 
 
-def test_a_record_is_found_by_its_id_and_a_triggers_by_its(crowd):
+def test_record_is_found_by_its_id_and_by_its_trigger(crowd):
     plan = plans_of(crowd, lambda tx: LISTING.ids_like(tx, "exec-fine-7"))
     plan += plans_of(crowd, lambda tx: LISTING.ids_of(tx, "fine-7", 1))
 
@@ -139,7 +139,7 @@ def test_a_record_is_found_by_its_id_and_a_triggers_by_its(crowd):
     assert not any(line.startswith("SCAN") for line in plans_of(crowd, lambda tx: RecordStore().get(tx, "exec-x.1")))
 
 
-def test_the_codes_that_there_are_are_read_from_the_index_of_what_failed(crowd):
+def test_error_codes_in_use_are_read_from_the_index_of_failures(crowd):
     plan = plans_of(crowd, LISTING.error_codes)
 
     assert "SCAN executions USING COVERING INDEX executions_error" in plan
@@ -147,7 +147,7 @@ def test_the_codes_that_there_are_are_read_from_the_index_of_what_failed(crowd):
         assert LISTING.error_codes(reader) == {"AGENT_TIMEOUT", "VALIDATION_ERROR"}
 
 
-def test_each_filter_finds_what_it_says(crowd):
+def test_list_filters_find_matching_records(crowd):
     def found(limit: int = MANY, **sought: Any) -> list[str]:
         with crowd.reading() as reader:
             found = LISTING.list_newest(reader, limit, RecordFilter(**sought))

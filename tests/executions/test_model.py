@@ -74,7 +74,7 @@ VECTORS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("facts", VECTORS.values(), ids=VECTORS)
-def test_the_envelope_and_its_hash_are_those_of_plain_canonical_json(facts):
+def test_envelope_and_hash_are_those_of_plain_canonical_json(facts):
     text, digest = independently(**facts)
 
     made = asked(**facts)
@@ -97,13 +97,13 @@ VALUES = st.recursive(
     session_id=st.none() | NAMES,
     description=st.none() | st.text(max_size=50),
 )
-def test_whatever_was_asked_for_the_hash_can_be_computed_independently(workflow, payload, session_id, description):
+def test_envelope_hash_can_be_computed_independently(workflow, payload, session_id, description):
     facts = {"workflow": workflow, "payload": payload, "session_id": session_id, "description": description}
 
     assert tuple(asked(**facts)) == independently(**facts)
 
 
-def test_another_payload_session_source_or_description_is_another_hash():
+def test_envelope_hash_depends_on_payload_session_source_and_description():
     changes: list[dict[str, Any]] = [
         {},
         {"payload": {"a": 1}},
@@ -119,11 +119,11 @@ def test_two_requests_with_the_same_facts_have_the_same_hash():
     assert asked(payload={"a": 1, "b": 2}) == asked(payload={"b": 2, "a": 1})
 
 
-def test_a_record_is_named_by_its_trigger_and_the_number_of_its_start():
+def test_record_id_is_the_trigger_id_and_the_start_number():
     assert execution_id("t1", 3) == "exec-t1.3"
 
 
-def test_the_six_event_types_of_the_failure_model_come_first():
+def test_six_event_types_of_the_failure_model_come_first():
     assert list(EventType)[:6] == [
         "INTENT_RECEIVED",
         "AGENT_ATTEMPT_START",

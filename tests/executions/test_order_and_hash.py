@@ -25,7 +25,7 @@ def records(it: Lab, clock: VirtualClock, trigger_id: str) -> list[ExecutionReco
     return [record for record in found if record is not None]
 
 
-async def test_events_stay_in_order_while_the_clock_is_set_back_under_them(tmp_path):
+async def test_events_stay_in_order_while_the_clock_is_set_back(tmp_path):
     app, clock = App(), VirtualClock()
 
     async def fetch(n: int) -> int:
@@ -92,7 +92,7 @@ async def test_records_stay_in_order_when_each_start_finds_the_clock_set_further
         assert faults(record) == []
 
 
-async def test_attempts_at_one_request_are_found_by_the_hash_of_their_envelope_and_no_others(tmp_path):
+async def test_envelope_hash_finds_the_attempts_of_a_request_and_no_others(tmp_path):
     app = App()
 
     @app.workflow("brief", max_attempts=3)

@@ -79,7 +79,7 @@ def attempt(core):
 # Open
 
 
-def test_a_record_is_there_and_incomplete_from_its_first_event_on(core, attempt):
+def test_record_exists_and_is_incomplete_from_its_first_event(core, attempt):
     seen = attempt(id="t", session_id="s", task_id="task")
 
     header = seen.header
@@ -102,14 +102,14 @@ def test_a_record_is_there_and_incomplete_from_its_first_event_on(core, attempt)
     ]
 
 
-def test_what_a_router_must_decide_has_no_agent_yet(attempt):
+def test_unrouted_record_has_no_agent_yet(attempt):
     seen = attempt(routed=None, workflow=None, session_id="s")
 
     assert seen.events == [("INTENT_RECEIVED", {"intent": None, "timestamp": NEW_YEAR})]
     assert (seen.header["workflow"], seen.header["routing_json"]) == (None, None)
 
 
-def test_the_decision_of_a_router_is_noted_before_the_workflow_runs(core, clock, attempt):
+def test_router_decision_is_recorded_before_the_workflow_runs(core, clock, attempt):
     seen = attempt(routed=None, workflow=None, session_id="s")
     clock.advance(seconds=2)
 
@@ -127,7 +127,7 @@ def test_the_decision_of_a_router_is_noted_before_the_workflow_runs(core, clock,
     assert json.loads(seen.header["routing_json"])["reason"] == "router"
 
 
-def test_a_late_start_is_an_event_of_its_own(core, clock):
+def test_late_start_is_recorded_as_an_event(core, clock):
     emit(core)
     clock.advance(minutes=10)
 
@@ -149,7 +149,7 @@ START = [
 DECISION = ("ROUTER_DECISION", {"agent": "greet", "intent": "greet", "reason": "explicit workflow"})
 
 
-def test_a_success_ends_with_its_result(clock, attempt):
+def test_success_ends_the_record_with_its_result(clock, attempt):
     seen = attempt()
     clock.advance(seconds=1.5)
 
@@ -167,7 +167,7 @@ def test_a_success_ends_with_its_result(clock, attempt):
     assert json.loads(header["response_json"]) == {"status": "success", "payload": {"hello": "Ada"}, "metadata": {}}
 
 
-def test_a_failure_ends_with_its_error(clock, attempt):
+def test_failure_ends_the_record_with_its_error(clock, attempt):
     seen = attempt()
     clock.advance(seconds=30)
 
@@ -204,7 +204,7 @@ def test_a_failure_ends_with_its_error(clock, attempt):
     }
 
 
-def test_a_trigger_that_no_workflow_handles_has_a_record_too(attempt):
+def test_unhandled_trigger_has_a_record_too(attempt):
     seen = attempt(routed=None, workflow=None, session_id="s")
 
     seen.close(Failed(code="CAPABILITY_NOT_FOUND", message="no workflow", retryable=False))
@@ -219,7 +219,7 @@ def test_a_trigger_that_no_workflow_handles_has_a_record_too(attempt):
     assert seen.header["status"] == "error"
 
 
-def test_a_cancellation_is_seen_before_the_end(attempt):
+def test_cancellation_is_recorded_before_the_end(attempt):
     seen = attempt()
 
     seen.close(Cancelled())
@@ -233,7 +233,7 @@ def test_a_cancellation_is_seen_before_the_end(attempt):
     assert json.loads(seen.header["response_json"])["error"]["code"] == "WORKFLOW_ABORTED"
 
 
-def test_a_corrupt_row_is_a_validation_error(attempt):
+def test_corrupt_row_is_recorded_as_a_validation_error(attempt):
     seen = attempt()
 
     seen.close(Corrupt(message="the payload is not JSON"))
@@ -251,7 +251,7 @@ def test_a_corrupt_row_is_a_validation_error(attempt):
     ],
     ids=["released", "rerouted", "snoozed"],
 )
-def test_an_attempt_that_was_handed_back_ends_without_a_response(clock, attempt, outcome, status, reason):
+def test_released_attempt_ends_without_a_response(clock, attempt, outcome, status, reason):
     seen = attempt()
     clock.advance(seconds=1)
 
@@ -285,7 +285,7 @@ def everything(core):
 
 @pytest.mark.parametrize("second", [Succeeded(result_json="2"), BROKEN, Released(reason="shutdown")])
 @pytest.mark.parametrize("first", [Succeeded(result_json="1"), BROKEN, Released(reason="shutdown")])
-def test_a_closed_record_is_never_changed_by_a_second_close(core, attempt, first, second):
+def test_closed_record_is_unchanged_by_a_second_close(core, attempt, first, second):
     seen = attempt()
     seen.close(first)
     before = everything(core)
@@ -295,7 +295,7 @@ def test_a_closed_record_is_never_changed_by_a_second_close(core, attempt, first
     assert everything(core) == before
 
 
-def test_a_closed_record_takes_no_further_event_and_no_decision(core, attempt):
+def test_closed_record_accepts_no_further_event_or_decision(core, attempt):
     seen = attempt()
     seen.close(Succeeded())
     before = everything(core)
@@ -306,7 +306,7 @@ def test_a_closed_record_takes_no_further_event_and_no_decision(core, attempt):
     assert everything(core) == before
 
 
-def test_a_record_whose_process_died_stays_as_far_as_it_got(core, clock, attempt):
+def test_record_of_a_dead_process_stays_incomplete(core, clock, attempt):
     first = attempt(id="t")
     core.do(core.claims.reclaim, 2)
     second = Attempt(core, start_one(core, epoch=2), GREET, Recorder())
@@ -321,7 +321,7 @@ def test_a_record_whose_process_died_stays_as_far_as_it_got(core, clock, attempt
 # Each attempt
 
 
-def test_each_attempt_has_its_own_record_and_all_of_them_the_same_envelope(core, clock):
+def test_attempts_have_separate_records_and_the_same_envelope(core, clock):
     emit(core, id="t", payload={"b": [1, None], "a": "é"}, description=HOSTILE, session_id="s")
     seen = []
     for _ in range(3):
@@ -338,7 +338,7 @@ def test_each_attempt_has_its_own_record_and_all_of_them_the_same_envelope(core,
     assert len({one.header["envelope_json"] for one in seen}) == 1
 
 
-def test_an_attempt_that_was_given_back_does_not_reuse_the_number_of_its_record(core):
+def test_released_attempt_does_not_reuse_its_record_number(core):
     emit(core, id="t")
     first = Attempt(core, start_one(core), GREET, Recorder())
     first.close(Released(reason="shutdown"))
@@ -349,7 +349,7 @@ def test_an_attempt_that_was_given_back_does_not_reuse_the_number_of_its_record(
     assert (second.header["id"], second.header["attempt"]) == ("exec-t.2", 1)
 
 
-def test_a_batch_opens_and_closes_every_record_with_its_own_events(core):
+def test_batch_opens_and_closes_every_record_with_its_own_events(core):
     claims = []
     for n in range(50):
         emit(core, id=f"t{n:02}", payload={"n": n})
@@ -369,7 +369,7 @@ def test_a_batch_opens_and_closes_every_record_with_its_own_events(core):
     assert [row["events"] for row in counts] == [5] * 50
 
 
-def test_the_records_of_a_trigger_are_its_own_also_beside_an_id_that_begins_alike(core):
+def test_records_of_a_trigger_are_separate_from_those_of_a_similar_id(core):
     for trigger_id in ("a", "a.b", "a.1", "a.1.1", "a-b"):
         emit(core, id=trigger_id)
         Attempt(core, start_one(core), GREET, Recorder())
@@ -386,7 +386,7 @@ def test_the_records_of_a_trigger_are_its_own_also_beside_an_id_that_begins_alik
 
 
 @pytest.mark.parametrize("text", [HOSTILE, "\ud800", "", "x" * 100_000], ids=["hostile", "surrogate", "empty", "long"])
-def test_whatever_an_error_says_every_event_and_the_response_stay_json(attempt, text):
+def test_error_text_of_any_kind_keeps_events_and_response_valid_json(attempt, text):
     seen = attempt()
 
     seen.close(Failed(code="AGENT_ERROR", message=text, retryable=False, details={text: [text]}))
@@ -397,7 +397,7 @@ def test_whatever_an_error_says_every_event_and_the_response_stay_json(attempt, 
     assert seen.events[-1][1]["error_code"] == "AGENT_ERROR"
 
 
-def test_a_code_of_the_authors_own_stays_as_it_is(attempt):
+def test_error_code_of_user_code_is_kept(attempt):
     seen = attempt()
 
     seen.close(Failed(code=HOSTILE, message="", retryable=False))
@@ -407,7 +407,7 @@ def test_a_code_of_the_authors_own_stays_as_it_is(attempt):
     assert seen.header["error_code"] == HOSTILE
 
 
-def test_an_error_without_a_code_is_one(attempt):
+def test_error_without_a_code_gets_the_default_code(attempt):
     seen = attempt()
 
     seen.close(Failed(code="", message="no", retryable=False))
@@ -415,7 +415,7 @@ def test_an_error_without_a_code_is_one(attempt):
     assert (seen.events[-1][1]["status"], seen.events[-1][1]["has_error"]) == ("error", True)
 
 
-def test_the_reason_of_a_release_stays_as_it_is(attempt):
+def test_release_reason_is_kept(attempt):
     seen = attempt()
 
     seen.close(Released(reason=HOSTILE))
@@ -426,7 +426,7 @@ def test_the_reason_of_a_release_stays_as_it_is(attempt):
 # Limits
 
 
-def test_a_result_over_the_limit_becomes_a_stub_with_its_size_and_hash(attempt):
+def test_result_over_the_limit_becomes_a_stub_with_size_and_hash(attempt):
     seen = attempt(recorder=Recorder(response_max_bytes=100))
     result = json.dumps("x" * 99)
 
@@ -441,7 +441,7 @@ def test_a_result_over_the_limit_becomes_a_stub_with_its_size_and_hash(attempt):
     assert seen.header["status"] == "success"
 
 
-def test_a_result_of_exactly_the_limit_is_kept(attempt):
+def test_result_of_exactly_the_limit_is_kept(attempt):
     seen = attempt(recorder=Recorder(response_max_bytes=100))
 
     seen.close(Succeeded(result_json=json.dumps("x" * 98)))

@@ -44,7 +44,7 @@ VALUES: list[Any] = [
 
 
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: repr(value)[:30])
-def test_a_result_comes_back_to_the_byte(core, value):
+def test_replay_returns_the_result_byte_for_byte(core, value):
     text = encode(value, "result")
     record = look(core, seen(core, Succeeded(result_json=text)))
 
@@ -55,7 +55,7 @@ def test_a_result_comes_back_to_the_byte(core, value):
     assert (result.status, result.error, result.warnings) == ("success", None, [])
 
 
-def test_a_replay_says_that_it_is_one_and_of_what(core):
+def test_replay_states_that_the_result_is_a_replay_and_its_source(core):
     result = replay(look(core, seen(core, id="t")))
 
     assert result == ReplayResult(
@@ -71,7 +71,7 @@ def test_a_replay_says_that_it_is_one_and_of_what(core):
     )
 
 
-def test_a_recorded_error_is_returned_as_the_error_it_was(core):
+def test_replay_returns_a_recorded_error_as_that_error(core):
     record = look(core, seen(core, TIMEOUT))
 
     result = replay(record)
@@ -88,7 +88,7 @@ def test_a_recorded_error_is_returned_as_the_error_it_was(core):
     assert result.response_json == canonicalize({"error": result.error, "metadata": result.metadata, "status": "error"})
 
 
-def test_a_cancellation_is_replayed_as_one(core):
+def test_replay_returns_a_cancellation_as_a_cancellation(core):
     result = replay(look(core, seen(core, Cancelled())))
 
     assert result.status == "error"
@@ -96,7 +96,7 @@ def test_a_cancellation_is_replayed_as_one(core):
     assert result.error["code"] == "WORKFLOW_ABORTED"
 
 
-def test_a_result_that_is_none_is_none_and_no_refusal(core):
+def test_replay_of_a_none_result_returns_none_without_a_refusal(core):
     result = replay(look(core, seen(core, Succeeded())))
 
     assert (result.status, result.payload, result.warnings) == ("success", None, [])
@@ -153,7 +153,7 @@ IDS = [state[0].__name__ for state in STATES]
 
 
 @pytest.mark.parametrize(("state", "reason", "words", "status", "payload"), STATES, ids=IDS)
-def test_each_state_that_cannot_be_replayed_is_refused_with_its_reason(core, state, reason, words, status, payload):
+def test_replay_is_refused_with_the_reason_of_each_state(core, state, reason, words, status, payload):
     record = state(core)
 
     with pytest.raises(NotReplayable) as refused:
@@ -167,7 +167,7 @@ def test_each_state_that_cannot_be_replayed_is_refused_with_its_reason(core, sta
 
 
 @pytest.mark.parametrize(("state", "reason", "words", "status", "payload"), STATES, ids=IDS)
-def test_force_gives_what_there_is_and_warns(core, state, reason, words, status, payload):
+def test_forced_replay_returns_the_stored_data_with_a_warning(core, state, reason, words, status, payload):
     result = replay(state(core), force=True)
 
     assert result.warnings[0] == FORCED == "Forced replay of non-replayable record"
@@ -179,13 +179,13 @@ def test_force_gives_what_there_is_and_warns(core, state, reason, words, status,
     assert (payload in result.payload) if payload else result.payload is None
 
 
-def test_force_changes_nothing_about_what_can_be_replayed(core):
+def test_forced_replay_does_not_change_whether_a_record_is_replayable(core):
     record = look(core, seen(core))
 
     assert replay(record, force=True) == replay(record)
 
 
-def test_the_reasons_come_in_one_order(core):
+def test_replay_refusal_reasons_have_a_fixed_order(core):
     """No response, then a person, then the header, then retention, then damage: whatever else is wrong."""
     whole = look(core, seen(core))
     damaged = replace(whole, response_json='{"metadata":{},"payload":1,"status":"success"}')
@@ -221,7 +221,7 @@ def test_the_reasons_come_in_one_order(core):
     ["", "{", "[]", '"success"', '{"metadata":[],"payload":1}', '{"error":"it broke"}', "[" * 100_000, "\x00"],
     ids=repr,
 )
-def test_a_response_that_is_none_is_refused_also_where_no_hash_tells(core, text):
+def test_replay_of_an_invalid_response_is_refused_even_without_a_hash(core, text):
     """A record that was closed before there was a chain has only its envelope's hash."""
     old = replace(look(core, seen(core)), record_hash=None, response_hash=None, chain_seq=None, response_json=text)
     assert refusal_to_replay(old) is None
@@ -234,7 +234,7 @@ def test_a_response_that_is_none_is_refused_also_where_no_hash_tells(core, text)
 # The envelope
 
 
-def test_the_envelope_it_is_of_is_accepted_in_any_order_of_keys(core):
+def test_replay_accepts_the_matching_envelope_in_any_key_order(core):
     record = look(
         core, seen(core, id="t", payload={"b": 1, "a": [{"y": 1, "x": 1.5}]}, description="é", session_id="s")
     )
@@ -254,7 +254,7 @@ def test_the_envelope_it_is_of_is_accepted_in_any_order_of_keys(core):
     [{"payload": {"n": 2}}, {"payload": {"n": 1.0}}, {"more": None}],
     ids=repr,
 )
-def test_another_envelope_is_refused_with_both_hashes_also_by_force(core, changed):
+def test_replay_of_another_envelope_is_refused_with_both_hashes_even_by_force(core, changed):
     record = look(core, seen(core, payload={"n": 1}))
     envelope = {**(record.envelope or {}), **changed}
 
@@ -274,18 +274,18 @@ def test_another_envelope_is_refused_with_both_hashes_also_by_force(core, change
         )
 
 
-def test_what_cannot_be_replayed_is_refused_for_that_whatever_the_envelope(core):
+def test_replay_refusal_has_priority_over_the_envelope_check(core):
     with pytest.raises(NotReplayable):
         replay(incomplete(core), {})
 
 
 @pytest.mark.parametrize("envelope", [{"a": {1, 2}}, {"a": float("nan")}, {"a": b""}, {1: 1, "a": 1}], ids=repr)
-def test_an_envelope_that_is_not_json_is_refused(core, envelope):
+def test_replay_with_an_invalid_json_envelope_is_refused(core, envelope):
     with pytest.raises(InvalidInput, match="not JSON"):
         replay(look(core, seen(core)), envelope)
 
 
-def test_a_result_cannot_be_changed(core):
+def test_replay_result_is_immutable(core):
     result = replay(look(core, seen(core, HELLO)))
 
     with pytest.raises(AttributeError):
@@ -305,7 +305,7 @@ def test_a_result_cannot_be_changed(core):
         ({"version": "2.0", "intent": {"name": "", "version": "1.0"}}, "unsupported version '2.0'"),
     ],
 )
-def test_an_envelope_that_is_not_supported_is_refused_with_its_code(core, envelope, told):
+def test_replay_with_an_unsupported_envelope_is_refused_with_its_code(core, envelope, told):
     record = look(core, seen(core, Succeeded(result_json="1")))
 
     with pytest.raises(InvalidInput) as refused:
@@ -315,7 +315,7 @@ def test_an_envelope_that_is_not_supported_is_refused_with_its_code(core, envelo
     assert refused.value.code == "VALIDATION_ERROR"
 
 
-def test_an_envelope_without_a_version_or_with_ours_is_compared_by_its_hash(core):
+def test_replay_envelope_without_a_version_is_compared_by_hash(core):
     record = look(core, seen(core, Succeeded(result_json="1")))
 
     assert replay(record, record.envelope).payload == 1

@@ -49,12 +49,12 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_a_value_has_the_hash_that_plain_json_gives_it(value):
+def test_value_hash_equals_that_of_plain_json(value):
     assert sha256_of(canonicalize(value)) == independently(value)
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_an_envelope_has_the_hash_that_plain_json_gives_it(value):
+def test_envelope_hash_equals_that_of_plain_json(value):
     made = envelope(
         workflow="brief@2.0",
         payload_json=canonicalize({"value": value}),
@@ -70,7 +70,7 @@ def test_an_envelope_has_the_hash_that_plain_json_gives_it(value):
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
-def test_a_stream_has_the_hash_that_plain_json_gives_it(value):
+def test_stream_hash_equals_that_of_plain_json(value):
     rows: list[Any] = [
         [1, "INTENT_RECEIVED", 1767225600.0, value, None, None, None, None],
         [2, "STEP_COMPLETED", 1767225600.25, {"result": value}, 12, 1, "step:first~2", None],
@@ -132,7 +132,7 @@ HEADERS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("changes", HEADERS.values(), ids=HEADERS)
-def test_a_record_has_the_hash_that_plain_json_gives_its_header(changes):
+def test_record_hash_equals_that_of_plain_json_of_its_header(changes):
     fields = a_header(**changes)
 
     assert sealed(fields) == independently(fields)
@@ -143,7 +143,7 @@ def test_a_record_has_the_hash_that_plain_json_gives_its_header(changes):
     moments=st.tuples(*[st.floats(0, 1e12)] * 3),
     numbers=st.tuples(*[st.integers(0, 2**63 - 1)] * 4),
 )
-def test_whatever_a_header_says_its_hash_can_be_computed_independently(error_code, moments, numbers):
+def test_record_hash_can_be_computed_independently_for_any_header(error_code, moments, numbers):
     created_at, ended_at, latency = moments
     seq, chain_seq, attempt, epoch = numbers
     fields = a_header(
@@ -160,7 +160,7 @@ def test_whatever_a_header_says_its_hash_can_be_computed_independently(error_cod
     assert sealed(fields) == independently(fields)
 
 
-def test_every_field_of_the_header_is_in_its_hash():
+def test_record_hash_covers_every_field_of_the_header():
     known = sealed(a_header())
     other: dict[type, Any] = {int: 9, float: 0.5, str: "x", type(None): "x"}
 
@@ -175,7 +175,7 @@ def test_known_texts_have_known_hashes(text, digest):
     assert sha256_of(text) == digest
 
 
-def test_what_an_engine_wrote_is_sealed_as_the_page_says(tmp_path):
+def test_closed_records_of_an_engine_are_sealed_as_documented(tmp_path):
     """Every closed record of a database, from its columns alone; and each row of the operators' log."""
     core = VirtualCore(record_everything(tmp_path), VirtualClock())
     before = core.rows("SELECT anchor_hash FROM record_chain")[0]["anchor_hash"]
@@ -200,7 +200,7 @@ def test_what_an_engine_wrote_is_sealed_as_the_page_says(tmp_path):
     core.close()
 
 
-def test_a_row_of_the_operators_log_has_the_hash_that_plain_json_gives_it(core):
+def test_audit_row_hash_equals_that_of_plain_json(core):
     rng = random.Random(1)
     before = ""
     for n, value in enumerate(VALUES.values(), 1):

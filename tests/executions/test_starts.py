@@ -39,32 +39,32 @@ def since(core: VirtualCore, seconds: float) -> tuple[list[tuple[str, float]], b
         return StartsStore().list_since(reader, {"mail", "post"}, NEW_YEAR - seconds, NEW_YEAR)
 
 
-def test_the_starts_of_what_has_a_rate_are_told_newest_first(core):
+def test_starts_of_rate_limited_workflows_are_returned_newest_first(core):
     recorded(core, ("mail", 90), ("mail", 50), ("other", 40), ("post", 30), (None, 20))
 
     assert since(core, 60) == ([("post", NEW_YEAR - 30), ("mail", NEW_YEAR - 50)], True)
 
 
-def test_one_at_the_very_beginning_of_the_time_does_not_count_any_more(core):
+def test_start_at_the_edge_of_the_window_does_not_count(core):
     recorded(core, ("mail", 60), ("mail", 59))
 
     assert since(core, 60) == ([("mail", NEW_YEAR - 59)], True)
 
 
-def test_a_start_in_the_future_was_told_by_another_clock_and_is_left_out(core):
+def test_start_in_the_future_is_left_out(core):
     recorded(core, ("mail", 30), ("mail", -3600), ("mail", 0))
 
     assert since(core, 60) == ([("mail", NEW_YEAR), ("mail", NEW_YEAR - 30)], True)
 
 
-def test_the_name_of_a_workflow_that_is_no_text_is_not_read(core):
+def test_workflow_name_that_is_invalid_text_is_not_read(core):
     recorded(core, ("mail", 30), (b"\xff\xfe", 20))
 
     assert since(core, 60) == ([("mail", NEW_YEAR - 30)], True)
 
 
 @pytest.mark.parametrize(("records", "are_all"), [(2, True), (3, False), (4, False)])
-def test_no_more_records_are_read_than_a_boot_may_wait_for(core, monkeypatch, records, are_all):
+def test_start_query_reads_a_bounded_number_of_records(core, monkeypatch, records, are_all):
     monkeypatch.setattr(starts_store, "READ_MAX", 3)
     recorded(core, *[("mail", 10.0)] * records)
 
@@ -74,7 +74,7 @@ def test_no_more_records_are_read_than_a_boot_may_wait_for(core, monkeypatch, re
 
 
 @pytest.mark.parametrize("records", [2, 4])
-def test_a_start_says_when_it_knows_only_a_part(core, monkeypatch, records):
+def test_start_query_reports_when_the_list_is_partial(core, monkeypatch, records):
     monkeypatch.setattr(starts_store, "READ_MAX", 3)
     recorded(core, *[("mail", 10.0)] * records)
     app = App()
@@ -92,7 +92,7 @@ def test_a_start_says_when_it_knows_only_a_part(core, monkeypatch, records):
     )
 
 
-def test_what_was_started_before_counts_against_the_rate_for_as_long_as_it_would_have(core):
+def test_earlier_starts_count_against_the_rate_until_expiry(core):
     recorded(core, *[("mail", 50.0)] * 2)
     app = App()
 

@@ -13,7 +13,7 @@ def a_record(at: float, status: Status, *, code: str | None = None, ms: float | 
     return RecordSummary(f"exec-t.{at}", at, "greet", status, code, ms, "t", 1, why)
 
 
-def test_records_are_counted_by_how_they_ended():
+def test_statistics_count_records_by_their_end():
     found = statistics(
         [
             a_record(3, Status.ERROR, code="AGENT_ERROR", ms=4.0),
@@ -32,7 +32,7 @@ def test_records_are_counted_by_how_they_ended():
     assert (found.median_ms, found.p95_ms) == (2.0, 100.0)
 
 
-def test_nothing_has_no_moments_and_no_latency():
+def test_statistics_of_no_records_have_no_times_and_latencies():
     found = statistics([])
 
     assert (found.records, found.oldest_at, found.newest_at) == (0, None, None)
@@ -40,7 +40,7 @@ def test_nothing_has_no_moments_and_no_latency():
 
 
 @pytest.mark.parametrize(("count", "median", "p95"), [(1, 1, 1), (2, 1, 2), (3, 2, 3), (20, 10, 19), (100, 50, 95)])
-def test_a_share_is_within_the_smallest_that_reaches_it(count, median, p95):
+def test_percentile_is_the_smallest_latency_that_reaches_the_share(count, median, p95):
     ordered = [float(n) for n in range(1, count + 1)]
 
     assert (rank(ordered, 0.5), rank(ordered, 0.95)) == (median, p95)

@@ -152,7 +152,7 @@ CELLS = [
 ]
 
 
-def test_the_fixture_has_records_of_every_standing_and_all_of_them_are_whole(copy):
+def test_verify_fixture_has_records_of_every_state_and_all_are_sound(copy):
     standings = {row["standing"] for row in rows(copy, "executions")}
 
     verification = Verification(copy.reader, NEW_YEAR)
@@ -166,7 +166,7 @@ def test_the_fixture_has_records_of_every_standing_and_all_of_them_are_whole(cop
     assert {"STEP_COMPLETED", "ACTIVITY_DONE", "EMITTED"} <= {row["type"] for row in rows(copy, "events")}
 
 
-def test_every_column_of_every_table_of_records_is_tried(copy):
+def test_verify_tests_change_every_column_of_record_tables(copy):
     there = {(table, column) for table in TABLES for column in columns(copy, table)}
 
     assert there == set(CELLS)
@@ -174,7 +174,7 @@ def test_every_column_of_every_table_of_records_is_tried(copy):
 
 
 @pytest.mark.parametrize(("table", "column"), CELLS)
-def test_another_value_in_any_column_is_found_and_its_record_named_first(copy, table, column):
+def test_verify_finds_a_changed_value_in_any_column_and_names_its_record_first(copy, table, column):
     unseen: set[str] = set()
 
     for standing, value, row, found in changes(copy, table, column):
@@ -204,7 +204,7 @@ GONE_UNSEEN = {
 
 
 @pytest.mark.parametrize("table", ["executions", "events", "blobs", "record_chain", "audit_log"])
-def test_a_row_that_was_deleted_is_missed_and_its_record_named_first(copy, table):
+def test_verify_finds_a_deleted_row_and_names_its_record_first(copy, table):
     unseen = []
 
     for row in rows(copy, table):
@@ -226,7 +226,7 @@ WITH_ALL_OF_IT = [
 ]
 
 
-def test_a_record_that_was_deleted_with_all_that_hangs_on_it_is_missed_unless_it_was_the_newest(copy):
+def test_verify_finds_a_deleted_record_unless_the_newest(copy):
     unseen = []
 
     for row in rows(copy, "executions"):
@@ -275,7 +275,7 @@ UPDATE executions
         "trigger_id, workflow, attempt, status, envelope_json, envelope_hash, response_json, response_hash",
     ],
 )
-def test_two_records_that_changed_places_or_parts_are_found_and_the_first_of_them_is_named(copy, names):
+def test_verify_finds_swapped_records_or_parts_and_names_the_first(copy, names):
     one, other = (next(row for row in closed(copy) if row["trigger_id"] == f"closed-{n}") for n in (0, 1))
 
     found = copy.faults(SWAP.format(names=names), a=one["seq"], b=other["seq"])
@@ -283,7 +283,7 @@ def test_two_records_that_changed_places_or_parts_are_found_and_the_first_of_the
     assert found[0].place == one["chain_seq"]
 
 
-def test_records_that_changed_places_with_everything_but_their_numbers_are_found(copy):
+def test_verify_finds_records_swapped_with_everything_but_their_numbers(copy):
     """Two whole records, each with the other's rowid: what they say is as it was, and stands under another number."""
     one, other = (row["seq"] for row in closed(copy)[-2:])
     move = [
@@ -314,7 +314,7 @@ def test_events_that_changed_places_are_found(copy):
         assert [found[0].id, found[0].place] == [row["id"], row["chain_seq"]]
 
 
-def test_an_event_too_many_is_found(copy):
+def test_verify_finds_an_extra_event(copy):
     add = """
     INSERT INTO events (execution_seq, seq, type, at, payload_json)
     SELECT execution_seq, max(seq) + 1, 'NOTE', max(at), '{}' FROM events WHERE execution_seq = :seq
@@ -323,7 +323,7 @@ def test_an_event_too_many_is_found(copy):
         assert copy.faults(add, seq=row["seq"])[0].place == row["chain_seq"]
 
 
-def test_a_record_too_many_is_found_wherever_it_pretends_to_stand(copy):
+def test_verify_finds_an_extra_record_at_any_place(copy):
     names = ", ".join(name for name in columns(copy, "executions") if name not in ("seq", "id", "chain_seq"))
     add = (
         f"INSERT INTO executions (seq, id, chain_seq, {names}) "
@@ -356,7 +356,7 @@ OTHERS_TOO = [
 ]
 
 
-def test_a_tail_that_was_cut_off_is_missed_where_the_head_still_knows_it(copy):
+def test_verify_finds_a_cut_off_tail_that_the_head_knows(copy):
     left = closed(copy)[-3]["chain_seq"]
 
     found = copy.faults(*CUT, left=left)
@@ -365,7 +365,7 @@ def test_a_tail_that_was_cut_off_is_missed_where_the_head_still_knows_it(copy):
     assert f"places {left + 1} to {left + 2}" in found[0].wrong
 
 
-def test_a_tail_that_was_cut_off_with_its_head_is_missed_where_younger_records_are_left(copy):
+def test_verify_finds_a_cut_off_tail_and_head_while_younger_records_exist(copy):
     left = closed(copy)[-3]["chain_seq"]
 
     [fault] = copy.faults(*CUT, HEAD_TOO, left=left)
@@ -374,7 +374,7 @@ def test_a_tail_that_was_cut_off_with_its_head_is_missed_where_younger_records_a
     assert fault.wrong.startswith("2 records are missing")
 
 
-def test_a_tail_that_was_cut_off_with_everything_that_knows_it_is_missed_by_a_head_from_before(copy):
+def test_verify_against_an_earlier_head_finds_a_completely_removed_tail(copy):
     """All that is younger is gone as well, and the ends of the chain agree: the file alone says nothing."""
     left = closed(copy)[-3]["chain_seq"]
     everything = [*CUT, HEAD_TOO, *OTHERS_TOO]
@@ -388,7 +388,7 @@ def test_a_tail_that_was_cut_off_with_everything_that_knows_it_is_missed_by_a_he
     )
 
 
-def test_someone_who_computes_all_hashes_again_is_found_by_a_head_from_before_and_by_nothing_else(copy):
+def test_verify_finds_recomputed_hashes_only_against_an_earlier_head(copy):
     """A plain hash is integrity, not proof: the last record is changed and sealed again, as anybody can."""
     from craftcore.executions.chain.seal import record_hash
     from craftcore.executions.record import header_of

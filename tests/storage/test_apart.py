@@ -42,7 +42,7 @@ def disk() -> Iterator[FaultyDisk]:
 # One commit
 
 
-async def test_the_users_rows_and_our_record_are_one_commit(database):
+async def test_user_rows_and_their_record_are_a_single_commit(database):
     async with Writer(database) as writer:
         answer = await writer.commit_user_sql(write, (2,), record)
         on_disk = notes(database), records(database)
@@ -53,7 +53,7 @@ async def test_the_users_rows_and_our_record_are_one_commit(database):
     assert commits == 1
 
 
-async def test_a_record_that_cannot_be_written_takes_the_users_rows_with_it(database):
+async def test_unwritable_record_rolls_back_the_user_rows(database):
     def lose(tx: Transaction, id: int) -> None:
         record(tx, id)
         raise LookupError("the lease is lost")
@@ -67,7 +67,7 @@ async def test_a_record_that_cannot_be_written_takes_the_users_rows_with_it(data
         assert await writer.commit_user_sql(write, (2,), record) == "recorded 2"
 
 
-async def test_what_the_user_raises_undoes_their_rows_and_nothing_is_recorded(database):
+async def test_error_of_user_sql_rolls_back_its_rows_and_records_nothing(database):
     recorded: list[Any] = []
 
     def fail(tx: Transaction) -> None:
@@ -84,7 +84,7 @@ async def test_what_the_user_raises_undoes_their_rows_and_nothing_is_recorded(da
     assert recorded == []
 
 
-async def test_a_function_that_wants_to_end_the_program_ends_only_its_own_transaction(database):
+async def test_user_function_that_raises_system_exit_ends_only_its_transaction(database):
     def leave(tx: Transaction) -> None:
         write(tx, 2)
         raise SystemExit(3)
@@ -119,7 +119,7 @@ anyio.run(main)
 
 @pytest.mark.parametrize(("point", "there"), [("writer.flushing", []), ("writer.flushed", [2])])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_kill_around_the_flush_leaves_both_or_neither(database, point, there):
+async def test_kill_around_the_flush_leaves_both_or_neither(database, point, there):
     ended = subprocess.run([sys.executable, "-c", KILLED, str(database.path), point], timeout=PATIENCE, check=False)
 
     assert ended.returncode == -signal.SIGKILL
@@ -129,7 +129,7 @@ async def test_a_kill_around_the_flush_leaves_both_or_neither(database, point, t
 # Beside others
 
 
-async def test_it_goes_alone_between_those_before_it_and_those_after_it(database):
+async def test_user_transaction_runs_alone_between_its_neighbours(database):
     seen: list[tuple[str, int, bool]] = []
     commits: Callable[[], int]
 
@@ -162,7 +162,7 @@ async def test_it_goes_alone_between_those_before_it_and_those_after_it(database
     assert end == 5
 
 
-async def test_its_neighbours_are_committed_while_it_fails(database):
+async def test_neighbours_of_a_failing_user_transaction_are_committed(database):
     async with Writer(database) as writer:
         answers = await together(
             writer,
@@ -181,7 +181,7 @@ async def test_its_neighbours_are_committed_while_it_fails(database):
     assert records(database) == [2, 4, 6, 7]
 
 
-async def test_a_caller_cancelled_before_it_began_withdraws_it(database):
+async def test_caller_cancelled_before_the_user_transaction_withdraws_the_item(database):
     async with Writer(database) as writer:
         async with held(writer):
             async with anyio.create_task_group() as callers:
@@ -193,7 +193,7 @@ async def test_a_caller_cancelled_before_it_began_withdraws_it(database):
     assert (notes(database), records(database)) == ([1, 3], [3])
 
 
-async def test_a_caller_cancelled_after_it_began_is_heard_to_its_end(database):
+async def test_caller_cancelled_during_the_user_transaction_waits_for_its_end(database):
     gate = Gate()
     heard: list[str] = []
 
@@ -225,7 +225,7 @@ async def test_a_caller_cancelled_after_it_began_is_heard_to_its_end(database):
     assert on_disk == ([1, 2], [2])
 
 
-async def test_it_waits_for_another_process_as_the_writer_does_opening_its_connection_included(database):
+async def test_user_transaction_waits_for_another_process_like_the_writer(database):
     async with Writer(database) as writer:
         with child(HOLDER, database) as holder:
             async with anyio.create_task_group() as tasks:
@@ -241,7 +241,7 @@ async def test_it_waits_for_another_process_as_the_writer_does_opening_its_conne
     assert notes(database) == [1, 2]
 
 
-async def test_the_file_is_whole_without_its_wal_once_the_writer_is_closed(database):
+async def test_file_is_whole_without_its_wal_after_user_transactions(database):
     async with Writer(database) as writer:
         await writer.commit_user_sql(write, (2,), record)
 
@@ -253,7 +253,7 @@ async def test_the_file_is_whole_without_its_wal_once_the_writer_is_closed(datab
 
 
 @pytest.mark.parametrize("size", [10, 1 << 20], ids=["at the commit", "in the middle of the function"])
-async def test_on_a_full_disk_nothing_is_written_and_the_writer_goes_on(disk, tmp_path, size):
+async def test_user_transaction_on_a_full_disk_writes_nothing_and_the_writer_continues(disk, tmp_path, size):
     fatal: list[StorageError] = []
     database = a_database(tmp_path, SystemClock())
 
@@ -276,7 +276,7 @@ async def test_on_a_full_disk_nothing_is_written_and_the_writer_goes_on(disk, tm
     assert (notes(database), records(database)) == ([1, 3], [3])
 
 
-async def test_a_failed_flush_is_an_unknown_outcome_and_ends_the_writer(disk, tmp_path):
+async def test_failed_flush_of_a_user_transaction_is_unknown_and_ends_the_writer(disk, tmp_path):
     fatal: list[StorageError] = []
     database = a_database(tmp_path, SystemClock())
 
@@ -293,7 +293,7 @@ async def test_a_failed_flush_is_an_unknown_outcome_and_ends_the_writer(disk, tm
     assert 3 not in notes(database)
 
 
-async def test_a_function_that_failed_needs_no_flush(disk, tmp_path):
+async def test_failed_user_function_needs_no_flush(disk, tmp_path):
     database = a_database(tmp_path, SystemClock())
 
     async with Writer(database) as writer:
@@ -307,7 +307,7 @@ async def test_a_function_that_failed_needs_no_flush(disk, tmp_path):
     assert notes(database) == [1, 2, 4]
 
 
-async def test_where_no_second_connection_can_be_opened_its_caller_pays_and_nobody_else(tmp_path, monkeypatch):
+async def test_missing_second_connection_fails_only_its_caller(tmp_path, monkeypatch):
     refuse = False
 
     class NoMoreFiles(FaultyDisk):
@@ -395,7 +395,7 @@ class Round:
         return {item for kind, item in self.calls if kind == "cancelled"}
 
 
-async def test_two_hundred_random_mixtures_come_to_what_each_call_was_told(database):
+async def test_random_mixtures_of_commits_match_their_answers(database):
     chance = random.Random(0)
     rounds: list[Round] = []
     answers = Answers()

@@ -38,7 +38,7 @@ def anchor_at(core, row):
     core.do(move)
 
 
-def test_a_row_says_who_when_what_to_what_and_why(core, clock):
+def test_audit_row_has_actor_time_action_subject_and_reason(core, clock):
     seq = did(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3, "at": None})
 
     [row] = rows(core)
@@ -48,7 +48,7 @@ def test_a_row_says_who_when_what_to_what_and_why(core, clock):
     assert row.details == {"turn": 3, "at": None}
 
 
-def test_what_was_done_to_no_one_thing_for_no_reason_has_neither(core):
+def test_audit_row_without_a_subject_or_reason_has_neither(core):
     did(core, "release")
 
     [row] = rows(core)
@@ -56,7 +56,7 @@ def test_what_was_done_to_no_one_thing_for_no_reason_has_neither(core):
     assert (row.subject, row.reason, row.details) == (None, None, {})
 
 
-def test_each_row_is_chained_to_the_one_before_it(core):
+def test_audit_row_is_chained_to_the_row_before(core):
     for number in range(4):
         did(core, "task cancel", f"t-{number}")
 
@@ -67,7 +67,7 @@ def test_each_row_is_chained_to_the_one_before_it(core):
     assert [row.hash for row in chain] == [row.hash_now for row in chain]
 
 
-def test_the_hash_is_over_the_whole_row(core):
+def test_audit_hash_covers_the_whole_row(core):
     did(core, "task cancel", "t-1", reason="wrong city", details={"turn": 3})
 
     [row] = rows(core)
@@ -76,7 +76,7 @@ def test_the_hash_is_over_the_whole_row(core):
     assert row.hash == sha256_of(canonicalize(whole))
 
 
-def test_the_rows_can_be_had_from_a_number_on(core):
+def test_audit_rows_can_be_read_from_a_number(core):
     for _ in range(3):
         did(core)
 
@@ -84,7 +84,7 @@ def test_the_rows_can_be_had_from_a_number_on(core):
         assert [row.seq for row in list_rows(reader, after=1)] == [2, 3]
 
 
-def test_a_text_that_is_too_long_is_cut_and_the_row_still_has_its_hash(core):
+def test_long_audit_text_is_cut_and_the_row_has_its_hash(core):
     who = Actor(uid=1, name="n" * (NAME_MAX + 1))
     core.do(audit, who, "task cancel", reason="r" * (TEXT_MAX + 1), details={"choice": "c" * (TEXT_MAX + 1)})
 
@@ -94,7 +94,7 @@ def test_a_text_that_is_too_long_is_cut_and_the_row_still_has_its_hash(core):
     assert row.hash == row.hash_now
 
 
-def test_what_is_no_text_is_spelled_out(core):
+def test_invalid_audit_text_is_escaped(core):
     core.do(audit, Actor(uid=1, name="a\udcff"), "release", reason="\ud800", details={"choice": "\udcff"})
 
     [row] = rows(core)
@@ -112,7 +112,7 @@ def test_what_is_no_text_is_spelled_out(core):
         "DELETE FROM audit_log",
     ],
 )
-def test_a_row_is_neither_changed_nor_removed(core, change):
+def test_audit_row_is_neither_changed_nor_removed(core, change):
     did(core), did(core)
     before = rows(core)
 
@@ -122,7 +122,7 @@ def test_a_row_is_neither_changed_nor_removed(core, change):
     assert rows(core) == before
 
 
-def test_retention_removes_the_oldest_once_the_anchor_has_moved_and_the_chain_goes_on(core):
+def test_retention_removes_oldest_audit_rows_and_the_chain_continues(core):
     for _ in range(3):
         did(core)
     _, second, third = rows(core)
@@ -133,7 +133,7 @@ def test_retention_removes_the_oldest_once_the_anchor_has_moved_and_the_chain_go
     assert [(row.seq, row.prev_hash) for row in rows(core)] == [(3, second.hash), (4, third.hash)]
 
 
-def test_where_retention_took_all_rows_the_next_is_chained_to_the_last_of_them(core):
+def test_audit_row_after_complete_retention_is_chained_to_the_last_removed(core):
     did(core), did(core)
     last = rows(core)[-1]
 
@@ -143,7 +143,7 @@ def test_where_retention_took_all_rows_the_next_is_chained_to_the_last_of_them(c
     assert [(row.seq, row.prev_hash) for row in rows(core)] == [(3, last.hash)]
 
 
-def test_a_damaged_hash_keeps_nobody_from_the_next_row(core):
+def test_damaged_audit_hash_does_not_stop_the_next_row(core):
     for _ in range(2):
         did(core)
 
@@ -158,14 +158,14 @@ def test_a_damaged_hash_keeps_nobody_from_the_next_row(core):
     assert after == {"prev_hash": r"\xff", "subject": "t-1"}
 
 
-def test_a_log_that_has_lost_its_beginning_takes_no_row(core):
+def test_audit_log_without_its_beginning_accepts_no_row(core):
     core.do(lambda tx: tx.run("DELETE FROM record_chain"))
 
     with pytest.raises(DatabaseInvalid, match="the end of the operators' log is damaged"):
         did(core)
 
 
-def test_what_is_refused_takes_its_rows_with_it(core):
+def test_refused_change_leaves_no_audit_rows(core):
     """Of two triggers the second is settled already: neither the first nor its row stays."""
     waiting, settled = (core.do(core.triggers.emit, a_trigger()).id for _ in range(2))
     core.do(core.triggers.cancel, settled, "cancelled")
@@ -183,7 +183,7 @@ def test_what_is_refused_takes_its_rows_with_it(core):
     assert row["status"] == "PENDING"
 
 
-def test_a_row_that_cannot_be_written_takes_with_it_what_was_done(core):
+def test_unwritable_audit_row_rolls_back_the_change(core):
     waiting = core.do(core.triggers.emit, a_trigger()).id
 
     def both(tx):
@@ -225,7 +225,7 @@ die_if("after the commit")
     ("dies", "status", "written"),
     [("between", "PENDING", 0), ("before the commit", "PENDING", 0), ("after the commit", "DONE", 1)],
 )
-def test_a_crash_shows_both_or_neither(core, tmp_path, dies, status, written):
+def test_crash_shows_change_and_audit_row_or_neither(core, tmp_path, dies, status, written):
     waiting = core.do(core.triggers.emit, a_trigger()).id
     path = str(core.database.path)
     core.close()
@@ -238,7 +238,7 @@ def test_a_crash_shows_both_or_neither(core, tmp_path, dies, status, written):
     assert (row["status"], len(rows(core))) == (status, written)
 
 
-def test_details_are_canonical_so_that_two_readers_come_to_one_hash(core):
+def test_audit_details_are_canonical(core):
     did(core, details={"b": 1, "a": "é"})
 
     [row] = core.rows("SELECT details_json FROM audit_log")

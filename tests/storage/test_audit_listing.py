@@ -33,7 +33,7 @@ def log(core, clock):
     return core
 
 
-def test_the_newest_come_first(log):
+def test_audit_list_is_newest_first(log):
     assert found(log) == [4, 3, 2, 1]
     assert found(log, limit=2) == [4, 3]
 
@@ -58,11 +58,11 @@ def test_the_newest_come_first(log):
         ({"action": "task", "name": "bob", "subject": "t-2"}, [4]),
     ],
 )
-def test_it_can_be_narrowed(log, those, seqs):
+def test_audit_list_can_be_filtered(log, those, seqs):
     assert found(log, **those) == seqs
 
 
-def test_a_clock_that_was_set_back_hides_nothing_of_a_span(log, clock):
+def test_clock_set_back_hides_no_audit_row_of_a_span(log, clock):
     clock.set_back(3600)
     log.do(audit, ADA, "release")
 
@@ -70,7 +70,7 @@ def test_a_clock_that_was_set_back_hides_nothing_of_a_span(log, clock):
     assert found(log, until=NEW_YEAR) == [5]
 
 
-def test_an_id_may_be_shortened_while_it_is_unambiguous(log):
+def test_audit_subject_may_be_shortened_while_unambiguous(log):
     with log.reading() as reader:
         like = AuditListStore().subjects_like
         assert like(reader, "night") == ["nightly"]
@@ -78,14 +78,14 @@ def test_an_id_may_be_shortened_while_it_is_unambiguous(log):
         assert like(reader, "x") == []
 
 
-def test_what_is_looked_for_is_found_by_an_index(core):
+def test_audit_queries_use_an_index(core):
     [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST}", **NOTHING)
     assert plan["detail"] == "SCAN audit_log"  # from its end, by its key
     [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OF}", **NOTHING, subject="t-1")
     assert plan["detail"] == "SEARCH audit_log USING INDEX audit_log_subject (subject=?)"
 
 
-def test_a_long_log_costs_no_more_than_a_short_one(core):
+def test_audit_list_of_a_long_log_costs_no_more_than_a_short_log(core):
     """The newest of all, the newest of one thing, and the ids that begin so: over 10 rows, and over 5,000."""
 
     def fill(tx, count):

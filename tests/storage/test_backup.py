@@ -30,7 +30,7 @@ NOT_COUNTED = {"facts", "workflows", "record_chain", "schema_migrations"}
 # what it is
 
 
-def test_it_is_whole_private_and_says_what_it_is(core, tmp_path, clock):
+def test_backup_is_whole_private_and_describes_itself(core, tmp_path, clock):
     ids = emit(core, 3)
     named(core.database, "this-one")
     target = tmp_path / "backup.db"
@@ -55,14 +55,14 @@ def test_it_is_whole_private_and_says_what_it_is(core, tmp_path, clock):
     assert left == {"backup.db", "backup.db.manifest.json"}
 
 
-def test_every_table_with_a_history_is_counted(core, tmp_path):
+def test_backup_manifest_counts_every_table(core, tmp_path):
     manifest = take(core.database, tmp_path / "backup.db")
 
     tables = {row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     assert set(manifest.rows) == {name for name in tables if not name.startswith("sqlite_")} - NOT_COUNTED
 
 
-def test_whoever_is_just_writing_is_not_waited_for_and_nothing_half_is_in_it(core, tmp_path):
+def test_backup_does_not_wait_for_a_writer_and_has_no_partial_transaction(core, tmp_path):
     emit(core, 2)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers")
@@ -76,7 +76,7 @@ def test_whoever_is_just_writing_is_not_waited_for_and_nothing_half_is_in_it(cor
 
 
 @pytest.mark.parametrize("name", ["agent.db", "agent.db-wal", "agent.db-shm", "agent.db.lock", "agent.db.bell"])
-def test_a_name_that_is_the_databases_own_is_refused(core, tmp_path, name):
+def test_backup_to_the_database_name_is_refused(core, tmp_path, name):
     emit(core)
     before = files(tmp_path)
 
@@ -87,7 +87,7 @@ def test_a_name_that_is_the_databases_own_is_refused(core, tmp_path, name):
     assert files(tmp_path) == before
 
 
-def test_the_database_is_known_by_any_of_its_names(core, tmp_path):
+def test_backup_recognises_the_database_by_any_name(core, tmp_path):
     (tmp_path / "other").symlink_to(tmp_path, target_is_directory=True)
 
     with pytest.raises(CannotCreate, match="belongs to the database itself"):
@@ -96,7 +96,7 @@ def test_the_database_is_known_by_any_of_its_names(core, tmp_path):
 
 @pytest.mark.parametrize("taken", ["backup.db", "backup.db.manifest.json"])
 @pytest.mark.parametrize("kind", ["file", "folder", "link", "dangling link"])
-def test_a_name_that_is_taken_is_refused_and_what_has_it_stays(core, tmp_path, taken, kind):
+def test_backup_to_a_taken_name_is_refused_and_the_file_stays(core, tmp_path, taken, kind):
     (tmp_path / "mine").write_text("mine")
     path = tmp_path / taken
     match kind:
@@ -117,12 +117,12 @@ def test_a_name_that_is_taken_is_refused_and_what_has_it_stays(core, tmp_path, t
     assert (tmp_path / "mine").read_text() == "mine"
 
 
-def test_a_folder_that_is_not_there_is_refused(core, tmp_path):
+def test_backup_into_a_missing_folder_is_refused(core, tmp_path):
     with pytest.raises(CannotCreate):
         take(core.database, tmp_path / "nowhere" / "backup.db")
 
 
-def test_a_database_that_is_not_there_is_not_made(tmp_path, clock):
+def test_backup_of_a_missing_database_creates_nothing(tmp_path, clock):
     with pytest.raises(NotFound):
         take(Database(tmp_path / "agent.db", clock), tmp_path / "backup.db")
 
@@ -140,7 +140,7 @@ SPOILED = {
 
 
 @pytest.mark.parametrize("spoiled", SPOILED)
-def test_a_copy_that_is_not_sound_is_no_backup_and_takes_none_away(core, tmp_path, clock, spoiled):
+def test_backup_of_a_damaged_copy_is_discarded_and_removes_no_other(core, tmp_path, clock, spoiled):
     emit(core)
     named(core.database, "this-one")
     first, _ = rotate(core.database, tmp_path / "kept", 1)
@@ -156,7 +156,7 @@ def test_a_copy_that_is_not_sound_is_no_backup_and_takes_none_away(core, tmp_pat
     assert set(os.listdir(tmp_path / "kept")) == {first.name, f"{first.name}.manifest.json"}
 
 
-def test_a_page_that_was_overwritten_is_found_while_it_is_copied(core, tmp_path):
+def test_overwritten_page_is_detected_during_the_copy(core, tmp_path):
     emit(core, 50)
     [(page,)] = ask(core.database.path, "SELECT rootpage FROM sqlite_schema WHERE name = 'triggers'")
     core.close()
@@ -177,7 +177,7 @@ def disk() -> Iterator[FaultyDisk]:
 
 
 @pytest.mark.parametrize("room", [0, 4096, 100_000])
-def test_on_a_full_disk_there_is_no_backup_and_nothing_else_is_lost(tmp_path, clock, disk, room):
+def test_backup_on_a_full_disk_leaves_nothing(tmp_path, clock, disk, room):
     core = VirtualCore(tmp_path / "agent.db", clock)
     emit(core)
     core.close()
@@ -193,7 +193,7 @@ def test_on_a_full_disk_there_is_no_backup_and_nothing_else_is_lost(tmp_path, cl
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
-def test_on_a_disk_that_really_is_full_there_is_no_half_of_it(core, tmp_path):
+def test_backup_on_a_really_full_disk_leaves_no_part(core, tmp_path):
     emit(core, 300)
     place = tmp_path / "small"
     place.mkdir()
@@ -208,7 +208,7 @@ def test_on_a_disk_that_really_is_full_there_is_no_half_of_it(core, tmp_path):
         subprocess.run(["umount", str(place)], check=True)
 
 
-def test_where_the_manifest_cannot_be_written_there_is_no_backup_either(core, tmp_path, monkeypatch):
+def test_backup_without_a_manifest_is_discarded(core, tmp_path, monkeypatch):
     def full(path: Path, body: bytes) -> None:
         raise StorageFull("no room for a manifest")
 
@@ -223,7 +223,7 @@ def test_where_the_manifest_cannot_be_written_there_is_no_backup_either(core, tm
 # which ones are kept
 
 
-def test_the_oldest_go_so_that_so_many_are_left(core, tmp_path, clock):
+def test_rotation_removes_the_oldest_and_keeps_the_given_number(core, tmp_path, clock):
     named(core.database, "this-one")
     made = []
     for _ in range(5):
@@ -238,7 +238,7 @@ def test_the_oldest_go_so_that_so_many_are_left(core, tmp_path, clock):
     assert stat.S_IMODE((tmp_path / "kept").stat().st_mode) == 0o700
 
 
-def test_nothing_goes_that_is_not_an_older_whole_backup_of_this_database(core, tmp_path, clock):
+def test_rotation_removes_only_older_whole_backups_of_this_database(core, tmp_path, clock):
     kept = tmp_path / "kept"
     other = VirtualCore(tmp_path / "other.db", clock)
     named(other.database, "another-one")
@@ -269,7 +269,7 @@ def test_nothing_goes_that_is_not_an_older_whole_backup_of_this_database(core, t
     assert (kept / "agent-20250101T000000Z.db").exists()
 
 
-def test_of_a_database_without_an_id_nobody_can_tell_which_are_its_own(core, tmp_path, clock):
+def test_rotation_without_a_database_id_removes_nothing(core, tmp_path, clock):
     """An older version gave an id to a file only when a daemon ran on it."""
     core.do(lambda tx: tx.run("DELETE FROM facts WHERE name = 'database_id'"))
     first, _ = rotate(core.database, tmp_path / "kept", 1)
@@ -281,7 +281,7 @@ def test_of_a_database_without_an_id_nobody_can_tell_which_are_its_own(core, tmp
     assert first.exists()
 
 
-def test_one_that_somebody_gave_a_name_is_theirs_to_remove(core, tmp_path, clock):
+def test_rotation_leaves_backups_with_a_custom_name(core, tmp_path, clock):
     named(core.database, "this-one")
     first, _ = rotate(core.database, tmp_path / "kept", 1)
     take(core.database, tmp_path / "kept" / "before-upgrade.db")
@@ -293,7 +293,7 @@ def test_one_that_somebody_gave_a_name_is_theirs_to_remove(core, tmp_path, clock
     assert (tmp_path / "kept" / "before-upgrade.db").exists()
 
 
-def test_what_strangers_put_beside_them_neither_stops_it_nor_takes_anything_away(core, tmp_path, clock):
+def test_rotation_is_not_affected_by_foreign_files(core, tmp_path, clock):
     """A pipe that nobody writes to is never read to its end; a link lends its manifest to any file."""
     named(core.database, "this-one")
     kept = tmp_path / "kept"
@@ -313,7 +313,7 @@ def test_what_strangers_put_beside_them_neither_stops_it_nor_takes_anything_away
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
-def test_a_manifest_of_somebody_elses_making_takes_no_file_away(core, tmp_path, clock):
+def test_rotation_ignores_a_forged_manifest(core, tmp_path, clock):
     named(core.database, "this-one")
     first, _ = rotate(core.database, tmp_path / "kept", 1)
     os.chown(manifest_path(first), 65_534, 65_534)
@@ -325,7 +325,7 @@ def test_a_manifest_of_somebody_elses_making_takes_no_file_away(core, tmp_path, 
     assert first.exists()
 
 
-def test_two_in_one_second_are_not_written_over_each_other_and_count_both(core, tmp_path):
+def test_two_backups_in_a_second_have_separate_names(core, tmp_path):
     named(core.database, "this-one")
     names = [rotate(core.database, tmp_path / "kept", 3)[0].name for _ in range(3)]
 
@@ -336,7 +336,7 @@ def test_two_in_one_second_are_not_written_over_each_other_and_count_both(core, 
     assert len(list(complete(tmp_path / "kept"))) == 2
 
 
-def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_path, clock):
+def test_manifest_without_a_backup_is_removed_and_no_other(core, tmp_path, clock):
     """Its maker was killed between the two. What is being made has its manifest first, too."""
     from craftcore.storage.backup.staging_file import staging_file
 
@@ -355,7 +355,7 @@ def test_a_manifest_for_which_no_backup_came_is_swept_and_no_other(core, tmp_pat
     assert left == {f"{name}.manifest.json" for name in (*stays, whole.name, new.name)}
 
 
-def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tmp_path):
+def test_drafts_of_killed_processes_are_removed_and_active_drafts_are_not(core, tmp_path):
     from craftcore.storage.backup.staging_file import staging_file
 
     kept = tmp_path / "kept"
@@ -372,7 +372,7 @@ def test_what_killed_makers_left_is_swept_and_what_is_being_made_is_not(core, tm
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"craftcore_backup": 1}', '{"craftcore_backup": 2}', "[" * 100_000])
-def test_a_manifest_that_is_none_is_refused(core, tmp_path, text):
+def test_invalid_manifest_is_refused(core, tmp_path, text):
     take(core.database, tmp_path / "backup.db")
     manifest_path(tmp_path / "backup.db").write_text(text)
 
@@ -381,7 +381,7 @@ def test_a_manifest_that_is_none_is_refused(core, tmp_path, text):
 
 
 @pytest.mark.parametrize("name", ["sha256", "bytes", "taken_at", "epoch", "schema", "rows", "head", "database_id"])
-def test_a_manifest_with_a_value_of_another_kind_is_refused(core, tmp_path, name):
+def test_manifest_with_a_value_of_another_type_is_refused(core, tmp_path, name):
     import json
 
     take(core.database, tmp_path / "backup.db")
@@ -393,7 +393,7 @@ def test_a_manifest_with_a_value_of_another_kind_is_refused(core, tmp_path, name
 
 
 @pytest.mark.parametrize("moment", ["NaN", "Infinity", "-1.0", "1e300"])
-def test_a_manifest_of_no_moment_is_refused(core, tmp_path, moment):
+def test_manifest_with_an_invalid_moment_is_refused(core, tmp_path, moment):
     """It would be held because of a backup of an unknown time, and no rotation would ever count it."""
     take(core.database, tmp_path / "backup.db")
     path = manifest_path(tmp_path / "backup.db")
@@ -408,7 +408,7 @@ def test_a_manifest_of_no_moment_is_refused(core, tmp_path, moment):
 # the copy before a migration
 
 
-def test_a_value_that_its_check_forbids_is_found_before_a_migration(tmp_path, clock):
+def test_value_forbidden_by_its_check_is_found_before_a_migration(tmp_path, clock):
     from craftcore.storage.migrate import migrate
     from craftcore.storage.migrations import Migration
 
@@ -427,7 +427,7 @@ def test_a_value_that_its_check_forbids_is_found_before_a_migration(tmp_path, cl
 # drafts
 
 
-def test_two_who_make_the_same_do_not_meet(core, tmp_path):
+def test_concurrent_makers_of_a_file_do_not_meet(core, tmp_path):
     from craftcore.errors import StorageBusy
     from craftcore.storage.backup.staging_file import staging_file
 
@@ -441,7 +441,7 @@ def test_two_who_make_the_same_do_not_meet(core, tmp_path):
     assert not staging_path(tmp_path / "backup.db").exists()
 
 
-def test_what_a_killed_maker_left_is_written_over(core, tmp_path):
+def test_draft_of_a_killed_maker_is_overwritten(core, tmp_path):
     left = staging_path(tmp_path / "backup.db")
     left.mkdir(mode=0o700)
     (left / NAME).write_bytes(os.urandom(100_000))
@@ -453,7 +453,7 @@ def test_what_a_killed_maker_left_is_written_over(core, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["a second name of a file", "a link", "a pipe", "an open folder"])
-def test_what_lies_where_a_draft_would_be_and_is_none_is_left_as_it_is(core, tmp_path, kind):
+def test_foreign_file_in_place_of_a_draft_is_left_alone(core, tmp_path, kind):
     """In a folder where others write, they may have put it there."""
     (tmp_path / "mine").write_bytes(b"mine")
     path = staging_path(tmp_path / "backup.db")
@@ -476,7 +476,7 @@ def test_what_lies_where_a_draft_would_be_and_is_none_is_left_as_it_is(core, tmp
     assert not (tmp_path / "backup.db").exists()
 
 
-def test_a_backup_of_a_file_that_may_only_be_read_leaves_it_as_it_is(core, tmp_path):
+def test_backup_of_a_read_only_file_leaves_the_file_unchanged(core, tmp_path):
     emit(core)
     core.close()
     assert not core.database.path.with_name("agent.db-wal").exists()

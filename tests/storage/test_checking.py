@@ -26,12 +26,12 @@ def change(core: VirtualCore, *statements: str) -> None:
     connection.close()
 
 
-def test_a_new_file_is_sound(core):
+def test_new_file_passes_the_check(core):
     assert check(core) == FileCheck(pages=[], keys=[], schema=[])
     assert check(core).is_sound
 
 
-def test_every_guard_that_was_dropped_is_named(core):
+def test_dropped_guard_is_named(core):
     guards = [row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
     assert len(guards) > 8
 
@@ -45,7 +45,7 @@ def test_every_guard_that_was_dropped_is_named(core):
     assert all("is missing" in fault and "craftcore verify" in fault for fault in found.schema)
 
 
-def test_a_guard_that_was_made_to_let_everything_pass_is_named(core):
+def test_disabled_guard_is_named(core):
     change(
         core,
         "DROP TRIGGER executions_are_closed",
@@ -55,14 +55,14 @@ def test_a_guard_that_was_made_to_let_everything_pass_is_named(core):
     assert check(core).schema == ["the trigger executions_are_closed is not as the migrations made it"]
 
 
-def test_an_index_that_is_gone_is_named(core):
+def test_missing_index_is_named(core):
     change(core, "DROP INDEX executions_id")
 
     [fault] = check(core).schema
     assert fault.startswith("the index executions_id is missing")
 
 
-def test_a_view_that_is_gone_or_says_something_else_is_named(core):
+def test_missing_or_changed_view_is_named(core):
     change(core, "DROP VIEW v_dead", "DROP VIEW v_inbox", "CREATE VIEW v_inbox AS SELECT 1 AS id")
 
     missing, changed = sorted(check(core).schema)
@@ -70,7 +70,7 @@ def test_a_view_that_is_gone_or_says_something_else_is_named(core):
     assert changed == "the view v_inbox is not as the migrations made it"
 
 
-def test_a_damaged_row_of_the_schema_is_named_also_where_sqlite_does_not_care(core):
+def test_damaged_schema_row_is_named_even_where_sqlite_tolerates_the_damage(core):
     """To SQLite an index of a PRIMARY KEY is known by its name alone."""
     change(
         core,
@@ -95,7 +95,7 @@ def test_a_damaged_row_of_the_schema_is_named_also_where_sqlite_does_not_care(co
         ("CREATE INDEX mine ON events (at)", "the index mine on events does not belong to craftcore: DROP INDEX mine"),
     ],
 )
-def test_what_hangs_on_a_table_of_ours_and_is_not_ours_is_named(core, statement, told):
+def test_foreign_object_on_a_craftcore_table_is_named(core, statement, told):
     change(core, statement)
 
     assert check(core).schema == [told]
@@ -115,7 +115,7 @@ def test_tables_of_the_users_own_are_theirs(core):
     assert check(core).is_sound
 
 
-def test_a_row_whose_record_is_gone_is_named(core):
+def test_row_without_its_record_is_named(core):
     change(core, "INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES (77, 1, 'NOTE', 1.0, '{}')")
 
     found = check(core)
@@ -124,7 +124,7 @@ def test_a_row_whose_record_is_gone_is_named(core):
     assert found.keys == ["events, row None: what it belongs to in executions is not there"]
 
 
-def test_a_value_that_its_check_forbids_is_named(core):
+def test_value_forbidden_by_its_check_is_named(core):
     core.do(core.triggers.emit, a_trigger())
     change(core, "UPDATE triggers SET priority = 1000")
 
@@ -134,7 +134,7 @@ def test_a_value_that_its_check_forbids_is_named(core):
     assert "CHECK constraint failed in triggers" in found.pages[0]
 
 
-def test_a_page_of_an_index_that_was_overwritten_is_named(core):
+def test_overwritten_index_page_is_named(core):
     core.do(core.triggers.emit, a_trigger())
     page = core.rows("SELECT rootpage FROM sqlite_schema WHERE name = 'triggers_id'")[0]["rootpage"]
     core.close()
@@ -153,7 +153,7 @@ def overwrite(path: Path, page: int) -> None:
     path.write_bytes(bytes(text))
 
 
-def test_whoever_reads_with_checks_can_write_nothing_and_leaves_the_wal_as_it_is(core):
+def test_reader_with_checks_cannot_write_and_leaves_the_wal_alone(core):
     core.do(core.triggers.emit, a_trigger())
     wal = core.database.path.with_name(core.database.path.name + "-wal")
     before = wal.read_bytes()

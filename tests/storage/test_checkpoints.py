@@ -66,7 +66,7 @@ def logged(logs: list[Any], event: str) -> list[Any]:
     return [(line["log_level"], line["event"]) for line in logs if line["event"] == event]
 
 
-async def test_a_failed_checkpoint_is_an_error_in_the_log_and_commits_go_on(database, disk):
+async def test_failed_checkpoint_is_logged_as_an_error_and_commits_continue(database, disk):
     with structlog.testing.capture_logs() as logs:
         async with Writer(database) as writer:
             disk.refuse_checkpoints()
@@ -85,7 +85,7 @@ async def test_a_failed_checkpoint_is_an_error_in_the_log_and_commits_go_on(data
         assert reader.fetch_value("SELECT count(*) FROM t") == 2
 
 
-async def test_a_checkpoint_inside_a_busy_writer_is_not_silent_either(database, disk, monkeypatch):
+async def test_failed_checkpoint_of_a_busy_writer_is_logged_too(database, disk, monkeypatch):
     """SQLite's automatic checkpoint drops its error: under load, nobody would ever hear of it."""
     monkeypatch.setattr(writing, "IDLE_SECONDS", PATIENCE)
     async with Writer(database) as writer:
@@ -117,7 +117,7 @@ async def test_checkpoints_that_keep_failing_end_the_writer_with_74_and_lose_not
 
 
 @pytest.mark.parametrize("why", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
-async def test_a_checkpoint_without_room_is_waited_for_however_long(database, disk, monkeypatch, why):
+async def test_checkpoint_without_space_is_retried_for_any_time(database, disk, monkeypatch, why):
     monkeypatch.setattr(checkpoints, "FAILS_SECONDS", 0.0)
     fatal: list[StorageError] = []
     async with Writer(database, on_fatal=fatal.append) as writer:
@@ -130,7 +130,7 @@ async def test_a_checkpoint_without_room_is_waited_for_however_long(database, di
     assert fatal == []
 
 
-async def test_a_reader_that_holds_up_a_checkpoint_is_no_failure(database):
+async def test_checkpoint_delayed_by_a_reader_is_not_a_failure(database):
     async with Writer(database) as writer:
         with database.reading() as reader:
             reader.fetch_value("SELECT count(*) FROM t")
@@ -139,7 +139,7 @@ async def test_a_reader_that_holds_up_a_checkpoint_is_no_failure(database):
             assert writer.checkpoints.failed is None
 
 
-async def test_a_users_transaction_checkpoints_as_loudly(database, disk, monkeypatch):
+async def test_checkpoint_of_a_user_transaction_reports_errors_too(database, disk, monkeypatch):
     """Its connection is another one; what it writes is moved by the writer all the same."""
     monkeypatch.setattr(writing, "IDLE_SECONDS", PATIENCE)
 
@@ -156,7 +156,7 @@ async def test_a_users_transaction_checkpoints_as_loudly(database, disk, monkeyp
         disk.free()
 
 
-async def test_a_slow_disk_is_measured_and_its_stop_leaves_the_wal_to_the_next_start(database, disk, monkeypatch):
+async def test_slow_disk_is_measured_and_a_stop_leaves_the_wal_to_the_next_start(database, disk, monkeypatch):
     monkeypatch.setattr("craftcore.storage.flush_times.SLOW_SECONDS", 0.1)
     async with Writer(database) as writer:
         quick = writer.group_commit.flushes.is_slow
@@ -172,7 +172,7 @@ async def test_a_slow_disk_is_measured_and_its_stop_leaves_the_wal_to_the_next_s
     assert apsw.Connection(str(database.path), vfs="unix").execute("SELECT count(*) FROM t").get == 1
 
 
-async def test_a_flush_that_was_slow_once_is_forgotten_after_a_minute(database, disk, monkeypatch):
+async def test_slow_flush_is_forgotten_after_a_minute(database, disk, monkeypatch):
     monkeypatch.setattr("craftcore.storage.flush_times.RECENT_SECONDS", 0.0)
     async with Writer(database) as writer:
         disk.slow_syncs(0.05)

@@ -84,7 +84,7 @@ def insert(tx: Transaction, who: str) -> str:
 
 
 @pytest.mark.anyio
-async def test_the_daemons_writer_waits_for_another_process_and_says_since_when(database):
+async def test_writer_waits_for_another_process_and_shows_since_when(database):
     async with Writer(database) as writer:
         with child(HOLDER, database) as holder:
             async with anyio.create_task_group() as tasks:
@@ -107,7 +107,7 @@ async def test_the_daemons_writer_waits_for_another_process_and_says_since_when(
 
 
 @pytest.mark.anyio
-async def test_a_writer_that_is_closed_while_another_process_holds_the_lock_answers_with_busy(database):
+async def test_writer_closed_while_the_lock_is_held_elsewhere_answers_busy(database):
     heard: list[Exception] = []
 
     async def call(writer: Writer) -> None:
@@ -127,7 +127,7 @@ async def test_a_writer_that_is_closed_while_another_process_holds_the_lock_answ
     assert [type(error) for error in heard] == [StorageBusy]
 
 
-def test_the_synchronous_door_gives_up_after_its_patience_and_nothing_was_written(database):
+def test_synchronous_transaction_gives_up_after_its_timeout_and_writes_nothing(database):
     impatient = Database(database.path, SystemClock(), busy_timeout=0.2)
     with impatient.transaction() as tx:
         insert(tx, "us")
@@ -164,7 +164,7 @@ def test_reading_goes_on_while_another_process_holds_the_write_lock(database):
 
 
 @pytest.mark.anyio
-async def test_a_bulk_producer_and_a_saturated_writer_both_get_on(database):
+async def test_bulk_producer_and_saturated_writer_both_make_progress(database):
     """Both commit as fast as they can; SQLite's write lock is not fair by itself."""
     async with Writer(database) as writer:
         with child(BULK, database) as bulk:

@@ -83,7 +83,7 @@ def a_foreign_database(path: Path, *, wal: bool = False) -> None:
         ("auto_vacuum", 2),  # INCREMENTAL
     ],
 )
-def test_a_connection_that_writes_is_set_as_promised(database, pragma, promised):
+def test_write_connection_has_the_promised_settings(database, pragma, promised):
     connection = database.connect()
 
     found = connection.pragma(pragma)
@@ -92,7 +92,7 @@ def test_a_connection_that_writes_is_set_as_promised(database, pragma, promised)
     assert found == promised
 
 
-def test_who_accepts_to_lose_the_last_commits_to_a_power_cut_says_normal(tmp_path, clock):
+def test_synchronous_normal_accepts_the_loss_of_last_commits(tmp_path, clock):
     connection = Database(tmp_path / "agent.db", clock, synchronous="normal").connect()
 
     found = connection.pragma("synchronous")
@@ -101,7 +101,7 @@ def test_who_accepts_to_lose_the_last_commits_to_a_power_cut_says_normal(tmp_pat
     assert found == 1
 
 
-def test_the_files_are_the_owners_only_whatever_the_umask(tmp_path, clock, no_umask):
+def test_database_files_are_private_with_any_umask(tmp_path, clock, no_umask):
     database = Database(tmp_path / "made" / "for" / "it" / "agent.db", clock)
 
     with database.transaction() as tx:
@@ -114,7 +114,7 @@ def test_the_files_are_the_owners_only_whatever_the_umask(tmp_path, clock, no_um
     assert folders == [0o700, 0o700, 0o700]
 
 
-def test_a_file_of_ours_that_others_can_read_is_closed_to_them(database, clock):
+def test_database_file_readable_by_others_is_made_private(database, clock):
     migrate(database, clock)
     with database.transaction() as tx:
         tx.run("DELETE FROM triggers")
@@ -127,7 +127,7 @@ def test_a_file_of_ours_that_others_can_read_is_closed_to_them(database, clock):
     assert [mode(path) for path in (database.path, *beside)] == [0o600] * 3
 
 
-def test_a_link_to_the_file_is_the_file(tmp_path, database, clock):
+def test_link_to_the_database_is_the_database(tmp_path, database, clock):
     (tmp_path / "link.db").symlink_to(database.path)
     linked = Database(tmp_path / "link.db", clock)
 
@@ -145,7 +145,7 @@ def test_a_link_to_the_file_is_the_file(tmp_path, database, clock):
 # What is refused
 
 
-def test_an_sqlite_that_corrupts_files_is_refused_at_both_doors(database, monkeypatch):
+def test_sqlite_version_that_corrupts_files_is_refused(database, monkeypatch):
     monkeypatch.setattr(connection_module, "OLDEST_SQLITE", apsw.SQLITE_VERSION_NUMBER + 1)
 
     with pytest.raises(DatabaseInvalid, match="older than") as refused:
@@ -159,7 +159,7 @@ def test_an_sqlite_that_corrupts_files_is_refused_at_both_doors(database, monkey
 
 
 @pytest.mark.parametrize("wal", [False, True])
-def test_another_programs_database_is_refused_and_left_byte_for_byte(tmp_path, database, wal):
+def test_foreign_database_is_refused_and_left_byte_for_byte(tmp_path, database, wal):
     a_foreign_database(database.path, wal=wal)
     before = fingerprint(tmp_path)
 
@@ -172,7 +172,7 @@ def test_another_programs_database_is_refused_and_left_byte_for_byte(tmp_path, d
     assert {name: found for name, found in fingerprint(tmp_path).items() if name in before} == before
 
 
-def test_another_programs_unfinished_wal_is_not_moved_into_its_file(tmp_path, database):
+def test_unfinished_wal_of_another_program_is_not_moved_into_its_file(tmp_path, database):
     """Its program was killed: whoever opens and closes such a file last moves the WAL into it."""
     a_foreign_database(tmp_path / "theirs.db", wal=True)
     theirs = apsw.Connection(str(tmp_path / "theirs.db"))
@@ -190,7 +190,7 @@ def test_another_programs_unfinished_wal_is_not_moved_into_its_file(tmp_path, da
     assert after["agent.db-wal"] == before["agent.db-wal"]
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path, database):
+def test_file_that_is_not_a_database_is_refused_and_left_alone(tmp_path, database):
     database.path.write_bytes(b"Dear diary, " * 1000)
     database.path.chmod(0o644)
     before = fingerprint(tmp_path)
@@ -205,7 +205,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(tmp_path, datab
     assert fingerprint(tmp_path) == before
 
 
-def test_a_directory_in_the_way_cannot_be_opened(database):
+def test_directory_in_place_of_the_database_is_refused(database):
     database.path.mkdir()
 
     with pytest.raises(CannotCreate) as refused:
@@ -217,7 +217,7 @@ def test_a_directory_in_the_way_cannot_be_opened(database):
     assert refused.value.exit_code == 73
 
 
-def test_a_file_in_place_of_the_directory_cannot_be_opened(tmp_path, clock):
+def test_file_in_place_of_the_directory_is_refused(tmp_path, clock):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(CannotCreate):
@@ -235,7 +235,7 @@ def test_a_file_in_place_of_the_directory_cannot_be_opened(tmp_path, clock):
         ("nowhere", "transaction", "PermissionRefused 77"),
     ],
 )
-def test_who_may_not_is_told_so(tmp_path, clock, locked, door, said):
+def test_missing_permission_is_reported(tmp_path, clock, locked, door, said):
     """`folder`: closed to others; `file`: only the database is; `nowhere`: a new one in a folder that is not theirs."""
     home = tmp_path / "home"
     home.mkdir(mode=0o755)
@@ -267,7 +267,7 @@ def test_reading_a_missing_database_creates_nothing(tmp_path, clock):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_reading_does_not_wait_for_a_writer_and_sees_one_instant(core):
+def test_reader_does_not_wait_for_a_writer_and_sees_a_single_instant(core):
     core.do(core.triggers.emit, a_trigger())
     other = Database(core.database.path, core.clock)
 
@@ -282,7 +282,7 @@ def test_reading_does_not_wait_for_a_writer_and_sees_one_instant(core):
     assert (before, during, after) == (1, 1, 1)
 
 
-def test_a_reader_cannot_write(core):
+def test_reader_cannot_write(core):
     with pytest.raises(PermissionRefused):
         with core.reading() as reader:
             reader.fetch_all("DELETE FROM triggers")
@@ -301,7 +301,7 @@ def test_reading_changes_no_byte_of_the_file(core):
     assert all(found[1] == 0o600 for found in after.values())
 
 
-def test_reading_what_a_killed_process_left_shows_its_last_commit(tmp_path, core):
+def test_reader_after_a_kill_sees_the_last_commit(tmp_path, core):
     """The WAL was never moved into the file, and nobody has it open any more."""
     core.do(core.triggers.emit, a_trigger())
     left = tmp_path / "left"
@@ -326,7 +326,7 @@ def half_made(tmp_path):
     maker.close()
 
 
-def test_what_a_killed_process_left_half_made_is_undone_by_whoever_reads_next(tmp_path, database):
+def test_partial_transaction_of_a_killed_process_is_undone_by_the_next_reader(tmp_path, database):
     """Before the file is switched to WAL it has a rollback journal, and a reader may not play that back by itself."""
     half_made(tmp_path)
 
@@ -337,7 +337,7 @@ def test_what_a_killed_process_left_half_made_is_undone_by_whoever_reads_next(tm
     assert not (tmp_path / "agent.db-journal").exists()
 
 
-def test_who_may_only_read_leaves_what_is_half_made_as_it_is(tmp_path, core):
+def test_read_only_user_leaves_a_partial_transaction_alone(tmp_path, core):
     half_made(tmp_path)
     before = {end: (tmp_path / f"agent.db{end}").read_bytes() for end in ("", "-journal")}
 
@@ -350,7 +350,7 @@ def test_who_may_only_read_leaves_what_is_half_made_as_it_is(tmp_path, core):
     assert {end: (tmp_path / f"agent.db{end}").read_bytes() for end in ("", "-journal")} == before
 
 
-def test_a_reader_that_takes_longer_than_it_may_is_interrupted(database):
+def test_reader_beyond_its_time_limit_is_interrupted(database):
     with database.transaction():
         pass
     endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
@@ -363,7 +363,7 @@ def test_a_reader_that_takes_longer_than_it_may_is_interrupted(database):
 
 
 @pytest.mark.parametrize("door", [Database.reading, Database.transaction, Database.connect])
-def test_what_is_no_file_is_refused_by_every_door_and_left_as_it_is(tmp_path, database, door):
+def test_path_that_is_not_a_file_is_refused_and_left_alone(tmp_path, database, door):
     """A pipe would be waited for; the mode of a device is everybody's."""
     (tmp_path / "elsewhere").mkdir()
     pipe = tmp_path / "elsewhere" / "pipe"

@@ -80,7 +80,7 @@ async def until(condition: Any) -> None:
 # The doors
 
 
-def test_the_synchronous_door_writes_nothing_on_a_full_disk_and_works_again_with_space(database, disk):
+def test_synchronous_transaction_on_a_full_disk_writes_nothing_and_works_later(database, disk):
     disk.fill()
     with pytest.raises(StorageFull, match="Free some space") as refused:
         with database.transaction() as tx:
@@ -97,7 +97,7 @@ def test_the_synchronous_door_writes_nothing_on_a_full_disk_and_works_again_with
 @pytest.mark.parametrize(
     ("number", "why"), [(errno.EDQUOT, "quota is spent"), (errno.EFBIG, "file-size limit"), (errno.ENOSPC, "is full")]
 )
-def test_a_write_without_room_is_a_full_disk_whatever_the_system_calls_it(database, disk, number, why):
+def test_write_without_space_is_a_full_disk_for_every_system_error(database, disk, number, why):
     """Of all of them but ENOSPC SQLite says: disk I/O error."""
     disk.refuse_writes(number)
     with pytest.raises(StorageFull, match=f"{why}.*; nothing was written"):
@@ -115,7 +115,7 @@ def test_a_write_without_room_is_a_full_disk_whatever_the_system_calls_it(databa
     assert ask(database.path, "SELECT x FROM t") == [(2,)]
 
 
-def test_a_read_only_file_system_is_called_that_and_nothing_was_written(database, disk):
+def test_read_only_file_system_is_reported_and_nothing_was_written(database, disk):
     disk.refuse_writes(errno.EROFS)
     with pytest.raises(StorageError, match="read-only; nothing was written") as refused:
         with database.transaction() as tx:
@@ -127,7 +127,7 @@ def test_a_read_only_file_system_is_called_that_and_nothing_was_written(database
     assert ask(database.path, "SELECT x FROM t") == []
 
 
-def test_of_an_io_error_nobody_says_that_nothing_was_written(database, disk):
+def test_io_error_leaves_the_outcome_unknown(database, disk):
     disk.refuse_writes(errno.EIO)
     with pytest.raises(OutcomeUnknown):
         with database.transaction() as tx:
@@ -154,7 +154,7 @@ def test_wherever_the_space_ends_a_transaction_is_whole_or_nothing(database, dis
     assert ask(database.path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_transaction_too_large_for_the_cache_and_the_disk_is_undone(database, disk):
+def test_transaction_too_large_for_cache_and_disk_is_undone(database, disk):
     """SQLite spills pages into the WAL in the middle of a statement, and there the space ends."""
     disk.fill(after_bytes=1 << 20)
 
@@ -198,7 +198,7 @@ async def test_everybody_in_a_batch_hears_of_the_full_disk_and_the_writer_goes_o
 
 
 @pytest.mark.anyio
-async def test_a_failed_flush_leaves_everybody_without_an_answer_and_ends_the_writer(database, disk):
+async def test_failed_flush_answers_no_caller_with_success_and_ends_the_writer(database, disk):
     heard: list[Exception] = []
     fatal: list[StorageError] = []
 
@@ -226,7 +226,7 @@ async def test_a_failed_flush_leaves_everybody_without_an_answer_and_ends_the_wr
 # A producer in another process
 
 
-def test_a_producer_is_told_what_to_emit_again_and_that_ends_as_one_row(tmp_path, disk):
+def test_producer_after_an_unknown_outcome_emits_again_and_gets_a_single_row(tmp_path, disk):
     with Producer(tmp_path / "agent.db") as producer:
         disk.fail_syncs()
         with pytest.raises(OutcomeUnknown) as unknown:
@@ -242,7 +242,7 @@ def test_a_producer_is_told_what_to_emit_again_and_that_ends_as_one_row(tmp_path
     assert ask(tmp_path / "agent.db", "SELECT id, payload_json FROM triggers") == [(spec.id, '{"name":"Ada"}')]
 
 
-def test_a_producer_on_a_full_disk_is_told_so_and_nothing_is_accepted(tmp_path, disk):
+def test_producer_on_a_full_disk_is_refused_and_nothing_is_accepted(tmp_path, disk):
     with Producer(tmp_path / "agent.db") as producer:
         disk.fill()
         with pytest.raises(StorageFull):
@@ -268,7 +268,7 @@ def an_app(ran: list[int]) -> App:
 
 
 @pytest.mark.anyio
-async def test_an_engine_on_a_full_disk_pauses_and_resumes_by_itself(tmp_path, disk):
+async def test_engine_on_a_full_disk_pauses_and_resumes_by_itself(tmp_path, disk):
     ran: list[int] = []
     app = an_app(ran)
     async with app.running(tmp_path / "agent.db", config=CONFIG) as engine:
@@ -287,7 +287,7 @@ async def test_an_engine_on_a_full_disk_pauses_and_resumes_by_itself(tmp_path, d
 
 
 @pytest.mark.anyio
-async def test_what_was_accepted_before_the_disk_was_full_is_done_after_it(tmp_path, disk):
+async def test_work_accepted_before_a_full_disk_is_done_afterwards(tmp_path, disk):
     """Claiming pauses, the running ones end, and what they came to is written once there is space: run once each."""
     ran: list[int] = []
     let_go = anyio.Event()
@@ -320,7 +320,7 @@ async def test_what_was_accepted_before_the_disk_was_full_is_done_after_it(tmp_p
 
 
 @pytest.mark.anyio
-async def test_a_quota_that_is_spent_under_an_act_leaves_nothing_in_doubt(tmp_path, disk):
+async def test_quota_spent_during_an_act_leaves_no_doubt(tmp_path, disk):
     """The provider was called; what it answered waits for room."""
     called: list[int] = []
     app = App("test")
@@ -350,7 +350,7 @@ async def test_a_quota_that_is_spent_under_an_act_leaves_nothing_in_doubt(tmp_pa
 
 
 @pytest.mark.anyio
-async def test_a_file_system_that_turns_read_only_ends_the_engine_and_says_what_it_is(tmp_path, disk):
+async def test_file_system_that_turns_read_only_ends_the_engine_with_that_reason(tmp_path, disk):
     app = an_app([])
 
     with anyio.fail_after(PATIENCE), pytest.raises(StorageError, match="read-only") as ended:
@@ -409,7 +409,7 @@ async def emit_until_it_fails(app: App, engine: Engine, unknown: list[OutcomeUnk
 
 
 @pytest.mark.anyio
-async def test_a_failed_flush_ends_the_engine_with_that_error_and_the_spec_can_be_emitted_again(tmp_path, disk):
+async def test_failed_flush_ends_the_engine_and_the_spec_can_be_emitted_again(tmp_path, disk):
     ran: list[int] = []
     unknown: list[OutcomeUnknown] = []
     app = an_app(ran)
@@ -433,7 +433,7 @@ async def test_a_failed_flush_ends_the_engine_with_that_error_and_the_spec_can_b
 
 
 @pytest.mark.anyio
-async def test_a_failed_flush_that_nobody_catches_is_one_error_and_not_a_group(tmp_path, disk):
+async def test_uncaught_failed_flush_is_a_single_error_and_not_a_group(tmp_path, disk):
     app = an_app([])
 
     with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown):
@@ -445,7 +445,7 @@ async def test_a_failed_flush_that_nobody_catches_is_one_error_and_not_a_group(t
 
 
 @pytest.mark.anyio
-async def test_a_flush_that_fails_while_the_engine_drains_does_not_wait_for_the_grace(tmp_path, disk):
+async def test_flush_failure_during_the_drain_does_not_wait_for_the_grace(tmp_path, disk):
     app = App("test")
     started = anyio.Event()
 
@@ -485,7 +485,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
 @pytest.mark.anyio
-async def test_an_engine_survives_a_disk_that_really_is_full(tmp_path, small_disk):
+async def test_engine_survives_a_really_full_disk(tmp_path, small_disk):
     ran: list[int] = []
     app = an_app(ran)
 
@@ -551,7 +551,7 @@ anyio.run(main)
 """
 
 
-def test_an_engine_at_a_real_file_size_limit_pauses_and_goes_on(tmp_path):
+def test_engine_at_a_real_file_size_limit_pauses_and_continues(tmp_path):
     """The kernel refuses the write with EFBIG: Python ignores SIGXFSZ, which would kill the process."""
     command = [sys.executable, "-c", LIMITED, str(tmp_path / "agent.db")]
     ended = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=PATIENCE, check=False)
@@ -561,7 +561,7 @@ def test_an_engine_at_a_real_file_size_limit_pauses_and_goes_on(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a disk read-only")
-def test_a_file_system_that_really_is_read_only_is_called_that(small_disk):
+def test_really_read_only_file_system_is_reported(small_disk):
     with Producer(small_disk / "agent.db") as producer:
         producer.emit("note")
     subprocess.run(["mount", "-o", "remount,ro", str(small_disk)], check=True)

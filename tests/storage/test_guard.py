@@ -39,7 +39,7 @@ def real_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
 # The function and its tx
 
 
-async def test_after_its_function_a_tx_does_nothing(database):
+async def test_transaction_object_does_nothing_after_its_function(database):
     kept: list[Transaction] = []
 
     def keep(tx: Transaction) -> int:
@@ -66,7 +66,7 @@ async def test_after_its_function_a_tx_does_nothing(database):
     assert notes(database) == [1, 2]
 
 
-async def test_a_tx_is_refused_in_another_thread(database):
+async def test_transaction_object_is_refused_in_another_thread(database):
     refused: list[Exception] = []
 
     def elsewhere(tx: Transaction) -> None:
@@ -88,7 +88,7 @@ async def test_a_tx_is_refused_in_another_thread(database):
     assert notes(database) == [1, 2]
 
 
-async def test_a_coroutine_function_is_refused(database):
+async def test_coroutine_function_is_refused_as_a_transaction(database):
     async def user(tx: Transaction, id: int) -> None:
         write(tx, id)
 
@@ -103,7 +103,7 @@ async def test_a_coroutine_function_is_refused(database):
     assert notes(database) == [1]
 
 
-async def test_only_the_record_may_ask_for_something_after_the_commit(database):
+async def test_after_commit_is_available_to_the_record_only(database):
     seen: list[Any] = []
 
     def user(tx: Transaction) -> str:
@@ -121,7 +121,7 @@ async def test_only_the_record_may_ask_for_something_after_the_commit(database):
 
 
 @pytest.mark.parametrize("read", ["one", "all", "tuples", "value", "run"])
-async def test_a_select_that_is_left_in_the_middle_keeps_nobody_from_anything(database, read):
+async def test_unfinished_select_of_user_sql_blocks_no_transaction(database, read):
     """What is not UTF-8 stops a read in the middle, and the function keeps the exception with all its frames."""
     kept: list[Exception] = []
     with database.transaction() as tx:
@@ -170,7 +170,7 @@ async def test_a_select_that_is_left_in_the_middle_keeps_nobody_from_anything(da
         "CREATE TRIGGER never BEFORE DELETE ON notes BEGIN SELECT RAISE(ROLLBACK, 'never'); END; DELETE FROM notes",
     ],
 )
-async def test_a_statement_that_ends_the_transaction_ends_all_of_it_also_when_that_is_ignored(database, sql):
+async def test_statement_that_ends_the_transaction_undoes_all_even_when_ignored(database, sql):
     recorded: list[Any] = []
     told: list[Exception] = []
 
@@ -231,7 +231,7 @@ async def test_many_small_statements_without_an_end_are_stopped(real_time):
     assert ask(real_time, "SELECT size FROM notes") == [(None,)]
 
 
-async def test_a_function_that_was_slow_itself_is_found_out_when_it_returns(database, clock):
+async def test_slow_user_function_is_detected_at_its_return(database, clock):
     def slow(tx: Transaction, seconds: float) -> int:
         write(tx, 2)
         clock.advance(seconds=seconds)

@@ -55,7 +55,7 @@ def tables(path: Path) -> set[str]:
     return {name for (name,) in ask(path, "SELECT name FROM sqlite_schema WHERE type = 'table'")}
 
 
-def test_what_migrations_make_is_every_name_that_is_left_of_them():
+def test_migration_history_has_every_remaining_name():
     later = Migration(
         name="0002_later",
         sql="""
@@ -78,7 +78,7 @@ def test_what_migrations_make_is_every_name_that_is_left_of_them():
     }
 
 
-def test_each_is_applied_once_and_noted_with_its_digest(database, clock):
+def test_migration_is_applied_once_and_recorded_with_its_digest(database, clock):
     first = migrate(database, clock, [FIRST, SECOND])
     again = migrate(database, clock, [FIRST, SECOND])
 
@@ -89,7 +89,7 @@ def test_each_is_applied_once_and_noted_with_its_digest(database, clock):
     ]
 
 
-def test_one_that_was_changed_after_it_was_applied_is_refused(database, clock):
+def test_changed_migration_is_refused(database, clock):
     migrate(database, clock, [FIRST])
 
     with pytest.raises(DatabaseInvalid, match="0001_first was changed") as refused:
@@ -99,7 +99,7 @@ def test_one_that_was_changed_after_it_was_applied_is_refused(database, clock):
     assert "second" not in tables(database.path)
 
 
-def test_a_database_of_a_newer_program_is_refused(database, clock):
+def test_database_of_a_newer_program_is_refused(database, clock):
     migrate(database, clock, [FIRST, SECOND])
     before = database.path.read_bytes()
 
@@ -110,7 +110,7 @@ def test_a_database_of_a_newer_program_is_refused(database, clock):
     assert database.path.read_bytes() == before
 
 
-def test_one_that_fails_half_way_leaves_nothing_of_itself(database, clock):
+def test_failed_migration_leaves_no_part(database, clock):
     migrate(database, clock, [FIRST])
 
     with pytest.raises(StorageError):
@@ -121,7 +121,7 @@ def test_one_that_fails_half_way_leaves_nothing_of_itself(database, clock):
     assert ask(database.path, "SELECT name FROM schema_migrations") == [("0001_first",)]
 
 
-def test_the_very_first_one_failing_leaves_an_empty_file_that_can_be_used_later(database, clock):
+def test_failed_first_migration_leaves_a_usable_empty_file(database, clock):
     with pytest.raises(StorageError):
         migrate(database, clock, [replace(BROKEN, name="0001_broken")])
 
@@ -129,7 +129,7 @@ def test_the_very_first_one_failing_leaves_an_empty_file_that_can_be_used_later(
     assert migrate(database, clock, [FIRST]) == ["0001_first"]
 
 
-def test_a_whole_copy_is_kept_before_a_file_with_data_is_changed(database, clock):
+def test_migration_of_a_file_with_data_keeps_a_whole_copy(database, clock):
     migrate(database, clock, [FIRST])
 
     migrate(database, clock, [FIRST, SECOND])
@@ -142,13 +142,13 @@ def test_a_whole_copy_is_kept_before_a_file_with_data_is_changed(database, clock
     assert ask(database.path, "SELECT x FROM first") == [(2,)]
 
 
-def test_no_copy_is_made_of_a_new_file(database, clock):
+def test_migration_of_a_new_file_makes_no_copy(database, clock):
     migrate(database, clock, [FIRST, SECOND])
 
     assert not list(database.path.parent.glob("*.before-*"))
 
 
-def test_a_migration_that_cannot_keep_its_copy_is_not_begun(database, clock):
+def test_migration_without_its_copy_is_not_begun(database, clock):
     migrate(database, clock, [FIRST])
     database.path.with_name("agent.db.before-0002_second").mkdir()
 
@@ -158,7 +158,7 @@ def test_a_migration_that_cannot_keep_its_copy_is_not_begun(database, clock):
     assert "second" not in tables(database.path)
 
 
-def test_eight_processes_that_create_one_file_at_once_end_with_one_schema(database):
+def test_eight_processes_creating_a_file_end_with_a_single_schema(database):
     children = [
         subprocess.Popen(
             [sys.executable, "-c", CREATE, str(database.path)],
@@ -186,13 +186,13 @@ def test_eight_processes_that_create_one_file_at_once_end_with_one_schema(databa
     assert [name for (name,) in ask(database.path, "SELECT name FROM schema_migrations")] == names
 
 
-def test_a_database_that_lacks_a_migration_is_told_how_to_get_it(database, clock):
+def test_outdated_database_is_refused_with_the_migrate_command(database, clock):
     migrate(database, clock, [])
 
     with database.reading() as reader, pytest.raises(DatabaseInvalid, match=r"craftcore --db .* db migrate"):
         require_current(reader, database.path)
 
 
-def test_the_migrations_of_a_checkout_are_those_at_its_top():
+def test_migrations_of_a_checkout_are_at_its_top():
     assert list_migrations() == load(ROOT / "migrations")
     assert list_migrations()[0].name == "0001_triggers_and_executions"

@@ -46,7 +46,7 @@ def database(tmp_path: Path, clock: VirtualClock) -> Database:
 
 @pytest.mark.parametrize("how", [delete, replace])
 @pytest.mark.parametrize("side", SIDES)
-def test_nothing_is_written_to_a_file_that_has_lost_its_name(database, side, how):
+def test_write_to_a_file_without_its_name_is_refused(database, side, how):
     with database.transaction() as tx:
         tx.run("INSERT INTO t VALUES (1)")
     name = Path(f"{database.path}{side}")
@@ -67,7 +67,7 @@ def test_nothing_is_written_to_a_file_that_has_lost_its_name(database, side, how
 
 @pytest.mark.parametrize("how", [delete, replace])
 @pytest.mark.parametrize("side", SIDES)
-def test_a_commit_into_a_file_that_has_lost_its_name_is_not_called_accepted(database, side, how):
+def test_commit_into_a_file_without_its_name_is_not_accepted(database, side, how):
     with pytest.raises(OutcomeUnknown) as unknown:
         with database.transaction() as tx:
             tx.run("INSERT INTO t VALUES (1)")
@@ -81,7 +81,7 @@ def test_a_commit_into_a_file_that_has_lost_its_name_is_not_called_accepted(data
 @pytest.mark.anyio
 @pytest.mark.parametrize("how", [delete, replace])
 @pytest.mark.parametrize("side", SIDES)
-async def test_a_writer_whose_file_has_lost_its_name_ends_with_that(database, side, how):
+async def test_writer_whose_file_lost_its_name_ends_with_that_error(database, side, how):
     heard: list[StorageError] = []
     async with Writer(database, on_fatal=heard.append) as writer:
         await writer.commit(lambda tx: tx.run("INSERT INTO t VALUES (1)"))
@@ -100,7 +100,7 @@ def insert_and(how: Callable[[Path], None], path: Path) -> Callable[..., None]:
     return work
 
 
-def test_a_wal_without_its_name_is_moved_into_no_file_when_it_is_closed(tmp_path, database):
+def test_wal_without_its_name_is_not_moved_at_close(tmp_path, database):
     """The name may be that of others' WAL by then."""
     with database.transaction() as tx:
         tx.run("INSERT INTO t VALUES (1)")
@@ -112,7 +112,7 @@ def test_a_wal_without_its_name_is_moved_into_no_file_when_it_is_closed(tmp_path
     assert database.path.read_bytes() == before
 
 
-def test_a_link_that_leads_elsewhere_by_now_is_another_database(tmp_path, clock):
+def test_link_that_leads_elsewhere_is_another_database(tmp_path, clock):
     for name in ("one.db", "two.db"):
         migrate(Database(tmp_path / name, clock), clock, [TABLES])
     link = tmp_path / "link.db"
@@ -129,7 +129,7 @@ def test_a_link_that_leads_elsewhere_by_now_is_another_database(tmp_path, clock)
             pass
 
 
-def test_a_folder_that_cannot_be_entered_just_now_says_nothing(database, monkeypatch):
+def test_inaccessible_folder_proves_nothing_about_a_file(database, monkeypatch):
     with database.transaction():
         files = OpenFiles.from_connection(database.path)
 
@@ -142,7 +142,7 @@ def test_a_folder_that_cannot_be_entered_just_now_says_nothing(database, monkeyp
     database.close()
 
 
-def test_a_file_that_was_replaced_between_its_opening_and_the_first_look_is_found_out(database):
+def test_file_replaced_between_open_and_first_check_is_detected(database):
     with database.transaction():
         pass
     replace(Path(f"{database.path}-wal"))
@@ -151,7 +151,7 @@ def test_a_file_that_was_replaced_between_its_opening_and_the_first_look_is_foun
         OpenFiles.from_connection(database.path)
 
 
-def test_a_producer_goes_on_with_the_file_that_is_there_after_it_was_told_once(tmp_path):
+def test_producer_continues_with_the_new_file_after_a_single_error(tmp_path):
     with Producer(tmp_path / "agent.db") as producer:
         producer.emit("greets")
         for side in SIDES:

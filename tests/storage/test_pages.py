@@ -52,7 +52,7 @@ async def until_short(database: Database) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_long_wal_is_cut_off_once_nobody_writes(database, soon):
+async def test_long_wal_is_truncated_after_the_last_write(database, soon):
     async with Writer(database) as writer:
         await writer.commit(write, 8 << 10)
         assert wal_bytes(database.path) > 8 << 20
@@ -64,7 +64,7 @@ async def test_a_long_wal_is_cut_off_once_nobody_writes(database, soon):
 
 
 @pytest.mark.anyio
-async def test_it_is_cut_off_although_somebody_looks_for_work_all_the_time(database, soon, monkeypatch):
+async def test_long_wal_is_truncated_despite_frequent_polls(database, soon, monkeypatch):
     """As the feeder does, through the writer, and finds nothing to write."""
     monkeypatch.setattr(writing, "TRUNCATE_SECONDS", 1.0)
     async with Writer(database) as writer:
@@ -76,7 +76,7 @@ async def test_it_is_cut_off_although_somebody_looks_for_work_all_the_time(datab
 
 
 @pytest.mark.anyio
-async def test_a_reader_keeps_it_and_holds_up_nobody_and_once_it_has_gone_the_wal_is_cut_off(database, soon):
+async def test_reader_keeps_a_long_wal_without_blocking_writers(database, soon):
     async with Writer(database) as writer:
         await writer.commit(write, 1)
         with database.reading() as reader:
@@ -93,7 +93,7 @@ async def test_a_reader_keeps_it_and_holds_up_nobody_and_once_it_has_gone_the_wa
 
 
 @pytest.mark.anyio
-async def test_while_somebody_writes_without_a_reader_it_stays_within_its_limit(database):
+async def test_wal_without_a_reader_stays_within_its_limit(database):
     async with Writer(database) as writer:
         longest = 0
         for _ in range(100):
@@ -104,7 +104,7 @@ async def test_while_somebody_writes_without_a_reader_it_stays_within_its_limit(
 
 
 @pytest.mark.anyio
-async def test_another_process_that_writes_is_not_waited_for_either(database, soon):
+async def test_truncation_does_not_wait_for_another_writing_process(database, soon):
     other = apsw.Connection(str(database.path))
     async with Writer(database) as writer:
         await writer.commit(write, 4 << 10)
@@ -117,7 +117,7 @@ async def test_another_process_that_writes_is_not_waited_for_either(database, so
     other.close()
 
 
-def test_of_a_wal_that_was_begun_anew_only_what_was_written_since_is_in_use(database):
+def test_restarted_wal_counts_only_writes_since_the_restart(database):
     """As beside Litestream, which begins it anew and leaves it as long as it was."""
     path = database.path
     assert wal_in_use(path) == wal_bytes(path) == 0
@@ -142,7 +142,7 @@ def test_of_a_wal_that_was_begun_anew_only_what_was_written_since_is_in_use(data
 
 
 @pytest.mark.parametrize("is_replicated", [False, True])
-def test_of_a_database_that_litestream_replicates_a_wal_that_is_begun_anew_is_cut_off(database, is_replicated):
+def test_restarted_wal_of_a_replicated_database_is_truncated(database, is_replicated):
     """Else Litestream may find the last frame it has read where it was, and think that it has missed nothing."""
     with database.transaction() as tx:
         if is_replicated:
@@ -163,7 +163,7 @@ def test_of_a_database_that_litestream_replicates_a_wal_that_is_begun_anew_is_cu
 
 
 @pytest.mark.anyio
-async def test_a_daemon_that_was_there_first_learns_of_litestream_when_it_is_idle(database, soon):
+async def test_running_daemon_notices_litestream_when_idle(database, soon):
     async with Writer(database) as writer:
         await writer.commit(write, 1)
         with database.transaction() as tx:
@@ -201,7 +201,7 @@ def test_free_pages_go_back_some_at_a_time(database):
     database.close()
 
 
-def test_a_file_from_before_gives_nothing_back_until_it_is_rebuilt(tmp_path, clock):
+def test_file_of_an_earlier_version_returns_no_pages_before_a_rebuild(tmp_path, clock):
     path = tmp_path / "agent.db"
     old = apsw.Connection(str(path))
     old.pragma("page_size", 4096)

@@ -25,7 +25,7 @@ def database(tmp_path, clock) -> Database:
 # What a function may do
 
 
-async def test_a_function_reads_and_writes_in_every_way_that_a_transaction_has(database, clock):
+async def test_user_sql_reads_and_writes_in_every_way_of_a_transaction(database, clock):
     statement = BulkStatement("INSERT INTO notes (id, text) VALUES {rows} RETURNING id", width=2)
 
     def look(tx: Transaction) -> dict[str, Any]:
@@ -57,7 +57,7 @@ async def test_a_function_reads_and_writes_in_every_way_that_a_transaction_has(d
     }
 
 
-async def test_a_function_may_make_change_and_drop_what_is_the_users(database):
+async def test_user_sql_may_create_change_and_drop_user_tables(database):
     def build(tx: Transaction) -> None:
         tx.run(
             """
@@ -91,7 +91,7 @@ async def test_a_function_may_make_change_and_drop_what_is_the_users(database):
     assert "purchases" not in {name for (name,) in ask(database, "SELECT name FROM sqlite_schema")}
 
 
-async def test_a_function_may_keep_a_full_text_index(database):
+async def test_user_sql_may_use_a_full_text_index(database):
     def index(tx: Transaction) -> None:
         tx.run("CREATE VIRTUAL TABLE words USING fts5(text)")
         tx.run("INSERT INTO words SELECT text FROM notes")
@@ -108,7 +108,7 @@ async def test_a_function_may_keep_a_full_text_index(database):
     assert found == [("first",), ("second",)]
 
 
-async def test_a_function_may_read_the_views(database):
+async def test_user_sql_may_read_the_views(database):
     views = ("v_overdue", "v_running", "v_dead", "v_unknown", "v_inbox", "v_timeline")
 
     def look(tx: Transaction) -> list[int]:
@@ -118,7 +118,7 @@ async def test_a_function_may_read_the_views(database):
         assert await writer.commit_user_sql(look, (), lambda tx, result: result) == [0] * len(views)
 
 
-async def test_a_constraint_is_told_in_the_function_which_may_go_on_after_it(database):
+async def test_constraint_error_is_raised_in_the_user_function_which_may_continue(database):
     def upsert(tx: Transaction) -> str:
         try:
             tx.run("INSERT INTO notes (text) VALUES ('first')")
@@ -134,7 +134,7 @@ async def test_a_constraint_is_told_in_the_function_which_may_go_on_after_it(dat
     assert notes(database) == [1, 2]
 
 
-async def test_a_constraint_that_nobody_catches_is_the_answer(database):
+async def test_uncaught_constraint_error_is_the_answer(database):
     async with Writer(database) as writer:
         with pytest.raises(RowInvalid, match="CHECK constraint failed"):
             await writer.commit_user_sql(write_then("UPDATE notes SET size = 1000"), (2,), record)
@@ -152,7 +152,7 @@ async def test_a_constraint_that_nobody_catches_is_the_answer(database):
         ("SELECT zeroblob(2000000000)", "string or blob too big"),
     ],
 )
-async def test_sql_that_sqlite_does_not_understand_is_told_with_its_text(database, sql, said):
+async def test_invalid_sql_is_reported_with_its_text(database, sql, said):
     def user(tx: Transaction) -> None:
         write(tx, 2)
         tx.fetch_tuples(sql)
@@ -242,7 +242,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("sql", REFUSED)
-async def test_what_is_not_the_users_to_do_is_refused_and_nothing_was_written(database, sql):
+async def test_forbidden_user_sql_is_refused_and_nothing_is_written(database, sql):
     before = everything(database)
 
     async with Writer(database) as writer:
@@ -257,7 +257,7 @@ async def test_what_is_not_the_users_to_do_is_refused_and_nothing_was_written(da
 
 
 @pytest.mark.parametrize("sql", [sql for sql in REFUSED if "REFERENCES" not in sql])
-async def test_a_refusal_that_the_function_ignores_is_still_one(database, sql):
+async def test_ignored_refusal_of_user_sql_still_fails_the_transaction(database, sql):
     before = everything(database)
 
     async with Writer(database) as writer:
@@ -285,7 +285,7 @@ async def test_a_refusal_that_the_function_ignores_is_still_one(database, sql):
         ),
     ],
 )
-async def test_a_refusal_says_what_was_refused_and_why(database, sql, said):
+async def test_refusal_of_user_sql_names_operation_and_rule(database, sql, said):
     async with Writer(database) as writer:
         with pytest.raises(InvalidInput) as refused:
             await writer.commit_user_sql(write_then(sql), (2,), record)
@@ -305,7 +305,7 @@ async def test_a_refusal_says_what_was_refused_and_why(database, sql, said):
         """,
     ],
 )
-async def test_a_trigger_of_the_users_that_writes_a_table_of_ours_is_refused_by_name(database, trigger):
+async def test_user_trigger_that_writes_a_craftcore_table_is_refused_by_name(database, trigger):
     with database.transaction() as tx:
         tx.run(trigger)
     database.close()
@@ -318,7 +318,7 @@ async def test_a_trigger_of_the_users_that_writes_a_table_of_ours_is_refused_by_
     assert everything(database) == before
 
 
-async def test_what_we_may_run_ourselves_the_user_may_not_also_when_it_is_the_same_text(database):
+async def test_internal_sql_is_refused_as_user_sql_with_the_same_text(database):
     text = "UPDATE facts SET value = 'changed'"
 
     async with Writer(database) as writer:
@@ -330,7 +330,7 @@ async def test_what_we_may_run_ourselves_the_user_may_not_also_when_it_is_the_sa
     assert notes(database) == [1, 2, 3]
 
 
-async def test_what_is_ours_is_what_a_new_database_has(tmp_path, clock):
+async def test_reserved_names_are_those_of_a_new_database(tmp_path, clock):
     database = Database(tmp_path / "new.db", clock)
     migrate(database, clock)
 
@@ -338,7 +338,7 @@ async def test_what_is_ours_is_what_a_new_database_has(tmp_path, clock):
     assert {"triggers", "triggers_pending", "facts", "schema_migrations"} <= list_reserved_names()
 
 
-async def test_a_deferred_foreign_key_that_leads_nowhere_is_the_users_error_and_not_a_failed_flush(database):
+async def test_deferred_foreign_key_error_belongs_to_the_user_and_not_the_flush(database):
     fatal: list[StorageError] = []
     deferred = "CREATE TABLE line (note INTEGER REFERENCES notes DEFERRABLE INITIALLY DEFERRED)"
 

@@ -63,7 +63,7 @@ def with_manifest(file: Path) -> None:
 # the copy
 
 
-def test_one_flipped_bit_anywhere_is_refused_and_nothing_is_changed(core, tmp_path, backup):
+def test_flipped_bit_anywhere_in_a_backup_is_refused_and_nothing_changes(core, tmp_path, backup):
     emit(core)
     core.close()
     body, chance = backup.read_bytes(), random.Random(7)
@@ -85,14 +85,14 @@ def test_one_flipped_bit_anywhere_is_refused_and_nothing_is_changed(core, tmp_pa
 
 
 @pytest.mark.parametrize("spoil", [lambda body: body[:-1], lambda body: body + b"\0", lambda body: b""])
-def test_a_file_of_another_length_is_refused(core, backup, spoil: Callable[[bytes], bytes]):
+def test_backup_of_another_length_is_refused(core, backup, spoil: Callable[[bytes], bytes]):
     backup.write_bytes(spoil(backup.read_bytes()))
 
     with pytest.raises(DatabaseInvalid, match="is not the backup"):
         restore(core.database, backup)
 
 
-def test_a_file_without_a_manifest_and_no_file_are_refused(core, tmp_path, backup):
+def test_backup_without_a_manifest_or_a_missing_file_is_refused(core, tmp_path, backup):
     manifest_path(backup).unlink()
 
     with pytest.raises(DatabaseInvalid, match="has no manifest beside it"):
@@ -101,7 +101,7 @@ def test_a_file_without_a_manifest_and_no_file_are_refused(core, tmp_path, backu
         restore(core.database, tmp_path / "nowhere.db")
 
 
-def test_a_pipe_in_the_place_of_a_backup_is_not_waited_for(core, backup):
+def test_pipe_in_place_of_a_backup_is_not_waited_for(core, backup):
     backup.unlink()
     os.mkfifo(backup)
 
@@ -119,7 +119,7 @@ def test_a_pipe_in_the_place_of_a_backup_is_not_waited_for(core, backup):
         ("PRAGMA application_id = 7", "another program's database"),
     ],
 )
-def test_one_that_is_not_sound_is_refused_although_its_manifest_fits(core, backup, statement, told):
+def test_damaged_backup_with_a_matching_manifest_is_refused(core, backup, statement, told):
     emit(core)
     core.close()
     before = core.database.path.read_bytes()
@@ -132,7 +132,7 @@ def test_one_that_is_not_sound_is_refused_although_its_manifest_fits(core, backu
     assert core.database.path.read_bytes() == before
 
 
-def test_one_of_an_older_program_is_migrated_before_it_takes_its_place(core, tmp_path, clock):
+def test_backup_of_an_older_program_is_migrated_before_the_replacement(core, tmp_path, clock):
     old = Database(tmp_path / "old.db", clock)
     migrate(old, clock, list_migrations()[:-2])
     body = old.path.read_bytes()
@@ -154,7 +154,7 @@ def test_one_of_an_older_program_is_migrated_before_it_takes_its_place(core, tmp
     assert not [name for name in os.listdir(tmp_path) if "before-0" in name]
 
 
-def test_the_backup_itself_is_only_read_whatever_lies_beside_it(core, tmp_path, backup):
+def test_backup_is_only_read_by_a_restore(core, tmp_path, backup):
     """A WAL or journal there, of whoever opened it, is none of it."""
     core.close()
     for end in ("-wal", "-journal"):
@@ -169,7 +169,7 @@ def test_the_backup_itself_is_only_read_whatever_lies_beside_it(core, tmp_path, 
     }
 
 
-def test_what_a_killed_restore_left_does_not_get_into_the_next(core, tmp_path, backup):
+def test_draft_of_a_killed_restore_is_not_used_by_the_next(core, tmp_path, backup):
     """A longer draft, and the WAL of another file beside it."""
     emit(core, 5)
     wal = core.database.path.with_name("agent.db-wal").read_bytes()
@@ -189,7 +189,7 @@ def test_what_a_killed_restore_left_does_not_get_into_the_next(core, tmp_path, b
 # what was there
 
 
-def test_what_was_there_is_kept_as_one_file_with_its_wal_in_it(core, tmp_path, backup):
+def test_replaced_database_is_kept_as_a_single_file_with_its_wal_content(core, tmp_path, backup):
     emit(core, 5)
     wal = core.database.path.with_name("agent.db-wal")
     saved = {path.name: path.read_bytes() for path in (core.database.path, wal)}
@@ -207,7 +207,7 @@ def test_what_was_there_is_kept_as_one_file_with_its_wal_in_it(core, tmp_path, b
     assert ask(kept, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_each_restore_keeps_what_it_found(core, backup):
+def test_restore_keeps_the_file_of_each_restore(core, backup):
     emit(core, 5)
     core.close()
 
@@ -222,7 +222,7 @@ def test_each_restore_keeps_what_it_found(core, backup):
 
 
 @pytest.mark.parametrize("damage", ["no database any more", "a page of the schema", "empty"])
-def test_a_damaged_one_is_kept_as_it_is_with_its_wal_beside_it(core, tmp_path, backup, damage):
+def test_damaged_database_is_kept_with_its_wal_beside(core, tmp_path, backup, damage):
     emit(core, 5)
     core.close()
     body = bytearray(core.database.path.read_bytes())
@@ -247,7 +247,7 @@ def test_a_damaged_one_is_kept_as_it_is_with_its_wal_beside_it(core, tmp_path, b
     assert ask(core.database.path, "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_wal_whose_database_was_removed_does_not_get_into_the_new_one(core, tmp_path, backup):
+def test_orphaned_wal_is_not_applied_to_the_restored_file(core, tmp_path, backup):
     emit(core, 5)
     wal = core.database.path.with_name("agent.db-wal")
     body = wal.read_bytes()
@@ -263,7 +263,7 @@ def test_a_wal_whose_database_was_removed_does_not_get_into_the_new_one(core, tm
     assert count(core.database.path) == 2
 
 
-def test_where_nothing_was_nothing_is_kept(tmp_path, clock, backup):
+def test_restore_without_an_existing_database_keeps_nothing(tmp_path, clock, backup):
     database = Database(tmp_path / "new" / "agent.db", clock)
     database.path.parent.mkdir()
 
@@ -273,7 +273,7 @@ def test_where_nothing_was_nothing_is_kept(tmp_path, clock, backup):
     assert count(database.path) == 2
 
 
-def test_another_programs_database_is_left_as_it_is(tmp_path, clock, backup):
+def test_foreign_database_is_not_replaced_by_a_restore(tmp_path, clock, backup):
     database = Database(tmp_path / "agent.db", clock)
     other = apsw.Connection(str(database.path))
     other.execute("CREATE TABLE theirs (x); INSERT INTO theirs VALUES (1)")
@@ -286,7 +286,7 @@ def test_another_programs_database_is_left_as_it_is(tmp_path, clock, backup):
     assert database.path.read_bytes() == before
 
 
-def test_what_is_no_file_is_left_as_it_is(tmp_path, clock, backup):
+def test_path_that_is_not_a_file_is_not_replaced_by_a_restore(tmp_path, clock, backup):
     database = Database(tmp_path / "agent.db", clock)
     database.path.mkdir()
 
@@ -304,7 +304,7 @@ with Producer("agent.db") as producer:
 """
 
 
-def test_while_another_process_has_it_open_nothing_is_replaced(core, tmp_path, backup):
+def test_restore_is_refused_while_another_process_has_the_database_open(core, tmp_path, backup):
     """It would go on, and write to a file that nobody reads any more."""
     core.close()
     with a_program([sys.executable, "-c", HOLDER], tmp_path, PYTHONPATH=os.pathsep.join(sys.path)) as holder:
@@ -320,7 +320,7 @@ def test_while_another_process_has_it_open_nothing_is_replaced(core, tmp_path, b
     assert count(core.database.path) == 2
 
 
-def test_whoever_opened_it_while_it_was_replaced_cannot_write_to_what_was_there(core, tmp_path, backup, monkeypatch):
+def test_process_that_opened_the_replaced_file_cannot_write_there(core, tmp_path, backup, monkeypatch):
     emit(core)
     core.close()
     late: list[apsw.Connection] = []
@@ -344,7 +344,7 @@ def test_whoever_opened_it_while_it_was_replaced_cannot_write_to_what_was_there(
     assert count(core.database.path) == 2
 
 
-def test_a_second_name_that_a_killed_restore_left_goes(core, tmp_path, backup):
+def test_second_name_left_by_a_killed_restore_is_removed(core, tmp_path, backup):
     """Two names of one database, opened at once, would spoil it."""
     core.close()
     left = tmp_path / "agent.db.before-restore-20251231T000000Z"
@@ -357,7 +357,7 @@ def test_a_second_name_that_a_killed_restore_left_goes(core, tmp_path, backup):
     assert kept.stat().st_nlink == core.database.path.stat().st_nlink == 1
 
 
-def test_where_it_cannot_be_kept_nothing_is_replaced(core, backup, monkeypatch):
+def test_restore_that_cannot_keep_the_old_file_replaces_nothing(core, backup, monkeypatch):
     emit(core)
     core.close()
     monkeypatch.setattr(os, "link", refusing(errno.EACCES))
@@ -381,7 +381,7 @@ def refusing(number: int) -> Callable[..., None]:
 
 
 @pytest.mark.parametrize("said", ["EPERM", "EOPNOTSUPP", "ENOSYS", "EXDEV", "EMLINK"])
-def test_without_hard_links_what_was_there_is_kept_as_a_copy(core, tmp_path, backup, monkeypatch, said):
+def test_restore_without_hard_links_keeps_a_copy(core, tmp_path, backup, monkeypatch, said):
     emit(core)
     core.close()
     os.chown(core.database.path, 65_534, 65_534)
@@ -395,7 +395,7 @@ def test_without_hard_links_what_was_there_is_kept_as_a_copy(core, tmp_path, bac
     assert not [name for name in os.listdir(tmp_path) if name.startswith(BEGINS)]
 
 
-def test_a_copy_takes_nobody_the_locks_on_what_is_replaced(core, backup, monkeypatch):
+def test_copy_during_a_restore_drops_no_foreign_locks(core, backup, monkeypatch):
     """A process that closes a file has no lock on it any more, whichever of its parts had it."""
     emit(core)
     core.close()
@@ -428,7 +428,7 @@ def test_half_a_copy_of_a_restore_that_was_killed_goes(core, tmp_path, backup, m
     assert list(tmp_path.glob("*before-restore*")) == [kept]
 
 
-def test_without_room_for_the_copy_nothing_is_replaced(core, tmp_path, backup, monkeypatch):
+def test_restore_without_space_for_the_copy_replaces_nothing(core, tmp_path, backup, monkeypatch):
     emit(core)
     core.close()
     monkeypatch.setattr(os, "link", refusing(errno.EPERM))
@@ -448,7 +448,7 @@ def test_without_room_for_the_copy_nothing_is_replaced(core, tmp_path, backup, m
     assert not [name for name in os.listdir(tmp_path) if "before-restore" in name]
 
 
-def test_whose_it_is_is_told_also_of_what_is_not_there_or_cannot_be_read(core, tmp_path, clock):
+def test_owner_is_reported_for_missing_or_unreadable_files(core, tmp_path, clock):
     assert present_id(Database(tmp_path / "nowhere.db", clock)) == (False, None)
     with core.transaction() as tx:
         delete_fact(tx, "database_id")  # as in a file that an older version made and never started
@@ -460,7 +460,7 @@ def test_whose_it_is_is_told_also_of_what_is_not_there_or_cannot_be_read(core, t
     assert present_id(core.database) == (True, None)
 
 
-def test_the_disk_is_full_while_it_is_brought(core, tmp_path, backup):
+def test_full_disk_during_a_restore_is_reported(core, tmp_path, backup):
     emit(core)
     core.close()
     if os.geteuid() != 0:

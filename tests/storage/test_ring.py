@@ -10,11 +10,11 @@ import pytest
 from craftcore.storage.doorbell_client import SUN_PATH_MAX, address, doorbell_path, ring
 
 
-def test_nobody_listens_where_there_is_no_bell(tmp_path: Path) -> None:
+def test_ring_without_a_doorbell_reaches_no_daemon(tmp_path: Path) -> None:
     assert not ring(tmp_path / "agent.db")
 
 
-def test_nobody_listens_at_a_bell_left_behind_by_a_killed_daemon(tmp_path: Path) -> None:
+def test_ring_at_a_stale_doorbell_reaches_no_daemon(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as dead:
         dead.bind(doorbell_path(tmp_path / "agent.db"))
 
@@ -22,17 +22,17 @@ def test_nobody_listens_at_a_bell_left_behind_by_a_killed_daemon(tmp_path: Path)
 
 
 @pytest.mark.parametrize("path", ["", "a\0b", "\ud800", "/dev/null/agent.db", "x" * 5000])
-def test_a_path_that_cannot_be_is_no_error(path: str) -> None:
+def test_ring_with_an_impossible_path_is_no_error(path: str) -> None:
     assert not ring(path)
 
 
-def test_a_file_that_is_not_a_socket_is_no_error(tmp_path: Path) -> None:
+def test_ring_at_a_plain_file_is_no_error(tmp_path: Path) -> None:
     Path(doorbell_path(tmp_path / "agent.db")).write_text("not a socket")
 
     assert not ring(tmp_path / "agent.db")
 
 
-def test_a_bell_that_is_full_counts_as_ringing_and_never_blocks(tmp_path: Path) -> None:
+def test_full_doorbell_counts_as_ringing_and_never_blocks(tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_NONBLOCK) as bell:
         bell.bind(doorbell_path(tmp_path / "agent.db"))
         heard = [ring(tmp_path / "agent.db") for _ in range(3000)]
@@ -45,13 +45,13 @@ def test_a_bell_that_is_full_counts_as_ringing_and_never_blocks(tmp_path: Path) 
     assert queued < 3000
 
 
-def test_two_links_to_one_database_have_one_bell(tmp_path: Path) -> None:
+def test_two_links_to_a_database_share_a_doorbell(tmp_path: Path) -> None:
     (tmp_path / "link.db").symlink_to(tmp_path / "agent.db")
 
     assert doorbell_path(tmp_path / "link.db") == doorbell_path(tmp_path / "agent.db")
 
 
-def test_a_short_path_is_its_own_address_and_a_long_one_gets_an_alias_that_fits(tmp_path: Path) -> None:
+def test_long_socket_path_gets_an_alias_and_a_short_path_does_not(tmp_path: Path) -> None:
     long = tmp_path / ("d" * 120)
     long.mkdir()
 

@@ -44,7 +44,7 @@ def test_leaving_the_block_commits(database):
     assert rows(database) == [1]
 
 
-def test_an_exception_in_the_block_undoes_all_of_it(database):
+def test_exception_in_a_transaction_undoes_everything(database):
     with pytest.raises(ZeroDivisionError):
         with database.transaction() as tx:
             tx.run("INSERT INTO t (x) VALUES (1)")
@@ -53,7 +53,7 @@ def test_an_exception_in_the_block_undoes_all_of_it(database):
     assert rows(database) == []
 
 
-def test_the_door_works_again_after_an_exception(database):
+def test_transaction_after_an_exception_works(database):
     with pytest.raises(KeyboardInterrupt):
         with database.transaction() as tx:
             tx.run("INSERT INTO t (x) VALUES (1)")
@@ -75,7 +75,7 @@ def test_the_door_works_again_after_an_exception(database):
         "no statement at all",
     ],
 )
-def test_what_sqlite_refuses_is_an_error_of_ours_and_undoes_the_block(database, statement):
+def test_sqlite_error_is_translated_and_undoes_the_transaction(database, statement):
     with database.transaction() as tx:
         tx.run("INSERT INTO t (x) VALUES (1)")
 
@@ -87,7 +87,7 @@ def test_what_sqlite_refuses_is_an_error_of_ours_and_undoes_the_block(database, 
     assert rows(database) == [1]
 
 
-def test_a_value_is_the_first_column_of_the_first_row(database):
+def test_fetch_value_returns_the_first_column_of_the_first_row(database):
     with database.transaction() as tx:
         tx.run("INSERT INTO t (x, y) VALUES (3, 'c'), (1, 'a'), (2, 'b')")
 
@@ -96,7 +96,7 @@ def test_a_value_is_the_first_column_of_the_first_row(database):
         assert tx.fetch_value("SELECT x FROM t WHERE x > :x", x=3) is None
 
 
-def test_after_commit_is_called_once_it_is_on_disk(database):
+def test_after_commit_is_called_once_on_disk(database):
     seen: list[Any] = []
 
     with database.transaction() as tx:
@@ -108,7 +108,7 @@ def test_after_commit_is_called_once_it_is_on_disk(database):
     assert seen == [[1]]
 
 
-def test_before_answers_is_called_once_it_is_on_disk_with_the_last_value_and_before_the_rest(database):
+def test_before_answers_is_called_on_disk_with_the_last_value_before_after_commit(database):
     seen: list[Any] = []
 
     def note(value: int) -> None:
@@ -123,7 +123,7 @@ def test_before_answers_is_called_once_it_is_on_disk_with_the_last_value_and_bef
     assert seen == [(2, [1]), "after"]
 
 
-def test_after_commit_is_not_called_when_nothing_was_committed(database):
+def test_after_commit_is_not_called_without_a_commit(database):
     seen: list[Any] = []
 
     with pytest.raises(ZeroDivisionError):
@@ -134,7 +134,7 @@ def test_after_commit_is_not_called_when_nothing_was_committed(database):
     assert seen == []
 
 
-def test_an_error_after_the_commit_is_logged_and_not_raised(database):
+def test_error_in_after_commit_is_logged_and_not_raised(database):
     seen: list[Any] = []
 
     with database.transaction() as tx:
@@ -146,7 +146,7 @@ def test_an_error_after_the_commit_is_logged_and_not_raised(database):
     assert rows(database) == [1]
 
 
-def test_now_is_one_instant_of_the_given_clock(database, clock):
+def test_transaction_time_is_a_single_instant_of_the_clock(database, clock):
     with database.transaction() as tx:
         first = tx.now
         clock.advance(seconds=5)
@@ -156,7 +156,7 @@ def test_now_is_one_instant_of_the_given_clock(database, clock):
         assert (first, second, tx.now) == (clock.now() - 5, clock.now() - 5, clock.now())
 
 
-def test_a_transaction_inside_a_transaction_is_refused_and_the_outer_one_stands(database):
+def test_nested_transaction_is_refused_and_the_outer_continues(database):
     with database.transaction() as tx:
         tx.run("INSERT INTO t (x) VALUES (1)")
         with pytest.raises(StorageError):
@@ -167,7 +167,7 @@ def test_a_transaction_inside_a_transaction_is_refused_and_the_outer_one_stands(
     assert rows(database) == [1, 2]
 
 
-def test_threads_take_turns_at_one_door(database):
+def test_threads_take_turns_at_a_database(database):
     def write(numbers: range) -> None:
         for x in numbers:
             with database.transaction() as tx:

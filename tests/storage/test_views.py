@@ -56,7 +56,7 @@ def moments_agree(row: dict[str, Any]) -> bool:
     return all(row[f"{name}_iso"] in near[name] for name in names)
 
 
-def test_what_is_due_and_not_started_is_overdue(core, clock):
+def test_overdue_view_has_due_unstarted_triggers(core, clock):
     emit(core, workflow="over")
     run_one(core)
     emit(core, workflow="later", delay=7200.0)
@@ -74,7 +74,7 @@ def test_what_is_due_and_not_started_is_overdue(core, clock):
     assert (rows[1]["session_id"], rows[1]["description"]) == ("s", "a brief")
 
 
-def test_what_was_started_is_running_and_no_longer_overdue(core, clock):
+def test_running_view_has_started_triggers(core, clock):
     running = begin(core)
     plain = emit(core, workflow="plain").id
     start_one(core)
@@ -100,7 +100,7 @@ def test_what_was_started_is_running_and_no_longer_overdue(core, clock):
     assert moments_agree(second)
 
 
-def test_a_dead_letter_says_why_it_is_one(core):
+def test_dead_letter_view_has_the_reason(core):
     emit(core, workflow="fine")
     run_one(core)
     dead = emit(core, workflow="greet", payload={"name": "Ada"}).id
@@ -118,7 +118,7 @@ def database(tmp_path: Path) -> Path:
     return tmp_path / "agent.db"
 
 
-def test_an_action_in_doubt_is_unknown_until_somebody_decides(database, clock):
+def test_unknown_actions_view_has_undecided_doubts(database, clock):
     bank = Bank(database, clock)
     bank.pay()
     task = bank.pay(LOST)
@@ -137,7 +137,7 @@ def test_an_action_in_doubt_is_unknown_until_somebody_decides(database, clock):
     core.close()
 
 
-def test_an_open_question_is_in_the_inbox(database, clock):
+def test_inbox_view_has_open_questions(database, clock):
     task = a_task(database, "ask", clock, question="Send it?\nNow?", timeout=60.0)
     core = VirtualCore(database, clock)
 
@@ -151,7 +151,7 @@ def test_an_open_question_is_in_the_inbox(database, clock):
     core.close()
 
 
-def test_a_timeline_is_a_tasks_events_in_order_over_all_its_records(database, clock):
+def test_timeline_view_has_the_events_of_a_task_in_order_over_all_records(database, clock):
     task, other = a_task(database, "count", clock), Bank(database, clock).pay()
     core = VirtualCore(database, clock)
 
@@ -176,7 +176,7 @@ def test_a_timeline_is_a_tasks_events_in_order_over_all_its_records(database, cl
     core.close()
 
 
-def test_a_timeline_of_one_trigger_has_nothing_of_one_whose_id_begins_alike(core):
+def test_timeline_of_a_trigger_excludes_similar_ids(core):
     for name in ("a", "a.1", "a.", "b"):
         emit(core, id=name)
         running = start_one(core)
@@ -224,7 +224,7 @@ def test_pythons_own_sqlite_reads_the_same(database, clock):
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_column_is_explained_where_it_is_made(core, view):
+def test_view_columns_are_all_explained(core, view):
     """`.schema v_dead` shows it: SQLite keeps the text as it was written."""
     [row] = core.rows("SELECT sql FROM sqlite_schema WHERE type = 'view' AND name = :view", view=view)
     columns = [row["name"] for row in core.rows("SELECT name FROM pragma_table_info(:view)", view=view)]
@@ -235,7 +235,7 @@ def test_every_column_is_explained_where_it_is_made(core, view):
         assert re.search(rf"\b{name},? +-- \S", line), line
 
 
-def test_no_view_can_be_written(core):
+def test_views_cannot_be_written(core):
     for view in VIEWS:
         with undone(core) as tx, pytest.raises(apsw.SQLError, match="cannot modify"):
             tx.run(f"DELETE FROM {view}")
@@ -272,7 +272,7 @@ def empty() -> Iterator[apsw.Connection]:
 
 
 @pytest.mark.parametrize("sql", QUERIES)
-def test_no_view_walks_through_a_table(empty, sql):
+def test_views_never_scan_a_table(empty, sql):
     lines = plan(empty, sql)
 
     walked = [line for line in lines if line.startswith("SCAN ") and not line.startswith("SCAN v_")]
@@ -280,11 +280,11 @@ def test_no_view_walks_through_a_table(empty, sql):
     assert all(" USING INDEX " in line for line in walked), lines
 
 
-def test_this_test_would_see_a_walk(empty):
+def test_plan_check_detects_a_scan_of_views(empty):
     assert "SCAN executions" in plan(empty, "SELECT * FROM v_timeline WHERE workflow = ?")
 
 
-def test_a_tasks_timeline_needs_no_sorting(empty):
+def test_timeline_of_a_task_needs_no_sort(empty):
     for sql in ("SELECT * FROM v_timeline WHERE task_id = ?", "SELECT * FROM v_timeline LIMIT 10"):
         assert not [line for line in plan(empty, sql) if "TEMP B-TREE" in line]
 

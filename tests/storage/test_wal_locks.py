@@ -10,7 +10,7 @@ from tests.support.fakes import VirtualCore
 from tests.support.processes import a_reader
 
 
-def test_a_process_is_named_for_as_long_as_its_snapshot_is_open(tmp_path, core):
+def test_reader_process_is_named_while_its_snapshot_is_open(tmp_path, core):
     other = VirtualCore(tmp_path / "other.db", core.clock)
     path = core.database.path
     assert reader_pids(path) == []
@@ -29,7 +29,7 @@ def test_a_process_is_named_for_as_long_as_its_snapshot_is_open(tmp_path, core):
     other.close()
 
 
-def test_who_writes_is_named_for_as_long_as_its_transaction_is_open(core):
+def test_writer_process_is_named_while_its_transaction_is_open(core):
     path = core.database.path
     with core.reading() as reader:
         reader.fetch_value("SELECT count(*) FROM facts")
@@ -41,7 +41,7 @@ def test_who_writes_is_named_for_as_long_as_its_transaction_is_open(core):
     assert writer_pid(path) is None
 
 
-def test_where_the_system_does_not_say_nobody_is_named(tmp_path, core, monkeypatch):
+def test_lock_owner_is_unknown_where_the_system_does_not_tell(tmp_path, core, monkeypatch):
     assert reader_pids(tmp_path / "none.db") == []
     with a_reader(core.database.path):
         monkeypatch.setattr(wal_locks, "LOCKS", tmp_path / "no such list")

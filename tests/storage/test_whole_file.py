@@ -28,7 +28,7 @@ for number in range(1_000_000):
 """
 
 
-def test_it_is_written_for_its_owner_only_and_nothing_is_left_beside_it(tmp_path):
+def test_file_is_written_private_and_leaves_nothing_beside(tmp_path):
     os.umask(before := os.umask(0))
     try:
         write_whole(tmp_path / "record.json", b"{}\n")
@@ -40,7 +40,7 @@ def test_it_is_written_for_its_owner_only_and_nothing_is_left_beside_it(tmp_path
     assert os.listdir(tmp_path) == ["record.json"]
 
 
-def test_whoever_had_the_old_one_open_keeps_it_whole(tmp_path):
+def test_open_old_file_stays_whole_after_a_replacement(tmp_path):
     path = tmp_path / "record.json"
     write_whole(path, b"old")
     with path.open("rb") as reader:
@@ -50,7 +50,7 @@ def test_whoever_had_the_old_one_open_keeps_it_whole(tmp_path):
 
 
 @pytest.mark.parametrize("leads", ["to a file", "nowhere"])
-def test_a_link_is_refused_and_what_it_leads_to_is_neither_made_nor_changed(tmp_path, leads):
+def test_link_is_refused_and_its_target_neither_created_nor_changed(tmp_path, leads):
     aim = tmp_path / "aim"
     if leads == "to a file":
         aim.write_bytes(b"theirs")
@@ -64,7 +64,7 @@ def test_a_link_is_refused_and_what_it_leads_to_is_neither_made_nor_changed(tmp_
     assert sorted(os.listdir(tmp_path)) == sorted(["link.json", *(["aim"] if aim.exists() else [])])
 
 
-def test_a_file_with_a_second_name_is_refused(tmp_path):
+def test_file_with_a_second_name_is_refused(tmp_path):
     (tmp_path / "theirs").write_bytes(b"theirs")
     os.link(tmp_path / "theirs", tmp_path / "record.json")
 
@@ -75,7 +75,7 @@ def test_a_file_with_a_second_name_is_refused(tmp_path):
 
 
 @as_root
-def test_another_users_file_is_refused():
+def test_file_of_another_user_is_refused():
     """A stranger's file in a folder with the sticky bit, which everybody may write in."""
     with a_shared_place() as shared:
         shared.chmod(0o1777)
@@ -88,7 +88,7 @@ def test_another_users_file_is_refused():
         assert path.read_bytes() == b"theirs"
 
 
-def test_something_else_put_there_while_it_is_renamed_is_told(tmp_path, monkeypatch):
+def test_foreign_file_created_during_the_rename_is_reported(tmp_path, monkeypatch):
     """As another user does it who may rename in the folder."""
     real = os.replace
 
@@ -104,7 +104,7 @@ def test_something_else_put_there_while_it_is_renamed_is_told(tmp_path, monkeypa
 
 
 @pytest.mark.parametrize("round", range(3))
-def test_a_reader_sees_a_whole_file_at_every_moment_also_when_the_writer_is_killed(tmp_path, round):
+def test_reader_always_sees_a_whole_file_even_when_the_writer_is_killed(tmp_path, round):
     path = tmp_path / "record.json"
 
     def is_whole() -> bool:
@@ -125,13 +125,13 @@ def test_a_reader_sees_a_whole_file_at_every_moment_also_when_the_writer_is_kill
     assert len(left) <= 1
 
 
-def test_a_folder_that_is_missing_is_not_made(tmp_path):
+def test_missing_folder_is_not_created(tmp_path):
     with pytest.raises(CannotCreate, match="No such file or directory"):
         write_whole(tmp_path / "nowhere" / "record.json", b"{}")
     assert os.listdir(tmp_path) == []
 
 
-def test_what_is_no_regular_file_is_left_as_it_is(tmp_path):
+def test_special_file_is_left_alone(tmp_path):
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "folder", tmp_path / "pipe", Path("/dev/null")):
@@ -158,7 +158,7 @@ except CraftcoreError as error:
 """
 
 
-def test_what_has_no_room_leaves_the_old_one_and_nothing_half_written(tmp_path):
+def test_file_without_space_keeps_the_old_content_and_no_part(tmp_path):
     write_whole(tmp_path / "record.json", b"old")
 
     ran = subprocess.run(

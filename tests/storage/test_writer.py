@@ -64,7 +64,7 @@ def rows(database: Database) -> list[int]:
 # One flush for many
 
 
-async def test_a_hundred_callers_share_one_flush(database):
+async def test_hundred_callers_share_a_single_flush(database):
     async with Writer(database) as writer:
         answers = await together(writer, [(writer.commit, insert, x) for x in range(100)])
         commits, pieces = writer.group_commit.commits, writer.group_commit.pieces
@@ -74,7 +74,7 @@ async def test_a_hundred_callers_share_one_flush(database):
     assert (commits, pieces) == (2, 101)  # the gate's own, and everybody else's
 
 
-async def test_an_answer_means_that_it_can_be_read_by_others(database):
+async def test_answered_commit_is_readable_by_others(database):
     async with Writer(database) as writer:
         for x in range(20):
             await writer.commit(insert, x)
@@ -82,7 +82,7 @@ async def test_an_answer_means_that_it_can_be_read_by_others(database):
             assert x in rows(database)
 
 
-async def test_pieces_run_in_the_order_in_which_they_came(database):
+async def test_items_run_in_order_of_arrival(database):
     order: list[int] = []
 
     def note(tx: Transaction, number: int) -> None:
@@ -99,7 +99,7 @@ async def test_keyword_arguments_reach_the_piece(database):
         assert await writer.commit(insert, x=7) == 7
 
 
-async def test_whoever_counts_is_told_of_each_commit_once_it_is_on_disk_and_harms_nothing(database):
+async def test_on_flushed_is_called_after_each_commit_and_its_error_is_harmless(database):
     told: list[int] = []
 
     def count(pieces: int, seconds: float) -> None:
@@ -120,7 +120,7 @@ async def test_whoever_counts_is_told_of_each_commit_once_it_is_on_disk_and_harm
 # Who is at fault pays alone
 
 
-async def test_a_piece_that_raises_is_undone_alone(database):
+async def test_item_that_raises_is_undone_alone(database):
     calls = [(None, insert_then_raise if x == 50 else insert, x) for x in range(100)]
 
     async with Writer(database) as writer:
@@ -131,7 +131,7 @@ async def test_a_piece_that_raises_is_undone_alone(database):
     assert rows(database) == [x for x in range(100) if x != 50]
 
 
-async def test_one_item_at_fault_does_not_spoil_the_ride_of_the_others(database):
+async def test_faulty_item_does_not_affect_the_rest_of_its_group(database):
     async with Writer(database) as writer:
         answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in range(100)])
 
@@ -140,7 +140,7 @@ async def test_one_item_at_fault_does_not_spoil_the_ride_of_the_others(database)
     assert rows(database) == [x for x in range(100) if x != 13]
 
 
-async def test_an_answer_that_is_an_exception_is_raised_to_its_own_caller(database):
+async def test_exception_answer_is_raised_to_its_own_caller(database):
     async with Writer(database) as writer:
         answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in range(100, 200)])
 
@@ -148,7 +148,7 @@ async def test_an_answer_that_is_an_exception_is_raised_to_its_own_caller(databa
     assert rows(database) == list(range(100, 200, 2))
 
 
-async def test_a_constraint_is_told_as_an_error_of_ours_and_to_nobody_else(database):
+async def test_constraint_error_is_raised_to_its_own_caller_only(database):
     async with Writer(database) as writer:
         answers = await together(writer, [(writer.commit, insert, x) for x in (1, 2, 1, 3)])
 
@@ -156,7 +156,7 @@ async def test_a_constraint_is_told_as_an_error_of_ours_and_to_nobody_else(datab
     assert rows(database) == [1, 2, 3]
 
 
-async def test_when_sqlite_ends_the_transaction_under_a_piece_the_others_run_once_more(database):
+async def test_transaction_ended_by_sqlite_during_an_item_runs_the_others_again(database):
     def rollback(tx: Transaction, x: int) -> None:
         tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (1)")
 
@@ -179,7 +179,7 @@ async def test_when_sqlite_ends_the_transaction_under_a_piece_the_others_run_onc
     assert failed is None
 
 
-async def test_when_sqlite_ends_the_transaction_under_the_only_piece_the_writer_goes_on(database):
+async def test_transaction_ended_by_sqlite_during_a_single_item_keeps_the_writer_alive(database):
     def rollback(tx: Transaction) -> None:
         tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (1)")
 
@@ -193,7 +193,7 @@ async def test_when_sqlite_ends_the_transaction_under_the_only_piece_the_writer_
     assert rows(database) == [1, 2]
 
 
-async def test_a_ride_under_which_sqlite_ends_the_transaction_pays_only_for_the_item_at_fault(database):
+async def test_group_during_which_sqlite_ends_the_transaction_fails_only_the_faulty_item(database):
     def each_or_rollback(tx: Transaction, items: list[int]) -> list[int | Exception]:
         for x in items:
             tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (:x)", x=x)
@@ -213,7 +213,7 @@ async def test_a_ride_under_which_sqlite_ends_the_transaction_pays_only_for_the_
 # Cancelling a caller
 
 
-async def test_a_caller_cancelled_before_its_piece_began_withdraws_it(database):
+async def test_caller_cancelled_before_its_item_begins_withdraws_the_item(database):
     async with Writer(database) as writer:
         async with held(writer):
             async with anyio.create_task_group() as callers:
@@ -227,7 +227,7 @@ async def test_a_caller_cancelled_before_its_piece_began_withdraws_it(database):
     assert rows(database) == [2]
 
 
-async def test_a_caller_cancelled_after_its_piece_began_is_heard_and_the_cancellation_goes_on(database):
+async def test_caller_cancelled_after_its_item_began_waits_and_stays_cancelled(database):
     gate = Gate()
     heard: list[str] = []
 
@@ -260,7 +260,7 @@ async def test_a_caller_cancelled_after_its_piece_began_is_heard_and_the_cancell
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_native_cancellation_is_heard_to_the_end_just_the_same(database):
+async def test_native_cancellation_waits_for_the_end_of_the_item(database):
     gate = Gate()
 
     def slow_insert(tx: Transaction) -> None:
@@ -285,7 +285,7 @@ async def test_a_native_cancellation_is_heard_to_the_end_just_the_same(database)
 # Time, and what comes after
 
 
-async def test_now_is_one_instant_of_the_given_clock(database, clock):
+async def test_commit_time_is_a_single_instant_of_the_clock(database, clock):
     def look(tx: Transaction) -> tuple[float, float]:
         first = tx.now
         clock.advance(seconds=1)
@@ -297,7 +297,7 @@ async def test_now_is_one_instant_of_the_given_clock(database, clock):
         assert await writer.commit(look) == (began + 1, began + 1)
 
 
-async def test_after_commit_runs_on_the_callers_side_once_it_is_on_disk(database):
+async def test_after_commit_runs_on_the_loop_once_on_disk(database):
     seen: list[Any] = []
 
     def work(tx: Transaction) -> None:
@@ -311,7 +311,7 @@ async def test_after_commit_runs_on_the_callers_side_once_it_is_on_disk(database
     assert seen == [(threading.main_thread(), [1])]
 
 
-async def test_before_answers_runs_once_a_commit_on_the_writers_thread_and_nobody_is_answered_earlier(database):
+async def test_before_answers_runs_once_per_commit_on_the_writer_thread_before_answers(database):
     """It may write beside the file what an answer stands for, so its callers wait for it."""
     seen: list[Any] = []
     answered: list[int] = []
@@ -337,7 +337,7 @@ async def test_before_answers_runs_once_a_commit_on_the_writers_thread_and_nobod
     assert sorted(answered) == [1, 2, 3]
 
 
-async def test_before_answers_is_not_called_for_a_piece_that_raised_and_its_error_fails_nobody(database):
+async def test_before_answers_is_skipped_for_a_failed_item_and_its_error_is_harmless(database):
     seen: list[int] = []
 
     def raises(tx: Transaction) -> None:
@@ -359,7 +359,7 @@ async def test_before_answers_is_not_called_for_a_piece_that_raised_and_its_erro
     assert [line["event"] for line in logs] == ["before_answers.failed"]
 
 
-async def test_after_commit_is_not_called_for_a_piece_that_raised(database):
+async def test_after_commit_is_skipped_for_a_failed_item(database):
     seen: list[int] = []
 
     def work(tx: Transaction) -> None:
@@ -374,7 +374,7 @@ async def test_after_commit_is_not_called_for_a_piece_that_raised(database):
     assert seen == []
 
 
-async def test_after_commit_is_called_once_by_a_piece_that_had_to_run_twice(database):
+async def test_after_commit_is_called_once_by_an_item_that_ran_twice(database):
     seen: list[int] = []
 
     def work(tx: Transaction, x: int) -> int:
@@ -391,7 +391,7 @@ async def test_after_commit_is_called_once_by_a_piece_that_had_to_run_twice(data
     assert seen == [10, 12]
 
 
-async def test_an_error_after_the_commit_is_logged_and_not_raised(database):
+async def test_error_in_after_commit_of_the_writer_is_logged_and_not_raised(database):
     def work(tx: Transaction) -> int:
         tx.after_commit([].index, "missing")
         return insert(tx, 1)
@@ -407,7 +407,7 @@ async def test_an_error_after_the_commit_is_logged_and_not_raised(database):
 # The end
 
 
-async def test_closing_answers_everybody_who_waits(database):
+async def test_writer_close_answers_every_waiting_caller(database):
     answers = Answers()
     writer = Writer(database)
     gate = Gate()
@@ -429,7 +429,7 @@ async def test_closing_answers_everybody_who_waits(database):
     assert rows(database) == list(range(10))
 
 
-async def test_a_commit_after_the_end_is_refused(database):
+async def test_commit_after_the_close_is_refused(database):
     async with Writer(database) as writer:
         pass
 
@@ -438,7 +438,7 @@ async def test_a_commit_after_the_end_is_refused(database):
     assert rows(database) == []
 
 
-async def test_the_file_is_whole_without_its_wal_once_the_writer_is_closed(database):
+async def test_file_is_whole_without_its_wal_after_the_writer_closed(database):
     async with Writer(database) as writer:
         await writer.commit(insert, 1)
 
@@ -446,7 +446,7 @@ async def test_the_file_is_whole_without_its_wal_once_the_writer_is_closed(datab
     assert rows(database) == [1]
 
 
-async def test_a_bug_in_the_writer_itself_answers_everybody_and_says_so(database, monkeypatch):
+async def test_bug_in_the_writer_answers_every_caller_and_is_logged(database, monkeypatch):
     """Not a piece's exception but one of ours, between the pieces: nobody may wait for ever."""
     fatal: list[StorageError] = []
 
@@ -471,7 +471,7 @@ async def test_a_bug_in_the_writer_itself_answers_everybody_and_says_so(database
     assert rows(database) == [4]
 
 
-async def test_the_loop_is_not_held_up_by_a_checkpoint(database):
+async def test_event_loop_is_not_blocked_by_a_checkpoint(database):
     """The checkpoint of an idle writer may take long; meanwhile the loop hands in work without waiting for a lock."""
     entered, release = threading.Event(), threading.Event()
 
@@ -499,7 +499,7 @@ async def test_the_loop_is_not_held_up_by_a_checkpoint(database):
     assert rows(database) == [1, 2]
 
 
-async def test_a_full_batch_is_not_an_endless_one(database):
+async def test_full_batch_is_bounded(database):
     async with Writer(database) as writer:
         calls = [(writer.commit, insert, x) for x in range(1500)]
         await together(writer, calls)

@@ -91,7 +91,7 @@ async def life(path: Path, profile: Profile, monkeypatch: pytest.MonkeyPatch) ->
     return answers, fatal
 
 
-async def test_an_error_anywhere_on_the_writers_thread_leaves_nobody_without_an_answer(tmp_path, monkeypatch):
+async def test_error_anywhere_on_the_writer_thread_answers_every_caller(tmp_path, monkeypatch):
     seen = Profile()
     answers, fatal = await life(tmp_path / "whole.db", seen, monkeypatch)
     assert sorted(answers) == list(range(21))
@@ -110,7 +110,7 @@ async def test_an_error_anywhere_on_the_writers_thread_leaves_nobody_without_an_
     assert harm == {}
 
 
-async def test_an_error_outside_of_a_commit_ends_the_writer_with_its_reason(tmp_path, monkeypatch):
+async def test_error_outside_of_a_commit_ends_the_writer_with_its_reason(tmp_path, monkeypatch):
     """The housekeeping between two commits."""
     profile = Profile(Writer._take.__code__)
 

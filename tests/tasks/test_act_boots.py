@@ -32,7 +32,7 @@ def events(core: VirtualCore, record_seq: int) -> list[str]:
     ]
 
 
-def test_a_killed_daemon_leaves_its_calls_in_doubt_and_their_records_say_so(core):
+def test_killed_daemon_leaves_its_calls_in_doubt_and_marks_their_records(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
     act(core, running, "1.1", DONE)
@@ -54,7 +54,7 @@ def test_a_killed_daemon_leaves_its_calls_in_doubt_and_their_records_say_so(core
     assert rows(core, "questions") == []  # its turn comes to them again
 
 
-def test_a_boot_that_dies_is_repeated_and_says_it_once(core):
+def test_boot_that_dies_is_repeated_and_reports_doubt_once(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
     act(core, running)
@@ -63,7 +63,7 @@ def test_a_boot_that_dies_is_repeated_and_says_it_once(core):
     assert events(core, running.record.seq).count("ACTIVITY_UNKNOWN") == 1
 
 
-def test_what_was_in_doubt_or_decided_before_stays_as_it_was(core):
+def test_earlier_doubts_and_decisions_are_unchanged_by_a_boot(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
     for n, decision in enumerate([None, *Decision], 1):
@@ -77,7 +77,7 @@ def test_what_was_in_doubt_or_decided_before_stays_as_it_was(core):
     assert rows(core, "activity_log") == before
 
 
-def test_a_clean_shutdown_with_a_stuck_call_leaves_it_in_doubt_and_closes_its_record_after_that(core):
+def test_clean_shutdown_with_a_stuck_call_leaves_doubt_and_closes_the_record_later(core):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
     act(core, running)
@@ -90,7 +90,7 @@ def test_a_clean_shutdown_with_a_stuck_call_leaves_it_in_doubt_and_closes_its_re
     assert start_daemon(core).in_doubt == 0
 
 
-def test_a_task_that_poison_ends_is_asked_about_what_it_was_doing(core):
+def test_poisoned_task_is_asked_about_the_action_in_progress(core):
     """Each of its turns kills the daemon while it calls: nobody will come to it again."""
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
@@ -108,7 +108,7 @@ def test_a_task_that_poison_ends_is_asked_about_what_it_was_doing(core):
     assert "look before you answer" in the_question(core)["question"]
 
 
-def test_a_turn_that_is_entered_again_finds_it_in_doubt_and_does_not_begin_it(core):
+def test_reentered_turn_finds_the_act_in_doubt_and_does_not_begin_another_call(core):
     boot = start_daemon(core)
     act(core, begin(core, epoch=boot.epoch))
     boot = start_daemon(core)

@@ -91,7 +91,7 @@ def questions(core: VirtualCore) -> list[tuple[str, str]]:
 # Asked
 
 
-def test_a_person_is_asked_with_all_that_they_must_know(core, clock):
+def test_question_about_a_doubt_has_all_facts_a_person_needs(core, clock):
     running, activity = asked(core)
 
     [question] = core.do(core.tasks.questions, 10)
@@ -106,7 +106,7 @@ def test_a_person_is_asked_with_all_that_they_must_know(core, clock):
     assert look(core, running.task.id).reason == "waits for an answer"
 
 
-def test_of_long_arguments_the_beginning_is_shown_and_of_those_too_long_to_be_kept_nothing(core):
+def test_long_arguments_are_shown_truncated_and_unstored_arguments_not_at_all(core):
     running = begin(core)
     for place, text in (("1.1", '"' + "x" * 1000 + '"'), ("1.2", None)):
         call = begun(core, an_intent(running, place, request_json=text))
@@ -120,7 +120,7 @@ def test_of_long_arguments_the_beginning_is_shown_and_of_those_too_long_to_be_ke
     assert "arguments that are not kept" in unkept
 
 
-def test_no_message_answers_it(core):
+def test_message_does_not_answer_a_question_about_an_activity(core):
     running, activity = asked(core)
 
     core.do(core.tasks.signal, running.task.id, "message", {"text": "happened"})
@@ -133,7 +133,7 @@ def test_no_message_answers_it(core):
 
 
 @pytest.mark.parametrize("decision", Decision)
-def test_the_decision_answers_the_question_and_the_turn_goes_on_with_it(core, clock, decision):
+def test_decision_answers_the_question_and_the_turn_continues(core, clock, decision):
     running, activity = asked(core)
     clock.advance(90)
 
@@ -151,7 +151,7 @@ def test_the_decision_answers_the_question_and_the_turn_goes_on_with_it(core, cl
 
 
 @pytest.mark.parametrize("decision", Decision)
-def test_the_answer_to_the_question_is_the_decision(core, decision):
+def test_answer_to_the_question_is_the_decision(core, decision):
     running, _ = asked(core)
     reference = "pi_7" if decision is Decision.HAPPENED else None
 
@@ -167,7 +167,7 @@ def test_the_answer_to_the_question_is_the_decision(core, decision):
 
 
 @pytest.mark.parametrize("decision", Decision)
-def test_what_nobody_was_asked_about_is_decided_all_the_same(core, decision):
+def test_decision_without_a_question_is_accepted(core, decision):
     """Its turn is on its way to ask, or is tried again."""
     _, activity = in_doubt(core)
     before = rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers")
@@ -178,7 +178,7 @@ def test_what_nobody_was_asked_about_is_decided_all_the_same(core, decision):
     assert rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers") == before
 
 
-def test_what_the_provider_refused_may_be_sent_again_although_nobody_is_asked(core):
+def test_refused_call_may_be_resent_without_a_question(core):
     running = begin(core)
     refused = an_activity(core, running, REFUSED)
     fail(core, running)
@@ -188,7 +188,7 @@ def test_what_the_provider_refused_may_be_sent_again_although_nobody_is_asked(co
     assert begin_call(core, an_intent(running)) == StartedCall(refused.seq, 2, False)
 
 
-def test_the_second_of_two_is_told_that_it_was_too_late(core):
+def test_second_decision_is_refused_as_too_late(core):
     _, activity = asked(core)
     question_id = the_question(core)["id"]
     decided(core, activity)
@@ -202,7 +202,7 @@ def test_the_second_of_two_is_told_that_it_was_too_late(core):
 
 
 @pytest.mark.parametrize("end", [DONE, NOTHING, REFUSED, None])
-def test_what_is_not_in_doubt_is_not_decided(core, end):
+def test_decision_about_a_certain_activity_is_refused(core, end):
     activity = an_activity(core, begin(core), end)
     before = everything(core)
 
@@ -211,7 +211,7 @@ def test_what_is_not_in_doubt_is_not_decided(core, end):
     assert everything(core) == before
 
 
-def test_a_key_that_nobody_used_is_told(core):
+def test_decision_about_an_unknown_key_is_refused(core):
     with pytest.raises(NotFound, match=r"no activity activity:t:1\.1"):
         core.do(core.deciding.decide, "activity:t:1.1", Decision.HAPPENED, decided_by="ada")
 
@@ -232,7 +232,7 @@ def test_a_key_that_nobody_used_is_told(core):
         (Decision.HAPPENED, {"decided_by": "\ud800"}, "lone surrogate"),
     ],
 )
-def test_what_cannot_be_meant_or_kept_is_refused_and_the_question_stays_open(core, decision, how, told):
+def test_invalid_decision_is_refused_and_the_question_stays_open(core, decision, how, told):
     _, activity = asked(core)
     before = everything(core)
 
@@ -242,7 +242,7 @@ def test_what_cannot_be_meant_or_kept_is_refused_and_the_question_stays_open(cor
 
 
 @pytest.mark.parametrize("how", [{"reference": ""}, {"reference": "\n"}, {"note": "x" * (NOTE_MAX + 1)}])
-def test_what_is_refused_of_a_decision_is_refused_of_the_answer(core, how):
+def test_invalid_answer_is_refused_like_the_same_decision(core, how):
     asked(core)
     before = everything(core)
 
@@ -252,7 +252,7 @@ def test_what_is_refused_of_a_decision_is_refused_of_the_answer(core, how):
 
 
 @pytest.mark.parametrize("choice", ["Happened", "give_up", "yes", ""])
-def test_what_is_no_option_decides_nothing(core, choice):
+def test_answer_outside_the_options_decides_nothing(core, choice):
     asked(core)
     before = everything(core)
 
@@ -262,7 +262,7 @@ def test_what_is_no_option_decides_nothing(core, choice):
 
 
 @pytest.mark.parametrize("reference", ["x" * REFERENCE_MAX, "7", "Überweisung №1 \N{SNOWMAN}", '"; DROP'])
-def test_a_reference_is_kept_to_the_letter(core, reference):
+def test_reference_of_a_decision_is_kept_literally(core, reference):
     _, activity = asked(core)
 
     decided(core, activity, reference=reference, note="x" * NOTE_MAX)
@@ -272,7 +272,7 @@ def test_a_reference_is_kept_to_the_letter(core, reference):
 
 
 @pytest.mark.parametrize("kind", [QuestionKind.ASK, QuestionKind.STALE, QuestionKind.BUDGET])
-def test_a_reference_is_refused_of_a_question_that_is_not_about_an_activity(core, kind):
+def test_reference_is_refused_for_a_question_without_an_activity(core, kind):
     suspend(core, begin(core), a_question(kind=kind))
     before = everything(core)
 
@@ -285,7 +285,7 @@ def test_a_reference_is_refused_of_a_question_that_is_not_about_an_activity(core
 
 
 @pytest.mark.parametrize("decision", Decision)
-def test_a_wait_that_begins_after_somebody_decided_goes_on_at_once(core, decision):
+def test_wait_that_begins_after_the_decision_continues_at_once(core, decision):
     running, activity = in_doubt(core)
     decided(core, activity, decision)
 
@@ -299,7 +299,7 @@ def test_a_wait_that_begins_after_somebody_decided_goes_on_at_once(core, decisio
     assert (again.entry.resume, again.entry.waits["activity:1.1~1"].resolved_by) == ("ANSWER", "answer")
 
 
-def test_an_answer_wakes_nobody_who_waits_for_something_else(core):
+def test_answer_does_not_wake_a_task_that_waits_for_something_else(core):
     """Its task failed, was tried again, and waits for an event by now."""
     running, activity = in_doubt(core)
     fail(core, running)
@@ -313,7 +313,7 @@ def test_an_answer_wakes_nobody_who_waits_for_something_else(core):
     assert questions(core) == [("activity", "ANSWERED")]
 
 
-def test_an_answer_resolves_the_wait_of_its_question_and_not_the_one_that_came_after(core, clock):
+def test_answer_resolves_the_wait_of_its_own_question_only(core, clock):
     """The wait for it ended at the deadline, and the turn waits for an event by now."""
     running, activity = begin_with_deadline(core)
     suspend(core, running, for_answer(activity))
@@ -332,7 +332,7 @@ def test_an_answer_resolves_the_wait_of_its_question_and_not_the_one_that_came_a
     assert questions(core) == [("activity", "ANSWERED")]
 
 
-def test_one_that_is_called_again_is_not_asked_about_any_more(core):
+def test_repeated_call_withdraws_the_question(core):
     """Its provider drops a second call, and its task, tried again, came to it while the question was open."""
     running, activity = in_doubt(core)
     fail(core, running)
@@ -363,7 +363,7 @@ def ends(core: VirtualCore, running: Running, how: str) -> TaskStatus:
 
 
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
-def test_a_task_that_ends_with_an_act_in_doubt_leaves_a_question_that_belongs_to_no_wait(core, how):
+def test_task_end_with_an_act_in_doubt_leaves_a_question_without_a_wait(core, how):
     running, activity = in_doubt(core)
 
     status = ends(core, running, how)
@@ -378,7 +378,7 @@ def test_a_task_that_ends_with_an_act_in_doubt_leaves_a_question_that_belongs_to
 
 
 @pytest.mark.parametrize("decision", Decision)
-def test_an_answer_after_the_end_of_the_task_changes_nothing_of_it(core, decision):
+def test_answer_after_the_end_of_the_task_does_not_change_the_task(core, decision):
     running, activity = asked(core)
     core.do(core.tasks.cancel, running.task.id)
     before = rows(core, "tasks") + rows(core, "waits") + rows(core, "triggers")
@@ -389,7 +389,7 @@ def test_an_answer_after_the_end_of_the_task_changes_nothing_of_it(core, decisio
     assert look_at(core, activity.seq).decision is decision
 
 
-def test_the_question_of_a_task_that_is_cancelled_while_it_waits_for_it_stays_and_loses_its_wait(core):
+def test_question_of_a_cancelled_waiting_task_stays_and_loses_its_wait(core):
     running, _ = asked(core)
     assert the_question(core)["wait_seq"] == 1
     question_id = the_question(core)["id"]
@@ -400,7 +400,7 @@ def test_the_question_of_a_task_that_is_cancelled_while_it_waits_for_it_stays_an
     assert [(row["status"], row["resolved_by"]) for row in rows(core, "waits")] == [("RESOLVED", "end")]
 
 
-def test_each_act_in_doubt_is_asked_about_and_nothing_else_is(core):
+def test_question_exists_for_each_act_in_doubt_and_no_other(core):
     running = begin(core)
     for number, end in enumerate([UNKNOWN, DONE, NOTHING, REFUSED, UNKNOWN, UNKNOWN], 1):
         activity = an_activity(core, running, end, f"1.{number}")
@@ -411,7 +411,7 @@ def test_each_act_in_doubt_is_asked_about_and_nothing_else_is(core):
     assert [(row["activity_seq"], row["status"]) for row in rows(core, "questions")] == [(1, "OPEN"), (5, "OPEN")]
 
 
-def test_nobody_is_asked_while_a_turn_of_the_task_will_come_to_it_again(core):
+def test_question_is_not_asked_while_a_later_turn_will_resolve_the_doubt(core):
     running, _ = in_doubt(core)
 
     core.do(core.acts.ask_at_end, [running.task.seq])
@@ -420,7 +420,7 @@ def test_nobody_is_asked_while_a_turn_of_the_task_will_come_to_it_again(core):
     assert rows(core, "questions") == []
 
 
-def test_the_other_tasks_of_a_batch_are_asked_about_their_own(core):
+def test_tasks_of_a_batch_are_each_asked_about_their_own_doubts(core):
     first, second = in_doubt(core)[0], in_doubt(core)[0]
     fail(core, first)
     assert [row["task_seq"] for row in rows(core, "questions")] == [first.task.seq]
@@ -430,7 +430,7 @@ def test_the_other_tasks_of_a_batch_are_asked_about_their_own(core):
     assert [row["task_seq"] for row in rows(core, "questions")] == [first.task.seq, second.task.seq]
 
 
-def test_the_question_survives_a_retry_of_its_task_and_is_not_asked_twice(core):
+def test_question_survives_a_task_retry_and_is_not_asked_twice(core):
     running, activity = in_doubt(core)
     fail(core, running)
     question_id = the_question(core)["id"]
@@ -453,7 +453,7 @@ def test_the_question_survives_a_retry_of_its_task_and_is_not_asked_twice(core):
     assert questions(core) == [("activity", "ANSWERED")]
 
 
-def test_what_was_decided_of_a_failed_task_holds_when_it_is_tried_again(core):
+def test_decision_about_a_failed_task_holds_at_its_retry(core):
     running, activity = in_doubt(core)
     fail(core, running)
     decided(core, activity, Decision.RESEND)
@@ -462,7 +462,7 @@ def test_what_was_decided_of_a_failed_task_holds_when_it_is_tried_again(core):
     assert begin_call(core, an_intent(enter_next(core))) == StartedCall(activity.seq, 2, False)
 
 
-def test_what_is_in_doubt_of_a_task_that_had_ended_is_asked_about_at_the_boot(core):
+def test_doubt_of_an_ended_task_is_asked_about_at_boot(core):
     """Its process died while it called, and the task had been ended from outside."""
     running = begin(core)
     an_activity(core, running, None)
@@ -475,7 +475,7 @@ def test_what_is_in_doubt_of_a_task_that_had_ended_is_asked_about_at_the_boot(co
     assert "look before you answer" in the_question(core)["question"]
 
 
-def test_a_boot_asks_nothing_of_a_task_that_goes_on(core):
+def test_boot_asks_nothing_about_a_task_that_continues(core):
     an_activity(core, begin(core), None)
 
     assert core.do(core.acts.mark_interrupted) == 1
@@ -485,7 +485,7 @@ def test_a_boot_asks_nothing_of_a_task_that_goes_on(core):
 # A deadline
 
 
-def test_the_deadline_ends_the_wait_for_an_answer_and_not_the_question(core, clock):
+def test_deadline_ends_the_wait_for_an_answer_and_not_the_question(core, clock):
     running, activity = begin_with_deadline(core)
     suspend(core, running, for_answer(activity))
     [timer] = core.rows("SELECT due_at FROM triggers WHERE status = 'PENDING'")
@@ -503,7 +503,7 @@ def test_the_deadline_ends_the_wait_for_an_answer_and_not_the_question(core, clo
     assert (the_question(core)["id"], the_question(core)["wait_seq"]) == (question_id, None)
 
 
-def test_an_answer_before_the_deadline_pulls_its_one_trigger_forward(core, clock):
+def test_answer_before_the_deadline_brings_the_single_trigger_forward(core, clock):
     running, activity = begin_with_deadline(core)
     suspend(core, running, for_answer(activity))
     clock.advance(60)
@@ -516,7 +516,7 @@ def test_an_answer_before_the_deadline_pulls_its_one_trigger_forward(core, clock
     assert claim_all(core) == []
 
 
-def test_an_answer_after_the_deadline_decides_the_activity_and_wakes_nobody(core, clock):
+def test_answer_after_the_deadline_decides_the_activity_and_wakes_no_task(core, clock):
     running, activity = begin_with_deadline(core)
     suspend(core, running, for_answer(activity))
     clock.advance(HOUR)
@@ -544,7 +544,7 @@ def conflicted(core: VirtualCore) -> Running:
     return running
 
 
-def test_a_task_that_would_have_sent_something_else_under_a_key_is_asked_about(core):
+def test_idempotency_conflict_of_a_task_is_put_to_a_person(core):
     running = conflicted(core)
 
     [question] = core.do(core.tasks.questions, 10)
@@ -556,7 +556,7 @@ def test_a_task_that_would_have_sent_something_else_under_a_key_is_asked_about(c
     )
 
 
-def test_its_turn_is_tried_again_or_it_is_left_as_the_answer_says(core):
+def test_answer_to_a_conflict_retries_the_turn_or_leaves_the_task(core):
     first, second = conflicted(core), conflicted(core)
     retried, left = rows(core, "questions")
 
@@ -569,7 +569,7 @@ def test_its_turn_is_tried_again_or_it_is_left_as_the_answer_says(core):
 
 
 @pytest.mark.parametrize("hand", ["retry", "requeue"])
-def test_nobody_needs_to_answer_once_it_is_tried_again_by_hand(core, hand):
+def test_manual_retry_withdraws_the_conflict_question(core, hand):
     running = conflicted(core)
 
     if hand == "retry":
@@ -582,7 +582,7 @@ def test_nobody_needs_to_answer_once_it_is_tried_again_by_hand(core, hand):
         core.do(core.tasks.answer, rows(core, "questions")[0]["id"], "retry", answered_by="ada")
 
 
-def test_one_that_fails_so_again_is_asked_about_again(core):
+def test_repeated_conflict_is_asked_about_again(core):
     running = conflicted(core)
     core.do(core.tasks.retry, running.task.id)
 
@@ -591,7 +591,7 @@ def test_one_that_fails_so_again_is_asked_about_again(core):
     assert questions(core) == [("conflict", "WITHDRAWN"), ("conflict", "OPEN")]
 
 
-def test_what_it_has_in_doubt_is_asked_about_beside_it_and_stays_when_it_is_tried_again(core):
+def test_doubts_beside_a_conflict_are_asked_about_and_survive_a_retry(core):
     running, _ = in_doubt(core)
     fail(core, running, CONFLICT)
     assert questions(core) == [("activity", "OPEN"), ("conflict", "OPEN")]
@@ -602,7 +602,7 @@ def test_what_it_has_in_doubt_is_asked_about_beside_it_and_stays_when_it_is_trie
 
 
 @pytest.mark.parametrize("answer", [None, "leave"])
-def test_a_boot_that_finds_a_call_of_it_does_not_ask_that_again(core, answer):
+def test_boot_with_an_open_call_does_not_ask_about_the_conflict_again(core, answer):
     """One of its acts was a conflict, another was on its way when the process died."""
     running = begin(core)
     an_activity(core, running, None)
@@ -615,7 +615,7 @@ def test_a_boot_that_finds_a_call_of_it_does_not_ask_that_again(core, answer):
     assert [kind for kind, _ in questions(core)] == ["conflict", "activity"]
 
 
-def test_one_that_fails_otherwise_is_not_asked_about(core):
+def test_failure_of_another_kind_raises_no_conflict_question(core):
     running = begin(core)
     an_activity(core, running, REFUSED)
 
@@ -629,7 +629,7 @@ def test_one_that_fails_otherwise_is_not_asked_about(core):
 
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
 @pytest.mark.parametrize("kind", [QuestionKind.ASK, QuestionKind.STALE, QuestionKind.BUDGET, QuestionKind.STALLED])
-def test_what_else_was_asked_of_a_task_is_withdrawn_with_it(core, how, kind):
+def test_open_questions_of_an_ended_task_are_withdrawn(core, how, kind):
     running, _ = in_doubt(core)
     question = a_question(kind=kind).question
     assert question is not None
@@ -640,7 +640,7 @@ def test_what_else_was_asked_of_a_task_is_withdrawn_with_it(core, how, kind):
     assert questions(core) == [(kind, "WITHDRAWN"), ("activity", "OPEN")]
 
 
-def test_a_turn_that_is_entered_again_withdraws_what_was_asked_of_its_being_stalled_and_no_more(core):
+def test_reentered_turn_withdraws_only_the_stall_question(core):
     running, _ = in_doubt(core)
     fail(core, running)
     core.do(core.tasks.retry, running.task.id)
@@ -672,7 +672,7 @@ def recorded(core: VirtualCore) -> list[tuple[str, int | None]]:
     return [(type_, seq) for type_, seq in found if type_.startswith("ACTIVITY")]
 
 
-def test_an_intent_and_its_end_stand_in_the_record_with_their_activity(core):
+def test_intent_and_outcome_are_in_the_record_with_their_activity(core):
     running = begin(core)
     [call] = core.do(core.acts.begin_all, [act(running)])
     end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
@@ -682,7 +682,7 @@ def test_an_intent_and_its_end_stand_in_the_record_with_their_activity(core):
     assert recorded(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
 
 
-def test_a_turn_that_has_lost_its_trigger_begins_nothing_and_the_others_of_its_batch_do(core):
+def test_turn_that_lost_its_trigger_begins_no_call_and_its_batch_continues(core):
     lost, holding = begin(core), begin(core)
     batch = [act(lost, lease_token="9-9"), act(holding), act(lost, "1.2", lease_token="9-9")]
 
@@ -695,7 +695,7 @@ def test_a_turn_that_has_lost_its_trigger_begins_nothing_and_the_others_of_its_b
     assert recorded(core) == [("ACTIVITY_INTENT", 1)]
 
 
-def test_each_commit_that_begins_calls_has_a_mark_of_its_own_and_no_other(core):
+def test_commit_that_begins_calls_has_a_unique_mark(core):
     running = begin(core)
     together = [act(running, place=place) for place in ("1.1", "1.2")]
 
@@ -708,7 +708,7 @@ def test_each_commit_that_begins_calls_has_a_mark_of_its_own_and_no_other(core):
     assert core.do(call_mark) == 2, "a conflict begins no call"
 
 
-def test_what_happened_is_written_although_the_turn_has_lost_its_trigger_meanwhile(core):
+def test_outcome_is_written_although_the_turn_lost_its_trigger(core):
     running = begin(core)
     [call] = core.do(core.acts.begin_all, [act(running)])
     end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq, lease_token="9-9"))
@@ -719,7 +719,7 @@ def test_what_happened_is_written_although_the_turn_has_lost_its_trigger_meanwhi
     assert recorded(core) == [("ACTIVITY_INTENT", 1)]
 
 
-def test_an_end_that_comes_too_late_stands_in_no_record(core):
+def test_late_outcome_is_not_in_the_record(core):
     running = begin(core)
     [call] = core.do(core.acts.begin_all, [act(running)])
     end = ActEnd(call, DONE, told(running, EventType.ACTIVITY_DONE, activity_seq=call.seq))
@@ -729,7 +729,7 @@ def test_an_end_that_comes_too_late_stands_in_no_record(core):
     assert recorded(core) == [("ACTIVITY_INTENT", 1), ("ACTIVITY_DONE", 1)]
 
 
-def test_a_call_that_a_policy_repeats_is_one_of_the_record_and_a_decision_of_that_policy(core):
+def test_policy_repeat_is_in_the_record_as_a_call_and_a_decision(core):
     running, doubt = in_doubt(core)
 
     [call] = core.do(core.acts.begin_all, [act(running, again=doubt)])
@@ -740,7 +740,7 @@ def test_a_call_that_a_policy_repeats_is_one_of_the_record_and_a_decision_of_tha
     assert recorded(core) == [("ACTIVITY_INTENT", doubt.seq)]
 
 
-def test_a_call_that_a_policy_would_repeat_is_not_where_somebody_decided_meanwhile(core):
+def test_policy_repeat_is_skipped_after_a_manual_decision(core):
     running, doubt = in_doubt(core)
     found = decided(core, doubt, Decision.GIVE_UP)
     before = rows(core, "activity_decisions")
@@ -751,7 +751,7 @@ def test_a_call_that_a_policy_would_repeat_is_not_where_somebody_decided_meanwhi
     assert recorded(core) == []
 
 
-def test_what_a_policy_decides_needs_no_answer_any_more(core):
+def test_policy_decision_withdraws_the_question(core):
     """Asked about when its task failed; tried again, it has the provider asked."""
     running, doubt = in_doubt(core)
     fail(core, running)
@@ -767,7 +767,7 @@ def test_what_a_policy_decides_needs_no_answer_any_more(core):
     assert [row["decided_by"] for row in rows(core, "activity_decisions")] == ["reconcile"]
 
 
-def test_an_intent_is_found_again_by_the_attempt_that_wrote_it_while_it_has_no_end(core):
+def test_open_intent_is_found_again_by_its_own_attempt(core):
     """Its turn was cancelled while it was being written, and cannot know whether it was."""
     running = begin(core)
     intent = an_intent(running)

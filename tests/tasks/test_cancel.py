@@ -50,7 +50,7 @@ def cancelled(core: VirtualCore, task_id: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("timeout", [None, 60.0], ids=["for as long as it takes", "with a timer"])
-def test_a_task_that_waits_for_a_person_is_cancelled_at_once_and_its_question_withdrawn(core, clock, timeout):
+def test_waiting_task_is_cancelled_at_once_and_its_question_withdrawn(core, clock, timeout):
     running = begin(core)
     suspend(core, running, a_question(until=None if timeout is None else clock.now() + timeout))
 
@@ -61,7 +61,7 @@ def test_a_task_that_waits_for_a_person_is_cancelled_at_once_and_its_question_wi
     assert [question["status"] for question in rows(core, "questions")] == ["WITHDRAWN"]
 
 
-def test_a_task_in_backoff_is_cancelled_at_once(core):
+def test_task_in_backoff_is_cancelled_at_once(core):
     running = begin(core)
     fail(core, running, BROKEN)
 
@@ -70,7 +70,7 @@ def test_a_task_in_backoff_is_cancelled_at_once(core):
     cancelled(core, running.task.id)
 
 
-def test_a_task_whose_next_turn_is_claimed_and_not_started_is_cancelled_and_the_start_refused(core):
+def test_task_with_an_unstarted_claim_is_cancelled_and_the_start_refused(core):
     running = begin(core)
     followed = go_on(core, running, claim_next=True)
     assert followed.claim is not None
@@ -82,7 +82,7 @@ def test_a_task_whose_next_turn_is_claimed_and_not_started_is_cancelled_and_the_
     cancelled(core, running.task.id)
 
 
-def test_a_task_whose_code_runs_is_asked_to_unwind_and_is_cancelled_when_it_has(core):
+def test_running_task_is_asked_to_unwind_and_then_cancelled(core):
     running = begin(core)
 
     assert core.do(core.tasks.cancel, running.task.id, "changed my mind").status is TaskStatus.RUNNING
@@ -94,7 +94,7 @@ def test_a_task_whose_code_runs_is_asked_to_unwind_and_is_cancelled_when_it_has(
     assert (trigger["status"], trigger["reason"]) == ("DONE", "changed my mind")
 
 
-def test_it_may_be_asked_for_again_while_it_unwinds(core):
+def test_cancel_may_be_requested_again_during_the_unwind(core):
     running = begin(core)
     core.do(core.tasks.cancel, running.task.id, "changed my mind")
 
@@ -104,7 +104,7 @@ def test_it_may_be_asked_for_again_while_it_unwinds(core):
     assert cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
-def test_a_turn_that_was_to_be_cancelled_and_is_suspended_in_the_same_moment_does_not_wait(core):
+def test_cancelled_turn_that_suspends_does_not_wait(core):
     running = begin(core)
     core.do(core.tasks.cancel, running.task.id, "changed my mind")
 
@@ -114,7 +114,7 @@ def test_a_turn_that_was_to_be_cancelled_and_is_suspended_in_the_same_moment_doe
     assert rows(core, "waits") == []
 
 
-def test_a_turn_that_was_to_be_cancelled_and_continues_in_the_same_moment_has_no_next_one(core):
+def test_cancelled_turn_that_continues_has_no_next_turn(core):
     running = begin(core)
     core.do(core.tasks.cancel, running.task.id)
 
@@ -123,7 +123,7 @@ def test_a_turn_that_was_to_be_cancelled_and_continues_in_the_same_moment_has_no
     assert cancelled(core, running.task.id)["turn"] == 1
 
 
-def test_a_turn_that_was_to_be_cancelled_and_fails_does_not_come_back(core):
+def test_cancelled_turn_that_fails_is_not_retried(core):
     running = begin(core)
     core.do(core.tasks.cancel, running.task.id, "changed my mind")
 
@@ -132,7 +132,7 @@ def test_a_turn_that_was_to_be_cancelled_and_fails_does_not_come_back(core):
     assert cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
-def test_a_turn_that_had_returned_before_it_heard_of_it_is_done(core):
+def test_turn_that_returned_before_the_cancellation_is_done(core):
     running = begin(core)
     core.do(core.tasks.cancel, running.task.id)
 
@@ -141,7 +141,7 @@ def test_a_turn_that_had_returned_before_it_heard_of_it_is_done(core):
     assert look(core, running.task.id).status is TaskStatus.DONE
 
 
-def test_a_task_whose_trigger_is_gone_is_cancelled_at_once(core):
+def test_task_without_a_trigger_is_cancelled_at_once(core):
     running = begin(core)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers")
@@ -151,7 +151,7 @@ def test_a_task_whose_trigger_is_gone_is_cancelled_at_once(core):
     cancelled(core, running.task.id)
 
 
-def test_what_has_ended_cannot_be_cancelled(core):
+def test_ended_task_cannot_be_cancelled(core):
     running = begin(core)
     finish(core, running)
     before = rows(core, "tasks")
@@ -161,12 +161,12 @@ def test_what_has_ended_cannot_be_cancelled(core):
     assert rows(core, "tasks") == before
 
 
-def test_what_is_not_there_cannot_be_cancelled(core):
+def test_unknown_task_cannot_be_cancelled(core):
     with pytest.raises(NotFound):
         core.do(core.tasks.cancel, "nobody")
 
 
-def test_a_parent_is_told_why_its_child_is_no_more(core):
+def test_parent_receives_the_reason_of_a_cancelled_child(core):
     parent = begin(core)
     child = begin_child(core, parent)
     suspend(core, child, for_event("never"))
@@ -184,7 +184,7 @@ def test_a_parent_is_told_why_its_child_is_no_more(core):
 # With its trigger
 
 
-def test_a_task_is_cancelled_with_the_trigger_of_its_turn(core):
+def test_task_is_cancelled_with_the_trigger_of_its_turn(core):
     running = begin(core)
     followed = go_on(core, running, claim_next=True)
     assert followed.claim is not None
@@ -194,7 +194,7 @@ def test_a_task_is_cancelled_with_the_trigger_of_its_turn(core):
     assert cancelled(core, running.task.id)["reason"] == "by hand"
 
 
-def test_a_task_that_waits_is_cancelled_with_its_timer(core, clock):
+def test_waiting_task_is_cancelled_with_its_timer(core, clock):
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 60))
 
@@ -203,7 +203,7 @@ def test_a_task_that_waits_is_cancelled_with_its_timer(core, clock):
     cancelled(core, running.task.id)
 
 
-def test_a_task_in_backoff_is_cancelled_when_a_newer_trigger_supersedes_its_own(core):
+def test_task_in_backoff_is_cancelled_when_its_trigger_is_superseded(core):
     running = begin(core, session_id="s", source="MESSAGE")
     fail(core, running, BROKEN)
 
@@ -212,7 +212,7 @@ def test_a_task_in_backoff_is_cancelled_when_a_newer_trigger_supersedes_its_own(
     assert core.rows("SELECT status, reason FROM tasks") == [{"status": "CANCELLED", "reason": "superseded"}]
 
 
-def test_a_child_that_expires_before_it_could_start_is_cancelled_as_stale(core, clock):
+def test_child_that_expires_before_its_start_is_cancelled_as_stale(core, clock):
     parent = begin(core)
     child = emit_child(core, parent, expires_at=clock.now() + 60)
     finish(core, parent)
@@ -225,7 +225,7 @@ def test_a_child_that_expires_before_it_could_start_is_cancelled_as_stale(core, 
     assert cancelled(core, child)["reason"] == "stale"
 
 
-def test_a_task_whose_turn_is_poison_has_failed_in_the_same_commit(core):
+def test_task_with_a_poisoned_turn_fails_in_the_same_commit(core):
     running = begin(core, epoch=start_daemon(core).epoch)
     for _ in range(2):
         epoch = start_daemon(core).epoch
@@ -238,7 +238,7 @@ def test_a_task_whose_turn_is_poison_has_failed_in_the_same_commit(core):
     assert (task.status, task.error_code, task.reason) == (TaskStatus.FAILED, "POISON", "poison")
 
 
-def test_a_task_whose_trigger_is_corrupt_has_failed_with_what_was_wrong(core):
+def test_task_with_a_corrupt_trigger_fails_with_the_fault(core):
     running = begin(core)
     fail(core, running, BROKEN)
     connection = apsw.Connection(str(core.database.path))
@@ -254,7 +254,7 @@ def test_a_task_whose_trigger_is_corrupt_has_failed_with_what_was_wrong(core):
 
 
 @pytest.mark.parametrize("how", ["crash", "end in order"])
-def test_a_task_that_was_to_be_cancelled_when_its_daemon_ended_is_cancelled_by_the_next(core, how):
+def test_cancel_request_survives_the_daemon_and_is_applied_by_the_next(core, how):
     boot = start_daemon(core)
     running = begin(core, epoch=boot.epoch)
     core.do(core.tasks.cancel, running.task.id, "changed my mind")
@@ -266,7 +266,7 @@ def test_a_task_that_was_to_be_cancelled_when_its_daemon_ended_is_cancelled_by_t
     assert cancelled(core, running.task.id)["reason"] == "changed my mind"
 
 
-def test_a_trigger_that_its_task_does_not_go_on_with_may_end_as_it_likes(core):
+def test_unrelated_trigger_of_a_task_may_end_in_any_way(core):
     running = begin(core)
     sent = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
 
@@ -275,7 +275,7 @@ def test_a_trigger_that_its_task_does_not_go_on_with_may_end_as_it_likes(core):
     assert look(core, running.task.id).status is TaskStatus.RUNNING
 
 
-def test_a_turn_that_is_refused_its_settle_writes_nothing_of_its_task(core):
+def test_refused_settle_writes_nothing_about_the_task(core):
     running = begin(core)
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET lease_token = 'another'")

@@ -28,7 +28,7 @@ from tests.support.trigger_steps import BROKEN
 A_DAY_LATER = RetryPolicy(base=24 * HOUR, cap=24 * HOUR)
 
 
-def test_it_counts_from_the_first_start_and_goes_from_turn_to_turn(core, clock):
+def test_deadline_counts_from_the_first_start_across_turns(core, clock):
     running = begin(core, deadline=HOUR)
     clock.advance(60)
     go_on(core, running)
@@ -38,7 +38,7 @@ def test_it_counts_from_the_first_start_and_goes_from_turn_to_turn(core, clock):
     assert running.task.deadline_at == second.task.deadline_at == NEW_YEAR + HOUR
 
 
-def test_the_deadline_of_a_child_counts_from_its_first_start_however_long_it_had_to_wait_for_that(core, clock):
+def test_deadline_of_a_child_counts_from_its_own_first_start(core, clock):
     parent = begin(core)
     child = emit_child(core, parent, delay=2 * HOUR)
     finish(core, parent)
@@ -55,19 +55,19 @@ def due(core: VirtualCore) -> float:
     return float(row["due_at"]) - NEW_YEAR
 
 
-def test_a_wait_has_its_trigger_at_the_deadline_when_that_comes_first(core, clock):
+def test_wait_beyond_the_deadline_has_its_trigger_at_the_deadline(core, clock):
     suspend(core, begin(core, deadline=HOUR), a_sleep(clock.now() + 2 * HOUR))
 
     assert due(core) == HOUR
 
 
-def test_a_wait_that_ends_before_the_deadline_ends_then(core, clock):
+def test_wait_that_ends_before_the_deadline_keeps_its_time(core, clock):
     suspend(core, begin(core, deadline=HOUR), a_sleep(clock.now() + 60))
 
     assert due(core) == 60
 
 
-def test_a_wait_without_an_end_has_a_trigger_at_the_deadline(core):
+def test_wait_without_end_has_a_trigger_at_the_deadline(core):
     for wait in (for_event("never"), a_question()):
         running = begin(core, deadline=HOUR)
         suspend(core, running, wait)
@@ -76,7 +76,7 @@ def test_a_wait_without_an_end_has_a_trigger_at_the_deadline(core):
         core.do(core.tasks.cancel, running.task.id)
 
 
-def test_a_question_that_is_open_at_the_deadline_expires_with_it(core, clock):
+def test_question_open_at_the_deadline_expires(core, clock):
     suspend(core, begin(core, deadline=HOUR), a_question())
     clock.advance(HOUR)
 
@@ -85,7 +85,7 @@ def test_a_question_that_is_open_at_the_deadline_expires_with_it(core, clock):
     assert [question["status"] for question in rows(core, "questions")] == ["EXPIRED"]
 
 
-def test_a_backoff_ends_with_the_deadline_at_the_latest(core):
+def test_backoff_ends_with_the_deadline_at_the_latest(core):
     running = begin(core, deadline=HOUR)
 
     fail(core, running, limited_outcome(running.task.deadline_at, BROKEN), policy=A_DAY_LATER)
@@ -93,7 +93,7 @@ def test_a_backoff_ends_with_the_deadline_at_the_latest(core):
     assert due(core) == HOUR
 
 
-def test_a_backoff_that_ends_before_the_deadline_is_what_it_was(core):
+def test_backoff_that_ends_before_the_deadline_is_unchanged(core):
     running = begin(core, deadline=HOUR)
 
     fail(core, running, limited_outcome(running.task.deadline_at, BROKEN), policy=RetryPolicy(base=60, cap=60))
@@ -101,7 +101,7 @@ def test_a_backoff_that_ends_before_the_deadline_is_what_it_was(core):
     assert 30 <= due(core) <= 60
 
 
-def test_a_snooze_ends_with_the_deadline(core, clock):
+def test_snooze_ends_with_the_deadline(core, clock):
     running = begin(core, deadline=HOUR)
 
     fail(core, running, limited_outcome(running.task.deadline_at, Snoozed(until=clock.now() + 2 * HOUR)))
@@ -109,13 +109,13 @@ def test_a_snooze_ends_with_the_deadline(core, clock):
     assert due(core) == HOUR
 
 
-def test_only_what_comes_back_is_bounded():
+def test_deadline_limits_only_work_that_returns():
     assert limited_outcome(5.0, Succeeded()) == Succeeded()
     assert limited_outcome(None, BROKEN) is BROKEN
     assert isinstance(limited_outcome(5.0, BROKEN), Failed)
 
 
-def test_a_task_that_is_tried_again_has_all_of_its_time_again_from_then_on(core, clock):
+def test_retried_task_has_its_whole_time_again(core, clock):
     running = begin(core, deadline=HOUR)
     clock.advance(2 * HOUR)
     fail(core, running)
@@ -128,9 +128,7 @@ def test_a_task_that_is_tried_again_has_all_of_its_time_again_from_then_on(core,
 
 
 @pytest.mark.parametrize("wait", [a_question(), for_event("approved"), a_sleep(NEW_YEAR + 3600)])
-def test_what_a_task_waited_for_at_its_deadline_has_not_come_and_is_waited_for_anew_when_it_is_tried_again(
-    core, clock, wait
-):
+def test_wait_cut_off_by_the_deadline_begins_again_at_a_retry(core, clock, wait):
     suspend(core, begin(core, deadline=60), wait)
     clock.advance(60)
     late = enter_next(core)
@@ -144,7 +142,7 @@ def test_what_a_task_waited_for_at_its_deadline_has_not_come_and_is_waited_for_a
     assert [(row["name"], row["status"]) for row in rows(core, "waits")] == [(wait.name, "WAITING")]
 
 
-def test_a_wait_whose_own_time_has_come_at_the_deadline_is_over(core, clock):
+def test_wait_whose_own_time_has_come_at_the_deadline_is_over(core, clock):
     suspend(core, begin(core, deadline=60), for_event("approved", until=NEW_YEAR + 60))
     clock.advance(60)
     late = enter_next(core)

@@ -38,7 +38,7 @@ def test_signals_right_after_the_emit_are_read_by_the_first_turn_in_order(core):
     assert rows(core, "early_mail") == []
 
 
-def test_each_of_several_tasks_gets_its_own(core):
+def test_early_mail_is_delivered_to_the_right_task(core):
     first, second = emit(core).id, emit(core).id
     signal(core, second, "b")
     signal(core, first, "a")
@@ -52,7 +52,7 @@ def test_each_of_several_tasks_gets_its_own(core):
     assert rows(core, "early_mail") == []
 
 
-def test_no_more_are_kept_than_a_mailbox_takes(core, monkeypatch):
+def test_early_mail_is_limited_to_a_mailbox(core, monkeypatch):
     monkeypatch.setattr(service, "MAILBOX_MAX", 2)
     task_id = emit(core).id
     signal(core, task_id)
@@ -63,7 +63,7 @@ def test_no_more_are_kept_than_a_mailbox_takes(core, monkeypatch):
     assert len(rows(core, "early_mail")) == 2
 
 
-def test_what_cannot_be_a_signal_is_refused_before_the_first_turn_too(core):
+def test_early_mail_that_is_not_a_valid_signal_is_refused(core):
     with pytest.raises(InvalidInput):
         signal(core, emit(core).id, "no name")
     with pytest.raises(NotFound):
@@ -72,7 +72,7 @@ def test_what_cannot_be_a_signal_is_refused_before_the_first_turn_too(core):
 
 
 @pytest.mark.parametrize("end", ["cancelled", "failed"])
-def test_a_trigger_that_ends_before_its_task_begins_takes_its_mail_with_it(core, clock, end):
+def test_early_mail_is_removed_with_a_trigger_that_ends_first(core, clock, end):
     task_id = emit(core, dedup_key="k", dedup_scope="ever").id
     signal(core, task_id, payload={"secret": "x"})
     if end == "cancelled":
@@ -90,7 +90,7 @@ def test_a_trigger_that_ends_before_its_task_begins_takes_its_mail_with_it(core,
     assert rows(core, "early_mail") == []
 
 
-def test_what_is_kept_for_a_removed_trigger_goes_with_it(core, clock):
+def test_early_mail_is_removed_with_its_trigger(core, clock):
     task_id = emit(core).id
     signal(core, task_id)
     core.do(core.triggers.cancel, task_id)
@@ -102,7 +102,7 @@ def test_what_is_kept_for_a_removed_trigger_goes_with_it(core, clock):
     assert rows(core, "early_mail") == []
 
 
-def test_a_requeued_dead_letter_finds_its_mail_again(core):
+def test_requeued_dead_letter_finds_its_early_mail(core):
     emitted = emit(core, max_attempts=1)
     signal(core, emitted.id, "paid", 7)
     ack(core, start_one(core), BROKEN)
@@ -115,7 +115,7 @@ def test_a_requeued_dead_letter_finds_its_mail_again(core):
     assert [mail["status"] for mail in rows(core, "mailbox")] == ["READ"]
 
 
-def test_another_program_may_signal_what_it_has_just_emitted_and_is_told_what_has_no_task(tmp_path):
+def test_early_signal_from_another_program_is_accepted_for_tasks_only(tmp_path):
     with Producer(tmp_path / "agent.db") as producer:
         emitted = producer.emit("greet")
         assert producer.signal(emitted.id, "paid") is False
@@ -127,7 +127,7 @@ def test_another_program_may_signal_what_it_has_just_emitted_and_is_told_what_ha
         assert producer.emit_many([TriggerSpec(workflow="greet")])[0].created
 
 
-def test_a_plain_trigger_that_is_over_has_no_task_to_cancel(core):
+def test_ended_plain_trigger_has_no_task_to_cancel(core):
     emitted = emit(core)
     run_one(core, Succeeded())
 

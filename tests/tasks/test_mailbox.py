@@ -40,7 +40,7 @@ def deliver(core: VirtualCore, task_id: str, **trigger: object) -> Followed:
     return core.do(core.turns.deliver, claim, task_id)
 
 
-def test_messages_of_one_commit_may_go_beyond_the_limit_and_stop_nobody(core, mailbox_of_two):
+def test_messages_of_a_commit_may_exceed_the_mailbox_limit(core, mailbox_of_two):
     """Whether it is full is asked of each before any of them is delivered."""
     running = begin(core)
 
@@ -53,7 +53,7 @@ def test_messages_of_one_commit_may_go_beyond_the_limit_and_stop_nobody(core, ma
     assert refused.retryable
 
 
-def test_a_signal_for_what_a_task_waits_for_lets_it_go_on_with_what_it_brought(core):
+def test_awaited_signal_lets_the_task_continue_with_its_payload(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
 
@@ -68,7 +68,7 @@ def test_a_signal_for_what_a_task_waits_for_lets_it_go_on_with_what_it_brought(c
     assert (mail["status"], mail["sent_by"]) == ("READ", "bank")
 
 
-def test_a_signal_for_something_else_is_kept_and_wakes_nobody(core):
+def test_unawaited_signal_is_kept_and_wakes_no_task(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
 
@@ -78,7 +78,7 @@ def test_a_signal_for_something_else_is_kept_and_wakes_nobody(core):
     assert [mail["status"] for mail in rows(core, "mailbox")] == ["UNREAD"]
 
 
-def test_what_came_before_anybody_waited_is_read_in_the_order_it_came_one_for_each_wait(core):
+def test_early_signals_are_read_in_order_by_successive_waits(core):
     running = begin(core)
     for n in range(3):
         core.do(core.tasks.signal, running.task.id, "paid", n)
@@ -94,7 +94,7 @@ def test_what_came_before_anybody_waited_is_read_in_the_order_it_came_one_for_ea
     assert look(core, running.task.id).status is TaskStatus.WAITING
 
 
-def test_of_two_signals_at_once_one_ends_the_wait_and_the_other_is_kept(core):
+def test_second_of_two_signals_at_once_is_kept(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
 
@@ -109,7 +109,7 @@ def test_of_two_signals_at_once_one_ends_the_wait_and_the_other_is_kept(core):
     enter_next(core)
 
 
-def test_a_continuation_on_an_event_finds_the_mail_that_is_there(core):
+def test_continuation_on_an_event_finds_existing_mail(core):
     running = begin(core)
     core.do(core.tasks.signal, running.task.id, "paid", 7)
 
@@ -121,7 +121,7 @@ def test_a_continuation_on_an_event_finds_the_mail_that_is_there(core):
     assert second.entry.received.value_json == "7"
 
 
-def test_a_message_to_a_task_wakes_it_as_a_message(core):
+def test_message_to_a_task_wakes_the_task_as_a_message(core):
     running = begin(core)
     go_on(core, running, None, on_event("message"))
 
@@ -133,7 +133,7 @@ def test_a_message_to_a_task_wakes_it_as_a_message(core):
     assert json.loads(second.entry.received.value_json or "") == {"text": "hi"}
 
 
-def test_what_is_sent_to_a_task_by_another_source_is_the_event_of_that_name(core):
+def test_trigger_of_another_source_to_a_task_is_an_event_of_that_name(core):
     running = begin(core)
 
     deliver(core, running.task.id, source="SYSTEM", payload={"kind": "low disk"})
@@ -145,7 +145,7 @@ def test_what_is_sent_to_a_task_by_another_source_is_the_event_of_that_name(core
 
 
 @pytest.mark.parametrize("event", ["", "two words", "x" * 201, "ü", "a\n"])
-def test_an_event_that_is_no_name_is_refused(core, event):
+def test_signal_with_an_invalid_event_name_is_refused(core, event):
     running = begin(core)
 
     with pytest.raises(InvalidInput, match="event"):
@@ -154,7 +154,7 @@ def test_an_event_that_is_no_name_is_refused(core, event):
 
 
 @pytest.mark.parametrize(("payload", "refusal"), [(object(), InvalidInput), ("x" * 300_000, PayloadTooLarge)])
-def test_a_payload_that_cannot_be_kept_is_refused(core, payload, refusal):
+def test_signal_with_an_unstorable_payload_is_refused(core, payload, refusal):
     running = begin(core)
 
     with pytest.raises(refusal, match="payload"):
@@ -163,7 +163,7 @@ def test_a_payload_that_cannot_be_kept_is_refused(core, payload, refusal):
 
 
 @pytest.mark.parametrize("who", ["x" * 4_001, "\ud800"])
-def test_who_signals_has_a_name_that_can_be_kept(core, who):
+def test_signal_sender_needs_a_storable_name(core, who):
     running = begin(core)
 
     with pytest.raises(InvalidInput):
@@ -171,7 +171,7 @@ def test_who_signals_has_a_name_that_can_be_kept(core, who):
     assert rows(core, "mailbox") == []
 
 
-def test_a_signal_for_a_task_that_has_ended_is_refused(core):
+def test_signal_to_an_ended_task_is_refused(core):
     running = begin(core)
     finish(core, running)
 
@@ -180,12 +180,12 @@ def test_a_signal_for_a_task_that_has_ended_is_refused(core):
     assert rows(core, "mailbox") == []
 
 
-def test_a_signal_for_nobody_is_refused(core):
+def test_signal_to_an_unknown_task_is_refused(core):
     with pytest.raises(NotFound, match="no task nobody"):
         core.do(core.tasks.signal, "nobody", "paid")
 
 
-def test_a_signal_for_a_full_mailbox_is_refused_until_something_is_read(core, mailbox_of_two):
+def test_signal_to_a_full_mailbox_is_refused_until_mail_is_read(core, mailbox_of_two):
     running = begin(core)
     for n in range(2):
         core.do(core.tasks.signal, running.task.id, "paid", n)
@@ -198,7 +198,7 @@ def test_a_signal_for_a_full_mailbox_is_refused_until_something_is_read(core, ma
     assert [mail["status"] for mail in rows(core, "mailbox")] == ["READ", "UNREAD", "UNREAD"]
 
 
-def test_a_message_for_a_task_that_has_ended_meanwhile_is_given_back_to_be_routed_anew(core):
+def test_message_to_a_task_that_has_ended_meanwhile_is_routed_again(core):
     running = begin(core)
     finish(core, running)
 
@@ -226,7 +226,7 @@ def asked(core: VirtualCore, **question: object) -> Running:
         ({"note": "send"}, None),
     ],
 )
-def test_a_message_answers_a_question_with_options_when_it_says_just_one_of_them(core, payload, answer):
+def test_message_answers_a_question_with_options_when_equal_to_an_option(core, payload, answer):
     running = asked(core, by_message=True)
 
     deliver(core, running.task.id, payload=payload)
@@ -245,7 +245,7 @@ def test_any_text_answers_a_question_without_options(core):
     assert (second.entry.resume, second.entry.waits["ask#1"].value_json) == ("ANSWER", '"tomorrow, please"')
 
 
-def test_a_message_answers_no_question_that_does_not_say_so(core):
+def test_message_does_not_answer_a_question_without_by_message(core):
     running = asked(core, by_message=False)
 
     deliver(core, running.task.id, payload={"text": "send"})
@@ -254,7 +254,7 @@ def test_a_message_answers_no_question_that_does_not_say_so(core):
     assert [mail["status"] for mail in rows(core, "mailbox")] == ["UNREAD"]
 
 
-def test_a_message_that_came_before_the_question_answers_it_and_those_that_are_no_answer_stay(core):
+def test_message_before_the_question_answers_and_other_messages_stay(core):
     running = begin(core)
     for text in ("hello", "hold", "send"):
         deliver(core, running.task.id, payload={"text": text})
@@ -269,7 +269,7 @@ def test_a_message_that_came_before_the_question_answers_it_and_those_that_are_n
     assert question["answered_by"].startswith("message ")
 
 
-def test_who_answered_by_a_signal_is_told_by_name(core):
+def test_answer_by_signal_has_the_name_of_the_sender(core):
     running = asked(core, by_message=True)
 
     core.do(core.tasks.signal, running.task.id, "message", {"text": "send"}, sent_by="ada")
@@ -281,7 +281,7 @@ def test_who_answered_by_a_signal_is_told_by_name(core):
 # At the end
 
 
-def test_a_task_that_ends_leaves_signals_unread_and_has_messages_emitted_anew_in_their_order(core):
+def test_task_end_leaves_signals_unread_and_emits_messages_again_in_order(core):
     running = begin(core, session_id="s")
     core.do(core.tasks.signal, running.task.id, "paid")
     sent = []
@@ -300,7 +300,7 @@ def test_a_task_that_ends_leaves_signals_unread_and_has_messages_emitted_anew_in
     assert not {row["id"] for row in anew} & {row["id"] for row in sent}
 
 
-def test_a_message_with_a_dedup_key_is_emitted_anew_without_it(core):
+def test_message_emitted_again_has_no_dedup_key(core):
     running = begin(core)
     deliver(core, running.task.id, dedup_key="mail-17")
 
@@ -310,7 +310,7 @@ def test_a_message_with_a_dedup_key_is_emitted_anew_without_it(core):
     assert not emit(core, dedup_key="mail-17").created
 
 
-def test_what_a_turn_read_is_not_emitted_anew(core):
+def test_message_that_a_turn_read_is_not_emitted_again(core):
     running = begin(core)
     deliver(core, running.task.id)
     suspend(core, running, for_event("message"))
@@ -321,7 +321,7 @@ def test_what_a_turn_read_is_not_emitted_anew(core):
     assert core.rows("SELECT 1 FROM triggers WHERE status = 'PENDING'") == []
 
 
-def test_a_message_that_expires_is_emitted_anew_with_that_and_settles_as_stale(core, clock):
+def test_message_emitted_again_keeps_its_expiry_and_settles_as_stale(core, clock):
     running = begin(core)
     deliver(core, running.task.id, expires_at=clock.now() + 60)
     clock.advance(61)
@@ -333,7 +333,7 @@ def test_a_message_that_expires_is_emitted_anew_with_that_and_settles_as_stale(c
     assert rows(core, "triggers")[-1]["reason"] == "stale"
 
 
-def test_a_message_whose_trigger_is_gone_is_left_visibly(core):
+def test_message_without_a_trigger_is_left_visibly(core):
     running = begin(core)
     deliver(core, running.task.id)
     with core.transaction() as tx:

@@ -40,7 +40,7 @@ def answer(core: VirtualCore, choice: str = "send", **how: Any) -> None:
     core.do(core.tasks.answer, question["id"], choice, **{"answered_by": "ada", **how})
 
 
-def test_a_question_stands_in_its_row_with_all_that_a_person_must_know(core, clock):
+def test_question_row_has_all_facts_a_person_needs(core, clock):
     running = asked(core, until=clock.now() + 3600, default="hold")
 
     question = the_question(core)
@@ -50,7 +50,7 @@ def test_a_question_stands_in_its_row_with_all_that_a_person_must_know(core, clo
     assert (question["created_at"], question["expires_at"]) == (NEW_YEAR, NEW_YEAR + 3600)
 
 
-def test_an_answer_is_told_to_the_turn_and_stands_with_who_gave_it_and_why(core, clock):
+def test_answer_reaches_the_turn_and_is_stored_with_author_and_note(core, clock):
     asked(core)
     clock.advance(90)
 
@@ -67,7 +67,7 @@ def test_an_answer_is_told_to_the_turn_and_stands_with_who_gave_it_and_why(core,
     assert (again.entry.resume, again.entry.waits["ask#1"].value_json) == ("ANSWER", '"hold"')
 
 
-def test_the_second_of_two_is_told_that_it_was_too_late_and_what_was_answered(core):
+def test_second_answer_is_refused_and_shows_the_first(core):
     asked(core)
     answer(core, "send", answered_by="ada")
     before = rows(core, "questions") + rows(core, "waits") + rows(core, "tasks")
@@ -77,7 +77,7 @@ def test_the_second_of_two_is_told_that_it_was_too_late_and_what_was_answered(co
     assert rows(core, "questions") + rows(core, "waits") + rows(core, "tasks") == before
 
 
-def test_a_question_of_a_task_that_has_ended_is_withdrawn(core):
+def test_question_of_an_ended_task_is_withdrawn(core):
     running = asked(core)
     core.do(core.tasks.cancel, running.task.id)
 
@@ -85,7 +85,7 @@ def test_a_question_of_a_task_that_has_ended_is_withdrawn(core):
         answer(core)
 
 
-def test_an_answer_guards_itself_against_a_second_writer(core):
+def test_answer_guards_against_a_concurrent_writer(core):
     asked(core)
     answer(core)
     [question] = rows(core, "questions")
@@ -103,7 +103,7 @@ def test_an_answer_guards_itself_against_a_second_writer(core):
         ("send", "\ud800", "lone surrogate"),
     ],
 )
-def test_what_is_no_answer_is_refused_and_nothing_is_written(core, choice, note, refusal):
+def test_invalid_answer_is_refused_and_nothing_is_written(core, choice, note, refusal):
     asked(core)
 
     with pytest.raises(InvalidInput, match=refusal):
@@ -112,7 +112,7 @@ def test_what_is_no_answer_is_refused_and_nothing_is_written(core, choice, note,
 
 
 @pytest.mark.parametrize("who", ["x" * (NOTE_MAX + 1), "\ud800"])
-def test_who_answers_has_a_name_that_can_be_kept(core, who):
+def test_answer_author_needs_a_storable_name(core, who):
     asked(core)
 
     with pytest.raises(InvalidInput):
@@ -137,12 +137,12 @@ def test_any_text_answers_a_question_without_options(core):
     assert json.loads(enter_next(core).entry.waits["ask#1"].value_json or "") == 'tomorrow, "perhaps" \N{SNOWMAN}'
 
 
-def test_who_asks_for_nobodys_question_is_told(core):
+def test_answer_to_an_unknown_question_is_refused(core):
     with pytest.raises(NotFound, match="no question nobody"):
         core.do(core.tasks.answer, "nobody", "send", answered_by="ada")
 
 
-def test_the_default_holds_when_nobody_came_in_time(core, clock):
+def test_default_is_the_answer_when_none_came_in_time(core, clock):
     asked(core, until=clock.now() + 60, default="hold")
     clock.advance(60)
 
@@ -153,7 +153,7 @@ def test_the_default_holds_when_nobody_came_in_time(core, clock):
     assert (question["status"], question["closed_at"], question["answered_by"]) == ("EXPIRED", clock.now(), None)
 
 
-def test_questions_are_told_in_the_order_they_were_asked_with_their_tasks(core):
+def test_questions_are_listed_in_the_order_asked_with_their_tasks(core):
     tasks = [asked(core).task.id for _ in range(3)]
 
     with core.reading() as reader:
@@ -173,7 +173,7 @@ def stalled(core: VirtualCore) -> Running:
     return running
 
 
-def test_a_stalled_turn_is_asked_about_once(core):
+def test_stalled_turn_is_asked_about_once(core):
     running = stalled(core)
 
     question = NewQuestion(kind=QuestionKind.STALLED, question="Does it still hang?", options=("wait", "cancel"))
@@ -182,7 +182,7 @@ def test_a_stalled_turn_is_asked_about_once(core):
     assert the_question(core)["question"] == "Does it hang?"
 
 
-def test_a_stalled_turn_is_waited_on_or_its_task_cancelled_at_its_next_await(core):
+def test_stalled_turn_continues_or_its_task_is_cancelled_at_the_next_await(core):
     running = stalled(core)
     answer(core, "wait")
     assert look(core, running.task.id).status is TaskStatus.RUNNING
@@ -195,7 +195,7 @@ def test_a_stalled_turn_is_waited_on_or_its_task_cancelled_at_its_next_await(cor
 
 
 @pytest.mark.parametrize("how", ["continues", "fails", "is done"])
-def test_a_question_about_a_stalled_turn_is_withdrawn_with_it(core, how):
+def test_question_about_a_stalled_turn_is_withdrawn_with_the_turn(core, how):
     running = stalled(core)
     match how:
         case "continues":
@@ -211,7 +211,7 @@ def test_a_question_about_a_stalled_turn_is_withdrawn_with_it(core, how):
     assert [question["status"] for question in rows(core, "questions")] == ["WITHDRAWN"]
 
 
-def test_nobody_is_asked_about_a_turn_that_is_over(core):
+def test_question_about_a_finished_turn_is_not_asked(core):
     running = begin(core)
     finish(core, running)
 
@@ -221,7 +221,7 @@ def test_nobody_is_asked_about_a_turn_that_is_over(core):
     assert rows(core, "questions") == []
 
 
-def test_a_question_about_the_work_budget_lets_the_task_go_on_or_cancels_it(core):
+def test_budget_question_continues_or_cancels_the_task(core):
     going_on, given_up = begin(core), begin(core)
     for running in (going_on, given_up):
         go_on(core, running, 1, a_question(kind=QuestionKind.BUDGET, options=("continue", "cancel"), name="budget:1"))
@@ -236,7 +236,7 @@ def test_a_question_about_the_work_budget_lets_the_task_go_on_or_cancels_it(core
     assert look(core, given_up.task.id).error_code == "WORKFLOW_ABORTED"
 
 
-def test_an_own_question_whose_option_is_cancel_is_only_answered(core):
+def test_user_question_with_an_option_cancel_is_only_answered(core):
     running = asked(core, options=("cancel", "send"))
 
     answer(core, "cancel")
@@ -245,7 +245,7 @@ def test_an_own_question_whose_option_is_cancel_is_only_answered(core):
     assert enter_next(core).entry.waits["ask#1"].value_json == '"cancel"'
 
 
-def test_the_questions_of_a_child_are_its_own(core):
+def test_questions_of_a_child_belong_to_the_child(core):
     parent = begin(core)
     child = begin_child(core, parent)
     suspend(core, child, a_question())

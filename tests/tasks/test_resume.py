@@ -64,7 +64,7 @@ def lose_its_trigger(core: VirtualCore) -> None:
 
 
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
-def test_what_has_ended_is_never_resumed(core, how):
+def test_ended_task_is_never_resumed(core, how):
     _, running = started(core)
     if how == "done":
         finish(core, running)
@@ -82,7 +82,7 @@ def test_what_has_ended_is_never_resumed(core, how):
     assert [row["status"] for row in before] == [row["status"] for row in rows(core, "tasks")]
 
 
-def test_what_waits_stays_as_it_is_and_its_timer_with_it(core, clock):
+def test_waiting_task_and_its_timer_are_unchanged_by_a_boot(core, clock):
     _, for_a_person = started(core)
     suspend(core, for_a_person, a_question())
     asleep = begin(core)
@@ -98,7 +98,7 @@ def test_what_waits_stays_as_it_is_and_its_timer_with_it(core, clock):
     assert {table: rows(core, table) for table in before} == before
 
 
-def test_one_that_was_running_goes_on_with_the_trigger_it_had(core):
+def test_running_task_continues_with_its_trigger(core):
     _, running = started(core)
     complete(core, running)
 
@@ -110,7 +110,7 @@ def test_one_that_was_running_goes_on_with_the_trigger_it_had(core):
     assert list(again.entry.memo) == ["step:fetch"]
 
 
-def test_one_that_was_handed_back_in_order_goes_on_because_of_the_restart(core):
+def test_released_task_continues_because_of_the_restart(core):
     boot, running = started(core)
     end_turn(core, running, Released(reason="shutdown"))
     stop_daemon(core, boot.epoch)
@@ -122,7 +122,7 @@ def test_one_that_was_handed_back_in_order_goes_on_because_of_the_restart(core):
     assert (again.entry.resume, again.claim.attempts) == ("RESUME", 1)
 
 
-def test_one_whose_trigger_is_gone_gets_a_resume_once_however_often_it_is_booted(core):
+def test_task_without_a_trigger_gets_a_single_resume_over_several_boots(core):
     _, running = started(core)
     lose_its_trigger(core)
 
@@ -141,7 +141,7 @@ def test_one_whose_trigger_is_gone_gets_a_resume_once_however_often_it_is_booted
     assert look(core, running.task.id).status is TaskStatus.DONE
 
 
-def test_a_resume_that_crashes_goes_on_itself_and_a_later_loss_gets_another_one(core):
+def test_crashed_resume_continues_and_a_later_loss_gets_another_resume(core):
     _, running = started(core)
     lose_its_trigger(core)
     first = enter_after(core, start_daemon(core))
@@ -160,7 +160,7 @@ def test_a_resume_that_crashes_goes_on_itself_and_a_later_loss_gets_another_one(
     assert enter_after(core, boot).claim.id != first.claim.id
 
 
-def test_a_next_turn_that_was_never_claimed_waits_for_its_turn(core):
+def test_unclaimed_next_turn_waits_for_its_turn_after_a_boot(core):
     _, running = started(core)
     go_on(core, running, 1)
 
@@ -189,7 +189,7 @@ def interrupted(core: VirtualCore, hours: float, **trigger: Any) -> Running:
     return running
 
 
-def test_one_that_was_interrupted_too_long_ago_waits_for_a_person_and_its_trigger_is_settled(core):
+def test_stale_task_waits_for_a_person_and_its_trigger_is_settled(core):
     running = interrupted(core, 25)
 
     boot = start_daemon(core)
@@ -205,7 +205,7 @@ def test_one_that_was_interrupted_too_long_ago_waits_for_a_person_and_its_trigge
     assert not start_daemon(core).resumed.is_anything, "asked once"
 
 
-def test_one_that_is_to_go_on_goes_on_where_it_was(core):
+def test_stale_task_that_may_continue_resumes_in_place(core):
     running = interrupted(core, 0)
     complete(core, running)
     core.clock.advance(hours=25)
@@ -217,7 +217,7 @@ def test_one_that_is_to_go_on_goes_on_where_it_was(core):
     assert (again.task.turn, again.entry.resume, list(again.entry.memo)) == (1, "RESUME", ["step:fetch"])
 
 
-def test_one_that_is_not_to_go_on_is_cancelled(core):
+def test_stale_task_that_may_not_continue_is_cancelled(core):
     running = interrupted(core, 25)
     start_daemon(core)
 
@@ -228,7 +228,7 @@ def test_one_that_is_not_to_go_on_is_cancelled(core):
     assert live_triggers(core) == []
 
 
-def test_one_that_goes_on_and_is_interrupted_too_long_ago_again_is_asked_about_again(core):
+def test_task_that_becomes_stale_again_is_asked_about_again(core):
     interrupted(core, 25)
     boot = start_daemon(core)
     core.do(core.tasks.answer, the_question(core)["id"], "continue", answered_by="ada")
@@ -239,7 +239,7 @@ def test_one_that_goes_on_and_is_interrupted_too_long_ago_again_is_asked_about_a
     assert len(rows(core, "questions")) == 2
 
 
-def test_one_without_a_trigger_is_asked_about_too(core):
+def test_stale_task_without_a_trigger_is_asked_about_too(core):
     running = interrupted(core, 25)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers")
@@ -248,13 +248,13 @@ def test_one_without_a_trigger_is_asked_about_too(core):
     assert live_triggers(core) == []
 
 
-def test_a_day_is_not_too_long(core):
+def test_interruption_of_a_day_is_not_stale(core):
     running = interrupted(core, 24)
 
     assert start_daemon(core).resumed.reclaimed == (running.task.id,)
 
 
-def test_what_a_turn_completed_last_is_when_it_was_interrupted(core):
+def test_last_completed_part_of_a_turn_is_the_time_of_interruption(core):
     running = interrupted(core, 23)
     complete(core, running)
     core.clock.advance(hours=23)
@@ -262,7 +262,7 @@ def test_what_a_turn_completed_last_is_when_it_was_interrupted(core):
     assert start_daemon(core).resumed.reclaimed == (running.task.id,)
 
 
-def test_one_that_was_handed_back_in_order_too_long_ago_is_asked_about(core):
+def test_task_released_in_order_too_long_ago_is_asked_about(core):
     boot, running = started(core)
     stop_daemon(core, boot.epoch)
     core.clock.advance(hours=25)
@@ -270,7 +270,7 @@ def test_one_that_was_handed_back_in_order_too_long_ago_is_asked_about(core):
     assert start_daemon(core).resumed.stale == (running.task.id,)
 
 
-def test_a_deadline_outlives_the_question(core):
+def test_deadline_outlives_the_stale_question(core):
     boot = start_daemon(core)
     begin(core, epoch=boot.epoch, deadline=48 * HOUR)
     core.clock.advance(hours=25)
@@ -285,7 +285,7 @@ def test_a_deadline_outlives_the_question(core):
 
 
 @pytest.mark.parametrize("how", ["backoff", "snooze"])
-def test_a_backoff_is_no_staleness_while_it_lasts(core, clock, how):
+def test_backoff_in_progress_is_not_stale(core, clock, how):
     _, running = started(core)
     wait_three_days(core, running, how)
     clock.advance(2 * DAY)
@@ -303,7 +303,7 @@ def wait_three_days(core: VirtualCore, running: Running, how: str) -> None:
 
 @pytest.mark.parametrize("how", ["backoff", "snooze"])
 @pytest.mark.parametrize("is_started", [True, False], ids=["started", "claimed"])
-def test_one_that_crashes_at_the_end_of_a_long_backoff_was_not_untouched_meanwhile(core, clock, how, is_started):
+def test_crash_at_the_end_of_a_long_backoff_is_not_stale(core, clock, how, is_started):
     _, running = started(core)
     wait_three_days(core, running, how)
     clock.advance(6 * DAY)
@@ -317,7 +317,7 @@ def test_one_that_crashes_at_the_end_of_a_long_backoff_was_not_untouched_meanwhi
     assert start_daemon(core).resumed.reclaimed == (running.task.id,)
 
 
-def test_a_long_wait_that_has_just_ended_is_no_staleness(core, clock):
+def test_long_wait_that_has_just_ended_is_not_stale(core, clock):
     _, running = started(core)
     suspend(core, running, a_sleep(clock.now() + 30 * DAY))
     clock.advance(30 * DAY)
@@ -327,7 +327,7 @@ def test_a_long_wait_that_has_just_ended_is_no_staleness(core, clock):
     assert start_daemon(core).resumed.reclaimed == (running.task.id,)
 
 
-def test_an_answer_after_a_month_is_no_staleness(core, clock):
+def test_answer_after_a_month_is_not_stale(core, clock):
     _, running = started(core)
     suspend(core, running, for_event("paid"))
     clock.advance(30 * DAY)
@@ -340,7 +340,7 @@ def test_an_answer_after_a_month_is_no_staleness(core, clock):
 # The notice
 
 
-def test_all_that_go_on_are_told_at_once_and_a_few_by_name(core, clock):
+def test_restart_notice_counts_resumed_tasks_and_names_a_few(core, clock):
     boot = start_daemon(core)
     stale = [begin(core, epoch=boot.epoch).task.id for _ in range(2)]
     clock.advance(hours=25)
@@ -357,7 +357,7 @@ def test_all_that_go_on_are_told_at_once_and_a_few_by_name(core, clock):
     assert remembered == {**notice, "at": clock.now(), "epoch": boot.epoch}
 
 
-def test_a_boot_that_finds_nothing_tells_nothing(core):
+def test_boot_without_interrupted_tasks_writes_no_notice(core):
     boot = start_daemon(core)
 
     assert not boot.resumed.is_anything

@@ -40,7 +40,7 @@ def failed(core: VirtualCore) -> Running:
     return running
 
 
-def test_it_goes_on_in_the_turn_it_failed_in_with_all_its_attempts_and_what_it_completed(core):
+def test_retry_continues_in_the_failed_turn_with_all_attempts_and_completed_parts(core):
     running = failed(core)
     assert look(core, running.task.id).status is TaskStatus.FAILED
 
@@ -54,7 +54,7 @@ def test_it_goes_on_in_the_turn_it_failed_in_with_all_its_attempts_and_what_it_c
     assert look(core, running.task.id).status is TaskStatus.DONE
 
 
-def test_the_requeue_of_the_dead_trigger_of_its_turn_is_the_same(core):
+def test_requeue_of_the_dead_trigger_of_a_turn_retries_the_task(core):
     running = failed(core)
 
     core.do(core.triggers.requeue, running.claim.id)
@@ -63,7 +63,7 @@ def test_the_requeue_of_the_dead_trigger_of_its_turn_is_the_same(core):
     assert enter_next(core).task.turn == 2
 
 
-def test_it_can_be_retried_after_its_dead_letter_was_discarded(core):
+def test_task_can_be_retried_after_its_dead_letter_was_discarded(core):
     running = failed(core)
     core.do(core.triggers.discard, running.claim.id)
     assert look(core, running.task.id).status is TaskStatus.FAILED
@@ -73,7 +73,7 @@ def test_it_can_be_retried_after_its_dead_letter_was_discarded(core):
     assert enter_next(core).task.turn == 2
 
 
-def test_one_whose_trigger_is_gone_goes_on_with_a_resume(core):
+def test_retry_of_a_task_without_a_trigger_uses_a_resume(core):
     running = failed(core)
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers WHERE id = :id", id=running.claim.id)
@@ -84,7 +84,7 @@ def test_one_whose_trigger_is_gone_goes_on_with_a_resume(core):
     assert (again.claim.source, again.task.turn, again.entry.resume) == ("RESUME", 2, "RESUME")
 
 
-def test_one_that_waited_without_a_trigger_when_it_was_set_aside_goes_on_with_a_resume(core):
+def test_retry_of_a_quarantined_waiting_task_uses_a_resume(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
     with core.transaction() as tx:
@@ -98,7 +98,7 @@ def test_one_that_waited_without_a_trigger_when_it_was_set_aside_goes_on_with_a_
     assert enter_next(core).claim.source == "RESUME"
 
 
-def test_its_work_budget_begins_anew(core):
+def test_retry_resets_the_work_budget(core):
     running = begin(core)
     go_on(core, running, steps=40)
     fail(core, enter_next(core))
@@ -113,7 +113,7 @@ def test_its_work_budget_begins_anew(core):
 
 
 @pytest.mark.parametrize("way", ["task retry", "trigger requeue"])
-def test_a_retried_task_reads_the_signals_it_was_sent_before_it_failed_in_their_order(core, way):
+def test_retried_task_reads_earlier_signals_in_order(core, way):
     running = begin(core)
     for n in range(2):
         core.do(core.tasks.signal, running.task.id, "paid", n)
@@ -133,7 +133,7 @@ def test_a_retried_task_reads_the_signals_it_was_sent_before_it_failed_in_their_
         assert again.entry.waits[f"wait_for#{n + 1}"].value_json == str(n)
 
 
-def test_a_task_retried_twice_reads_the_signals_of_all_its_lives(core):
+def test_task_retried_twice_reads_the_signals_of_all_lives(core):
     running = begin(core)
     for n in range(2):
         core.do(core.tasks.signal, running.task.id, "paid", n)
@@ -147,7 +147,7 @@ def test_a_task_retried_twice_reads_the_signals_of_all_its_lives(core):
     ]
 
 
-def test_a_retried_task_gets_no_signal_of_another_task_and_none_that_it_has_read(core):
+def test_retried_task_gets_no_foreign_and_no_read_signal(core):
     other, running = begin(core), begin(core)
     for task in (other.task, running.task):
         core.do(core.tasks.signal, task.id, "paid", task.seq)
@@ -162,7 +162,7 @@ def test_a_retried_task_gets_no_signal_of_another_task_and_none_that_it_has_read
     assert enter_next(core).entry.waits["wait_for#1"].value_json == str(running.task.seq)
 
 
-def test_a_message_emitted_anew_at_the_failure_is_not_given_back_as_well(core):
+def test_message_emitted_again_at_the_failure_is_not_returned_by_a_retry(core):
     running = begin(core, session_id="s")
     emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
     core.do(core.turns.deliver, start_one(core), running.task.id)
@@ -176,7 +176,7 @@ def test_a_message_emitted_anew_at_the_failure_is_not_given_back_as_well(core):
 @pytest.mark.parametrize(
     ("is_there", "status"), [pytest.param(True, "LEFT", id="dead letter"), pytest.param(False, "UNREAD", id="gone")]
 )
-def test_a_message_that_was_left_is_given_back_unless_its_trigger_can_be_requeued(core, is_there, status):
+def test_left_message_is_returned_unless_its_trigger_can_be_requeued(core, is_there, status):
     running = begin(core)
     message = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
     core.do(core.turns.deliver, start_one(core), running.task.id)
@@ -191,7 +191,7 @@ def test_a_message_that_was_left_is_given_back_unless_its_trigger_can_be_requeue
     assert [mail["status"] for mail in rows(core, "mailbox")] == [status]
 
 
-def test_a_mail_that_is_not_json_any_more_stays_set_aside(core):
+def test_damaged_mail_stays_quarantined_at_a_retry(core):
     running = begin(core)
     core.do(core.tasks.signal, running.task.id, "paid")
     with core.transaction() as tx:
@@ -203,7 +203,7 @@ def test_a_mail_that_is_not_json_any_more_stays_set_aside(core):
     assert [mail["status"] for mail in rows(core, "mailbox")] == ["LEFT"]
 
 
-def test_an_answer_and_a_sleep_that_were_over_before_the_failure_are_not_waited_for_again(core, clock):
+def test_finished_answers_and_sleeps_are_not_waited_for_again(core, clock):
     running = begin(core)
     suspend(core, running, a_question())
     core.do(core.tasks.answer, the_question(core)["id"], "send", answered_by="ada")
@@ -226,7 +226,7 @@ def test_an_answer_and_a_sleep_that_were_over_before_the_failure_are_not_waited_
 
 
 @pytest.mark.parametrize("how", ["running", "waiting", "done", "cancelled"])
-def test_only_what_has_failed_can_be_retried(core, how):
+def test_retry_is_refused_unless_the_task_has_failed(core, how):
     running = begin(core)
     match how:
         case "waiting":
@@ -243,7 +243,7 @@ def test_only_what_has_failed_can_be_retried(core, how):
     assert rows(core, "tasks") + rows(core, "triggers") == before
 
 
-def test_a_second_retry_is_refused(core):
+def test_second_retry_is_refused(core):
     running = failed(core)
     core.do(core.tasks.retry, running.task.id)
 
@@ -251,7 +251,7 @@ def test_a_second_retry_is_refused(core):
         core.do(core.tasks.retry, running.task.id)
 
 
-def test_what_is_not_there_cannot_be_retried(core):
+def test_unknown_task_cannot_be_retried(core):
     with pytest.raises(NotFound):
         core.do(core.tasks.retry, "nobody")
 
@@ -259,7 +259,7 @@ def test_what_is_not_there_cannot_be_retried(core):
 # What a requeue does not do
 
 
-def test_a_dead_message_that_names_a_failed_task_revives_itself_and_not_the_task(core):
+def test_dead_message_to_a_failed_task_revives_only_the_message(core):
     running = failed(core)
     message = emit(core, workflow=None, source="MESSAGE", task_id=running.task.id)
     ack(core, start_one(core), HOPELESS)
@@ -269,7 +269,7 @@ def test_a_dead_message_that_names_a_failed_task_revives_itself_and_not_the_task
     assert look(core, running.task.id).status is TaskStatus.FAILED
 
 
-def test_the_requeue_of_the_trigger_of_a_task_that_was_cancelled_since_revives_nothing(core):
+def test_requeue_for_a_cancelled_task_revives_nothing(core):
     running = failed(core)
     core.do(core.tasks.retry, running.task.id)
     fail(core, enter_next(core))
@@ -281,7 +281,7 @@ def test_the_requeue_of_the_trigger_of_a_task_that_was_cancelled_since_revives_n
     assert look(core, running.task.id).status is TaskStatus.CANCELLED
 
 
-def test_a_parent_that_went_on_is_not_told_again(core):
+def test_parent_that_continued_is_not_notified_again_by_a_child_retry(core):
     parent = begin(core)
     child = begin_child(core, parent)
     suspend(core, parent, for_child(child.task.id))
@@ -295,7 +295,7 @@ def test_a_parent_that_went_on_is_not_told_again(core):
     assert core.rows("SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
 
 
-def test_a_parent_that_comes_to_wait_while_its_child_is_tried_again_is_told_of_the_second_end(core):
+def test_parent_that_waits_for_a_retried_child_receives_the_second_end(core):
     parent = begin(core)
     child = begin_child(core, parent)
     fail(core, child)
@@ -308,7 +308,7 @@ def test_a_parent_that_comes_to_wait_while_its_child_is_tried_again_is_told_of_t
     assert entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"result":7,"status":"DONE"}'
 
 
-def test_a_task_is_not_retried_while_another_one_lives_with_its_dedup_key(core):
+def test_task_is_not_retried_while_another_live_task_has_its_dedup_key(core):
     running = begin(core, dedup_key="invoice-7")
     go_on(core, running, None)
     fail(core, enter_next(core), BROKEN, policy=ONCE)
@@ -324,7 +324,7 @@ def test_a_task_is_not_retried_while_another_one_lives_with_its_dedup_key(core):
     assert core.do(core.tasks.retry, running.task.id).status is TaskStatus.RUNNING
 
 
-def test_a_dead_trigger_is_not_requeued_while_a_waiting_task_has_its_dedup_key(core):
+def test_dead_trigger_is_not_requeued_while_a_waiting_task_has_its_dedup_key(core):
     dead = emit(core, dedup_key="invoice-7")
     ack(core, start_one(core), BROKEN, ONCE)
     suspend(core, begin(core, dedup_key="invoice-7"), for_event("paid"))
@@ -333,7 +333,7 @@ def test_a_dead_trigger_is_not_requeued_while_a_waiting_task_has_its_dedup_key(c
         core.do(core.triggers.requeue, dead.id)
 
 
-def test_a_task_whose_trigger_is_gone_holds_its_dedup_key(core):
+def test_task_without_a_trigger_holds_its_dedup_key(core):
     waiting = begin(core, dedup_key="invoice-7")
     suspend(core, waiting, for_event("paid"))
     core.do(lambda tx: tx.run("DELETE FROM triggers WHERE id = :id", id=waiting.task.id))

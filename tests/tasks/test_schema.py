@@ -48,7 +48,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("table", "change"), REFUSED)
-def test_what_contradicts_itself_is_refused(two: VirtualCore, table, change):
+def test_contradictory_task_row_is_refused_by_the_schema(two: VirtualCore, table, change):
     before = rows(two, table)
 
     with pytest.raises(RowInvalid), two.transaction() as tx:
@@ -66,7 +66,7 @@ def two(core: VirtualCore) -> VirtualCore:
     return core
 
 
-def test_one_name_is_one_completed_thing_of_a_turn(core):
+def test_completed_name_is_unique_within_a_turn(core):
     running = begin(core)
     complete(core, running, "step:fetch")
 
@@ -74,7 +74,7 @@ def test_one_name_is_one_completed_thing_of_a_turn(core):
         complete(core, running, "step:fetch")
 
 
-def test_what_contradicts_nothing_is_let_in(two):
+def test_consistent_task_row_passes_the_schema(two):
     """The rows these tests start from are sound: the refusals are those of the change."""
     with two.transaction() as tx:
         for table in ("tasks", "waits", "questions", "mailbox"):

@@ -46,7 +46,7 @@ def state(core: VirtualCore, task_id: str) -> tuple[str, int, str]:
 # Entered
 
 
-def test_a_task_has_the_id_of_the_trigger_that_created_it_and_stands_with_its_first_start(core):
+def test_task_has_the_id_of_its_trigger_and_exists_from_the_first_start(core):
     emitted = emit(core, session_id="s", max_attempts=2)
     claim = claim_one(core)
     assert rows(core, "tasks") == []
@@ -61,14 +61,14 @@ def test_a_task_has_the_id_of_the_trigger_that_created_it_and_stands_with_its_fi
     assert running.task == look(core, emitted.id), "what the engine carries is what stands in the row"
 
 
-def test_a_workflow_that_is_no_task_has_no_row(core):
+def test_plain_workflow_has_no_task_row(core):
     emit(core)
 
     assert enter(core, claim_one(core), is_task=False) is None
     assert rows(core, "tasks") == []
 
 
-def test_many_that_start_together_are_told_apart(core):
+def test_tasks_started_together_are_kept_separate(core):
     ids = [emit(core, priority=n).id for n in range(5)]
     running = [enter(core, claim) for claim in claim_all(core)]
 
@@ -80,7 +80,7 @@ def test_many_that_start_together_are_told_apart(core):
     ("ending", "resume"),
     [("failure", "RETRY"), ("snooze", "RETRY"), ("shutdown", "RESUME"), ("crash", "CRASH")],
 )
-def test_a_turn_that_is_entered_again_knows_why_and_what_it_completed(core, clock, ending, resume):
+def test_reentered_turn_knows_the_cause_and_the_completed_parts(core, clock, ending, resume):
     epoch = start_daemon(core).epoch
     running = begin(core, epoch=epoch)
     complete(core, running, "step:fetch", {"n": 1})
@@ -102,7 +102,7 @@ def test_a_turn_that_is_entered_again_knows_why_and_what_it_completed(core, cloc
     assert len(rows(core, "tasks")) == 1
 
 
-def test_each_turn_is_entered_with_the_payload_and_description_of_the_trigger_that_created_the_task(core):
+def test_turn_gets_payload_and_description_of_the_creating_trigger(core):
     running = begin(core, payload={"city": "Rome"}, description="a brief")
     go_on(core, running)
 
@@ -114,7 +114,7 @@ def test_each_turn_is_entered_with_the_payload_and_description_of_the_trigger_th
     assert running.entry.creator is None, "it is the claimed trigger's own"
 
 
-def test_what_a_turn_completed_is_not_known_to_the_next_one(core):
+def test_next_turn_does_not_know_the_completed_parts_of_the_last(core):
     running = begin(core)
     complete(core, running)
     go_on(core, running)
@@ -122,7 +122,7 @@ def test_what_a_turn_completed_is_not_known_to_the_next_one(core):
     assert enter_next(core).entry.memo == {}
 
 
-def test_a_trigger_whose_task_is_not_there_has_nothing_to_do(core):
+def test_trigger_of_a_missing_task_has_nothing_to_do(core):
     emit(core, source="RESUME", task_id="gone")
 
     assert enter(core, claim_one(core)) == StaleTurn("task gone is not there any more")
@@ -131,7 +131,7 @@ def test_a_trigger_whose_task_is_not_there_has_nothing_to_do(core):
 # Recorded
 
 
-def test_what_a_turn_completes_is_numbered_in_its_record_in_order(core):
+def test_completed_parts_are_numbered_in_order_in_the_record(core):
     running = begin(core)
     for name in ("step:a", "step:b", "step:c"):
         complete(core, running, name)
@@ -143,7 +143,7 @@ def test_what_a_turn_completes_is_numbered_in_its_record_in_order(core):
     assert [event["memo"] for event in events if event["memo"]] == ["step:a", "step:b", "step:c"]
 
 
-def test_a_turn_that_is_over_records_nothing_and_those_beside_it_do(core):
+def test_finished_turn_records_nothing_and_its_batch_continues(core):
     over, running = begin(core), begin(core)
     finish(core, over)
 
@@ -154,7 +154,7 @@ def test_a_turn_that_is_over_records_nothing_and_those_beside_it_do(core):
     assert [row["memo"] for row in core.rows("SELECT memo FROM events WHERE memo IS NOT NULL")] == ["step:fine"]
 
 
-def test_an_emit_of_a_turn_that_is_over_emits_nothing(core):
+def test_emit_of_a_finished_turn_emits_nothing(core):
     over = begin(core)
     finish(core, over)
     row = core.triggers.accept(a_trigger())
@@ -167,7 +167,7 @@ def test_an_emit_of_a_turn_that_is_over_emits_nothing(core):
 # Settled
 
 
-def test_a_turn_that_returns_ends_its_task_with_the_result(core, clock):
+def test_returning_turn_ends_its_task_with_the_result(core, clock):
     running = begin(core)
     clock.advance(5)
 
@@ -178,7 +178,7 @@ def test_a_turn_that_returns_ends_its_task_with_the_result(core, clock):
     assert (task.ended_at, task.updated_at) == (clock.now(), clock.now())
 
 
-def test_a_turn_that_continues_commits_its_state_and_goes_on_with_one_trigger(core):
+def test_continuing_turn_commits_its_state_and_creates_a_single_trigger(core):
     running = begin(core, session_id="s", max_attempts=3)
 
     followed = go_on(core, running, {"n": 1}, steps=4)
@@ -193,7 +193,7 @@ def test_a_turn_that_continues_commits_its_state_and_goes_on_with_one_trigger(co
     assert (second.entry.resume, second.task.turn, second.task.state_json) == ("NEXT", 2, '{"n":1}')
 
 
-def test_the_next_turn_may_be_born_claimed(core):
+def test_next_turn_may_be_created_claimed(core):
     running = begin(core)
 
     followed = go_on(core, running, claim_next=True)
@@ -205,21 +205,21 @@ def test_the_next_turn_may_be_born_claimed(core):
     assert (second.task.turn, second.claim.starts) == (2, 1)
 
 
-def test_the_next_turn_is_not_born_claimed_past_what_waits_in_its_session(core):
+def test_next_turn_is_not_created_claimed_past_waiting_session_work(core):
     running = begin(core, session_id="s")
     emit(core, session_id="s")
 
     assert go_on(core, running, claim_next=True).claim is None
 
 
-def test_what_is_due_later_in_its_session_is_in_nobodys_way(core):
+def test_later_session_work_does_not_block_the_next_turn(core):
     running = begin(core, session_id="s")
     emit(core, session_id="s", delay=60)
 
     assert go_on(core, running, claim_next=True).claim is not None
 
 
-def test_a_failure_that_is_tried_again_changes_nothing_of_the_task(core):
+def test_retried_failure_does_not_change_the_task(core):
     running = begin(core)
     go_on(core, running, {"n": 1})
     second = enter_next(core)
@@ -230,7 +230,7 @@ def test_a_failure_that_is_tried_again_changes_nothing_of_the_task(core):
     assert rows(core, "tasks") == before
 
 
-def test_a_failure_for_good_ends_the_task_and_keeps_its_state(core):
+def test_final_failure_ends_the_task_and_keeps_its_state(core):
     running = begin(core)
     go_on(core, running, {"n": 1})
 
@@ -241,7 +241,7 @@ def test_a_failure_for_good_ends_the_task_and_keeps_its_state(core):
     assert (task.error_code, task.error_message) == ("VALIDATION_ERROR", "it never will")
 
 
-def test_the_last_attempt_of_a_turn_is_the_last_of_its_task(core, clock):
+def test_last_attempt_of_a_turn_is_the_last_of_its_task(core, clock):
     running = begin(core)
     for attempt in range(3):
         assert running.claim.attempts == attempt + 1
@@ -254,7 +254,7 @@ def test_the_last_attempt_of_a_turn_is_the_last_of_its_task(core, clock):
     assert rows(core, "triggers")[0]["status"] == TriggerStatus.DEAD
 
 
-def test_the_turn_after_a_wait_has_all_its_attempts(core, clock):
+def test_turn_after_a_wait_has_all_attempts(core, clock):
     running = begin(core)
     fail(core, running, BROKEN)
     clock.advance(3600)
@@ -266,7 +266,7 @@ def test_the_turn_after_a_wait_has_all_its_attempts(core, clock):
     assert enter_next(core).claim.attempts == 1
 
 
-def test_a_corrupt_trigger_fails_its_task(core):
+def test_corrupt_trigger_fails_its_task(core):
     running = begin(core)
 
     fail(core, running, Corrupt(message="the payload is not JSON"))
@@ -279,7 +279,7 @@ def test_a_corrupt_trigger_fails_its_task(core):
     )
 
 
-def test_a_turn_that_unwound_ends_as_cancelled(core):
+def test_unwound_turn_ends_as_cancelled(core):
     running = begin(core)
 
     unwind(core, running)
@@ -299,7 +299,7 @@ def moved(core: VirtualCore, running: Running, **changes: Any) -> bool:
     return rows(core, "tasks") != before
 
 
-def test_a_move_of_a_turn_that_is_over_is_not_written(core):
+def test_move_of_a_finished_turn_is_not_written(core):
     running = begin(core)
     go_on(core, running)
 
@@ -307,7 +307,7 @@ def test_a_move_of_a_turn_that_is_over_is_not_written(core):
 
 
 @pytest.mark.parametrize("how", ["done", "failed", "cancelled"])
-def test_a_move_of_a_task_that_has_ended_is_not_written(core, how):
+def test_move_of_an_ended_task_is_not_written(core, how):
     running = begin(core)
     match how:
         case "done":
@@ -321,17 +321,17 @@ def test_a_move_of_a_task_that_has_ended_is_not_written(core, how):
     assert look(core, running.task.id).status == how.upper()
 
 
-def test_a_move_of_nobody_is_not_written(core):
+def test_move_of_a_missing_task_is_not_written(core):
     running = begin(core)
 
     assert not moved(core, running, seq=99)
 
 
-def test_a_move_in_time_is_written(core):
+def test_move_of_a_current_turn_is_written(core):
     assert moved(core, begin(core))
 
 
-def test_a_task_that_has_ended_is_not_woken(core):
+def test_ended_task_is_not_woken(core):
     running = begin(core)
     finish(core, running)
     before = rows(core, "tasks")
@@ -342,7 +342,7 @@ def test_a_task_that_has_ended_is_not_woken(core):
 
 
 @pytest.mark.parametrize("how", ["running", "waiting", "done", "cancelled"])
-def test_only_what_has_failed_is_revived(core, how):
+def test_revive_is_refused_unless_the_task_has_failed(core, how):
     running = begin(core)
     match how:
         case "waiting":
@@ -357,7 +357,7 @@ def test_only_what_has_failed_is_revived(core, how):
     assert rows(core, "tasks") == before
 
 
-def test_a_second_settle_of_a_turn_is_refused_and_changes_nothing(core):
+def test_second_settle_of_a_turn_is_refused_and_changes_nothing(core):
     running = begin(core)
     go_on(core, running, 1)
     before = rows(core, "tasks") + rows(core, "triggers")
@@ -371,7 +371,7 @@ def test_a_second_settle_of_a_turn_is_refused_and_changes_nothing(core):
     assert rows(core, "tasks") + rows(core, "triggers") == before
 
 
-def test_the_first_trigger_of_a_task_that_moved_on_does_not_enter_it_again(core):
+def test_first_trigger_of_an_advanced_task_does_not_enter_again(core):
     """Somebody put it back by hand."""
     running = begin(core)
     go_on(core, running, 1)
@@ -386,7 +386,7 @@ def test_the_first_trigger_of_a_task_that_moved_on_does_not_enter_it_again(core)
     assert state(core, running.task.id) == ("RUNNING", 2, "1")
 
 
-def test_a_claim_that_is_lost_before_its_start_enters_nothing(core):
+def test_claim_lost_before_its_start_enters_nothing(core):
     running = begin(core)
     followed = go_on(core, running, claim_next=True)
     assert followed.claim is not None

@@ -50,7 +50,7 @@ def live_triggers(core: VirtualCore) -> list[dict[str, Any]]:
 # Begun
 
 
-def test_a_task_that_sleeps_has_one_trigger_which_is_due_when_it_is_to_wake(core, clock):
+def test_sleeping_task_has_a_single_trigger_due_at_the_wake_up(core, clock):
     running = begin(core, session_id="s", max_attempts=2)
 
     assert suspend(core, running, a_sleep(clock.now() + 60)) == Followed(due_at=NEW_YEAR + 60)
@@ -71,7 +71,7 @@ def test_a_task_that_sleeps_has_one_trigger_which_is_due_when_it_is_to_wake(core
         (a_question(), "waits for an answer"),
     ],
 )
-def test_a_task_that_waits_for_as_long_as_it_takes_has_no_trigger(core, wait, reason):
+def test_task_that_waits_without_end_has_no_trigger(core, wait, reason):
     running = begin(core)
 
     assert suspend(core, running, wait) == NOTHING
@@ -81,7 +81,7 @@ def test_a_task_that_waits_for_as_long_as_it_takes_has_no_trigger(core, wait, re
     assert live_triggers(core) == []
 
 
-def test_a_task_waits_for_one_thing_at_a_time(core):
+def test_task_has_at_most_a_single_open_wait(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
 
@@ -90,7 +90,7 @@ def test_a_task_waits_for_one_thing_at_a_time(core):
     assert len(waits(core)) == 1
 
 
-def test_a_wait_of_one_name_is_begun_once_in_a_turn(core):
+def test_wait_of_a_name_begins_once_in_a_turn(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
     core.do(core.tasks.signal, running.task.id, "paid")
@@ -101,7 +101,7 @@ def test_a_wait_of_one_name_is_begun_once_in_a_turn(core):
     assert waits(core) == [("wait_for#1", "RESOLVED", "signal")]
 
 
-def test_the_same_name_in_the_next_turn_is_another_wait(core):
+def test_same_wait_name_in_the_next_turn_is_another_wait(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
     core.do(core.tasks.signal, running.task.id, "paid")
@@ -131,7 +131,7 @@ def test_time_lets_a_sleeper_go_on(core, clock):
     assert look(core, running.task.id).status is TaskStatus.DONE
 
 
-def test_an_answer_that_comes_before_its_timer_pulls_that_forward(core, clock):
+def test_answer_before_the_timer_brings_the_timer_forward(core, clock):
     running = begin(core)
     suspend(core, running, a_question(until=clock.now() + 3600, default="hold"))
     [timer] = live_triggers(core)
@@ -147,7 +147,7 @@ def test_an_answer_that_comes_before_its_timer_pulls_that_forward(core, clock):
     assert claim_all(core) == []
 
 
-def test_a_timer_and_an_answer_at_the_same_instant_the_answer_first(core, clock):
+def test_answer_wins_over_a_timer_at_the_same_instant_when_first(core, clock):
     """The timer is due and claimed, and has not started."""
     running = begin(core)
     suspend(core, running, a_question(until=clock.now() + 60, default="hold"))
@@ -163,7 +163,7 @@ def test_a_timer_and_an_answer_at_the_same_instant_the_answer_first(core, clock)
     assert live_triggers(core) == []
 
 
-def test_a_timer_and_an_answer_at_the_same_instant_the_timer_first(core, clock):
+def test_timer_wins_over_an_answer_at_the_same_instant_when_first(core, clock):
     running = begin(core)
     suspend(core, running, a_question(until=clock.now() + 60, default="hold"))
     question = the_question(core)
@@ -179,7 +179,7 @@ def test_a_timer_and_an_answer_at_the_same_instant_the_timer_first(core, clock):
     assert live_triggers(core) == []
 
 
-def test_a_wait_that_is_resolved_is_not_resolved_again(core):
+def test_resolved_wait_is_not_resolved_again(core):
     running = begin(core)
     suspend(core, running, for_event("paid"))
     core.do(core.tasks.signal, running.task.id, "paid", 1)
@@ -194,7 +194,7 @@ def test_a_wait_that_is_resolved_is_not_resolved_again(core):
     assert rows(core, "waits") + rows(core, "tasks") + rows(core, "triggers") == before
 
 
-def test_two_timers_of_one_task_do_not_enter_its_turn_twice(core, clock):
+def test_two_timers_of_a_task_enter_its_turn_once(core, clock):
     """The trigger of an earlier wait, requeued by hand, finds that its task goes on with another."""
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 60))
@@ -213,7 +213,7 @@ def test_two_timers_of_one_task_do_not_enter_its_turn_twice(core, clock):
     assert look(core, running.task.id).status is TaskStatus.WAITING
 
 
-def test_a_wake_up_of_a_task_that_has_ended_finds_nothing_to_do(core, clock):
+def test_wake_up_of_an_ended_task_has_nothing_to_do(core, clock):
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 60))
     clock.advance(60)
@@ -228,7 +228,7 @@ def test_a_wake_up_of_a_task_that_has_ended_finds_nothing_to_do(core, clock):
     assert gone.reason == f"task {running.task.id} is DONE"
 
 
-def test_the_wait_that_began_a_turn_is_told_to_it_and_kept_for_its_retries(core, clock):
+def test_turn_knows_the_wait_that_began_the_turn_also_at_retries(core, clock):
     running = begin(core)
     go_on(core, running, {"n": 1}, on_event("paid", until=clock.now() + 60))
     core.do(core.tasks.signal, running.task.id, "paid", {"amount": 3})
@@ -244,7 +244,7 @@ def test_the_wait_that_began_a_turn_is_told_to_it_and_kept_for_its_retries(core,
     assert (again.entry.resume, again.entry.received.value_json) == ("RETRY", '{"amount":3}')
 
 
-def test_a_turn_that_waits_again_knows_all_that_it_waited_for_before(core):
+def test_turn_that_waits_again_knows_all_earlier_waits(core):
     running = begin(core)
     for n in range(1, 4):
         suspend(core, running, for_event("paid", name=f"wait_for#{n}"))
@@ -257,7 +257,7 @@ def test_a_turn_that_waits_again_knows_all_that_it_waited_for_before(core):
 # Children
 
 
-def test_a_child_that_has_ended_before_anybody_waited_is_no_wait(core):
+def test_child_that_ended_before_the_wait_is_not_waited_for(core):
     parent = begin(core)
     child = begin_child(core, parent)
     finish(core, child, {"n": 7})
@@ -270,7 +270,7 @@ def test_a_child_that_has_ended_before_anybody_waited_is_no_wait(core):
     assert again.entry.waits[f"child/{child.task.id}"].value_json == '{"error":null,"result":{"n":7},"status":"DONE"}'
 
 
-def test_a_parent_goes_on_in_the_commit_that_ends_its_child(core):
+def test_parent_continues_in_the_commit_that_ends_its_child(core):
     parent = begin(core)
     child = begin_child(core, parent)
     suspend(core, parent, for_child(child.task.id))
@@ -281,7 +281,7 @@ def test_a_parent_goes_on_in_the_commit_that_ends_its_child(core):
 
 
 @pytest.mark.parametrize("first", ["parent", "child"])
-def test_a_parent_that_is_suspended_in_the_commit_that_ends_its_child_goes_on(core, first):
+def test_parent_suspended_in_the_commit_that_ends_its_child_continues(core, first):
     parent = begin(core)
     child = begin_child(core, parent)
     wait = for_child(child.task.id)
@@ -300,7 +300,7 @@ def test_a_parent_that_is_suspended_in_the_commit_that_ends_its_child_goes_on(co
     assert enter_next(core).entry.waits[wait.name].resolved_by == "child"
 
 
-def test_a_child_that_fails_tells_its_parent_how(core):
+def test_failed_child_passes_its_error_to_the_parent(core):
     parent = begin(core)
     child = begin_child(core, parent)
     suspend(core, parent, for_child(child.task.id))
@@ -313,7 +313,7 @@ def test_a_child_that_fails_tells_its_parent_how(core):
     )
 
 
-def test_a_parent_does_not_wait_longer_than_it_said(core, clock):
+def test_parent_wait_for_a_child_ends_at_its_timeout(core, clock):
     parent = begin(core)
     child = emit_child(core, parent, delay=3600)
     suspend(core, parent, for_child(child, until=clock.now() + 60))
@@ -332,7 +332,7 @@ def test_a_parent_does_not_wait_longer_than_it_said(core, clock):
 
 
 @pytest.mark.parametrize(("seconds", "left"), [(REST_SECONDS, (0, 0)), (REST_SECONDS - 1, (1, 5))])
-def test_only_a_rest_of_a_minute_renews_the_work_budget(core, clock, seconds, left):
+def test_rest_of_a_minute_renews_the_work_budget_and_a_shorter_rest_does_not(core, clock, seconds, left):
     running = begin(core)
     go_on(core, running, steps=5)
     suspend(core, enter_next(core), a_sleep(clock.now() + seconds))
@@ -343,7 +343,7 @@ def test_only_a_rest_of_a_minute_renews_the_work_budget(core, clock, seconds, le
     assert (again.task.turns_alone, again.task.steps_alone) == left
 
 
-def test_whatever_comes_from_outside_renews_the_work_budget(core):
+def test_external_input_of_any_kind_renews_the_work_budget(core):
     running = begin(core)
     for _ in range(3):
         go_on(core, running, steps=5)
@@ -357,7 +357,7 @@ def test_whatever_comes_from_outside_renews_the_work_budget(core):
     assert (again.task.turns_alone, again.task.steps_alone) == (0, 0)
 
 
-def test_mail_that_was_there_renews_it_as_well(core):
+def test_existing_mail_renews_the_work_budget(core):
     running = begin(core)
     go_on(core, running, steps=5)
     running = enter_next(core)
@@ -378,7 +378,7 @@ def test_short_naps_add_up(core, clock):
     assert (running.task.turns_alone, running.task.steps_alone) == (4, 8)
 
 
-def test_a_turn_whose_settle_is_refused_begins_no_wait(core):
+def test_turn_with_a_refused_settle_begins_no_wait(core):
     running = begin(core)
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET lease_token = 'another'")

@@ -119,7 +119,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("changes", "refusal"), REFUSED.values(), ids=REFUSED)
-def test_what_cannot_be_accepted_is_refused_in_one_sentence_and_leaves_no_row(core, changes, refusal):
+def test_unacceptable_spec_is_refused_in_a_sentence_and_leaves_no_row(core, changes, refusal):
     with pytest.raises(InvalidInput) as refused:
         core.do(core.triggers.emit, a_trigger(**changes))
 
@@ -148,14 +148,14 @@ def test_names_keys_and_ids_out_of_the_allowed_characters_pass(field, name):
     assert getattr(accepted(**{field: name}), field) == name
 
 
-def test_without_an_id_the_minted_one_is_taken():
+def test_trigger_without_an_id_gets_a_minted_id():
     assert accepted().id == "minted"
     assert not accepted().id_given
     assert accepted(id="mine").id_given
 
 
 @pytest.mark.parametrize("at", [NEW_YEAR + 60, datetime(2026, 1, 1, 1, 1, tzinfo=timezone(timedelta(hours=1)))])
-def test_at_is_a_moment_whichever_way_it_is_said(at):
+def test_emit_at_accepts_each_form_of_a_moment(at):
     assert accepted(at=at).fire_at == NEW_YEAR + 60
 
 
@@ -164,16 +164,16 @@ def test_delay_counts_from_now(delay):
     assert accepted(delay=delay).fire_at == NEW_YEAR + 60
 
 
-def test_without_a_time_it_is_due_now():
+def test_trigger_without_a_time_is_due_now():
     assert accepted().fire_at == NEW_YEAR
 
 
-def test_the_first_and_the_last_moment_of_the_calendar_pass():
+def test_first_and_last_moment_of_the_calendar_are_accepted():
     assert moment("at", 0) == 0.0
     assert moment("at", datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)) == 253_402_300_799.0
 
 
-def test_the_bounds_of_priority_attempts_and_description_pass():
+def test_bounds_of_priority_attempts_and_description_are_accepted():
     assert [accepted(priority=bound).priority for bound in (0, 99)] == [0, 99]
     assert [accepted(max_attempts=bound).max_attempts for bound in (1, 1000)] == [1, 1000]
     assert accepted(description="é" * 4000).description == "é" * 4000
@@ -186,7 +186,7 @@ def test_32_levels_and_10_000_keys_pass():
 
 
 @pytest.mark.parametrize("filler", ["x", "é", "😀"])
-def test_a_payload_may_be_exactly_as_large_as_the_limit(filler):
+def test_payload_of_exactly_the_limit_is_accepted(filler):
     payload = {"a": filler * 100}
     size = len(json.dumps(payload, separators=(",", ":")))
 
@@ -195,7 +195,7 @@ def test_a_payload_may_be_exactly_as_large_as_the_limit(filler):
         payload_text(payload, size - 1)
 
 
-def test_the_configured_limit_is_the_one_that_holds(core):
+def test_payload_limit_comes_from_the_configuration(core):
     fits = {"a": "x" * (core.config.triggers.payload_max_bytes - len('{"a":""}'))}
 
     emitted = core.do(core.triggers.emit, a_trigger(payload=fits))
@@ -223,14 +223,14 @@ ROUND_TRIPS = {
 
 
 @pytest.mark.parametrize("payload", ROUND_TRIPS.values(), ids=ROUND_TRIPS)
-def test_a_payload_comes_back_from_the_file_as_it_was_given(core, payload):
+def test_payload_is_read_back_unchanged(core, payload):
     emitted = core.do(core.triggers.emit, a_trigger(payload=payload))
 
     stored = json.loads(core.do(core.triggers.get, emitted.id).payload_json)
     assert json.dumps(stored, sort_keys=True) == json.dumps(payload, sort_keys=True)
 
 
-def test_every_field_given_stands_in_the_row(core, clock):
+def test_row_has_every_field_of_the_spec(core, clock):
     spec = TriggerSpec(
         workflow="greet",
         payload={"name": "Ada"},
@@ -264,7 +264,7 @@ def test_every_field_given_stands_in_the_row(core, clock):
     ("given", "lane"),
     [({"session_id": "s", "task_id": "t"}, "s"), ({"task_id": "t"}, "t"), ({}, None)],
 )
-def test_the_lane_is_the_session_else_the_task_else_none(given, lane):
+def test_lane_is_the_session_or_the_task_or_none(given, lane):
     assert accepted(**given).lane == lane
 
 
@@ -313,6 +313,6 @@ def test_any_moment_is_accepted_as_a_finite_time_or_refused(at):
     assert datetime.fromtimestamp(fire_at, UTC).year >= 1970
 
 
-def test_a_payload_of_the_deepest_recursion_is_refused_without_breaking_the_interpreter():
+def test_payload_of_the_deepest_recursion_is_refused_without_a_crash():
     with pytest.raises(InvalidInput, match="deeper than 32"):
         payload_text(nested(sys.getrecursionlimit() * 2), LIMIT)

@@ -43,7 +43,7 @@ def snapshot(core):
 # Start
 
 
-def test_a_start_counts_the_attempt_and_says_when(core, clock):
+def test_start_counts_the_attempt_and_its_time(core, clock):
     emitted = emit(core)
     claim = claim_one(core)
     clock.advance(seconds=3)
@@ -56,7 +56,7 @@ def test_a_start_counts_the_attempt_and_says_when(core, clock):
     assert stored.is_started
 
 
-def test_a_second_start_of_the_same_claim_is_refused(core):
+def test_start_of_a_started_claim_is_refused(core):
     emit(core)
     claim = claim_one(core)
     start(core, claim)
@@ -68,7 +68,7 @@ def test_a_second_start_of_the_same_claim_is_refused(core):
     assert snapshot(core) == before
 
 
-def test_a_claim_that_was_reclaimed_cannot_be_started(core):
+def test_start_of_a_reclaimed_claim_is_refused(core):
     emit(core)
     late = claim_one(core, epoch=1)
     core.do(core.claims.reclaim, 2)
@@ -81,7 +81,7 @@ def test_a_claim_that_was_reclaimed_cannot_be_started(core):
     assert start_one(core, epoch=2).attempts == 1
 
 
-def test_a_claim_that_was_cancelled_cannot_be_started(core):
+def test_start_of_a_cancelled_claim_is_refused(core):
     emitted = emit(core)
     claim = claim_one(core)
     core.do(core.triggers.cancel, emitted.id)
@@ -92,7 +92,7 @@ def test_a_claim_that_was_cancelled_cannot_be_started(core):
     assert look(core, emitted.id).reason == "cancelled"
 
 
-def test_what_expires_before_its_start_settles_as_stale_and_never_runs(core, clock):
+def test_trigger_that_expires_before_its_start_settles_as_stale_and_never_runs(core, clock):
     emitted = emit(core, expires_at=NEW_YEAR + 10)
     claim = claim_one(core)
     clock.advance(seconds=10)
@@ -106,14 +106,14 @@ def test_what_expires_before_its_start_settles_as_stale_and_never_runs(core, clo
     assert claim_all(core) == []
 
 
-def test_a_moment_before_it_expires_it_still_runs(core, clock):
+def test_trigger_runs_until_its_expiry(core, clock):
     emit(core, expires_at=NEW_YEAR + 10)
     clock.advance(seconds=9.999)
 
     assert start_one(core).attempts == 1
 
 
-def test_one_refused_start_of_many_costs_the_others_nothing(core, clock):
+def test_refused_start_in_a_batch_does_not_affect_the_others(core, clock):
     ids = [emit(core).id for _ in range(40)]
     stale = emit(core, expires_at=NEW_YEAR + 1).id
     claims = claim_all(core)
@@ -150,7 +150,7 @@ OUTCOMES = [
 @pytest.mark.parametrize(
     ("outcome", "status", "reason", "code", "attempts"), OUTCOMES, ids=[type(line[0]).__name__ for line in OUTCOMES]
 )
-def test_each_outcome_has_its_place_and_its_reason(core, clock, outcome, status, reason, code, attempts):
+def test_outcome_of_each_kind_has_its_status_and_reason(core, clock, outcome, status, reason, code, attempts):
     emitted = emit(core)
     running = start_one(core)
     clock.advance(seconds=1)
@@ -166,7 +166,7 @@ def test_each_outcome_has_its_place_and_its_reason(core, clock, outcome, status,
     assert stored.updated_at == NEW_YEAR + 1
 
 
-def test_the_message_of_the_failure_stands_in_the_row(core):
+def test_failure_message_is_in_the_row(core):
     emitted = emit(core)
     hostile = "'; DROP TABLE triggers; -- \x00 \n “é” 😀"
 
@@ -175,7 +175,7 @@ def test_the_message_of_the_failure_stands_in_the_row(core):
     assert look(core, emitted.id).error_message == hostile
 
 
-def test_a_success_after_a_failure_leaves_no_error_behind(core, clock):
+def test_success_after_a_failure_leaves_no_error(core, clock):
     emitted = emit(core)
     run_one(core, BROKEN)
     clock.advance(hours=1)
@@ -190,7 +190,7 @@ def test_a_success_after_a_failure_leaves_no_error_behind(core, clock):
 # Told once
 
 
-def test_a_second_ack_is_refused_and_changes_nothing(core, clock):
+def test_settle_of_a_settled_trigger_is_refused_and_changes_nothing(core, clock):
     emit(core)
     running = start_one(core)
     ack(core, running, Succeeded())
@@ -204,7 +204,7 @@ def test_a_second_ack_is_refused_and_changes_nothing(core, clock):
 
 
 @pytest.mark.parametrize("outcome", [line[0] for line in OUTCOMES], ids=[type(line[0]).__name__ for line in OUTCOMES])
-def test_a_late_consumer_cannot_settle_what_a_later_epoch_runs(core, outcome):
+def test_late_settle_is_refused_when_a_later_epoch_runs_the_trigger(core, outcome):
     """It was reclaimed and claimed again, and the first consumer comes back with its outcome."""
     emit(core)
     late = start_one(core, epoch=1)
@@ -219,7 +219,7 @@ def test_a_late_consumer_cannot_settle_what_a_later_epoch_runs(core, outcome):
     assert ack(core, current, Succeeded()).status is TriggerStatus.DONE
 
 
-def test_a_consumer_whose_trigger_waits_again_cannot_settle_it(core):
+def test_settle_of_a_trigger_that_waits_again_is_refused(core):
     emit(core)
     late = start_one(core)
     core.do(core.claims.reclaim, 2)
@@ -231,7 +231,7 @@ def test_a_consumer_whose_trigger_waits_again_cannot_settle_it(core):
     assert snapshot(core) == before
 
 
-def test_one_lost_lease_of_many_costs_the_others_nothing(core):
+def test_lost_lease_in_a_batch_does_not_affect_the_others(core):
     for _ in range(40):
         emit(core)
     running = [start(core, claim) for claim in claim_all(core)]
@@ -247,7 +247,7 @@ def test_one_lost_lease_of_many_costs_the_others_nothing(core):
 # Retry
 
 
-def test_a_failed_trigger_comes_back_when_its_backoff_ends_and_not_before(core, clock):
+def test_failed_trigger_is_due_again_when_its_backoff_ends(core, clock):
     emitted = emit(core)
 
     move = run_one(core, BROKEN)
@@ -279,7 +279,7 @@ def test_four_failures_in_a_row_wait_longer_each_time(core, clock):
     assert waits[3] > 4 * waits[0]
 
 
-def test_no_wait_is_longer_than_the_cap(core, clock):
+def test_backoff_is_never_longer_than_the_cap(core, clock):
     emit(core)
 
     waits = waits_of(core, clock, failures=8, policy=RetryPolicy(max_attempts=99, base=10, cap=15))
@@ -301,9 +301,7 @@ def test_no_wait_is_longer_than_the_cap(core, clock):
         ("RATE_LIMIT", None, None),
     ],
 )
-def test_the_wait_somebody_asked_for_holds_if_it_is_the_longer_one_or_a_rate_limit_told_it(
-    core, clock, code, asked, wait
-):
+def test_retry_after_holds_when_longer_than_the_backoff_or_from_a_rate_limit(core, clock, code, asked, wait):
     """Who limits knows when to come again. Without a word of that it is the backoff."""
     emitted = emit(core)
     slow_down = Failed(code=code, message="slow down", retryable=True, retry_after=asked)
@@ -313,7 +311,7 @@ def test_the_wait_somebody_asked_for_holds_if_it_is_the_longer_one_or_a_rate_lim
     assert waited == pytest.approx(wait or RetryPolicy().backoff(emitted.id, 1), abs=1e-6)
 
 
-def test_after_the_last_attempt_it_is_a_dead_letter_that_never_fires_again(core, clock):
+def test_trigger_is_a_dead_letter_after_the_last_attempt_and_never_fires_again(core, clock):
     emitted = emit(core)
     waits_of(core, clock, failures=4, policy=RetryPolicy())
 
@@ -328,14 +326,14 @@ def test_after_the_last_attempt_it_is_a_dead_letter_that_never_fires_again(core,
     assert claim_all(core, epoch=2) == []
 
 
-def test_a_trigger_may_say_itself_how_often_it_is_tried(core, clock):
+def test_max_attempts_of_a_trigger_overrides_the_policy(core, clock):
     emit(core, max_attempts=2, priority=1)
     waits_of(core, clock, failures=1, policy=RetryPolicy(max_attempts=9))
 
     assert run_one(core, BROKEN, RetryPolicy(max_attempts=9)).status is TriggerStatus.DEAD
 
 
-def test_with_one_attempt_the_first_failure_is_the_last(core):
+def test_first_failure_is_final_with_a_single_attempt(core):
     emit(core)
 
     assert run_one(core, BROKEN, RetryPolicy(max_attempts=1)).status is TriggerStatus.DEAD
@@ -345,7 +343,7 @@ def test_with_one_attempt_the_first_failure_is_the_last(core):
 
 
 @pytest.mark.parametrize("outcome", [Snoozed(until=NEW_YEAR), Released(reason="shutdown"), Rerouted(session_id="s")])
-def test_what_ends_without_an_outcome_may_happen_for_ever_and_spends_nothing(core, outcome):
+def test_release_without_an_outcome_spends_no_attempt_however_often(core, outcome):
     emitted = emit(core)
 
     for _ in range(10):
@@ -356,7 +354,7 @@ def test_what_ends_without_an_outcome_may_happen_for_ever_and_spends_nothing(cor
     assert run_one(core, BROKEN, RetryPolicy(max_attempts=2)).status is TriggerStatus.PENDING
 
 
-def test_a_snoozed_trigger_is_due_when_it_asked_to_be(core, clock):
+def test_snoozed_trigger_is_due_at_the_requested_moment(core, clock):
     emit(core)
     run_one(core, Snoozed(until=FAR))
     clock.advance(seconds=4_999)
@@ -368,7 +366,7 @@ def test_a_snoozed_trigger_is_due_when_it_asked_to_be(core, clock):
     assert claim_one(core).attempts == 0
 
 
-def test_a_rerouted_trigger_waits_in_the_lane_of_its_session(core):
+def test_rerouted_trigger_waits_in_the_lane_of_its_session(core):
     emitted = emit(core)
 
     run_one(core, Rerouted(session_id="s"))
@@ -377,7 +375,7 @@ def test_a_rerouted_trigger_waits_in_the_lane_of_its_session(core):
     assert (claim_one(core).lane, look(core, emitted.id).session_id) == ("s", None)
 
 
-def test_a_router_may_put_a_running_trigger_into_a_session(core):
+def test_running_trigger_can_be_moved_into_a_session_by_a_router(core):
     emitted = emit(core)
     running = start_one(core)
 
@@ -386,7 +384,7 @@ def test_a_router_may_put_a_running_trigger_into_a_session(core):
     assert (look(core, emitted.id).session_id, look(core, emitted.id).lane) == (None, "s")
 
 
-def test_a_router_whose_trigger_was_reclaimed_cannot_move_it(core):
+def test_router_cannot_move_a_reclaimed_trigger(core):
     emitted = emit(core)
     late = start_one(core)
     core.do(core.claims.reclaim, 2)
@@ -397,7 +395,7 @@ def test_a_router_whose_trigger_was_reclaimed_cannot_move_it(core):
     assert look(core, emitted.id).lane is None
 
 
-def test_claims_that_were_not_started_can_be_handed_back_and_a_lost_one_is_let_be(core):
+def test_unstarted_claims_are_released_and_a_lost_claim_is_left_alone(core):
     first, second = emit(core, priority=1), emit(core)
     claims = claim_all(core)
     core.do(core.triggers.cancel, first.id)
@@ -410,7 +408,7 @@ def test_claims_that_were_not_started_can_be_handed_back_and_a_lost_one_is_let_b
     assert look(core, second.id).attempts == 0
 
 
-def test_an_epoch_that_ends_in_order_gives_back_everything_it_held_and_every_attempt(core):
+def test_epoch_end_in_order_releases_every_claim_and_gives_back_its_attempt(core):
     started, unstarted, settled = emit(core, priority=1), emit(core, priority=2), emit(core, priority=0)
     run_claim = claim_all(core)
     ack(core, start(core, run_claim[0]), Succeeded())
@@ -431,18 +429,18 @@ def test_an_epoch_that_ends_in_order_gives_back_everything_it_held_and_every_att
     ("crash_count", "started_alone", "poison"),
     [(1, False, False), (2, False, False), (9, False, False), (1, True, False), (2, True, False), (3, True, True)],
 )
-def test_only_the_third_crash_and_only_alone_is_a_proof(crash_count, started_alone, poison):
+def test_crash_is_proof_of_poison_only_the_third_time_and_alone(crash_count, started_alone, poison):
     assert is_poison(crash_count, started_alone) is poison
 
 
 @pytest.mark.parametrize(("crash_count", "alone"), [(0, False), (1, False), (2, True), (3, True)])
-def test_what_was_in_two_crashes_runs_alone(core, crash_count, alone):
+def test_trigger_of_two_crashes_runs_alone(core, crash_count, alone):
     emit(core)
 
     assert must_run_alone(claim_one(core)._replace(crash_count=crash_count)) is alone
 
 
-def test_a_start_with_a_lease_that_was_lost_changes_nothing_and_leaves_the_start_to_its_holder(core):
+def test_start_with_a_lost_lease_changes_nothing_and_leaves_the_start_to_its_holder(core):
     """The trigger was handed back and claimed again; then the first claimer starts it."""
     trigger_id = emit(core).id
     late = claim_one(core)

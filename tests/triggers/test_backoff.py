@@ -21,7 +21,7 @@ def test_four_waits_in_a_row_grow():
 
 
 @given(st.text(min_size=1), st.integers(1, 10**6), st.floats(0, 1e4), st.floats(1, 1e4))
-def test_a_wait_lies_in_the_upper_half_of_its_doubling_and_below_the_cap(trigger_id, attempt, base, factor):
+def test_backoff_is_in_the_upper_half_of_its_doubling_and_below_the_cap(trigger_id, attempt, base, factor):
     policy = RetryPolicy(base=base, cap=base * factor)
 
     longest = min(policy.cap, base * 2.0 ** min(attempt - 1, 64))
@@ -29,14 +29,14 @@ def test_a_wait_lies_in_the_upper_half_of_its_doubling_and_below_the_cap(trigger
     assert longest / 2 <= policy.backoff(trigger_id, attempt) <= longest
 
 
-def test_the_same_trigger_waits_the_same_time_in_every_run_and_another_one_another():
+def test_backoff_of_a_trigger_is_the_same_in_every_run_and_differs_between_triggers():
     policy = RetryPolicy()
 
     assert policy.backoff("a", 1) == RetryPolicy().backoff("a", 1)
     assert policy.backoff("a", 1) != policy.backoff("b", 1)
 
 
-def test_a_base_of_zero_retries_at_once():
+def test_backoff_with_a_base_of_zero_retries_at_once():
     assert RetryPolicy(base=0).backoff("a", 5) == 0
 
 
@@ -51,6 +51,6 @@ def test_a_base_of_zero_retries_at_once():
         ({"cap": math.nan}, "cap nan must be"),
     ],
 )
-def test_a_policy_that_cannot_be_kept_is_refused(policy, refusal):
+def test_retry_policy_that_cannot_be_followed_is_refused(policy, refusal):
     with pytest.raises(ValueError, match=refusal):
         RetryPolicy(**policy)

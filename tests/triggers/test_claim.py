@@ -32,7 +32,7 @@ def refill(tx, triggers, specs):
 @pytest.mark.parametrize("weight", [0.0, 60.0])
 @given(wanted=st.lists(st.tuples(SECONDS_FROM_NOW, PRIORITIES), max_size=40), limit=st.integers(1, 50))
 @ON_ONE_FILE
-def test_the_order_is_that_of_a_plain_sort_by_due_time_and_what_priority_is_worth(core, weight, wanted, limit):
+def test_claim_order_is_a_plain_sort_by_due_time_and_weighted_priority(core, weight, wanted, limit):
     service = ClaimService(priority_weight=weight)
     specs = [a_trigger(at=NEW_YEAR + offset, priority=priority) for offset, priority in wanted]
     with core.transaction() as tx:
@@ -50,7 +50,7 @@ def test_the_order_is_that_of_a_plain_sort_by_due_time_and_what_priority_is_wort
     busy=st.sets(st.sampled_from(["a", "b", "c", "d"])),
 )
 @ON_ONE_FILE
-def test_of_each_free_lane_the_best_one_is_claimed_and_of_a_busy_lane_none(core, wanted, busy):
+def test_claim_takes_the_best_trigger_of_each_free_lane_and_none_of_a_busy_lane(core, wanted, busy):
     service = core.claims
     specs = [a_trigger(at=NEW_YEAR + offset, priority=priority, task_id=lane) for offset, priority, lane in wanted]
     with core.transaction() as tx:
@@ -66,7 +66,7 @@ def test_of_each_free_lane_the_best_one_is_claimed_and_of_a_busy_lane_none(core,
     assert {claim.seq for claim in claims} == expected
 
 
-def test_a_weight_of_zero_is_the_plain_order_of_time_and_then_priority(tmp_path, clock):
+def test_claim_order_with_weight_zero_is_time_then_priority(tmp_path, clock):
     service = ClaimService(priority_weight=0)
     core = VirtualCore(tmp_path / "agent.db", clock)
     late_urgent = emit(core, priority=0, at=NEW_YEAR - 1).id
@@ -79,7 +79,7 @@ def test_a_weight_of_zero_is_the_plain_order_of_time_and_then_priority(tmp_path,
     core.close()
 
 
-def test_an_idle_trigger_goes_first_once_it_has_waited_for_what_the_priorities_are_apart(core, clock):
+def test_idle_trigger_goes_first_after_waiting_for_the_difference_of_priorities(core, clock):
     idle = emit(core, priority=12)
     clock.advance(seconds=119)
     urgent = emit(core, priority=10)
@@ -91,7 +91,7 @@ def test_an_idle_trigger_goes_first_once_it_has_waited_for_what_the_priorities_a
     assert [claim.id for claim in claims] == [urgent.id, idle.id, too_late.id]
 
 
-def test_equals_go_in_the_order_in_which_they_were_emitted(core):
+def test_equal_triggers_are_claimed_in_the_order_of_emission(core):
     emitted = [emit(core).id for _ in range(20)]
 
     assert [claim.id for claim in claim_all(core)] == emitted
@@ -100,7 +100,7 @@ def test_equals_go_in_the_order_in_which_they_were_emitted(core):
 # Not before it is due
 
 
-def test_nothing_is_claimed_before_it_is_due_and_it_is_at_that_very_moment(core, clock):
+def test_claim_takes_nothing_early_and_everything_at_its_due_moment(core, clock):
     emit(core, delay=10)
     clock.advance(seconds=9.999)
     too_early = claim_all(core)
@@ -110,7 +110,7 @@ def test_nothing_is_claimed_before_it_is_due_and_it_is_at_that_very_moment(core,
     assert len(claim_all(core)) == 1
 
 
-def test_a_backoff_puts_off_what_was_due_long_ago(core, clock):
+def test_backoff_postpones_a_trigger_that_was_due_long_ago(core, clock):
     emit(core, at=NEW_YEAR - 3600)
     move = run_one(core, BROKEN)
     assert move.not_before is not None
@@ -123,7 +123,7 @@ def test_a_backoff_puts_off_what_was_due_long_ago(core, clock):
     assert len(claim_all(core)) == 1
 
 
-def test_a_retry_that_asks_for_less_than_the_fire_time_brings_nothing_forward(core, clock):
+def test_retry_after_before_the_fire_time_does_not_bring_a_trigger_forward(core, clock):
     emitted = emit(core, delay=100)
     clock.advance(seconds=100)
     running = start(core, claim_all(core)[0])
@@ -134,7 +134,7 @@ def test_a_retry_that_asks_for_less_than_the_fire_time_brings_nothing_forward(co
     assert look(core, emitted.id).due_at == NEW_YEAR + 100
 
 
-def test_the_window_tells_when_the_next_trigger_is_due(core, clock):
+def test_claim_result_has_the_next_due_time(core, clock):
     assert core.do(core.claims.claim, epoch=1, limit=10).next_due is None
     emit(core, delay=60, priority=1)
     emit(core, delay=30, priority=99)
@@ -151,7 +151,7 @@ def test_the_window_tells_when_the_next_trigger_is_due(core, clock):
     [([], 2, False), ([None] * 2, 3, False), ([None] * 3, 2, True), (["s"] * 2, 3, False), (["s", "t"], 1, True)],
     ids=["nothing", "all were taken", "over the limit", "waits for its own lane", "another lane over the limit"],
 )
-def test_the_window_tells_whether_it_left_something_that_could_be_claimed_at_once(core, emitted, limit, more):
+def test_claim_result_tells_whether_more_could_be_claimed_at_once(core, emitted, limit, more):
     for session_id in emitted:
         emit(core, session_id=session_id)
 
@@ -161,7 +161,7 @@ def test_the_window_tells_whether_it_left_something_that_could_be_claimed_at_onc
 # Limits of the window
 
 
-def test_at_most_limit_are_claimed_and_the_rest_stays(core):
+def test_claim_takes_at_most_limit_and_leaves_the_rest(core):
     emitted = [emit(core).id for _ in range(5)]
 
     assert [claim.id for claim in claim_all(core, limit=2)] == emitted[:2]
@@ -169,7 +169,7 @@ def test_at_most_limit_are_claimed_and_the_rest_stays(core):
     assert [claim.id for claim in claim_all(core, limit=10)] == emitted[2:]
 
 
-def test_only_what_ranks_before_the_worst_of_a_full_window_is_claimed(core, clock):
+def test_claim_into_a_full_window_takes_only_better_ranks(core, clock):
     equal, urgent = emit(core, priority=10), emit(core, priority=9)
     worst = NEW_YEAR + 60 * 10
 
@@ -179,7 +179,7 @@ def test_only_what_ranks_before_the_worst_of_a_full_window_is_claimed(core, cloc
     assert look(core, equal.id).status is TriggerStatus.PENDING
 
 
-def test_a_crowded_lane_keeps_other_lanes_waiting_for_one_look_at_most(core):
+def test_crowded_lane_delays_other_lanes_by_a_single_poll_at_most(core):
     specs = [a_trigger(session_id="crowd", priority=1) for _ in range(500)]
     core.do(core.triggers.emit_all, [core.triggers.accept(spec) for spec in specs])
     other = emit(core, session_id="quiet", priority=99)
@@ -191,7 +191,7 @@ def test_a_crowded_lane_keeps_other_lanes_waiting_for_one_look_at_most(core):
     assert [claim.id for claim in second] == [other.id]
 
 
-def test_a_retry_in_backoff_does_not_hold_its_lane(core, clock):
+def test_retry_in_backoff_does_not_hold_its_lane(core, clock):
     first = emit(core, session_id="s")
     second = emit(core, session_id="s")
     [claim] = claim_all(core)
@@ -204,7 +204,7 @@ def test_a_retry_in_backoff_does_not_hold_its_lane(core, clock):
 
 
 @pytest.mark.parametrize("lane", ["7", "true", "null", "a:b@c+d-e_f.g"])
-def test_a_lane_that_looks_like_another_json_value_is_still_that_lane(core, lane):
+def test_lane_that_looks_like_another_json_value_is_kept(core, lane):
     emit(core, session_id=lane)
 
     assert claim_all(core, busy_lanes=[lane]) == []
@@ -214,7 +214,7 @@ def test_a_lane_that_looks_like_another_json_value_is_still_that_lane(core, lane
 # Leases
 
 
-def test_a_claim_is_leased_for_the_configured_time_to_its_epoch(core, clock):
+def test_claim_has_a_lease_of_the_configured_time_and_its_epoch(core, clock):
     emitted = emit(core)
 
     [claim] = claim_all(core, epoch=7)
@@ -226,7 +226,7 @@ def test_a_claim_is_leased_for_the_configured_time_to_its_epoch(core, clock):
     assert (stored.started_at, stored.attempts, stored.starts) == (None, 0, 0)
 
 
-def test_a_heartbeat_extends_every_lease_of_its_epoch_and_of_no_other(core, clock):
+def test_heartbeat_extends_the_leases_of_its_epoch_only(core, clock):
     mine, old, waiting = emit(core, id="mine", priority=1), emit(core, id="old"), emit(core, delay=60)
     claim_all(core, epoch=2, limit=1)
     claim_all(core, epoch=1)
@@ -240,7 +240,7 @@ def test_a_heartbeat_extends_every_lease_of_its_epoch_and_of_no_other(core, cloc
     assert look(core, waiting.id).lease_until is None
 
 
-def test_of_two_claimers_one_wins(core, clock):
+def test_claim_by_two_claimers_has_a_single_winner(core, clock):
     emit(core)
     other = Services(core.database.path, core.config, clock)
 
@@ -253,7 +253,7 @@ def test_of_two_claimers_one_wins(core, clock):
     other.close()
 
 
-def test_eight_claimers_at_once_share_a_hundred_triggers_without_one_in_two_hands(core):
+def test_eight_claimers_share_a_hundred_triggers_without_a_double_claim(core):
     core.do(core.triggers.emit_all, [core.triggers.accept(a_trigger()) for _ in range(100)])
 
     def claim_until_empty(epoch):

@@ -127,7 +127,7 @@ def whole_life(core: VirtualCore, tx: Transaction) -> None:
     triggers.cancel(tx, "soon-9")
 
 
-def test_every_statement_of_a_claims_life_seeks_and_none_walks_through_the_table(crowded):
+def test_statements_of_a_claim_seek_and_never_scan_the_table(crowded):
     statements: dict[str, Any] = {}
 
     def note(_cursor, sql, bindings):
@@ -152,7 +152,7 @@ def test_every_statement_of_a_claims_life_seeks_and_none_walks_through_the_table
     assert sorts == set()
 
 
-def test_this_test_would_see_a_walk(crowded):
+def test_plan_check_detects_a_table_scan(crowded):
     with undone(crowded) as tx:
         plan = [row[3] for row in tx.fetch_tuples("EXPLAIN QUERY PLAN SELECT id FROM triggers WHERE reason = 'x'")]
 
@@ -167,7 +167,7 @@ def claiming(core: VirtualCore, tx: Transaction, **how: Any) -> int:
     return steps_of(tx, lambda: core.claims.claim(tx, **arguments))
 
 
-def test_a_hundred_thousand_triggers_due_soon_and_as_many_settled_add_nothing_to_a_claim(crowded, empty):
+def test_claim_cost_is_independent_of_future_and_settled_triggers(crowded, empty):
     with undone(empty) as tx:
         alone = claiming(empty, tx)
     with undone(crowded) as tx:
@@ -176,14 +176,14 @@ def test_a_hundred_thousand_triggers_due_soon_and_as_many_settled_add_nothing_to
     assert beside_many <= alone + 1_000
 
 
-def test_an_idle_look_visits_no_row_that_is_not_due(crowded):
+def test_idle_poll_visits_no_row_that_is_not_due(crowded):
     with undone(crowded) as tx:
         steps = steps_of(tx, lambda: crowded.claims.claim(tx, epoch=1, limit=100))
 
     assert steps < 1_000
 
 
-def test_what_is_due_beyond_the_limit_is_not_visited(crowded, empty):
+def test_claim_visits_no_due_trigger_beyond_the_limit(crowded, empty):
     """A hundred thousand due triggers without a lane: a claim of ten costs what it costs among twenty."""
     with undone(empty) as tx:
         fill(tx, "due-", fire_at=NEW_YEAR - 1e5, many=20)
@@ -195,7 +195,7 @@ def test_what_is_due_beyond_the_limit_is_not_visited(crowded, empty):
     assert many <= few + 1_000
 
 
-def test_a_lane_that_is_not_busy_is_visited_no_further_than_its_share_of_the_window(empty):
+def test_claim_visits_a_crowded_free_lane_only_up_to_its_share_of_the_window(empty):
     """A session with a hundred thousand due messages: one is claimed, and the look ends after a few of the rest."""
     with undone(empty) as tx:
         fill(tx, "crowd-", fire_at=NEW_YEAR - 1e5, lane="crowd")
@@ -204,7 +204,7 @@ def test_a_lane_that_is_not_busy_is_visited_no_further_than_its_share_of_the_win
     assert steps < 5_000
 
 
-def test_the_boot_finds_its_orphans_without_visiting_the_rest(crowded):
+def test_boot_finds_orphans_without_visiting_other_rows(crowded):
     with undone(crowded) as tx:
         crowded.claims.claim(tx, epoch=1, limit=0)
         steps = steps_of(tx, lambda: crowded.claims.reclaim(tx, 2))

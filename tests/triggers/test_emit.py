@@ -19,7 +19,7 @@ def emit_batch(core, *specs):
     return core.do(core.triggers.emit_all, rows)
 
 
-def test_an_emitted_trigger_is_on_disk_for_any_other_reader(core):
+def test_emitted_trigger_is_on_disk_for_other_readers(core):
     emitted = emit(core, payload={"name": "Ada"})
 
     other = Services(core.database.path, core.config)
@@ -29,7 +29,7 @@ def test_an_emitted_trigger_is_on_disk_for_any_other_reader(core):
     assert (emitted.created, emitted.status, emitted.due_at) == (True, TriggerStatus.PENDING, NEW_YEAR)
 
 
-def test_what_is_rolled_back_was_never_emitted(core):
+def test_rolled_back_emit_leaves_no_trigger(core):
     def emit_and_stumble(tx):
         core.triggers.emit(tx, a_trigger())
         return 1 / 0
@@ -47,7 +47,7 @@ def test_triggers_without_a_key_never_collide(core):
     assert all(one.created for one in emitted)
 
 
-def test_the_second_emit_of_a_key_makes_no_row_and_names_the_first(core):
+def test_second_emit_of_a_dedup_key_creates_no_row_and_names_the_first(core):
     first = emit(core, dedup_key="k", payload={"n": 1})
 
     second = emit(core, dedup_key="k", payload={"n": 1})
@@ -58,7 +58,7 @@ def test_the_second_emit_of_a_key_makes_no_row_and_names_the_first(core):
 
 
 @pytest.mark.parametrize("scope", ["ever", "active"])
-def test_another_payload_under_the_same_key_is_said_and_the_first_stands(core, scope):
+def test_duplicate_with_another_payload_is_reported_and_the_first_payload_stays(core, scope):
     first = emit(core, dedup_key="k", dedup_scope=scope, payload={"n": 1})
 
     second = emit(core, dedup_key="k", dedup_scope=scope, payload={"n": 2})
@@ -67,7 +67,7 @@ def test_another_payload_under_the_same_key_is_said_and_the_first_stands(core, s
     assert look(core, first.id).payload_json == '{"n":1}'
 
 
-def test_the_order_of_keys_in_a_payload_is_no_difference(core):
+def test_payload_key_order_does_not_count_as_a_difference(core):
     emit(core, dedup_key="k", payload={"a": 1, "b": 2})
 
     assert not emit(core, dedup_key="k", payload={"b": 2, "a": 1}).payload_differs
@@ -76,7 +76,7 @@ def test_the_order_of_keys_in_a_payload_is_no_difference(core):
 @pytest.mark.parametrize(
     ("outcome", "settled"), [(None, TriggerStatus.DONE), (HOPELESS, TriggerStatus.FAILED)], ids=["done", "failed"]
 )
-def test_a_key_for_ever_blocks_after_the_first_is_settled_and_an_active_one_does_not(core, outcome, settled):
+def test_dedup_scope_ever_blocks_after_settlement_and_scope_active_does_not(core, outcome, settled):
     ever = emit(core, dedup_key="once", dedup_scope="ever")
     run_one(core, outcome)
     emit(core, dedup_key="again", dedup_scope="active")
@@ -88,7 +88,7 @@ def test_a_key_for_ever_blocks_after_the_first_is_settled_and_an_active_one_does
     assert again.created
 
 
-def test_an_active_key_blocks_while_the_first_is_claimed_and_while_it_runs(core):
+def test_active_dedup_key_blocks_while_the_first_is_claimed_or_running(core):
     emit(core, dedup_key="k", dedup_scope="active")
     claim = claim_one(core)
     while_claimed = emit(core, dedup_key="k", dedup_scope="active")
@@ -100,14 +100,14 @@ def test_an_active_key_blocks_while_the_first_is_claimed_and_while_it_runs(core)
     assert (while_running.created, while_running.status) == (False, TriggerStatus.CLAIMED)
 
 
-def test_the_scope_of_the_row_that_stands_decides_not_the_one_asked_for(core):
+def test_dedup_scope_of_the_existing_row_decides(core):
     first = emit(core, dedup_key="k", dedup_scope="ever")
     run_one(core)
 
     assert emit(core, dedup_key="k", dedup_scope="active").id == first.id
 
 
-def test_the_answer_tells_what_holds_and_for_how_long(core):
+def test_duplicate_answer_has_the_scope_and_its_duration(core):
     first = emit(core, dedup_key="once", dedup_scope="ever")
     again = emit(core, dedup_key="once")
     by_source = emit(core, dedup_key="again")
@@ -121,7 +121,7 @@ def test_the_answer_tells_what_holds_and_for_how_long(core):
     assert (own.held, emit(core, id="mine").held) == (None, "id")
 
 
-def test_the_same_id_emitted_twice_is_one_row(core):
+def test_same_id_emitted_twice_is_a_single_row(core):
     """The outcome of the first emit was unknown to its caller, who emits the same spec again."""
     first = emit(core, id="mine", payload={"n": 1})
 
@@ -134,7 +134,7 @@ def test_the_same_id_emitted_twice_is_one_row(core):
     assert len(core.rows("SELECT id FROM triggers")) == 1
 
 
-def test_the_id_is_looked_up_before_the_key(core):
+def test_emit_looks_up_the_id_before_the_dedup_key(core):
     emit(core, id="a", dedup_key="k")
     emit(core, id="b")
 
@@ -146,7 +146,7 @@ def test_the_id_is_looked_up_before_the_key(core):
 
 
 @pytest.mark.parametrize("held", [{"dedup_key": "k"}, {"id": "mine"}], ids=["key", "id"])
-def test_who_asked_for_an_error_gets_it_with_the_id_of_the_one_that_stands(core, held):
+def test_duplicate_error_names_the_existing_trigger(core, held):
     first = emit(core, payload={"n": 1}, **held)
 
     with pytest.raises(DuplicateTrigger) as refused:
@@ -165,7 +165,7 @@ def test_asking_for_an_error_changes_nothing_where_there_is_no_duplicate(core):
 # on_duplicate = replace
 
 
-def test_a_waiting_trigger_takes_the_new_payload_time_and_priority(core, clock):
+def test_replace_gives_a_waiting_trigger_the_new_payload_time_and_priority(core, clock):
     first = emit(core, dedup_key="k", payload={"n": 1}, description="old", delay=60)
     clock.advance(seconds=1)
 
@@ -178,7 +178,7 @@ def test_a_waiting_trigger_takes_the_new_payload_time_and_priority(core, clock):
     assert (stored.created_at, stored.updated_at) == (NEW_YEAR, NEW_YEAR + 1)
 
 
-def test_a_replaced_trigger_forgets_its_backoff(core):
+def test_replaced_trigger_loses_its_backoff(core):
     emit(core, dedup_key="k")
     run_one(core, BROKEN)
 
@@ -187,7 +187,7 @@ def test_a_replaced_trigger_forgets_its_backoff(core):
     assert replaced.due_at == look(core, replaced.id).due_at == NEW_YEAR
 
 
-def test_replacing_what_was_claimed_but_not_started_takes_the_claim_away(core):
+def test_replace_of_an_unstarted_claim_revokes_the_claim(core):
     """It sits in an engine's heap with the old payload: its start must be refused."""
     emit(core, dedup_key="k", payload={"n": 1})
     old = claim_one(core)
@@ -200,7 +200,7 @@ def test_replacing_what_was_claimed_but_not_started_takes_the_claim_away(core):
     assert start_one(core).payload_json == '{"n":2}'
 
 
-def test_what_was_started_is_not_replaced_and_that_is_said(core):
+def test_replace_of_a_started_trigger_is_refused_and_reported(core):
     emit(core, dedup_key="k", payload={"n": 1})
     running = start_one(core)
 
@@ -212,7 +212,7 @@ def test_what_was_started_is_not_replaced_and_that_is_said(core):
     assert ack(core, running, BROKEN).status is TriggerStatus.PENDING
 
 
-def test_what_is_settled_is_not_replaced(core):
+def test_replace_of_a_settled_trigger_is_refused(core):
     first = emit(core, dedup_key="k", dedup_scope="ever", payload={"n": 1})
     run_one(core)
 
@@ -225,7 +225,7 @@ def test_what_is_settled_is_not_replaced(core):
 # Many in one commit
 
 
-def test_a_batch_gets_an_answer_each_in_the_order_given(core):
+def test_batch_emit_answers_in_the_given_order(core):
     standing = emit(core, dedup_key="k")
 
     a, b, c, d = emit_batch(
@@ -243,14 +243,14 @@ def test_a_batch_gets_an_answer_each_in_the_order_given(core):
     assert {row["id"] for row in core.rows("SELECT id FROM triggers")} == {standing.id, "a", d.id}
 
 
-def test_two_of_a_key_in_one_batch_are_one_row(core):
+def test_batch_emit_of_a_repeated_key_makes_a_single_row(core):
     first, second = emit_batch(core, a_trigger(dedup_key="k"), a_trigger(dedup_key="k"))
 
     assert first.created
     assert (second.id, second.created) == (first.id, False)
 
 
-def test_a_batch_is_stored_in_the_order_given_whatever_its_triggers_carry(core):
+def test_batch_emit_stores_triggers_in_the_given_order(core):
     """Equal in time and priority, the order of a session's messages is the order in which they were emitted."""
     specs = [
         a_trigger(id="1"),
@@ -270,7 +270,7 @@ def test_a_batch_is_stored_in_the_order_given_whatever_its_triggers_carry(core):
 # Supersede
 
 
-def test_a_newer_trigger_of_a_session_settles_the_older_one_and_they_are_linked(core, clock):
+def test_newer_trigger_of_a_session_supersedes_the_older_and_both_are_linked(core, clock):
     older = emit(core, source="MESSAGE", session_id="s")
     clock.advance(seconds=1)
 
@@ -282,7 +282,7 @@ def test_a_newer_trigger_of_a_session_settles_the_older_one_and_they_are_linked(
     assert claim_one(core).id == newer.id
 
 
-def test_only_the_same_source_of_the_same_session_is_superseded(core):
+def test_supersede_affects_only_the_same_source_and_session(core):
     kept = [
         emit(core, source="MESSAGE", session_id="other"),
         emit(core, source="MEMORY", session_id="s"),
@@ -294,7 +294,7 @@ def test_only_the_same_source_of_the_same_session_is_superseded(core):
     assert [look(core, one.id).status for one in kept] == [TriggerStatus.PENDING] * 3
 
 
-def test_what_is_claimed_but_not_started_is_superseded_and_its_start_refused(core):
+def test_supersede_revokes_an_unstarted_claim_and_refuses_its_start(core):
     emit(core, source="MESSAGE", session_id="s")
     old = claim_one(core)
 
@@ -305,7 +305,7 @@ def test_what_is_claimed_but_not_started_is_superseded_and_its_start_refused(cor
     assert look(core, old.id).reason == "superseded"
 
 
-def test_what_was_started_is_not_superseded_and_settles_as_usual(core):
+def test_started_trigger_is_not_superseded_and_settles_as_usual(core):
     emit(core, source="MESSAGE", session_id="s")
     running = start_one(core)
 
@@ -315,13 +315,13 @@ def test_what_was_started_is_not_superseded_and_settles_as_usual(core):
     assert ack(core, running, Succeeded()).reason == "succeeded"
 
 
-def test_superseding_reaches_back_within_its_own_batch(core):
+def test_supersede_applies_within_a_batch(core):
     older, newer = emit_batch(core, a_trigger(session_id="s"), a_trigger(session_id="s", supersedes="session"))
 
     assert look(core, older.id).superseded_by == newer.id
 
 
-def test_a_superseded_trigger_is_not_revived_by_a_restart(core):
+def test_superseded_trigger_is_not_revived_by_a_restart(core):
     older = emit(core, session_id="s")
     newer = emit(core, session_id="s", supersedes="session")
 
@@ -331,7 +331,7 @@ def test_a_superseded_trigger_is_not_revived_by_a_restart(core):
     assert claim_one(core, epoch=2).id == newer.id
 
 
-def test_a_duplicate_supersedes_nothing(core):
+def test_duplicate_supersedes_nothing_of_its_session(core):
     older = emit(core, session_id="s", dedup_key="k")
 
     emit(core, session_id="s", dedup_key="k", supersedes="session")

@@ -29,11 +29,11 @@ def puts_into_the_queue(source: str) -> bool:
     return any(isinstance(call, ast.Attribute) and call.attr in {"push", "heappush"} for call in calls)
 
 
-def test_only_the_store_inserts_triggers():
+def test_store_is_the_sole_module_that_inserts_triggers():
     assert [name for name, source in MODULES.items() if inserts_triggers(source)] == ["triggers/store.py"]
 
 
-def test_only_emit_asks_the_store_to_insert():
+def test_emit_is_the_sole_caller_of_the_insert():
     asking = {name: source.count(".insert_all(") for name, source in MODULES.items() if ".insert_all(" in source}
 
     assert list(asking) == ["triggers/service.py"]
@@ -41,7 +41,7 @@ def test_only_emit_asks_the_store_to_insert():
     assert emit_all.count(".insert_all(") == asking["triggers/service.py"]
 
 
-def test_only_the_feeder_puts_into_the_queue():
+def test_feeder_is_the_sole_module_that_pushes_to_the_queue():
     pushing = {name for name, source in MODULES.items() if puts_into_the_queue(source)}
 
     assert pushing == {"engine/feeder.py", "engine/claim_window.py"}
@@ -56,11 +56,11 @@ def test_only_the_feeder_puts_into_the_queue():
         'f"INSERT INTO triggers ({columns})"',
     ],
 )
-def test_a_second_way_in_would_be_seen(source):
+def test_second_insert_of_triggers_would_be_detected(source):
     assert inserts_triggers(source)
 
 
-def test_a_second_hand_on_the_queue_would_be_seen():
+def test_second_push_to_the_queue_would_be_detected():
     assert puts_into_the_queue("self._queue.push(claim)")
     assert puts_into_the_queue("heapq.heappush(queue._heap, claim)")
     assert not puts_into_the_queue("self._queue.pop()")

@@ -71,9 +71,7 @@ BUSY = st.sets(st.sampled_from(["a", "b"]))
     safe_mode=st.booleans(),
 )
 @ON_ONE_FILE
-def test_the_best_are_claimed_but_of_a_limited_workflow_no_more_than_its_places(
-    core, wanted, places, busy, limit, safe_mode
-):
+def test_limited_workflow_is_claimed_up_to_its_free_slots_best_first(core, wanted, places, busy, limit, safe_mode):
     specs = [
         a_trigger(at=NEW_YEAR + offset, priority=priority, task_id=lane, workflow=workflow, source=source)
         for offset, (priority, lane, workflow, source) in wanted
@@ -99,7 +97,7 @@ def test_the_best_are_claimed_but_of_a_limited_workflow_no_more_than_its_places(
     assert is_more or not more, "what may be claimed and was not is told of"
 
 
-def test_one_that_comes_back_later_is_found_once(core, clock):
+def test_limited_trigger_that_returns_is_found_once(core, clock):
     emit(core, workflow="mail", at=NEW_YEAR - 60)
     emit(core, at=NEW_YEAR - 60)
     [claim] = claim_all(core, budget=limited_to(mail=0))
@@ -111,7 +109,7 @@ def test_one_that_comes_back_later_is_found_once(core, clock):
     assert [found.id for found in claims] == [claim.id, other.id]
 
 
-def test_a_look_that_leaves_only_what_is_full_has_seen_all(core):
+def test_poll_that_leaves_only_full_workflows_is_drained(core):
     """Otherwise the engine would look again at once, and again."""
     for _ in range(3):
         emit(core, workflow="mail")
@@ -123,7 +121,7 @@ def test_a_look_that_leaves_only_what_is_full_has_seen_all(core):
     assert window.more is False
 
 
-def test_what_a_look_has_seen_before_something_filled_up_counts_once(core):
+def test_trigger_seen_before_its_workflow_filled_up_counts_once(core):
     emitted = [emit(core, workflow=name).id for name in ("free", "mail", "mail", "free", "free")]
 
     claims = claim_all(core, limit=3, budget=limited_to(mail=1))
@@ -131,7 +129,7 @@ def test_what_a_look_has_seen_before_something_filled_up_counts_once(core):
     assert [claim.id for claim in claims] == [emitted[0], emitted[1], emitted[3]]
 
 
-def test_what_fills_up_during_a_look_holds_up_nothing_behind_it(core):
+def test_workflow_that_fills_up_during_a_poll_delays_nothing_behind(core):
     """Five hundred would be more than a look may pass over of a lane."""
     specs = [a_trigger(workflow=name, priority=1) for name in ("mail", "fetch") * 250]
     core.do(core.triggers.emit_all, [core.triggers.accept(spec) for spec in specs])
@@ -144,7 +142,7 @@ def test_what_fills_up_during_a_look_holds_up_nothing_behind_it(core):
     assert window.more is False
 
 
-def test_an_urgent_look_minds_limits_too(core):
+def test_urgent_poll_respects_limits(core):
     full, urgent = emit(core, workflow="mail", priority=0), emit(core, priority=1)
     emit(core, priority=50)
 
@@ -154,7 +152,7 @@ def test_an_urgent_look_minds_limits_too(core):
     assert look(core, full.id).status is TriggerStatus.PENDING
 
 
-def test_a_budget_is_spent_by_nobody_but_its_look(core):
+def test_budget_is_spent_by_its_own_poll_only(core):
     """The same look may be done again, when a corrupt row was in its way."""
     budget = limited_to(mail=1)
     first, second = emit(core, workflow="mail"), emit(core, workflow="mail")
@@ -191,7 +189,7 @@ def candidates_asked(core: VirtualCore, **how: Any) -> set[str]:
     ],
     ids=["plain", "safe mode", "limits", "full"],
 )
-def test_without_limits_nothing_of_them_is_asked(core, how, statements):
+def test_claim_without_limits_runs_no_limit_query(core, how, statements):
     emit(core)
 
     assert candidates_asked(core, **how) == statements
@@ -201,7 +199,7 @@ def plan(tx, sql: str, *values: Any) -> list[str]:
     return [row[3] for row in tx.fetch_tuples(f"EXPLAIN QUERY PLAN {sql}", values)]
 
 
-def test_the_index_alone_is_read_with_limits_and_without(core):
+def test_claim_reads_only_the_index_with_and_without_limits(core):
     asked = (5, NEW_YEAR, "[]", 0.0)
     with undone(core) as tx:
         without = plan(tx, CANDIDATES, *asked)
@@ -231,7 +229,7 @@ def claiming_beside(core: VirtualCore, crowd: int, budget: Budget) -> int:
 
 
 @pytest.mark.parametrize("left", [0, 1], ids=["full before", "full on the way"])
-def test_what_is_full_is_passed_over_in_the_index(core, left):
+def test_full_workflow_is_skipped_in_the_index(core, left):
     budget = Budget({"greet": left, "mail": 0}, {})
 
     few = claiming_beside(core, 10, budget)
@@ -240,7 +238,7 @@ def test_what_is_full_is_passed_over_in_the_index(core, left):
     assert many - few < 30 * MANY
 
 
-def test_while_nothing_is_full_what_is_not_taken_is_not_visited(core):
+def test_unclaimed_rows_are_not_visited_while_no_workflow_is_full(core):
     with undone(core) as tx:
         fill(tx, "due-", fire_at=NEW_YEAR - 1e5)
         budget = Budget({"greet": 100}, {})

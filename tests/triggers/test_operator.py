@@ -38,7 +38,7 @@ def requeue(core, trigger_id):
 
 
 @pytest.mark.parametrize("delay", [0, 60])
-def test_what_waits_is_cancelled_at_once_with_the_reason_given(core, clock, delay):
+def test_waiting_trigger_is_cancelled_at_once_with_the_reason(core, clock, delay):
     emitted = emit(core, delay=delay)
     clock.advance(seconds=1)
 
@@ -50,7 +50,7 @@ def test_what_waits_is_cancelled_at_once_with_the_reason_given(core, clock, dela
     assert claim_all(core) == []
 
 
-def test_what_sits_in_the_heap_is_cancelled_at_once_and_its_start_refused(core):
+def test_unstarted_claim_is_cancelled_at_once_and_its_start_refused(core):
     emitted = emit(core)
     claim = claim_one(core)
 
@@ -61,7 +61,7 @@ def test_what_sits_in_the_heap_is_cancelled_at_once_and_its_start_refused(core):
         start(core, claim)
 
 
-def test_what_runs_is_asked_to_stop_and_the_engine_hears_it(core):
+def test_running_trigger_is_asked_to_stop_and_the_engine_is_notified(core):
     emitted = emit(core)
     running = start_one(core, epoch=3)
 
@@ -82,7 +82,7 @@ def test_asking_twice_is_harmless(core):
     assert core.do(core.claims.cancel_requests, 1) == [running.seq]
 
 
-def test_what_succeeds_before_the_cancellation_reaches_it_has_succeeded(core):
+def test_success_before_the_cancellation_arrives_remains_a_success(core):
     emitted = emit(core)
     running = start_one(core)
     cancel(core, emitted.id)
@@ -93,7 +93,7 @@ def test_what_succeeds_before_the_cancellation_reaches_it_has_succeeded(core):
 
 
 @pytest.mark.parametrize("outcome", [BROKEN, Snoozed(until=NEW_YEAR), Released(reason="x"), Rerouted(session_id="s")])
-def test_what_would_come_back_but_was_to_be_cancelled_does_not_come_back(core, outcome):
+def test_cancel_request_stops_a_retry_or_release_from_returning(core, outcome):
     """It fails, or hands itself back, before the cancellation reaches its code."""
     wanted, unwanted = emit(core), emit(core)
     running = [start(core, claim) for claim in claim_all(core)]
@@ -107,7 +107,7 @@ def test_what_would_come_back_but_was_to_be_cancelled_does_not_come_back(core, o
     assert (stored.status, stored.reason, stored.error_code) == (TriggerStatus.DONE, "cancelled", "WORKFLOW_ABORTED")
 
 
-def test_a_claim_that_nobody_holds_and_nobody_wants_is_settled_by_the_sweep(core):
+def test_cancelled_claim_without_a_holder_is_settled_by_the_sweep(core):
     emitted = emit(core)
     start_one(core)
     cancel(core, emitted.id)
@@ -123,7 +123,7 @@ def test_a_claim_that_nobody_holds_and_nobody_wants_is_settled_by_the_sweep(core
     [(Succeeded(), "is DONE (succeeded)"), (HOPELESS, "is FAILED (VALIDATION_ERROR)"), (BROKEN, "is DEAD (attempts")],
     ids=["done", "failed", "dead"],
 )
-def test_what_is_settled_cannot_be_cancelled(core, outcome, said):
+def test_settled_trigger_cannot_be_cancelled(core, outcome, said):
     emitted = emit(core)
     run_one(core, outcome, ONCE)
     before = look(core, emitted.id)
@@ -135,7 +135,7 @@ def test_what_is_settled_cannot_be_cancelled(core, outcome, said):
     assert look(core, emitted.id) == before
 
 
-def test_everything_live_is_cancelled_at_once_and_what_is_settled_stays_as_it_was(core):
+def test_cancel_all_ends_live_triggers_and_leaves_settled_triggers(core):
     done = emit(core)
     run_one(core)
     dead = emit(core)
@@ -161,7 +161,7 @@ def test_everything_live_is_cancelled_at_once_and_what_is_settled_stays_as_it_wa
     [(BROKEN, TriggerStatus.DEAD), (HOPELESS, TriggerStatus.FAILED)],
     ids=["dead", "failed"],
 )
-def test_a_dead_or_failed_trigger_gets_another_life_with_all_its_attempts_due_now(core, clock, outcome, status):
+def test_requeue_gives_a_dead_or_failed_trigger_all_attempts_due_now(core, clock, outcome, status):
     emitted = emit(core, expires_at=NEW_YEAR + 60)
     run_one(core, outcome, ONCE)
     assert look(core, emitted.id).status is status
@@ -176,7 +176,7 @@ def test_a_dead_or_failed_trigger_gets_another_life_with_all_its_attempts_due_no
     assert start_one(core).starts == 2
 
 
-def test_a_poisoned_trigger_that_is_requeued_starts_with_a_clean_slate(core):
+def test_requeue_of_a_poisoned_trigger_resets_its_crash_count(core):
     emitted = emit(core)
     for epoch in (1, 2, 3):
         start_one(core, epoch=epoch, alone=True)
@@ -188,7 +188,7 @@ def test_a_poisoned_trigger_that_is_requeued_starts_with_a_clean_slate(core):
     assert (requeued.crash_count, requeued.started_alone) == (0, 0)
 
 
-def test_an_old_wish_to_cancel_does_not_follow_a_trigger_into_its_next_life(core):
+def test_requeue_drops_an_old_cancel_request(core):
     emitted = emit(core)
     running = start_one(core)
     cancel(core, emitted.id)
@@ -201,7 +201,7 @@ def test_an_old_wish_to_cancel_does_not_follow_a_trigger_into_its_next_life(core
 
 
 @pytest.mark.parametrize("state", ["pending", "claimed", "running", "done"])
-def test_what_is_neither_dead_nor_failed_cannot_be_requeued(core, state):
+def test_requeue_of_a_trigger_that_is_neither_dead_nor_failed_is_refused(core, state):
     emitted = emit(core)
     if state != "pending":
         claim = claim_one(core)
@@ -217,7 +217,7 @@ def test_what_is_neither_dead_nor_failed_cannot_be_requeued(core, state):
     assert look(core, emitted.id) == before
 
 
-def test_a_dead_trigger_whose_key_a_live_one_holds_is_not_requeued_and_that_one_is_named(core):
+def test_requeue_is_refused_while_a_live_trigger_holds_the_key(core):
     dead = emit(core, dedup_key="k", dedup_scope="active")
     run_one(core, BROKEN, ONCE)
     live = emit(core, dedup_key="k", dedup_scope="active")
@@ -229,7 +229,7 @@ def test_a_dead_trigger_whose_key_a_live_one_holds_is_not_requeued_and_that_one_
     assert look(core, dead.id).status is TriggerStatus.DEAD
 
 
-def test_it_is_requeued_once_the_live_one_is_settled(core):
+def test_requeue_succeeds_once_the_live_trigger_is_settled(core):
     dead = emit(core, dedup_key="k", dedup_scope="active")
     run_one(core, BROKEN, ONCE)
     emit(core, dedup_key="k", dedup_scope="active")
@@ -238,7 +238,7 @@ def test_it_is_requeued_once_the_live_one_is_settled(core):
     assert requeue(core, dead.id).status is TriggerStatus.PENDING
 
 
-def test_a_dead_trigger_with_a_key_for_ever_is_requeued_under_it(core):
+def test_requeue_of_a_dead_trigger_keeps_its_key_for_ever(core):
     dead = emit(core, dedup_key="k")
     run_one(core, BROKEN, ONCE)
 
@@ -249,7 +249,7 @@ def test_a_dead_trigger_with_a_key_for_ever_is_requeued_under_it(core):
 # Run now
 
 
-def test_what_waits_for_its_time_or_the_end_of_a_backoff_is_due_now(core, clock):
+def test_run_now_makes_a_future_or_backoff_trigger_due_now(core, clock):
     later = emit(core, at=NEW_YEAR + 3600).id
     shaky = emit(core).id
     run_one(core, BROKEN)
@@ -261,7 +261,7 @@ def test_what_waits_for_its_time_or_the_end_of_a_backoff_is_due_now(core, clock)
     assert {claim.id for claim in claim_all(core)} == {later, shaky}
 
 
-def test_what_is_run_now_keeps_its_place_and_its_attempts_and_is_not_too_late(core, clock):
+def test_run_now_keeps_order_and_attempts_and_is_not_overdue(core, clock):
     trigger_id = emit(core, expires_at=NEW_YEAR + 60).id
     run_one(core, BROKEN)
     clock.advance(hours=1)
@@ -275,7 +275,7 @@ def test_what_is_run_now_keeps_its_place_and_its_attempts_and_is_not_too_late(co
 
 
 @pytest.mark.parametrize("state", ["CLAIMED", "DONE", "DEAD"])
-def test_only_what_is_pending_can_be_run_now(core, state):
+def test_run_now_is_refused_unless_the_trigger_is_pending(core, state):
     trigger_id = emit(core, max_attempts=1).id
     claim = start_one(core)
     if state != "CLAIMED":
@@ -291,7 +291,7 @@ def test_only_what_is_pending_can_be_run_now(core, state):
 # The dead letter
 
 
-def test_dead_letters_are_listed_last_buried_first_until_they_are_discarded(core, clock):
+def test_dead_letters_are_listed_newest_first_until_discarded(core, clock):
     buried = []
     for _ in range(3):
         buried.append(emit(core).id)
@@ -306,7 +306,7 @@ def test_dead_letters_are_listed_last_buried_first_until_they_are_discarded(core
     assert [row["id"] for row in listed] == [buried[2], buried[0]]
 
 
-def test_what_has_failed_can_be_discarded_and_is_no_news_any_more(core):
+def test_failed_trigger_can_be_discarded_and_is_not_reported_any_more(core):
     emitted = emit(core)
     run_one(core, HOPELESS)
     with core.reading() as reader:
@@ -320,7 +320,7 @@ def test_what_has_failed_can_be_discarded_and_is_no_news_any_more(core):
 
 
 @pytest.mark.parametrize("outcome", [Succeeded(), None], ids=["done", "pending"])
-def test_only_what_has_failed_for_good_can_be_discarded(core, outcome):
+def test_discard_is_refused_unless_the_trigger_has_failed_for_good(core, outcome):
     emitted = emit(core)
     if outcome is not None:
         run_one(core, outcome)
@@ -330,6 +330,6 @@ def test_only_what_has_failed_for_good_can_be_discarded(core, outcome):
 
 
 @pytest.mark.parametrize("move", ["get", "cancel", "requeue", "discard"])
-def test_an_unknown_id_is_said_to_be_unknown(core, move):
+def test_unknown_trigger_id_is_reported(core, move):
     with pytest.raises(NotFound, match="no trigger nowhere"):
         core.do(getattr(core.triggers, move), "nowhere")

@@ -22,7 +22,7 @@ def seen(core, claim):
 
 
 @pytest.mark.parametrize("source", TriggerSource)
-def test_a_trigger_of_any_source_that_starts_ten_minutes_late_says_so(core, clock, source):
+def test_overdue_start_by_ten_minutes_is_noted_for_any_source(core, clock, source):
     emitted = emit(core, source=source, description="water the plants")
     clock.advance(minutes=10)
 
@@ -34,7 +34,7 @@ def test_a_trigger_of_any_source_that_starts_ten_minutes_late_says_so(core, cloc
 
 
 @pytest.mark.parametrize(("late", "said"), [(0, None), (120, None), (120.5, 120.5)])
-def test_a_start_that_is_on_time_is_not_worth_a_word(core, clock, late, said):
+def test_start_on_time_has_no_overdue_note(core, clock, late, said):
     emit(core)
     clock.advance(seconds=late)
 
@@ -44,7 +44,7 @@ def test_a_start_that_is_on_time_is_not_worth_a_word(core, clock, late, said):
     assert (view.note is None) == (said is None)
 
 
-def test_two_restarts_do_not_say_it_twice(core, clock):
+def test_overdue_note_is_not_repeated_after_two_restarts(core, clock):
     emit(core, description="water the plants")
     clock.advance(minutes=10)
     for epoch in (1, 2):
@@ -57,14 +57,14 @@ def test_two_restarts_do_not_say_it_twice(core, clock):
     assert view.description == "water the plants"
 
 
-def test_lateness_counts_from_when_it_was_due_and_not_from_when_it_was_emitted(core, clock):
+def test_overdue_time_counts_from_the_due_time_not_from_the_emit(core, clock):
     emit(core, delay=600)
     clock.advance(minutes=11)
 
     assert seen(core, start_one(core)).overdue_seconds is None
 
 
-def test_the_wait_of_a_backoff_is_no_lateness(core, clock):
+def test_backoff_wait_does_not_count_as_overdue(core, clock):
     emit(core)
     move = ack(core, start_one(core), BROKEN)
     assert move.not_before is not None
@@ -87,14 +87,14 @@ def test_the_wait_of_a_backoff_is_no_lateness(core, clock):
         (31_536_000, "365 days"),
     ],
 )
-def test_lateness_is_told_in_the_largest_unit_of_which_there_are_two(seconds, words):
+def test_overdue_note_uses_the_largest_unit_with_a_count_of_two(seconds, words):
     assert format_duration(seconds) == words
 
 
-def test_a_clock_that_was_set_back_makes_nothing_late():
+def test_clock_set_back_makes_no_start_overdue():
     assert overdue_seconds(NEW_YEAR + 100, NEW_YEAR, 0) is None
 
 
-def test_the_note_can_be_written_for_the_first_and_the_last_moment():
+def test_overdue_note_works_for_the_first_and_last_moment():
     assert "1970-01-01T00:00:00Z" in overdue_note(0, 600)
     assert "9999-12-31T23:59:59Z" in overdue_note(253_402_300_799.9, 600)

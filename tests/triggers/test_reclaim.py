@@ -19,7 +19,7 @@ def crash_while_running(core, *, epoch, alone=False):
     return core.do(core.claims.reclaim, epoch + 1)
 
 
-def test_every_claim_of_an_earlier_epoch_comes_back_at_boot_whatever_its_lease_says(core):
+def test_boot_reclaims_every_claim_of_an_earlier_epoch_even_with_a_lease(core):
     started, unstarted = emit(core, priority=1), emit(core, priority=2)
     claims = claim_all(core, epoch=1)
     start(core, claims[0])
@@ -34,7 +34,7 @@ def test_every_claim_of_an_earlier_epoch_comes_back_at_boot_whatever_its_lease_s
     assert len(claim_all(core, epoch=2)) == 2
 
 
-def test_what_sat_unstarted_in_the_heap_has_lost_no_attempt_and_was_in_no_crash(core):
+def test_boot_reclaim_of_an_unstarted_claim_costs_no_attempt_and_no_crash(core):
     emitted = emit(core)
     claim_one(core)
 
@@ -44,7 +44,7 @@ def test_what_sat_unstarted_in_the_heap_has_lost_no_attempt_and_was_in_no_crash(
     assert (stored.attempts, stored.starts, stored.crash_count) == (0, 0, 0)
 
 
-def test_what_is_settled_or_waits_is_left_alone_by_a_boot(core):
+def test_boot_leaves_settled_and_waiting_triggers_alone(core):
     done = emit(core)
     run_one(core)
     waiting, backoff = emit(core, delay=60), emit(core, priority=1)
@@ -58,14 +58,14 @@ def test_what_is_settled_or_waits_is_left_alone_by_a_boot(core):
     assert {done.id, waiting.id, backoff.id} == {row["id"] for row in before}
 
 
-def test_a_second_boot_finds_nothing_more_to_reclaim(core):
+def test_second_boot_has_nothing_more_to_reclaim(core):
     emit(core)
     crash_while_running(core, epoch=1)
 
     assert core.do(core.claims.reclaim, 3) == Reclaimed(unstarted=0, crashed=0, poisoned=[])
 
 
-def test_the_live_daemon_never_reclaims_what_it_holds_however_old_its_lease(core, clock):
+def test_live_daemon_never_reclaims_its_own_claims_however_old_the_lease(core, clock):
     """The machine was suspended for a day."""
     emit(core)
     running = start_one(core)
@@ -77,7 +77,7 @@ def test_the_live_daemon_never_reclaims_what_it_holds_however_old_its_lease(core
     assert ack(core, running, Succeeded()).status is TriggerStatus.DONE
 
 
-def test_a_claim_whose_token_nobody_holds_comes_back_in_a_running_sweep(core):
+def test_running_sweep_releases_a_claim_whose_token_has_no_holder(core):
     """The answer to the claim got lost, or it is a late answer with an older token."""
     held, lost, stale = emit(core, priority=1), emit(core, priority=2), emit(core, priority=3)
     claims = claim_all(core)
@@ -92,7 +92,7 @@ def test_a_claim_whose_token_nobody_holds_comes_back_in_a_running_sweep(core):
     assert look(core, lost.id).reason == "reclaimed: its lease had no holder"
 
 
-def test_a_sweep_leaves_claims_of_other_epochs_to_the_boot(core):
+def test_running_sweep_leaves_claims_of_other_epochs_to_the_boot(core):
     emitted = emit(core)
     claim_one(core, epoch=1)
 
@@ -100,7 +100,7 @@ def test_a_sweep_leaves_claims_of_other_epochs_to_the_boot(core):
     assert look(core, emitted.id).status is TriggerStatus.CLAIMED
 
 
-def test_a_stray_that_was_started_gets_its_attempt_back(core):
+def test_stray_started_claim_gets_its_attempt_back(core):
     """Nobody was at fault: the answer to its start never reached the engine."""
     emitted = emit(core)
     start_one(core)
@@ -111,7 +111,7 @@ def test_a_stray_that_was_started_gets_its_attempt_back(core):
     assert (stored.attempts, stored.starts, stored.crash_count) == (0, 1, 0)
 
 
-def test_after_boot_everything_that_waits_runs_once_and_when_it_is_due(core, clock):
+def test_waiting_triggers_run_once_and_on_time_after_a_boot(core, clock):
     due = [emit(core, priority=priority).id for priority in (1, 2)]
     later = [emit(core, delay=60 * n).id for n in (1, 2, 3)]
     backoff = emit(core, priority=0).id
@@ -142,7 +142,7 @@ def test_attempts_that_ended_with_the_process_are_not_spent(core, clock):
     assert move.not_before == pytest.approx(clock.now() + RetryPolicy().backoff(emitted.id, 1))
 
 
-def test_what_kills_the_process_each_time_runs_alone_the_third_time_and_is_then_dead(core):
+def test_poison_trigger_runs_alone_the_third_time_and_is_dead_then(core):
     killer = emit(core)
     crash_while_running(core, epoch=1)
     crash_while_running(core, epoch=2)
@@ -161,7 +161,7 @@ def test_what_kills_the_process_each_time_runs_alone_the_third_time_and_is_then_
     assert claim_all(core, epoch=4) == []
 
 
-def test_the_innocent_beside_the_killer_survive(core):
+def test_innocent_triggers_beside_a_poison_trigger_survive(core):
     killer = emit(core)
     innocent = [emit(core) for _ in range(15)]
     crash_while_running(core, epoch=1)
@@ -218,7 +218,7 @@ def test_three_restarts_of_the_machine_make_no_suspect_and_cost_no_attempt(core)
     assert move.status is TriggerStatus.PENDING
 
 
-def test_what_takes_the_machine_down_runs_alone_after_four_times_and_is_poison_after_two_more(core):
+def test_machine_restarts_isolate_after_four_and_prove_poison_after_two_more(core):
     killer = emit(core)
     claims, buried = [], []
     for epoch in range(1, 7):
@@ -234,7 +234,7 @@ def test_what_takes_the_machine_down_runs_alone_after_four_times_and_is_poison_a
     assert "The machine restarted 6 times: two of those count as one" in stored.error_message
 
 
-def test_a_long_job_hit_by_power_cuts_beside_others_is_never_buried(core):
+def test_long_job_hit_by_power_cuts_is_never_dead_lettered(core):
     """It has outlived its time alone each time, so no cut is proof."""
     emitted = emit(core)
     for epoch in range(1, 21):
@@ -243,7 +243,7 @@ def test_a_long_job_hit_by_power_cuts_beside_others_is_never_buried(core):
     assert look(core, emitted.id).status is TriggerStatus.PENDING
 
 
-def test_a_requeued_trigger_begins_its_restarts_anew(core):
+def test_requeue_resets_the_restart_count(core):
     killer = emit(core)
     for epoch in range(1, 7):
         restart_machine(core, epoch, alone=epoch > 4)
@@ -254,7 +254,7 @@ def test_a_requeued_trigger_begins_its_restarts_anew(core):
     assert look(core, killer.id).crash_count == 0
 
 
-def test_a_suspect_that_something_was_started_beside_is_not_proven_guilty(core):
+def test_suspect_with_company_is_not_proven_guilty(core):
     emitted = emit(core)
     for epoch in (1, 2):
         crash_while_running(core, epoch=epoch)
@@ -271,7 +271,7 @@ def test_a_suspect_that_something_was_started_beside_is_not_proven_guilty(core):
 
 
 @pytest.mark.parametrize("machine_restarted", [False, True])
-def test_what_was_to_be_cancelled_when_the_process_died_does_not_run_again(core, clock, machine_restarted):
+def test_cancel_request_survives_a_crash_and_the_trigger_does_not_run_again(core, clock, machine_restarted):
     emitted = emit(core)
     start_one(core)
     core.do(core.triggers.cancel, emitted.id)

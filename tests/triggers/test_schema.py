@@ -37,7 +37,7 @@ def insert_trigger(core, **changes):
 
 
 @pytest.mark.parametrize("changes", [{}, CLAIMED, DONE, {**CLAIMED, "started_at": NEW_YEAR}], ids=str)
-def test_a_sound_row_is_let_in(core, changes):
+def test_sound_row_passes_the_schema_checks(core, changes):
     insert_trigger(core, **changes)
 
     assert len(core.rows("SELECT id FROM triggers")) == 1
@@ -74,14 +74,14 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("changes", REFUSED.values(), ids=REFUSED)
-def test_a_row_that_contradicts_itself_is_refused(core, changes):
+def test_contradictory_row_is_refused_by_the_schema(core, changes):
     with pytest.raises(StorageError, match=r"constraint failed|cannot store"):
         insert_trigger(core, **changes)
 
     assert core.rows("SELECT id FROM triggers") == []
 
 
-def test_an_id_is_there_once(core):
+def test_trigger_id_is_unique_in_the_schema(core):
     insert_trigger(core, id="a")
 
     with pytest.raises(StorageError, match="UNIQUE"):
@@ -90,7 +90,7 @@ def test_an_id_is_there_once(core):
 
 @pytest.mark.parametrize("second", [{}, CLAIMED, DONE], ids=["pending", "claimed", "done"])
 @pytest.mark.parametrize("first", [{}, CLAIMED, DONE], ids=["pending", "claimed", "done"])
-def test_a_second_key_for_ever_is_refused_whatever_became_of_the_first(core, first, second):
+def test_second_key_for_ever_is_refused_by_the_schema(core, first, second):
     key = {"dedup_key": "k", "dedup_scope": "ever"}
     insert_trigger(core, id="a", **key, **first)
 
@@ -99,7 +99,7 @@ def test_a_second_key_for_ever_is_refused_whatever_became_of_the_first(core, fir
 
 
 @pytest.mark.parametrize("live", [{}, CLAIMED], ids=["pending", "claimed"])
-def test_a_second_active_key_is_refused_while_the_first_is_live_and_only_then(core, live):
+def test_second_active_key_is_refused_only_while_the_first_is_live(core, live):
     key = {"dedup_key": "k", "dedup_scope": "active"}
     insert_trigger(core, id="old", **key, **DONE)
     insert_trigger(core, id="a", **key, **live)
@@ -109,7 +109,7 @@ def test_a_second_active_key_is_refused_while_the_first_is_live_and_only_then(co
     insert_trigger(core, id="c", **key, **DONE)
 
 
-def test_an_active_key_is_refused_beside_one_for_ever(core):
+def test_active_key_is_refused_beside_a_key_for_ever(core):
     insert_trigger(core, id="a", dedup_key="k", dedup_scope="ever", **DONE)
 
     with pytest.raises(StorageError, match="UNIQUE"):
@@ -136,12 +136,12 @@ EVENT = {"execution_seq": 1, "seq": 1, "type": "INTENT_RECEIVED", "at": NEW_YEAR
 
 
 @pytest.mark.parametrize("changes", [{"status": "running"}, {"replayable": 2}, {"envelope_json": None}], ids=str)
-def test_a_record_in_no_known_state_is_refused(core, changes):
+def test_record_in_an_unknown_state_is_refused_by_the_schema(core, changes):
     with pytest.raises(StorageError, match="constraint failed"):
         insert(core, "executions", **{**RECORD, **changes})
 
 
-def test_an_event_without_its_record_and_a_second_one_of_a_number_are_refused(core):
+def test_event_without_a_record_or_with_a_used_number_is_refused(core):
     with pytest.raises(StorageError, match="FOREIGN KEY"):
         insert(core, "events", **EVENT)
     insert(core, "executions", **RECORD)
@@ -169,7 +169,7 @@ SEED_COLUMNS = {
 }
 
 
-def test_the_table_has_every_column_of_the_seed_and_those_of_the_contract(core):
+def test_table_has_every_column_of_the_seed_and_the_contract(core):
     columns = {row["name"] for row in core.rows("PRAGMA table_info(triggers)")}
 
     contract = "workflow task_id schedule_id nominal_at lane dedup_scope due_at lease_token claimed_epoch started_at "

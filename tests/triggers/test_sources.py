@@ -39,7 +39,7 @@ TABLE = {
 
 
 @pytest.mark.parametrize("source", TriggerSource)
-def test_each_source_brings_its_own_priority_and_scope(core, source):
+def test_source_determines_default_priority_and_scope(core, source):
     emitted = emit(core, source=source, dedup_key="key")
 
     stored = look(core, emitted.id)
@@ -47,22 +47,22 @@ def test_each_source_brings_its_own_priority_and_scope(core, source):
     assert (stored.priority, stored.dedup_scope) == TABLE[source]
 
 
-def test_every_source_has_its_line_in_the_table():
+def test_source_table_has_a_row_for_every_source():
     assert {source: (line.priority, line.scope) for source, line in DEFAULTS.items()} == TABLE
 
 
-def test_a_source_may_be_named_by_its_text(core):
+def test_source_may_be_given_as_text(core):
     assert look(core, emit(core, source="MESSAGE").id).source is TriggerSource.MESSAGE
 
 
-def test_a_source_nobody_knows_is_refused_and_leaves_no_row(core):
+def test_unknown_source_is_refused_and_leaves_no_row(core):
     with pytest.raises(InvalidInput, match="source 'HEARTBEAT' is unknown; it must be one of MESSAGE, CONTINUATION"):
         emit(core, source="HEARTBEAT")
 
     assert core.rows("SELECT id FROM triggers") == []
 
 
-def test_what_the_spec_says_wins_over_the_table(core):
+def test_spec_overrides_the_defaults_of_its_source(core):
     emitted = emit(core, source="MEMORY", priority=7, dedup_key="key", dedup_scope="ever")
 
     stored = look(core, emitted.id)
@@ -85,13 +85,13 @@ def test_what_the_spec_says_wins_over_the_table(core):
         (system_key("restart", 7), "system:restart:7"),
     ],
 )
-def test_a_key_is_a_constant_prefix_and_what_tells_one_from_the_next(core, key, text):
+def test_dedup_key_is_a_constant_prefix_and_a_distinguishing_part(core, key, text):
     assert key == text
     assert emit(core, source="CONTINUATION", dedup_key=key).created
 
 
 @pytest.mark.parametrize("interval", [1, 30, 3600])
-def test_a_slot_of_a_recurring_schedule_fires_once_and_the_next_slot_again(core, interval):
+def test_recurring_slot_fires_once_and_the_next_slot_again(core, interval):
     """Also while intervals are shorter than a minute, and however often the slot is tried."""
     slots = [scheduled_key("s1", NEW_YEAR + n * interval) for n in (0, 0, 1, 1, 2)]
 
@@ -100,13 +100,13 @@ def test_a_slot_of_a_recurring_schedule_fires_once_and_the_next_slot_again(core,
     assert created == [True, False, True, False, True]
 
 
-def test_a_slot_is_the_nominal_second_and_not_the_moment_it_fired(core):
+def test_slot_is_the_nominal_second_not_the_firing_moment(core):
     assert scheduled_key("s1", NEW_YEAR + 0.1) == scheduled_key("s1", NEW_YEAR + 0.9)
     assert scheduled_key("s1", NEW_YEAR) != scheduled_key("s2", NEW_YEAR)
 
 
 @pytest.mark.parametrize("outcome", [None, HOPELESS])
-def test_a_one_time_schedule_never_fires_again_once_it_is_settled(core, clock, outcome):
+def test_settled_one_time_schedule_never_fires_again(core, clock, outcome):
     first = emit(core, source="SCHEDULED", dedup_key=scheduled_once_key("s1"))
     run_one(core, outcome)
     clock.advance(hours=24 * 365)
@@ -117,7 +117,7 @@ def test_a_one_time_schedule_never_fires_again_once_it_is_settled(core, clock, o
     assert emit(core, source="SCHEDULED", dedup_key=scheduled_once_key("s1", 1)).created
 
 
-def test_two_boots_make_one_resume_and_a_restart_after_it_ran_makes_another(core):
+def test_resume_is_created_once_for_two_boots_and_again_after_its_run(core):
     first = emit(core, source="RESUME", dedup_key=resume_key("t1"))
     second_boot = emit(core, source="RESUME", dedup_key=resume_key("t1"))
     run_one(core)
@@ -129,14 +129,14 @@ def test_two_boots_make_one_resume_and_a_restart_after_it_ran_makes_another(core
 
 
 @pytest.mark.parametrize("source", ["RESUME", "LIVING_UI", "MEMORY", "ONBOARDING"])
-def test_an_active_key_blocks_while_the_first_is_live_also_in_its_backoff(core, source):
+def test_active_key_blocks_during_the_backoff_of_the_first(core, source):
     emit(core, source=source, dedup_key="key")
     run_one(core, Failed(code="AGENT_ERROR", message="", retryable=True))
 
     assert not emit(core, source=source, dedup_key="key").created
 
 
-def test_proactive_slots_and_living_ui_kinds_are_told_apart(core):
+def test_proactive_slots_and_living_ui_kinds_have_distinct_keys(core):
     keys = [
         proactive_key("hourly", "10"),
         proactive_key("hourly", "11"),
@@ -152,7 +152,7 @@ def test_proactive_slots_and_living_ui_kinds_are_told_apart(core):
 
 
 @pytest.mark.parametrize("key", [proactive_key, living_ui_key])
-def test_the_first_part_of_a_key_has_no_colon_so_no_two_are_one(key):
+def test_dedup_key_prefix_has_no_colon_so_keys_stay_distinct(key):
     with pytest.raises(InvalidInput, match="has a colon"):
         key("a:b", "c")
     assert key("a", "b:c") == key("a", "b") + ":c"
