@@ -64,7 +64,10 @@ HOOKS_AND_CONVERSIONS = ("on_", "before_", "after_", "from_", "to_", "with_", "b
 
 TESTS = Path(__file__).parent
 
-NAMED = ("activities", "cli", "daemon", "engine", "executions", "storage", "tasks", "triggers")
+NAMED = (
+    *("actions", "activities", "cli", "daemon", "engine", "executions", "retention", "schedules", "storage", "tasks"),
+    "triggers",
+)
 """Folders whose tests have names by the rule; the others follow."""
 
 TEST_NAME_MAX = 80

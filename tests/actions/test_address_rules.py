@@ -43,18 +43,18 @@ NEVER = {
 
 
 @pytest.mark.parametrize("address", PUBLIC + PUBLIC_6)
-def test_the_public_internet_may_be_asked(address):
+def test_public_address_is_allowed(address):
     assert refusal(ip_address(address), allow_private=False) is None
 
 
 @pytest.mark.parametrize("address", [address for kind in PRIVATE.values() for address in kind])
-def test_this_machine_and_its_networks_may_be_asked_only_where_that_is_allowed(address):
+def test_private_address_is_allowed_only_with_allow_private(address):
     assert refusal(ip_address(address), allow_private=False) is not None
     assert refusal(ip_address(address), allow_private=True) is None
 
 
 @pytest.mark.parametrize("address", [address for kind in NEVER.values() for address in kind])
-def test_what_is_nobody_or_hands_out_the_keys_of_the_machine_is_never_asked(address):
+def test_reserved_or_metadata_address_is_refused_even_with_allow_private(address):
     assert refusal(ip_address(address), allow_private=False) is not None
     assert refusal(ip_address(address), allow_private=True) is not None
 
@@ -67,7 +67,7 @@ def test_what_is_nobody_or_hands_out_the_keys_of_the_machine_is_never_asked(addr
         *("0x7F.0.0.0x1", "::1", "0:0:0:0:0:0:0:1", "::ffff:127.0.0.1", "::ffff:7f00:1"),
     ],
 )
-async def test_an_address_of_this_machine_is_refused_however_it_is_written(host):
+async def test_loopback_address_is_refused_in_every_notation(host):
     """As this machine reads it. Where it reads none, nothing is asked either."""
     with pytest.raises((Fail, NoEffect)) as refused:
         await addresses_of(host, 80, allow_private=False, resolve=look_up)
@@ -78,7 +78,7 @@ async def test_an_address_of_this_machine_is_refused_however_it_is_written(host)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("host", ["169.254.169.254", "2852039166", "0xa9fea9fe", "0", "0.0.0.0", "::"])
-async def test_what_is_never_asked_is_refused_without_that_advice(host):
+async def test_refusal_of_a_reserved_address_does_not_mention_allow_private(host):
     with pytest.raises((Fail, NoEffect)) as refused:
         await addresses_of(host, 80, allow_private=True, resolve=look_up)
     assert "allow_private" not in str(refused.value)
@@ -86,7 +86,7 @@ async def test_what_is_never_asked_is_refused_without_that_advice(host):
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("found", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["2606:4700::1111", "::1"]])
-async def test_a_name_is_refused_when_any_of_its_addresses_is(found):
+async def test_host_name_with_any_refused_address_is_refused(found):
     async def resolve(host: str, port: int) -> Any:
         return found
 
@@ -95,7 +95,7 @@ async def test_a_name_is_refused_when_any_of_its_addresses_is(found):
 
 
 @pytest.mark.anyio
-async def test_the_addresses_of_a_name_are_given_in_order_each_once_and_not_too_many():
+async def test_addresses_of_a_host_name_are_ordered_unique_and_limited():
     many = [f"8.8.8.{number}" for number in range(50)]
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -115,7 +115,7 @@ async def test_the_addresses_of_a_name_are_given_in_order_each_once_and_not_too_
         (UnicodeError("label too long"), Fail),
     ],
 )
-async def test_a_name_that_is_not_found_has_asked_nobody(error, ends):
+async def test_host_name_lookup_failure_ends_without_an_effect(error, ends):
     async def resolve(host: str, port: int) -> list[str]:
         raise error
 
@@ -124,7 +124,7 @@ async def test_a_name_that_is_not_found_has_asked_nobody(error, ends):
 
 
 @pytest.mark.anyio
-async def test_a_name_without_an_address_has_asked_nobody():
+async def test_host_name_without_an_address_ends_without_an_effect():
     async def resolve(host: str, port: int) -> list[str]:
         return []
 
@@ -133,6 +133,6 @@ async def test_a_name_without_an_address_has_asked_nobody():
 
 
 @pytest.mark.anyio
-async def test_a_label_that_is_too_long_is_no_name():
+async def test_host_name_with_a_label_over_63_characters_is_refused():
     with pytest.raises((Fail, NoEffect)):
         await addresses_of("a" * 64 + ".example", 80, allow_private=False, resolve=look_up)

@@ -45,7 +45,7 @@ async def refusal(model: ChatModel) -> ModelFailed:
     return refused.value
 
 
-async def test_a_question_is_sent_as_a_chat_and_its_answer_comes_back(stub):
+async def test_chat_model_sends_a_chat_completion_and_returns_the_answer(stub):
     stub.answer = says(" the second ")
     model = a_model(stub.url + "/", "small", parameters={"temperature": 0, "max_tokens": 9})
 
@@ -64,7 +64,7 @@ async def test_a_question_is_sent_as_a_chat_and_its_answer_comes_back(stub):
     }
 
 
-async def test_one_model_serves_one_loop_after_another(stub):
+async def test_chat_model_works_in_successive_event_loops(stub):
     """A router is made when its module is imported, and there may be a loop for each of its uses."""
     model = a_model(stub.url)
     assert await model.ask("", "") == "new"
@@ -95,7 +95,7 @@ async def test_one_model_serves_one_loop_after_another(stub):
         (200, completion("new" * BODY_MAX_BYTES), f"more than {BODY_MAX_BYTES} bytes$"),
     ],
 )
-async def test_what_is_no_answer_is_an_error_that_says_so(stub, status, body, said):
+async def test_chat_model_reports_a_response_that_is_no_completion(stub, status, body, said):
     stub.answer = replies(status, body)
     model = a_model(stub.url)
 
@@ -123,7 +123,7 @@ async def test_what_is_no_answer_is_an_error_that_says_so(stub, status, body, sa
         (504, {}, "AGENT_TIMEOUT", None),
     ],
 )
-async def test_an_error_has_a_code_and_the_wait_that_was_asked_for(stub, status, headers, code, wait):
+async def test_chat_model_error_carries_code_and_retry_after(stub, status, headers, code, wait):
     stub.answer = replies(status, b"{}", **headers)
 
     error = await refusal(a_model(stub.url))
@@ -131,7 +131,7 @@ async def test_an_error_has_a_code_and_the_wait_that_was_asked_for(stub, status,
     assert (error.code, error.retry_after) == (code, wait)
 
 
-async def test_an_answer_may_be_as_long_as_the_limit(stub):
+async def test_chat_model_answer_is_limited_to_the_maximum_size(stub):
     empty = len(json.dumps(completion("")))
     stub.answer = says("n" * (BODY_MAX_BYTES - empty))
     assert len(await a_model(stub.url).ask("", "")) == BODY_MAX_BYTES - empty
@@ -139,13 +139,13 @@ async def test_an_answer_may_be_as_long_as_the_limit(stub):
     assert "more than" in str(await refusal(a_model(stub.url)))
 
 
-async def test_an_answer_without_an_end_is_cut_off(stub):
+async def test_chat_model_stops_reading_an_endless_answer(stub):
     stub.answer = never_ends
     assert f"more than {BODY_MAX_BYTES} bytes" in str(await refusal(a_model(stub.url)))
     assert await anyio.to_thread.run_sync(stub.left.wait, PATIENCE)
 
 
-async def test_the_timeout_is_for_the_whole_question(stub):
+async def test_chat_model_timeout_covers_the_whole_request(stub):
     """Also where something has come already, and more might."""
     stub.answer = drips
     for seconds in LONGER_AND_LONGER:
@@ -158,7 +158,7 @@ async def test_the_timeout_is_for_the_whole_question(stub):
     assert not stub.released.is_set()
 
 
-async def test_a_question_that_is_cancelled_is_left_at_once(stub):
+async def test_chat_model_request_stops_at_once_when_cancelled(stub):
     stub.answer = hangs(says("new"))
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as asking:
@@ -168,7 +168,7 @@ async def test_a_question_that_is_cancelled_is_left_at_once(stub):
     assert not stub.released.is_set()
 
 
-async def test_nobody_listening_is_an_error_that_says_so():
+async def test_closed_model_port_fails_as_a_transport_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # taken, and deaf
         url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
@@ -177,12 +177,12 @@ async def test_nobody_listening_is_an_error_that_says_so():
         assert error.code == "TRANSPORT_ERROR"
 
 
-async def test_a_peer_that_does_not_speak_http_is_an_error_that_says_so(stub):
+async def test_chat_model_reports_a_peer_without_http(stub):
     stub.answer = lambda handler, asked: handler.wfile.write(b"220 mail.example ESMTP\r\n")
     assert "cannot be talked to" in str(await refusal(a_model(stub.url)))
 
 
-async def test_a_peer_that_does_not_speak_tls_is_not_talked_to_in_clear_text(stub):
+async def test_chat_model_does_not_fall_back_from_tls_to_clear_text(stub):
     model = a_model(stub.url.replace("http:", "https:"), api_key=KEY)
     assert "cannot be talked to" in str(await refusal(model))
     assert stub.asked == []
@@ -191,14 +191,14 @@ async def test_a_peer_that_does_not_speak_tls_is_not_talked_to_in_clear_text(stu
 # The key
 
 
-async def test_the_key_goes_to_the_model_as_a_bearer_token(stub):
+async def test_chat_model_sends_the_key_as_a_bearer_token(stub):
     await a_model(stub.url, api_key=KEY).ask("", "")
     [asked] = stub.asked
     assert asked.headers["authorization"] == f"Bearer {KEY}"
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-async def test_a_redirect_is_not_followed(stub, status):
+async def test_chat_model_does_not_follow_redirects(stub, status):
     with a_stub() as elsewhere:
         stub.answer = replies(status, Location=f"{elsewhere.url}/chat/completions")
         error = await refusal(a_model(stub.url, api_key=KEY))
@@ -206,7 +206,7 @@ async def test_a_redirect_is_not_followed(stub, status):
         assert elsewhere.asked == []
 
 
-async def test_no_proxy_of_the_environment_gets_the_key(stub, monkeypatch):
+async def test_chat_model_ignores_proxies_of_the_environment(stub, monkeypatch):
     with a_stub() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url.removesuffix("/v1"))
@@ -216,7 +216,7 @@ async def test_no_proxy_of_the_environment_gets_the_key(stub, monkeypatch):
         assert proxy.asked == []
 
 
-async def test_no_error_and_no_log_line_tells_the_key(stub, caplog):
+async def test_model_key_appears_in_no_error_or_log_line(stub, caplog):
     """Also where the endpoint says it."""
     caplog.set_level(logging.DEBUG)
     echo = {"error": {"message": f"{KEY} is no key"}}
@@ -256,7 +256,7 @@ async def test_no_error_and_no_log_line_tells_the_key(stub, caplog):
         "http://LOCALHOST:11434/v1",
     ],
 )
-def test_a_key_is_taken_where_it_cannot_be_overheard(base_url):
+def test_model_key_is_accepted_for_https_and_loopback(base_url):
     a_model(base_url, api_key=KEY)
 
 
@@ -272,7 +272,7 @@ def test_a_key_is_taken_where_it_cannot_be_overheard(base_url):
         "http://[2001:db8::1]/v1",
     ],
 )
-def test_a_key_is_not_sent_in_clear_text_to_another_machine(base_url):
+def test_model_key_in_clear_text_to_another_machine_is_refused(base_url):
     with pytest.raises(ConfigInvalid, match="would travel in clear text") as refused:
         a_model(base_url, api_key=KEY)
     assert "secret" not in str(refused.value)
@@ -317,20 +317,20 @@ def test_a_key_is_not_sent_in_clear_text_to_another_machine(base_url):
         ({"parameters": {"stop": {1, 2}}}, "parameters must be JSON"),
     ],
 )
-def test_what_cannot_be_used_is_refused_when_it_is_made(settings, mistake):
+def test_chat_model_with_invalid_settings_is_refused_at_construction(settings, mistake):
     with pytest.raises(ConfigInvalid, match=mistake) as refused:
         a_model(**{"base_url": "http://127.0.0.1:11434/v1", **settings})
     assert "secret" not in "".join(traceback.format_exception(refused.value)).partition("ConfigInvalid: ")[2]
     assert len(str(refused.value).splitlines()) == 1
 
 
-def test_every_mistake_is_reported_at_once():
+def test_chat_model_reports_all_invalid_settings_together():
     with pytest.raises(ConfigInvalid) as refused:
         a_model("nowhere", "", api_key="", timeout=0, parameters={"stream": True})
     assert len(str(refused.value).splitlines()) == 5
 
 
-def test_a_missing_library_is_named_together_with_its_extra(monkeypatch):
+def test_missing_model_library_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "httpx2", None)
     with pytest.raises(ConfigInvalid, match=re.escape("pip install 'craftcore[llm]'")):
         a_model("http://127.0.0.1:11434/v1")

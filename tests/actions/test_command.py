@@ -88,7 +88,7 @@ def python(code: str, *arguments: str) -> list[str]:
 
 
 @pytest.mark.anyio
-async def test_a_program_that_ends_well_is_told_whole(run: Run) -> None:
+async def test_command_that_succeeds_returns_exit_code_output_and_seconds(run: Run) -> None:
     result = await run(python("import sys; print('out é'); print('err', file=sys.stderr)"), env={"PYTHONUTF8": "1"})
 
     seconds = result.pop("seconds")
@@ -98,14 +98,14 @@ async def test_a_program_that_ends_well_is_told_whole(run: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_arguments_are_never_read_by_a_shell(run: Run) -> None:
+async def test_command_arguments_are_not_interpreted_by_a_shell(run: Run) -> None:
     result = await run(["printf", "%s|", "$HOME", "; echo gotcha", "*", "a b"])
 
     assert result["stdout"] == "$HOME|; echo gotcha|*|a b|"
 
 
 @pytest.mark.anyio
-async def test_its_environment_is_the_allowed_names_and_what_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_environment_holds_only_allowed_and_given_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALLOWED", "yes")
     monkeypatch.setenv("SECRET", "no")
     monkeypatch.delenv("MISSING", raising=False)
@@ -116,31 +116,31 @@ async def test_its_environment_is_the_allowed_names_and_what_is_given(monkeypatc
 
 
 @pytest.mark.anyio
-async def test_it_runs_where_it_is_told(run: Run, tmp_path: Path) -> None:
+async def test_command_runs_in_the_given_folder(run: Run, tmp_path: Path) -> None:
     assert (await run(["pwd"], cwd=str(tmp_path)))["stdout"] == f"{tmp_path}\n"
 
 
 @pytest.mark.anyio
-async def test_it_reads_the_text_it_is_given_and_otherwise_nothing(run: Run) -> None:
+async def test_command_reads_the_given_stdin_or_nothing(run: Run) -> None:
     assert (await run(["cat"], stdin="grüße\n" * 100_000))["stdout_bytes"] == 800_000
     assert (await run(["cat"]))["stdout"] == ""
 
 
 @pytest.mark.anyio
-async def test_a_program_that_does_not_read_its_text_is_no_failure(run: Run) -> None:
+async def test_command_that_ignores_stdin_succeeds(run: Run) -> None:
     assert (await run(["true"], stdin="x" * 1_000_000))["exit_code"] == 0
     assert (await run(python("import os; os.close(0); print('done')"), stdin="x" * 1_000_000))["stdout"] == "done\n"
 
 
 @pytest.mark.anyio
-async def test_it_is_the_leader_of_a_session_of_its_own(run: Run) -> None:
+async def test_command_is_a_session_leader(run: Run) -> None:
     result = await run(python("import os; print(os.getpid() == os.getsid(0) == os.getpgrp())"))
 
     assert result["stdout"] == "True\n"
 
 
 @pytest.mark.anyio
-async def test_no_descriptor_of_ours_is_inherited(run: Run) -> None:
+async def test_command_inherits_no_file_descriptor(run: Run) -> None:
     with socket.socket() as ours:
         os.set_inheritable(ours.fileno(), True)
         result = await run(["ls", "/proc/self/fd"])
@@ -149,7 +149,7 @@ async def test_no_descriptor_of_ours_is_inherited(run: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_both_outputs_are_read_at_once_and_only_their_ends_are_kept() -> None:
+async def test_command_output_is_read_concurrently_and_cut_to_both_ends() -> None:
     code = "import os\nfor _ in range(200): os.write(1, b'o' * 10000); os.write(2, b'e' * 10000)\nos.write(1, b'last')"
 
     result = await workflow(output_max_bytes=1000)(python(code))
@@ -162,12 +162,12 @@ async def test_both_outputs_are_read_at_once_and_only_their_ends_are_kept() -> N
 
 
 @pytest.mark.anyio
-async def test_what_is_not_utf8_is_replaced(run: Run) -> None:
+async def test_command_output_that_is_not_utf8_is_replaced(run: Run) -> None:
     assert (await run(["printf", r"a\377b"]))["stdout"] == "a\ufffdb"
 
 
 @pytest.mark.anyio
-async def test_another_exit_code_fails_the_attempt_with_the_last_words(run: Run) -> None:
+async def test_command_with_a_nonzero_exit_code_fails_with_the_end_of_stderr(run: Run) -> None:
     with pytest.raises(CommandFailed, match=r"^sh exited with 3: no such thing$") as failed:
         await run(["sh", "-c", "echo tried; echo no such thing >&2; exit 3"])
 
@@ -178,7 +178,7 @@ async def test_another_exit_code_fails_the_attempt_with_the_last_words(run: Run)
 
 
 @pytest.mark.anyio
-async def test_last_words_are_the_last_ones_and_few(run: Run) -> None:
+async def test_command_failure_message_holds_only_the_end_of_stderr(run: Run) -> None:
     with pytest.raises(CommandFailed) as failed:
         await run(python("import sys; sys.exit('x' * 5000 + 'why')"))
 
@@ -187,7 +187,7 @@ async def test_last_words_are_the_last_ones_and_few(run: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_program_killed_by_a_signal_fails_the_attempt(run: Run) -> None:
+async def test_command_killed_by_a_signal_fails_the_attempt(run: Run) -> None:
     with pytest.raises(CommandFailed, match=r"^sh was killed by SIGKILL$") as failed:
         await run(["sh", "-c", "kill -9 $$"])
 
@@ -227,7 +227,7 @@ async def test_a_program_killed_by_a_signal_fails_the_attempt(run: Run) -> None:
     ],
     ids=lambda given: ascii(given)[:60],
 )
-async def test_what_no_attempt_could_run_fails_for_good(run: Run, given: dict[str, Any], message: str) -> None:
+async def test_command_with_invalid_arguments_fails_permanently(run: Run, given: dict[str, Any], message: str) -> None:
     with pytest.raises(Fail, match=message) as failed:
         await run(**given)
 
@@ -235,7 +235,7 @@ async def test_what_no_attempt_could_run_fails_for_good(run: Run, given: dict[st
 
 
 @pytest.mark.anyio
-async def test_a_file_that_is_no_program_fails_for_good(run: Run, tmp_path: Path) -> None:
+async def test_command_that_is_not_executable_format_fails_permanently(run: Run, tmp_path: Path) -> None:
     (tmp_path / "script").write_bytes(b"\x00\x01")
     (tmp_path / "script").chmod(0o755)
 
@@ -244,7 +244,7 @@ async def test_a_file_that_is_no_program_fails_for_good(run: Run, tmp_path: Path
 
 
 @pytest.mark.anyio
-async def test_a_program_that_is_out_of_time_is_stopped_and_says_goodbye(home: Path) -> None:
+async def test_command_out_of_time_is_terminated_and_the_final_output_reported(home: Path) -> None:
     code = """if True:
         import pathlib, signal, sys
         def stop(*_):
@@ -265,13 +265,13 @@ async def test_a_program_that_is_out_of_time_is_stopped_and_says_goodbye(home: P
 
 
 @pytest.mark.anyio
-async def test_the_time_of_the_settings_holds_where_none_is_given() -> None:
+async def test_command_without_a_timeout_uses_the_configured_timeout() -> None:
     with pytest.raises(TimeoutError):
         await workflow(timeout=0.1)(["sleep", "600"])
 
 
 @pytest.mark.anyio
-async def test_a_family_deaf_to_sigterm_is_killed_when_its_time_and_its_grace_are_over(run: Run, home: Path) -> None:
+async def test_command_family_ignoring_sigterm_is_killed_after_timeout_and_grace(run: Run, home: Path) -> None:
     for seconds in LONGER_AND_LONGER:
         began = time.monotonic()
         with pytest.raises(TimeoutError):
@@ -286,9 +286,7 @@ async def test_a_family_deaf_to_sigterm_is_killed_when_its_time_and_its_grace_ar
 
 
 @pytest.mark.anyio
-async def test_a_cancelled_program_is_stopped_with_its_family_before_the_cancellation_goes_on(
-    run: Run, home: Path
-) -> None:
+async def test_cancelled_command_is_stopped_with_all_children_before_returning(run: Run, home: Path) -> None:
     os.mkfifo(home / "up")
 
     async with anyio.create_task_group() as beside:
@@ -301,7 +299,7 @@ async def test_a_cancelled_program_is_stopped_with_its_family_before_the_cancell
 
 
 @pytest.mark.anyio
-async def test_a_cancellation_is_not_turned_into_a_result(run: Run) -> None:
+async def test_cancellation_of_a_command_is_propagated(run: Run) -> None:
     with anyio.move_on_after(0.2) as scope:
         await run(["sleep", "600"])
         pytest.fail("it went on")
@@ -310,7 +308,7 @@ async def test_a_cancellation_is_not_turned_into_a_result(run: Run) -> None:
 
 
 @pytest.mark.anyio
-async def test_a_program_that_was_cancelled_before_it_started_leaves_nothing(run: Run, home: Path) -> None:
+async def test_command_cancelled_before_the_start_leaves_no_process(run: Run, home: Path) -> None:
     with anyio.CancelScope() as scope:
         scope.cancel()
         await run(["sleep", "600"], cwd=str(home))
@@ -320,7 +318,7 @@ async def test_a_program_that_was_cancelled_before_it_started_leaves_nothing(run
 
 
 @pytest.mark.anyio
-async def test_what_a_program_leaves_in_its_group_goes_with_it(run: Run, home: Path) -> None:
+async def test_command_children_left_in_the_group_are_killed(run: Run, home: Path) -> None:
     """Its own end was fine; the child it left behind is deaf to SIGTERM, and does not hold the output."""
     os.mkfifo(home / "up")
     code = FAMILY.replace("print('parent'", "open(sys.argv[1]).read(); print('parent'")
@@ -332,7 +330,7 @@ async def test_what_a_program_leaves_in_its_group_goes_with_it(run: Run, home: P
 
 
 @pytest.mark.anyio
-async def test_a_child_that_holds_the_output_open_does_not_hold_the_result(
+async def test_child_in_another_session_holding_the_output_does_not_delay_the_result(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It left the group for a session of its own: it lives on, unheard."""
@@ -347,7 +345,7 @@ async def test_a_child_that_holds_the_output_open_does_not_hold_the_result(
 
 
 @pytest.mark.anyio
-async def test_a_child_that_holds_the_output_open_in_the_group_is_stopped(
+async def test_child_in_the_group_holding_the_output_is_stopped(
     run: Run, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("craftcore.actions.process.program.EOF_SECONDS", 1.0)
@@ -359,7 +357,7 @@ async def test_a_child_that_holds_the_output_open_in_the_group_is_stopped(
 
 
 @pytest.mark.anyio
-async def test_many_runs_leave_no_zombie_and_no_descriptor(run: Run) -> None:
+async def test_commands_leave_no_zombie_and_no_descriptor(run: Run) -> None:
     await run(["true"])
     before = len(os.listdir("/proc/self/fd"))
 
@@ -374,7 +372,7 @@ async def test_many_runs_leave_no_zombie_and_no_descriptor(run: Run) -> None:
         os.waitpid(-1, os.WNOHANG)
 
 
-def test_a_daemon_that_is_process_1_of_its_container_reaps_the_orphans_it_is_given() -> None:
+def test_daemon_as_process_1_reaps_adopted_orphans() -> None:
     """Another process that adopts orphans (as process 1 does) runs a program that leaves dead and living ones."""
     code = """if True:
         import anyio, ctypes, os
@@ -393,14 +391,14 @@ def test_a_daemon_that_is_process_1_of_its_container_reaps_the_orphans_it_is_giv
     assert seen.stdout == "none\n"
 
 
-def test_the_payload_of_the_workflow_is_its_arguments() -> None:
+def test_command_workflow_parameters_are_the_documented_payload() -> None:
     payload = ["argv", "cwd", "env", "timeout", "stdin", "irreversible", "no_effect_exit_codes"]
     assert list(inspect.signature(workflow()).parameters) == payload
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("size", [0, 1, 9, 10, 11, 100, 200_000])
-async def test_what_fits_is_kept_whole_and_what_does_not_is_counted(size: int) -> None:
+async def test_captured_output_keeps_both_ends_and_counts_the_cut_bytes(size: int) -> None:
     capture = Capture(10)
     written = bytes(range(48, 58)) * (size // 10 + 1)
     for byte in written[:size]:
@@ -412,7 +410,7 @@ async def test_what_fits_is_kept_whole_and_what_does_not_is_counted(size: int) -
 
 
 @pytest.mark.anyio
-async def test_a_character_that_the_cut_goes_through_is_cut() -> None:
+async def test_captured_output_drops_a_character_split_by_the_cut() -> None:
     capture = Capture(10)
     capture.add(b"123" + "€".encode() + b"x" * 100 + "€".encode() + b"789")
 

@@ -91,7 +91,7 @@ async def answered(it: Lab, task: str, choice: str) -> dict[str, Any]:
 
 
 @pytest.mark.anyio
-async def test_a_program_that_ends_well_is_done_and_was_told_its_key(home: Path) -> None:
+async def test_irreversible_command_that_succeeds_is_done_and_received_the_key(home: Path) -> None:
     async with lab(an_app(), home) as it:
         task = (await it.app.emit(COMMAND, shell(home, EFFECT + "echo out"))).id
         done = result(await it.ended(task))
@@ -113,7 +113,7 @@ async def test_a_program_that_ends_well_is_done_and_was_told_its_key(home: Path)
     ],
 )
 @pytest.mark.parametrize("choice", ["happened", "resend", "give up"])
-async def test_one_that_ends_otherwise_is_asked_about_and_run_again_only_when_a_person_says_so(
+async def test_irreversible_command_that_fails_is_run_again_only_after_a_resend_answer(
     home: Path, end: str, said: str, choice: str
 ) -> None:
     async with lab(an_app(), home) as it:
@@ -136,7 +136,7 @@ async def test_one_that_ends_otherwise_is_asked_about_and_run_again_only_when_a_
 
 
 @pytest.mark.anyio
-async def test_an_exit_code_that_proves_that_nothing_happened_is_tried_again_unasked(home: Path) -> None:
+async def test_exit_code_without_effect_is_retried_without_a_question(home: Path) -> None:
     async with lab(an_app(), home) as it:
         script = 'echo busy >&2; [ "$CRAFTCORE_ATTEMPT" = 3 ] || exit 75; ' + EFFECT
         task = (await it.app.emit(COMMAND, shell(home, script, no_effect_exit_codes=[74, 75]))).id
@@ -149,7 +149,7 @@ async def test_an_exit_code_that_proves_that_nothing_happened_is_tried_again_una
 
 
 @pytest.mark.anyio
-async def test_that_nothing_happened_this_time_says_nothing_of_an_earlier_time(home: Path) -> None:
+async def test_exit_code_without_effect_does_not_clear_the_doubt_of_an_earlier_call(home: Path) -> None:
     """The first may have done it; the second says that it has not. Nobody knows, as before."""
     async with lab(an_app(), home) as it:
         script = EFFECT + 'case "$CRAFTCORE_ATTEMPT" in 1) exit 3;; 2) exit 75;; esac'
@@ -177,7 +177,7 @@ async def test_that_nothing_happened_this_time_says_nothing_of_an_earlier_time(h
     ],
     ids=lambda given: ascii(given)[:60],
 )
-async def test_what_no_attempt_could_run_fails_for_good_and_nobody_is_asked(
+async def test_irreversible_command_that_cannot_run_fails_without_a_question(
     home: Path, payload: dict[str, Any], said: str
 ) -> None:
     async with lab(an_app(), home) as it:
@@ -205,7 +205,7 @@ async def test_what_no_attempt_could_run_fails_for_good_and_nobody_is_asked(
     ],
     ids=lambda given: ascii(given)[:60],
 )
-async def test_arguments_that_a_workflow_got_wrong_are_refused_and_leave_no_doubt(
+async def test_command_act_with_invalid_arguments_fails_without_doubt(
     home: Path, arguments: dict[str, Any], said: str
 ) -> None:
     app = an_app()
@@ -222,7 +222,7 @@ async def test_arguments_that_a_workflow_got_wrong_are_refused_and_leave_no_doub
 
 
 @pytest.mark.anyio
-async def test_a_workflow_runs_a_program_once_however_often_its_turn_is_entered(home: Path) -> None:
+async def test_command_act_runs_once_over_several_attempts(home: Path) -> None:
     app = an_app()
 
     @app.workflow("mine")
@@ -238,7 +238,7 @@ async def test_a_workflow_runs_a_program_once_however_often_its_turn_is_entered(
 
 
 @pytest.mark.anyio
-async def test_a_program_that_cannot_be_started_now_has_had_no_effect_and_is_tried_again(home: Path) -> None:
+async def test_busy_program_file_ends_without_an_effect_and_is_retried(home: Path) -> None:
     """Its file is still being written."""
     program = home / "program"
     program.write_text(f"#!/bin/sh\n{EFFECT}\n")
@@ -258,7 +258,7 @@ async def test_a_program_that_cannot_be_started_now_has_had_no_effect_and_is_tri
 
 
 @pytest.mark.anyio
-async def test_what_fails_once_the_process_is_there_is_in_doubt(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_command_error_after_the_process_started_is_in_doubt(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same error that says of a start that nothing was started: the program may have run."""
     open_process = anyio.open_process
 
@@ -276,7 +276,7 @@ async def test_what_fails_once_the_process_is_there_is_in_doubt(home: Path, monk
 
 
 @pytest.mark.anyio
-async def test_one_that_is_out_of_time_is_stopped_and_asked_about(home: Path) -> None:
+async def test_irreversible_command_out_of_time_is_stopped_and_opens_a_question(home: Path) -> None:
     """Also one that is deaf to SIGTERM: the call waits for the end of its stopping."""
     async with lab(an_app(), home) as it:
         for seconds in LONGER_AND_LONGER:
@@ -296,7 +296,7 @@ async def test_one_that_is_out_of_time_is_stopped_and_asked_about(home: Path) ->
 
 
 @pytest.mark.anyio
-async def test_one_that_is_cancelled_is_stopped_and_asked_about_although_its_task_is_over(home: Path) -> None:
+async def test_irreversible_command_of_a_cancelled_task_is_stopped_and_opens_a_question(home: Path) -> None:
     async with lab(an_app(), home) as it:
         task = (await it.app.emit(COMMAND, shell(home, EFFECT + "sleep 600"))).id
         await it.until(lambda: bool(effects(home)))
@@ -315,7 +315,7 @@ async def test_one_that_is_cancelled_is_stopped_and_asked_about_although_its_tas
 
 
 @pytest.mark.anyio
-async def test_without_irreversible_it_is_run_again_and_is_no_task(home: Path) -> None:
+async def test_reversible_command_is_retried_and_creates_no_task(home: Path) -> None:
     async with lab(an_app(), home) as it:
         script = 'echo "1 x" >> effects; [ $(wc -l < effects) = 3 ]'
         for payload in ({}, {"irreversible": False}):
@@ -330,7 +330,7 @@ async def test_without_irreversible_it_is_run_again_and_is_no_task(home: Path) -
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("payload", [{"no_effect_exit_codes": [75]}, {"irreversible": "yes"}, {"irreversible": 1}])
-async def test_what_cannot_be_meant_runs_nothing(home: Path, payload: dict[str, Any]) -> None:
+async def test_command_with_a_contradictory_payload_runs_nothing(home: Path, payload: dict[str, Any]) -> None:
     async with lab(an_app(), home) as it:
         spec = {"argv": ["sh", "-c", EFFECT], "cwd": str(home), **payload}
         with Producer(it.path) as producer:
@@ -339,13 +339,13 @@ async def test_what_cannot_be_meant_runs_nothing(home: Path, payload: dict[str, 
         assert effects(home) == []
 
 
-def test_a_payload_says_strictly_whether_it_is_irreversible() -> None:
+def test_irreversible_flag_is_true_only_for_json_true() -> None:
     assert is_irreversible('{"argv": ["true"], "irreversible": true}')
     others = ("{}", '{"irreversible": false}', '{"irreversible": 1}', '{"irreversible": "true"}', "[true]", "7", "{")
     assert [text for text in others if is_irreversible(text)] == []
 
 
-def test_an_app_that_has_a_command_of_its_own_keeps_it() -> None:
+def test_app_with_a_custom_command_keeps_the_custom_command() -> None:
     app = App()
 
     @app.action("command.run")
@@ -380,7 +380,7 @@ def the_question(home: Path) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("choice", ["happened", "resend"])
-def test_a_program_whose_daemon_was_killed_is_not_run_again_before_a_person_says_so(home: Path, choice: str) -> None:
+def test_command_of_a_killed_daemon_is_run_again_only_after_a_resend_answer(home: Path, choice: str) -> None:
     """It lives on, for nobody is there to end it; and the question says so."""
     with a_daemon(home) as daemon:
         daemon.ready()
@@ -405,7 +405,7 @@ def test_a_program_whose_daemon_was_killed_is_not_run_again_before_a_person_says
     assert working_in(home) == left
 
 
-def test_a_program_that_a_shutdown_stops_is_not_run_again_before_a_person_says_so(home: Path) -> None:
+def test_command_stopped_by_a_shutdown_waits_for_an_answer(home: Path) -> None:
     (home / "craftcore.toml").write_text("[daemon]\nshutdown_grace = 0\n")
     (home / "patient.py").write_text(PATIENT_APP)
     with a_daemon(home, "patient:app", "--config", "craftcore.toml") as daemon:
@@ -424,7 +424,7 @@ def test_a_program_that_a_shutdown_stops_is_not_run_again_before_a_person_says_s
     assert len(effects(home)) == 1
 
 
-def test_the_next_occurrence_of_a_schedule_waits_for_the_answer(home: Path) -> None:
+def test_schedule_occurrence_waits_for_the_answer_about_the_earlier_command(home: Path) -> None:
     """With the overlap policy of every schedule, buffer_one: the task of the one before has not ended."""
 
     def outcomes() -> list[str]:
@@ -447,7 +447,7 @@ def test_the_next_occurrence_of_a_schedule_waits_for_the_answer(home: Path) -> N
     assert len({key for _, key in effects(home)}) == 2
 
 
-def test_a_command_of_the_settings_file_is_irreversible_when_it_says_so(home: Path) -> None:
+def test_command_schedule_of_the_settings_file_can_be_irreversible(home: Path) -> None:
     (home / "craftcore.toml").write_text(
         '[[schedule]]\nid = "s"\nwhen = "on startup"\nirreversible = true\n'
         f"command = ['sh', '-c', '''{EFFECT} exit 3''']\n"

@@ -101,7 +101,7 @@ async def failure(action: Action, **arguments: Any) -> Exception:
 # It goes out
 
 
-async def test_a_message_arrives_as_it_was_meant_and_its_reference_is_its_own_message_id():
+async def test_email_arrives_unchanged_and_returns_the_message_id_as_reference():
     body = "Hello Ada\n.\n..two\n.dots and no more\r\nbare\rbreaks\n"
     async with a_mailroom() as room:
         result = await send(an_action(room.port), to=["Ada <ada@example.net>"], bcc="dan@example.net", body=body)
@@ -118,7 +118,7 @@ async def test_a_message_arrives_as_it_was_meant_and_its_reference_is_its_own_me
     assert found.get_content().split("\r\n") == ["Hello Ada", ".", "..two", ".dots and no more", "bare", "breaks", ""]
 
 
-async def test_the_same_call_has_the_same_message_id_and_another_has_its_own():
+async def test_message_id_is_stable_for_a_call_and_differs_between_calls():
     async with a_mailroom() as room:
         action = an_action(room.port)
         first = await send(action)
@@ -132,7 +132,7 @@ async def test_the_same_call_has_the_same_message_id_and_another_has_its_own():
 
 
 @pytest.mark.parametrize("security", ["none", "tls"])
-async def test_a_large_message_arrives_whole(trusted, security):
+async def test_large_email_arrives_complete(trusted, security):
     async with a_server(tls=trusted if security == "tls" else None) as server:
         await send(an_action(server.port, security=security), body=LARGE)
 
@@ -141,7 +141,7 @@ async def test_a_large_message_arrives_whole(trusted, security):
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
-async def test_a_password_goes_over_tls_to_a_server_that_this_machine_trusts(trusted, security):
+async def test_password_is_sent_over_tls_to_a_trusted_server(trusted, security):
     kind = {"tls": trusted} if security == "tls" else {"starttls": trusted}
     async with a_mailroom(**kind, password=CANARY) as room:
         action = an_action(room.port, security=security, username=USER, password="env:SMTP")
@@ -151,7 +151,7 @@ async def test_a_password_goes_over_tls_to_a_server_that_this_machine_trusts(tru
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
-async def test_a_server_that_nobody_vouches_for_gets_nothing(certificate, security):
+async def test_untrusted_mail_server_receives_nothing(certificate, security):
     context = served_with(*certificate)
     kind = {"tls": context} if security == "tls" else {"starttls": context}
     async with a_mailroom(**kind, password=CANARY) as room:
@@ -163,7 +163,7 @@ async def test_a_server_that_nobody_vouches_for_gets_nothing(certificate, securi
 
 
 @pytest.mark.parametrize("security", ["tls", "starttls"])
-async def test_a_server_that_speaks_no_tls_does_not_hear_the_password(security):
+async def test_mail_server_without_tls_does_not_receive_the_password(security):
     async with a_server() as server:
         error = await failure(an_action(server.port, security=security, username=USER, password="env:SMTP"))
 
@@ -206,7 +206,7 @@ NOTHING_SENT: list[tuple[dict[str, Reply], type[Exception], str]] = [
 
 
 @pytest.mark.parametrize(("replies", "kind", "said"), NOTHING_SENT, ids=[str(number) for number in range(24)])
-async def test_whatever_happens_before_the_message_is_known_to_have_sent_nothing(replies, kind, said):
+async def test_smtp_failure_before_the_message_reports_that_nothing_was_sent(replies, kind, said):
     async with a_server(None, None, **replies) as server:
         error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
 
@@ -225,7 +225,7 @@ async def test_whatever_happens_before_the_message_is_known_to_have_sent_nothing
     ("replies", "code"),
     [({"AUTH": "535 no"}, "UNAUTHORIZED"), ({"MAIL": "530 who"}, "UNAUTHORIZED"), ({"RCPT": "550 no"}, "AGENT_ERROR")],
 )
-async def test_a_refusal_says_whether_the_password_is_at_fault(replies, code):
+async def test_smtp_refusal_is_unauthorized_only_for_login_errors(replies, code):
     async with a_server(None, None, **replies) as server:
         error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
 
@@ -236,7 +236,7 @@ async def test_a_refusal_says_whether_the_password_is_at_fault(replies, code):
 @pytest.mark.parametrize(
     ("reply", "kind"), [("451 later", NoEffect), ("421 closing", NoEffect), ("554 spam", Fail), ("552 too large", Fail)]
 )
-async def test_a_refusal_of_the_whole_message_is_one(reply, kind):
+async def test_smtp_refusal_after_the_data_is_a_failure_without_effect(reply, kind):
     async with a_server(dot=reply) as server:
         error = await failure(an_action(server.port))
 
@@ -254,7 +254,7 @@ async def test_a_refusal_of_the_whole_message_is_one(reply, kind):
         ({"ada": "550 who", "bob": "550 who", "eve": "550 who"}, Fail),
     ],
 )
-async def test_everybody_gets_it_or_nobody_does(refusals, kind):
+async def test_email_is_not_sent_when_any_recipient_is_refused(refusals, kind):
     """What some have and others never get would be lost in silence for those, or doubled by another attempt."""
     async with a_server() as server:
         server.replies |= {f"RCPT TO:<{name}@example.net>": reply for name, reply in refusals.items()}
@@ -269,7 +269,7 @@ async def test_everybody_gets_it_or_nobody_does(refusals, kind):
 
 @pytest.mark.parametrize("security", ["none", "tls"])
 @pytest.mark.parametrize("goes", [resets, closes])
-async def test_a_connection_that_is_lost_within_the_message_has_sent_nothing(trusted, security, goes: Any):
+async def test_connection_lost_within_the_message_ends_without_an_effect(trusted, security, goes: Any):
     """The final dot never left us."""
 
     async def some_then_goes(with_: Conversation) -> None:
@@ -285,7 +285,7 @@ async def test_a_connection_that_is_lost_within_the_message_has_sent_nothing(tru
 
 
 @pytest.mark.parametrize("step", ["greeting", "EHLO", "DATA"])
-async def test_a_server_that_does_not_let_us_begin_in_time_has_sent_nothing(step):
+async def test_smtp_timeout_before_the_message_ends_without_an_effect(step):
     async with a_server(None, None, **{step: hangs}) as server:
         error = await failure(an_action(server.port, timeout=0.2))
 
@@ -294,7 +294,7 @@ async def test_a_server_that_does_not_let_us_begin_in_time_has_sent_nothing(step
     assert error.code == "AGENT_TIMEOUT"
 
 
-async def test_a_server_that_stops_reading_within_the_message_has_sent_nothing():
+async def test_smtp_server_that_stops_reading_within_the_message_ends_without_an_effect():
     """However much of it: the dot is not among it."""
     async with a_server(receive_buffer=4096, body=stops_reading) as server:
         error = await failure(an_action(server.port, timeout=1), body=LARGE)
@@ -303,7 +303,7 @@ async def test_a_server_that_stops_reading_within_the_message_has_sent_nothing()
     assert "did not let us begin" in str(error)
 
 
-async def test_nobody_listening_is_told():
+async def test_closed_smtp_port_fails_as_a_transport_error():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # taken, and deaf
         error = await failure(an_action(taken.getsockname()[1]))
@@ -313,7 +313,7 @@ async def test_nobody_listening_is_told():
     assert error.code == "TRANSPORT_ERROR"
 
 
-async def test_a_host_that_does_not_exist_is_told():
+async def test_unknown_smtp_host_fails_without_an_effect():
     error = await failure(an_action(25, host="no-such-host.invalid", timeout=30))
 
     assert isinstance(error, NoEffect)
@@ -321,7 +321,7 @@ async def test_a_host_that_does_not_exist_is_told():
 
 
 @pytest.mark.parametrize("step", ["greeting", "EHLO", "RCPT"])
-async def test_a_call_that_is_cancelled_before_the_message_has_sent_nothing_and_says_so(step):
+async def test_email_call_cancelled_before_the_message_ends_without_an_effect(step):
     """Else a shutdown would leave a question behind to which the answer is known."""
     scope = anyio.CancelScope()
 
@@ -340,7 +340,7 @@ async def test_a_call_that_is_cancelled_before_the_message_has_sent_nothing_and_
     assert task.cancelling() == 0
 
 
-async def test_a_program_that_cancels_its_own_task_hears_of_it():
+async def test_asyncio_cancel_of_the_sending_task_is_propagated():
     """Not a scope of ours: nothing would cancel it again."""
     began = asyncio.Event()
 
@@ -357,7 +357,7 @@ async def test_a_program_that_cancels_its_own_task_hears_of_it():
 
 
 @pytest.mark.parametrize("arguments", [{"to": "ada"}, {"subject": "a\r\nBcc: eve@example.net"}, {"cc": ["a@b\r\nc"]}])
-async def test_what_cannot_be_sent_is_refused_before_anybody_is_talked_to(arguments):
+async def test_email_with_invalid_arguments_is_refused_without_a_connection(arguments):
     async with a_server() as server:
         error = await failure(an_action(server.port), **arguments)
 
@@ -366,7 +366,7 @@ async def test_what_cannot_be_sent_is_refused_before_anybody_is_talked_to(argume
     assert server.heard == []
 
 
-async def test_a_secret_that_is_not_there_is_named_before_anybody_is_talked_to():
+async def test_missing_password_secret_is_named_without_a_connection():
     async with a_server() as server:
         error = await failure(an_action(server.port, username=USER, password="env:OTHER"))
 
@@ -382,7 +382,7 @@ NO_REPLY: list[Reply] = [resets, closes, "hello?", "354 go on", "111", never_end
 
 
 @pytest.mark.parametrize("dot", NO_REPLY, ids=[str(number) for number in range(7)])
-async def test_a_server_that_had_the_message_and_did_not_say_leaves_it_unknown(dot):
+async def test_missing_reply_after_the_message_leaves_the_delivery_unknown(dot):
     async with a_server(dot=dot) as server:
         error = await failure(an_action(server.port))
 
@@ -394,7 +394,7 @@ async def test_a_server_that_had_the_message_and_did_not_say_leaves_it_unknown(d
     assert len(server.messages) == 1
 
 
-async def test_a_server_that_thinks_for_too_long_leaves_it_unknown():
+async def test_reply_timeout_after_the_message_leaves_the_delivery_unknown():
     for seconds in LONGER_AND_LONGER:
         async with a_server(dot=hangs) as server:
             error = await failure(an_action(server.port, timeout=seconds))
@@ -404,7 +404,7 @@ async def test_a_server_that_thinks_for_too_long_leaves_it_unknown():
     assert f"no reply within {seconds:g} seconds" in str(error)
 
 
-async def test_a_call_that_is_cancelled_after_the_message_leaves_it_unknown():
+async def test_email_call_cancelled_after_the_message_leaves_the_delivery_unknown():
     scope = anyio.CancelScope()
 
     async def cancels(with_: Conversation) -> None:
@@ -423,13 +423,13 @@ async def test_a_call_that_is_cancelled_after_the_message_leaves_it_unknown():
 
 
 @pytest.mark.parametrize("goodbye", ["500 stay", "421 go", resets, closes, hangs, "what"])
-async def test_what_was_taken_stays_taken_whatever_becomes_of_the_goodbye(goodbye, monkeypatch):
+async def test_failed_quit_after_an_accepted_message_is_ignored(goodbye, monkeypatch):
     monkeypatch.setattr(smtp, "QUIT_SECONDS", 0.05)
     async with a_server(QUIT=goodbye) as server:
         assert (await send(an_action(server.port)))["reply"] == "250 taken"
 
 
-async def test_what_was_taken_stays_taken_when_it_is_cancelled_at_the_goodbye():
+async def test_cancellation_during_quit_keeps_the_accepted_result():
     scope = anyio.CancelScope()
 
     async def cancels(with_: Conversation) -> None:
@@ -447,7 +447,7 @@ async def test_what_was_taken_stays_taken_when_it_is_cancelled_at_the_goodbye():
 # Secrets
 
 
-async def test_no_result_no_error_and_no_log_line_tells_the_password(caplog):
+async def test_password_appears_in_no_result_error_or_log_line(caplog):
     """Also where the server says it, as it was told it."""
     caplog.set_level(logging.DEBUG)
     plain = b64encode(f"\0{USER}\0{CANARY}".encode()).decode()
@@ -481,7 +481,7 @@ async def test_no_result_no_error_and_no_log_line_tells_the_password(caplog):
 
 
 @pytest.mark.parametrize("at", [1, 5, len(CANARY) - 1])
-async def test_a_reply_of_two_lines_with_the_password_between_them_does_not_tell_it(at):
+async def test_password_split_over_two_reply_lines_is_masked(at):
     half, rest = CANARY[:at], CANARY[at:]
     async with a_server(dot=f"554-{half}\r\n554 {rest}") as server:
         error = await failure(an_action(server.port, username=USER, password="env:SMTP"))
@@ -493,7 +493,7 @@ async def test_a_reply_of_two_lines_with_the_password_between_them_does_not_tell
 # Terms and settings
 
 
-def test_it_is_irreversible_and_a_person_decides_unless_the_app_can_ask():
+def test_email_terms_are_irreversible_and_ask_without_a_reconciler():
     terms = an_action(25, timeout=60).terms
     assert (terms.irreversible, terms.on_unknown, terms.idempotent_provider) == (True, OnUnknown.ASK, False)
     assert terms.timeout > 120
@@ -507,7 +507,7 @@ def test_it_is_irreversible_and_a_person_decides_unless_the_app_can_ask():
     assert asked.reconciler is look_up
 
 
-async def test_without_a_server_it_refuses_and_says_what_to_configure():
+async def test_email_without_a_configured_server_names_the_missing_settings():
     action = email_action(EmailSettings(), Secrets({}).get)
     error = await failure(action)
 
@@ -515,7 +515,7 @@ async def test_without_a_server_it_refuses_and_says_what_to_configure():
     assert "set host and sender in [email]" in str(error)
 
 
-async def test_a_missing_library_is_named_together_with_its_extra(monkeypatch):
+async def test_missing_smtp_library_is_named_with_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "aiosmtplib", None)
     error = await failure(an_action(25))
 
@@ -524,13 +524,13 @@ async def test_a_missing_library_is_named_together_with_its_extra(monkeypatch):
 
 
 @pytest.mark.parametrize("anyio_backend", ["trio"])
-async def test_on_trio_it_refuses_and_says_why():
+async def test_email_on_trio_is_refused():
     error = await failure(an_action(25))
 
     assert isinstance(error, Fail)
     assert "needs asyncio" in str(error)
 
 
-def test_a_script_of_a_server_that_goes_well_is_well(certificate):
+def test_scripted_server_without_changes_accepts_the_message(certificate):
     """The servers above misbehave in one step each; this is what they are otherwise."""
     assert Scripted({}).replies["dot"] == "250 taken"

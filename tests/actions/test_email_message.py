@@ -54,7 +54,7 @@ def refusal(**arguments: Any) -> str:
     return str(refused.value)
 
 
-def test_a_message_has_the_headers_that_every_reader_expects():
+def test_email_has_the_expected_headers_and_hides_bcc():
     message = made(
         to=["Ada <ada@example.net>", "bob@example.net"],
         cc="eve@example.net",
@@ -84,7 +84,7 @@ def test_a_message_has_the_headers_that_every_reader_expects():
     assert lines_of(found) == [b"Hello Ada"]
 
 
-def test_with_html_the_reader_has_the_choice():
+def test_email_with_html_is_multipart_alternative():
     found = read(made(html="<p>Grüße</p>"))
 
     assert found.get_content_type() == "multipart/alternative"
@@ -92,13 +92,13 @@ def test_with_html_the_reader_has_the_choice():
     assert lines_of(found, "html") == ["<p>Grüße</p>".encode()]
 
 
-def test_who_is_named_twice_gets_it_once():
+def test_email_recipient_named_twice_is_listed_once():
     message = made(to=["ada@example.net", "Ada <ada@EXAMPLE.net>"], cc="ada@example.net", bcc="Ada@example.net")
 
     assert message.recipients == ("ada@example.net", "Ada@example.net")
 
 
-def test_it_may_be_from_another_address_of_the_same_domain():
+def test_email_sender_may_be_another_address_of_the_same_domain():
     message = made(sender="Desk <desk@Example.org>")
 
     assert message.sender == "desk@Example.org"
@@ -111,7 +111,7 @@ names = st.one_of(one_line, tricky, st.just("=?utf-8?q?x?=")).filter(lambda name
 
 
 @given(st.lists(names, min_size=1, max_size=6), st.one_of(one_line, tricky, st.just("=?utf-8?b?eA==?=")))
-def test_any_name_and_any_subject_arrives_as_it_was_and_adds_no_header(names, subject):
+def test_email_names_and_subjects_arrive_unchanged_and_inject_no_header(names, subject):
     def spelt(name: str, address: str) -> str:
         escaped = name.replace("\\", "\\\\").replace('"', '\\"')
         return f'"{escaped}" <{address}>'
@@ -137,7 +137,7 @@ def words(text: str) -> list[str]:
 
 
 @given(st.one_of(st.text(), st.text(alphabet=".\r\n \tFé", max_size=200), st.text(alphabet="xé", min_size=900)))
-def test_any_text_arrives_line_by_line(body):
+def test_email_body_of_any_text_arrives_line_by_line(body):
     """Lines of dots, bare line breaks of any system, lines longer than a server takes."""
     if "\0" in body or any(0xD800 <= ord(character) < 0xE000 for character in body):
         assert "body is" in refusal(body=body)
@@ -161,7 +161,7 @@ def test_any_text_arrives_line_by_line(body):
         "ada@exämple.net",
     ],
 )
-def test_what_is_no_address_is_refused_by_the_name_of_its_argument(name, given):
+def test_email_with_an_invalid_address_is_refused_naming_the_argument(name, given):
     said = refusal(**{name: given})
 
     assert said.startswith(f"this email cannot be sent: {name} ")
@@ -200,11 +200,11 @@ def test_what_is_no_address_is_refused_by_the_name_of_its_argument(name, given):
         ({"in_reply_to": "<a b@c>"}, "in_reply_to is "),
     ],
 )
-def test_what_cannot_be_sent_is_refused_before_anything_is(arguments, mistake):
+def test_email_with_invalid_arguments_is_refused_with_the_mistake(arguments, mistake):
     assert mistake in refusal(**arguments)
 
 
-def test_every_mistake_is_told_at_once_and_a_list_of_them_stays_short():
+def test_email_refusal_lists_all_mistakes_and_stays_short():
     said = refusal(to="a", cc="b", subject="x\ny", body=None)
     assert [word in said for word in ("to has", "cc has", "subject is", "body is")] == [True] * 4
 

@@ -102,7 +102,7 @@ async def end_of(action: Action, **arguments: Any) -> Exception:
 # What is sent
 
 
-async def test_a_post_carries_its_key_and_its_json_and_brings_what_the_provider_answered(provider):
+async def test_http_post_sends_key_and_json_and_returns_the_response(provider):
     action = an_action()
 
     result = await ask(
@@ -130,7 +130,7 @@ async def test_a_post_carries_its_key_and_its_json_and_brings_what_the_provider_
 
 
 @pytest.mark.parametrize("method", ["PUT", "patch", "DELETE"])
-async def test_every_method_that_may_change_something_carries_the_key(provider, method):
+async def test_unsafe_http_method_carries_the_idempotency_key(provider, method):
     await ask(an_action(), url=provider.url, method=method, body="text")
 
     [asked] = provider.asked
@@ -139,7 +139,7 @@ async def test_every_method_that_may_change_something_carries_the_key(provider, 
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-async def test_a_method_that_changes_nothing_carries_no_key(provider, method):
+async def test_safe_http_method_carries_no_idempotency_key(provider, method):
     provider.behaviour = replies(200, {"id": 7})
 
     result = await ask(an_action(), url=provider.url, method=method, headers={"accept": "text/csv"})
@@ -149,13 +149,13 @@ async def test_a_method_that_changes_nothing_carries_no_key(provider, method):
     assert result["provider_ref"] == (None if method == "HEAD" else "7")
 
 
-async def test_one_action_serves_one_loop_after_another(provider):
+async def test_http_action_works_in_successive_event_loops(provider):
     action = an_action()
     await ask(action, url=provider.url)
     assert (await anyio.to_thread.run_sync(lambda: anyio.run(lambda: ask(action, url=provider.url))))["status"] == 201
 
 
-async def test_a_target_gives_its_address_its_headers_and_where_the_key_travels(provider):
+async def test_http_target_supplies_base_url_headers_and_key_header(provider):
     target = keyed(f"{provider.url}/v1/", key_header="X-Once")
     action = an_action(target)
 
@@ -172,7 +172,7 @@ async def test_a_target_gives_its_address_its_headers_and_where_the_key_travels(
     ("url", "path"),
     [("", "/v1"), ("?a=b", "/v1?a=b"), ("a%2Fb?c=%2e", "/v1/a%2Fb?c=%2e"), ("charges/a:b", "/v1/charges/a:b")],
 )
-async def test_a_relative_address_is_put_behind_that_of_its_target(provider, url, path):
+async def test_relative_url_is_appended_to_the_target_base_url(provider, url, path):
     await ask(an_action(a_target(f"{provider.url}/v1")), url=url, target="pay")
 
     [asked] = provider.asked
@@ -188,7 +188,7 @@ async def test_a_relative_address_is_put_behind_that_of_its_target(provider, url
         *("http://me@{host}/v1/a", "file:///etc/passwd", "http://{host}.example/v1", "http:/v1/a", "javascript:1"),
     ],
 )
-async def test_with_a_target_nothing_else_is_asked(provider, url):
+async def test_url_outside_the_target_is_refused(provider, url):
     """Its secrets are for it, and for the part of it that it names."""
     action = an_action(keyed(f"{provider.url}/v1"))
 
@@ -233,7 +233,7 @@ async def test_with_a_target_nothing_else_is_asked(provider, url):
         ({"headers": ["X"]}, "headers must be a table"),
     ],
 )
-async def test_what_no_attempt_could_send_is_refused(provider, arguments, said):
+async def test_http_request_with_invalid_arguments_is_refused(provider, arguments, said):
     ended = await end_of(an_action(), **{"url": provider.url} | arguments)
 
     assert isinstance(ended, Fail)
@@ -242,7 +242,7 @@ async def test_what_no_attempt_could_send_is_refused(provider, arguments, said):
     assert provider.asked == []
 
 
-async def test_what_a_target_gives_is_not_the_payloads_to_give(provider):
+async def test_header_supplied_by_the_target_is_refused_in_the_payload(provider):
     action = an_action(a_target(provider.url, headers={"X-Account": "7"}, key_header="X-Once"))
 
     for name in ("x-account", "X-ONCE", "Idempotency-Key"):
@@ -267,7 +267,7 @@ async def test_what_a_target_gives_is_not_the_payloads_to_give(provider):
         *("http://example.com\\@127.0.0.1/", "http://!/", "http://" + "a" * 9000, 3, None),
     ],
 )
-async def test_an_address_that_is_none_is_refused(url):
+async def test_invalid_url_is_refused(url):
     ended = await end_of(an_action(), url=url)
 
     assert isinstance(ended, Fail), ended
@@ -275,7 +275,7 @@ async def test_an_address_that_is_none_is_refused(url):
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_this_machine_is_not_asked_unless_that_is_allowed(provider, method):
+async def test_loopback_request_is_refused_without_allow_private(provider, method):
     """By its address, by a name of its own, by a name of anybody's; and the way it is written does not matter."""
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -289,7 +289,7 @@ async def test_this_machine_is_not_asked_unless_that_is_allowed(provider, method
     assert provider.asked == []
 
 
-async def test_a_target_may_be_allowed_what_others_are_not(provider):
+async def test_target_allow_private_overrides_the_general_setting(provider):
     allowed = an_action(a_target(provider.url, allow_private=True), allow_private=False)
     forbidden = an_action(a_target(provider.url, allow_private=False))
 
@@ -298,7 +298,7 @@ async def test_a_target_may_be_allowed_what_others_are_not(provider):
     assert isinstance(await end_of(forbidden, url="", target="pay"), Fail)
 
 
-async def test_a_name_is_looked_up_once_and_that_very_address_is_asked(provider):
+async def test_host_name_is_resolved_once_and_the_resolved_address_used(provider):
     """The name's owner may answer otherwise a moment later. The provider still hears its own name."""
     answers = iter([["127.0.0.1"], ["127.0.0.2"]])
     looked_up = []
@@ -314,7 +314,7 @@ async def test_a_name_is_looked_up_once_and_that_very_address_is_asked(provider)
     assert provider.asked[0].headers["host"] == f"api.example:{provider.server_port}"
 
 
-async def test_a_name_in_other_letters_is_looked_up_as_the_net_spells_it(provider):
+async def test_host_name_with_non_ascii_letters_is_resolved_as_punycode(provider):
     looked_up = []
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -330,7 +330,7 @@ async def test_a_name_in_other_letters_is_looked_up_as_the_net_spells_it(provide
 # Nothing left: NoEffect
 
 
-async def test_a_name_that_is_not_found_has_asked_nobody():
+async def test_unknown_host_name_ends_without_an_effect():
     async def resolve(host: str, port: int) -> list[str]:
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
@@ -340,7 +340,7 @@ async def test_a_name_that_is_not_found_has_asked_nobody():
     assert ended.code == "TRANSPORT_ERROR"
 
 
-async def test_a_look_up_that_takes_too_long_has_asked_nobody():
+async def test_host_name_lookup_timeout_ends_without_an_effect():
     async def resolve(host: str, port: int) -> list[str]:
         await anyio.sleep_forever()
         raise AssertionError
@@ -351,7 +351,7 @@ async def test_a_look_up_that_takes_too_long_has_asked_nobody():
     assert ended.code == "AGENT_TIMEOUT"
 
 
-async def test_nobody_listening_has_been_asked_nothing():
+async def test_closed_http_port_ends_without_an_effect():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # taken, and deaf
         ended = await end_of(an_action(), url=f"http://127.0.0.1:{taken.getsockname()[1]}/")
@@ -360,7 +360,7 @@ async def test_nobody_listening_has_been_asked_nothing():
     assert ended.code == "TRANSPORT_ERROR"
 
 
-async def test_the_next_address_is_asked_when_one_does_not_let_us_in(provider):
+async def test_refused_connection_falls_back_to_the_next_address(provider):
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.2", "127.0.0.1"]
 
@@ -368,7 +368,7 @@ async def test_the_next_address_is_asked_when_one_does_not_let_us_in(provider):
     assert len(provider.asked) == 1
 
 
-async def test_only_one_address_is_asked_once_something_left(provider):
+async def test_request_sent_to_an_address_is_not_sent_to_the_next(provider):
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.1", "127.0.0.1", "127.0.0.2"]
 
@@ -379,7 +379,7 @@ async def test_only_one_address_is_asked_once_something_left(provider):
     assert len(provider.effects) == 1
 
 
-async def test_a_handshake_that_takes_too_long_has_asked_nobody():
+async def test_tls_handshake_timeout_ends_without_an_effect():
     with socket.create_server(("127.0.0.1", 0)) as silent:
         action = an_action(timeout=0.2)
         ended = await end_of(action, url=f"https://127.0.0.1:{silent.getsockname()[1]}/")
@@ -387,7 +387,7 @@ async def test_a_handshake_that_takes_too_long_has_asked_nobody():
     assert ended.code == "AGENT_TIMEOUT"
 
 
-async def test_a_call_that_is_cancelled_while_it_connects_has_asked_nobody():
+async def test_http_call_cancelled_while_connecting_ends_without_an_effect():
     """Whether in the look-up or in the handshake: a person who is asked about it later could find out nothing."""
     ended = []
 
@@ -415,12 +415,12 @@ async def test_a_call_that_is_cancelled_while_it_connects_has_asked_nobody():
     ("timeout", "cancelled_at", "stops"),
     [(30, inf, 130), (30, 1000, 130), (30, 130.5, 129.5), (30, 105, 104.5), (30, 100, 100), (30, -inf, 100)],
 )
-def test_a_call_stops_by_itself_before_it_is_cancelled(timeout, cancelled_at, stops):
+def test_http_call_deadline_precedes_the_cancellation(timeout, cancelled_at, stops):
     """So that it can say that nothing left, or that it happened: once it is cancelled, nobody asks it."""
     assert deadline_of_call(timeout, now=100, cancelled_at=cancelled_at) == stops
 
 
-async def test_a_peer_that_does_not_speak_tls_has_been_asked_nothing(provider):
+async def test_peer_without_tls_receives_no_request(provider):
     ended = await end_of(an_action(), url=provider.url.replace("http:", "https:"))
     assert isinstance(ended, NoEffect)
     assert provider.asked == []
@@ -447,7 +447,7 @@ async def at_home(host: str, port: int) -> list[str]:
     return ["127.0.0.1"]
 
 
-async def test_the_certificate_must_be_of_the_name_that_is_asked_not_of_its_address(encrypted, believed):
+async def test_certificate_must_match_the_requested_host_name(encrypted, believed):
     action = an_action(resolve=at_home)
 
     assert (await ask(action, url=f"https://api.example:{encrypted.server_port}/"))["provider_ref"] == "made-1"
@@ -459,14 +459,14 @@ async def test_the_certificate_must_be_of_the_name_that_is_asked_not_of_its_addr
     assert len(encrypted.effects) == 1
 
 
-async def test_a_certificate_that_nobody_vouches_for_has_been_told_nothing(encrypted):
+async def test_untrusted_certificate_receives_no_request(encrypted):
     ended = await end_of(an_action(resolve=at_home), url=f"https://api.example:{encrypted.server_port}/")
 
     assert isinstance(ended, NoEffect)
     assert encrypted.asked == []
 
 
-async def test_a_secret_that_is_not_to_be_had_has_asked_nobody(provider):
+async def test_missing_http_secret_ends_without_an_effect(provider):
     def secret(reference: str) -> str:
         raise NoEffect(f"the secret {reference} is not there")
 
@@ -477,7 +477,7 @@ async def test_a_secret_that_is_not_to_be_had_has_asked_nobody(provider):
 
 
 @pytest.mark.parametrize("text", ["hunter2\n", " hunter2", "hunter2\r\nX: y", "hünter2"])
-async def test_a_secret_that_cannot_be_a_header_is_named_and_not_told(provider, text):
+async def test_secret_unfit_for_a_header_is_named_without_the_value(provider, text):
     action = http_action(HttpSettings(allow_private=True, target=dict([keyed(provider.url)])), lambda reference: text)
 
     ended = await end_of(action, url="", target="pay")
@@ -488,7 +488,7 @@ async def test_a_secret_that_cannot_be_a_header_is_named_and_not_told(provider, 
     assert provider.asked == []
 
 
-async def test_a_missing_library_has_asked_nobody_and_is_named_together_with_its_extra(monkeypatch):
+async def test_missing_http_library_is_named_with_the_extra(monkeypatch):
     action = an_action()
     monkeypatch.setitem(sys.modules, "httpx2", None)
 
@@ -503,7 +503,7 @@ async def test_a_missing_library_has_asked_nobody_and_is_named_together_with_its
 
 
 @pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
-async def test_without_an_answer_nobody_knows_whether_it_happened(provider, behaviour):
+async def test_unsafe_request_without_a_response_is_in_doubt(provider, behaviour):
     for happened, behaves in ((0, once(behaviour)), (1, done_and(behaviour))):
         provider.asked.clear()
         provider.behaviour = behaves
@@ -515,14 +515,14 @@ async def test_without_an_answer_nobody_knows_whether_it_happened(provider, beha
 
 
 @pytest.mark.parametrize("behaviour", [resets, hangs_up, babbles, half_a_head, floods_headers])
-async def test_what_changes_nothing_can_be_asked_again_when_no_answer_came(provider, behaviour):
+async def test_safe_request_without_a_response_can_be_retried(provider, behaviour):
     provider.behaviour = behaviour
     ended = await end_of(an_action(), url=provider.url, method="GET")
     assert isinstance(ended, NoEffect)
     assert ended.code == "TRANSPORT_ERROR"
 
 
-async def test_an_answer_that_comes_too_late_leaves_doubt_and_its_effect(provider):
+async def test_http_response_after_the_timeout_leaves_the_request_in_doubt(provider):
     provider.behaviour = done_and(answers_nobody)
     for seconds in LONGER_AND_LONGER:
         ended = await end_of(an_action(timeout=seconds), url=provider.url)
@@ -535,7 +535,7 @@ async def test_an_answer_that_comes_too_late_leaves_doubt_and_its_effect(provide
     assert await anyio.to_thread.run_sync(provider.left.wait, PATIENCE)
 
 
-async def test_a_call_that_is_cancelled_is_left_at_once(provider):
+async def test_cancelled_http_call_stops_at_once(provider):
     provider.behaviour = answers_nobody
     with anyio.fail_after(PATIENCE):
         async with anyio.create_task_group() as asking:
@@ -581,7 +581,7 @@ HAPPENED, REFUSED, AGAIN, UNKNOWN = None, Fail, NoEffect, MissingAnswer
         (599, UNKNOWN, AGAIN),
     ],
 )
-async def test_what_a_status_means(provider, status, unsafe, safe):
+async def test_http_status_maps_to_success_refusal_retry_or_doubt(provider, status, unsafe, safe):
     provider.behaviour = replies(status)
     for method, meaning in (("POST", unsafe), ("GET", safe)):
         if meaning is HAPPENED:
@@ -607,7 +607,7 @@ async def test_what_a_status_means(provider, status, unsafe, safe):
         (422, "VALIDATION_ERROR"),
     ],
 )
-async def test_a_refusal_has_a_code_and_the_providers_own_words(provider, status, code):
+async def test_http_refusal_carries_a_code_and_the_provider_message(provider, status, code):
     provider.behaviour = replies(status, {"error": {"message": "no such\ncard" + "!" * 999}})
 
     ended = await end_of(an_action(), url=provider.url)
@@ -632,9 +632,7 @@ async def test_a_refusal_has_a_code_and_the_providers_own_words(provider, status
         (599, "AGENT_UNAVAILABLE"),
     ],
 )
-async def test_what_may_be_better_later_has_a_code_that_is_tried_again_and_the_wait_that_was_asked_for(
-    provider, method, status, code
-):
+async def test_transient_http_status_has_a_retryable_code_and_retry_after(provider, method, status, code):
     """Of a method that may have done something it tells why unknown whether it has."""
     provider.behaviour = replies(status, Retry_After="7")
 
@@ -645,7 +643,7 @@ async def test_what_may_be_better_later_has_a_code_that_is_tried_again_and_the_w
     assert ErrorCode(code).may_be_retried
 
 
-async def test_where_the_provider_drops_a_second_call_a_conflict_may_be_the_first_at_work(provider):
+async def test_http_conflict_is_in_doubt_when_the_provider_dedupes(provider):
     provider.behaviour = replies(409, {"message": "in progress"})
 
     for dedupes, meaning in ((True, MissingAnswer), (False, Fail)):
@@ -677,7 +675,7 @@ def http_date(seconds: float) -> str:
         ({"Retry_After": "Fri, 31 Feb 2026 00:00:00 GMT"}, None),
     ],
 )
-async def test_the_provider_is_left_alone_for_as_long_as_it_says_within_a_day(provider, headers, wait):
+async def test_retry_after_is_parsed_and_limited_to_a_day(provider, headers, wait):
     """In seconds or until a moment, which is by its own clock where it says what time it is."""
     provider.behaviour = replies(429, **headers)
     clock = VirtualClock()
@@ -689,7 +687,7 @@ async def test_the_provider_is_left_alone_for_as_long_as_it_says_within_a_day(pr
     assert ended.retry_after == wait
 
 
-async def test_a_busy_provider_that_says_when_to_come_again_may_still_have_done_it(provider):
+async def test_unavailable_status_with_retry_after_is_still_in_doubt(provider):
     provider.behaviour = done_and(replies(503, Retry_After="7"))
     assert isinstance(await end_of(an_action(), url=provider.url), MissingAnswer)
     assert len(provider.effects) == 1
@@ -709,7 +707,7 @@ async def test_a_busy_provider_that_says_when_to_come_again_may_still_have_done_
         (replies(204), None),
     ],
 )
-async def test_how_the_provider_calls_it_is_kept(provider, behaviour, reference):
+async def test_provider_reference_is_taken_from_body_or_headers(provider, behaviour, reference):
     provider.behaviour = behaviour
     assert (await ask(an_action(), url=provider.url))["provider_ref"] == reference
 
@@ -718,7 +716,7 @@ async def test_how_the_provider_calls_it_is_kept(provider, behaviour, reference)
 
 
 @pytest.mark.parametrize("reset", [False, True])
-async def test_what_happened_has_happened_though_its_answer_breaks_off(provider, reset):
+async def test_successful_response_that_breaks_off_is_kept_as_broken(provider, reset):
     provider.behaviour = done_and(breaks_off(reset=reset))
 
     result = await ask(an_action(), url=provider.url)
@@ -729,19 +727,19 @@ async def test_what_happened_has_happened_though_its_answer_breaks_off(provider,
     assert len(provider.effects) == 1
 
 
-async def test_an_answer_that_was_asked_for_and_breaks_off_is_asked_for_again(provider):
+async def test_get_response_that_breaks_off_can_be_retried(provider):
     provider.behaviour = once(breaks_off(200), replies(200, b"whole"))
 
     assert isinstance(await end_of(an_action(), url=provider.url, method="GET"), NoEffect)
     assert (await ask(an_action(), url=provider.url, method="GET"))["body"] == "whole"
 
 
-async def test_a_refusal_is_one_though_its_answer_breaks_off(provider):
+async def test_refusal_with_a_broken_body_stays_a_refusal(provider):
     provider.behaviour = breaks_off(402)
     assert isinstance(await end_of(an_action(), url=provider.url), Fail)
 
 
-async def test_what_happened_has_happened_though_its_answer_is_too_slow(provider):
+async def test_successful_response_with_a_slow_body_is_kept_as_late(provider):
     provider.behaviour = drips
     for seconds in LONGER_AND_LONGER:
         try:
@@ -754,7 +752,7 @@ async def test_what_happened_has_happened_though_its_answer_is_too_slow(provider
     assert not provider.released.is_set()
 
 
-async def test_what_happened_has_happened_though_it_is_cancelled_while_its_answer_comes(provider):
+async def test_successful_response_cancelled_during_the_body_is_returned(provider):
     """Cancelled at the very moment at which the head of the answer has come."""
     provider.behaviour = drips
     results = []
@@ -766,7 +764,7 @@ async def test_what_happened_has_happened_though_it_is_cancelled_while_its_answe
     assert results[0]["body"] == "a beginning."
 
 
-async def test_an_answer_without_an_end_is_not_read_for_ever(provider):
+async def test_endless_response_is_cut_off(provider):
     provider.behaviour = done_and(never_ends)
 
     result = await ask(an_action(response_max_bytes=10), url=provider.url)
@@ -776,7 +774,7 @@ async def test_an_answer_without_an_end_is_not_read_for_ever(provider):
     assert await anyio.to_thread.run_sync(provider.left.wait, PATIENCE)
 
 
-async def test_of_a_long_answer_the_beginning_is_kept_and_what_all_of_it_was(provider):
+async def test_long_response_keeps_the_beginning_with_full_size_and_hash(provider):
     body = "Ä" * 500_000
     provider.behaviour = replies(200, body.encode())
 
@@ -798,13 +796,13 @@ async def test_of_a_long_answer_the_beginning_is_kept_and_what_all_of_it_was(pro
         (b"\x00", {}, "\x00", "text"),
     ],
 )
-async def test_a_body_is_kept_as_text_where_it_is_text(provider, body, headers, kept, encoding):
+async def test_response_body_is_text_when_decodable_and_base64_otherwise(provider, body, headers, kept, encoding):
     provider.behaviour = replies(200, body, **headers)
     result = await ask(an_action(), url=provider.url, method="GET")
     assert (result["body"], result["body_encoding"]) == (kept, encoding)
 
 
-async def test_of_the_headers_credentials_and_floods_are_not_kept(provider):
+async def test_response_headers_are_limited_and_exclude_cookies(provider):
     many = {f"X-Many-{number}": "x" for number in range(99)}
     provider.behaviour = replies(200, Set_Cookie="session=hunter2", X_Long="x" * 5000, **many)
 
@@ -818,7 +816,7 @@ async def test_of_the_headers_credentials_and_floods_are_not_kept(provider):
 # Redirects
 
 
-async def test_a_get_follows_redirects_and_says_where_it_ended(provider):
+async def test_http_get_follows_redirects_and_returns_the_final_url(provider):
     provider.behaviour = at_paths(
         {"/": replies(301, Location="/a"), "/a": replies(307, Location="b?c#d")}, replies(200)
     )
@@ -831,7 +829,7 @@ async def test_a_get_follows_redirects_and_says_where_it_ended(provider):
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 @pytest.mark.parametrize("method", ["POST", "DELETE", "OPTIONS"])
-async def test_no_other_method_follows_a_redirect_and_where_it_leads_is_told(provider, status, method):
+async def test_redirect_of_another_method_is_not_followed_and_names_the_location(provider, status, method):
     provider.behaviour = replies(status, Location="/elsewhere")
 
     ended = await end_of(an_action(), url=provider.url, method=method)
@@ -841,7 +839,7 @@ async def test_no_other_method_follows_a_redirect_and_where_it_leads_is_told(pro
 
 
 @pytest.mark.parametrize("limit", [0, 3])
-async def test_not_more_redirects_are_followed_than_allowed(provider, limit):
+async def test_redirects_beyond_the_limit_are_refused(provider, limit):
     provider.behaviour = replies(302, Location="/")
 
     ended = await end_of(an_action(redirects_max=limit), url=provider.url, method="GET")
@@ -859,7 +857,7 @@ async def test_not_more_redirects_are_followed_than_allowed(provider, limit):
         *("http://me@api.example:{port}/", "//127.0.0.1:{port}/", "http://a b/", "http://[::1"),
     ],
 )
-async def test_each_host_on_the_way_is_judged_anew(provider, location):
+async def test_redirect_to_a_refused_address_is_not_followed(provider, location):
     """A provider that may be asked sends us to this machine, by another name."""
 
     async def resolve(host: str, port: int) -> list[str]:
@@ -877,7 +875,7 @@ async def test_each_host_on_the_way_is_judged_anew(provider, location):
         assert inner.asked == []
 
 
-async def test_a_redirect_does_not_lead_from_encrypted_to_clear_text(encrypted, believed, provider):
+async def test_redirect_from_https_to_http_is_refused(encrypted, believed, provider):
     encrypted.behaviour = replies(302, Location=f"http://api.example:{provider.server_port}/")
 
     url = f"https://api.example:{encrypted.server_port}/"
@@ -891,7 +889,7 @@ async def test_a_redirect_does_not_lead_from_encrypted_to_clear_text(encrypted, 
 # Secrets
 
 
-async def test_a_redirect_carries_no_secret_elsewhere_and_not_back_either(provider):
+async def test_redirect_to_another_host_and_back_carries_no_secret(provider):
     with a_provider() as elsewhere:
         provider.behaviour = once(replies(302, Location=f"{elsewhere.url}/x"), replies(200))
         elsewhere.behaviour = replies(302, Location=f"{provider.url}/back")
@@ -905,13 +903,13 @@ async def test_a_redirect_carries_no_secret_elsewhere_and_not_back_either(provid
         assert "x-account" not in asked.headers
 
 
-async def test_a_redirect_within_its_target_carries_the_secret(provider):
+async def test_redirect_within_the_target_carries_the_secret(provider):
     provider.behaviour = once(replies(302, Location="/b"), replies(200))
     await ask(an_action(keyed(provider.url)), url="a", target="pay", method="GET")
     assert [asked.headers["authorization"] for asked in provider.asked] == [f"Bearer {SECRET}"] * 2
 
 
-async def test_no_proxy_of_the_environment_gets_anything(provider, monkeypatch):
+async def test_http_action_ignores_proxies_of_the_environment(provider, monkeypatch):
     with a_provider() as proxy:
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
             monkeypatch.setenv(name, proxy.url)
@@ -933,7 +931,7 @@ def echoes(status: int) -> Behaviour:
 
 
 @pytest.mark.parametrize("status", [200, 307, 401, 409, 429, 500])
-async def test_no_result_no_error_and_no_log_line_tells_a_secret(provider, caplog, status):
+async def test_http_secret_appears_in_no_result_error_or_log_line(provider, caplog, status):
     """Also where the provider says it."""
     caplog.set_level(logging.DEBUG)
     provider.behaviour = echoes(status)
@@ -950,7 +948,7 @@ async def test_no_result_no_error_and_no_log_line_tells_a_secret(provider, caplo
     assert not [text for text in [*told, caplog.text] if "hunter2" in text]
 
 
-async def test_a_secret_at_the_end_of_what_is_kept_is_not_told_in_part(provider):
+async def test_secret_at_the_end_of_a_cut_body_is_not_shown_in_part(provider):
     provider.behaviour = replies(200, f"your key is {SECRET}!".encode())
     for limit in range(1, 40):
         action = an_action(keyed(provider.url), response_max_bytes=limit)
@@ -958,7 +956,7 @@ async def test_a_secret_at_the_end_of_what_is_kept_is_not_told_in_part(provider)
         assert body == "your key is ***!"[:limit]
 
 
-async def test_a_body_that_grows_shorter_by_masking_ends_with_no_half_of_a_secret(provider):
+async def test_body_shortened_by_masking_ends_without_a_partial_secret(provider):
     """What is read ends within an echo. Of the echoes before it three characters each are left, so that all of it would
     be kept."""
     for more in range(len(SECRET)):
@@ -972,7 +970,7 @@ async def test_a_body_that_grows_shorter_by_masking_ends_with_no_half_of_a_secre
 
 
 @pytest.mark.parametrize("cut", range(6, len(SECRET)))
-async def test_a_body_that_breaks_off_within_a_secret_does_not_tell_it(provider, cut):
+async def test_body_that_breaks_off_within_a_secret_is_masked(provider, cut):
     body = f"your key is {SECRET}!".encode()
 
     def behaviour(handler: Handler, asked: Asked) -> None:
@@ -989,7 +987,7 @@ async def test_a_body_that_breaks_off_within_a_secret_does_not_tell_it(provider,
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "Identity, GZIP"])
-async def test_a_body_that_came_encoded_is_not_kept_where_a_secret_may_be_in_it(provider, encoding):
+async def test_encoded_body_is_not_kept_for_a_target_with_a_secret(provider, encoding):
     packed = gzip.compress(SECRET.encode())
     provider.behaviour = replies(200, packed, Content_Encoding=encoding)
 
@@ -1001,13 +999,13 @@ async def test_a_body_that_came_encoded_is_not_kept_where_a_secret_may_be_in_it(
     assert (without["body_cut"], without["body_encoding"]) == (None, "base64")
 
 
-async def test_a_body_that_is_said_not_to_be_encoded_is_kept(provider):
+async def test_body_with_identity_encoding_is_kept(provider):
     provider.behaviour = replies(200, b"plain", Content_Encoding="identity")
 
     assert (await ask(an_action(keyed(provider.url)), url="", target="pay"))["body"] == "plain"
 
 
-async def test_names_of_headers_and_redirects_tell_no_secret(provider):
+async def test_secret_in_header_names_and_redirects_is_masked(provider):
     """Names are in small letters where they arrive; a host and a scheme are, too."""
     token = "sk-Hunter2-Key42-Hunter2-Key42-Hunter2-Key42-Hunter2"
     pay = keyed(provider.url)
@@ -1033,7 +1031,7 @@ async def test_names_of_headers_and_redirects_tell_no_secret(provider):
     assert not [text for text in told if "hunter2" in text.lower()]
 
 
-async def test_what_a_basic_secret_says_is_not_told(provider):
+async def test_password_decoded_from_a_basic_secret_is_masked(provider):
     pair = b64encode(b"ada:pass-word").decode()
     _, pay = a_target(provider.url, headers={"Authorization": SecretHeader(secret="env:SECRET", prefix="Basic ")})
     wanted = HttpSettings(timeout=PATIENCE, allow_private=True, target={"pay": pay})
@@ -1061,7 +1059,7 @@ REFUSED_ALWAYS = [
 
 
 @pytest.mark.parametrize("name", [*REFUSED_WITH_A_TARGET, *REFUSED_ALWAYS])
-async def test_what_would_lead_a_secret_elsewhere_or_bring_it_back_hidden_is_refused(provider, name):
+async def test_header_that_could_divert_or_hide_a_secret_is_refused_with_a_target(provider, name):
     ended = await end_of(an_action(keyed(provider.url)), url="", target="pay", headers={name: "x"})
 
     assert isinstance(ended, Fail)
@@ -1071,7 +1069,7 @@ async def test_what_would_lead_a_secret_elsewhere_or_bring_it_back_hidden_is_ref
         assert (await ask(an_action(), url=provider.url, headers={name: "x"}))["status"] == 201
 
 
-async def test_headers_that_a_server_takes_for_the_targets_are_refused(provider):
+async def test_header_equivalent_to_a_target_header_is_refused(provider):
     action = an_action(a_target(provider.url, headers={"X-Account": "7"}, key_header="X-Once"))
 
     for name in ("X_Account", "x_once", "Idempotency_Key", "X_Api_Key"):
@@ -1080,7 +1078,7 @@ async def test_headers_that_a_server_takes_for_the_targets_are_refused(provider)
     assert provider.asked == []
 
 
-async def test_a_broken_answer_that_repeats_a_secret_does_not_tell_it(provider):
+async def test_malformed_response_that_repeats_a_secret_is_masked(provider):
     def behaviour(handler: Handler, asked: Asked) -> None:
         handler.wfile.write(f"HTTP/1.1 200 OK\r\n{SECRET} no header\r\n\r\n".encode())
 
@@ -1116,7 +1114,7 @@ async def test_a_broken_answer_that_repeats_a_secret_does_not_tell_it(provider):
         ({"method": "POST", "target": "assumes"}, ActionTerms(on_unknown=OnUnknown.ASSUME_DONE, timeout=35)),
     ],
 )
-def test_on_which_terms_a_call_is_made(arguments, terms):
+def test_http_action_terms_depend_on_method_and_target(arguments, terms):
     action = an_action(
         ("plain", HttpTarget(base_url="https://a.example")),
         ("dedupes", HttpTarget(base_url="https://a.example", provider_dedupes=True, dedup_window=600)),
@@ -1131,7 +1129,7 @@ def test_on_which_terms_a_call_is_made(arguments, terms):
 # The provider itself, which the other tests believe
 
 
-async def test_the_provider_does_one_thing_once_for_each_key_as_long_as_it_remembers_it(provider, tmp_path):
+async def test_stub_provider_dedupes_by_key_within_the_window(provider, tmp_path):
     action = an_action()
     await ask(action, url=provider.url)
     await ask(action, url=provider.url)

@@ -26,11 +26,11 @@ def answered(body: bytes, *headers: tuple[str, str]) -> Answer:
         (answered(b"", ("x-long", "." * SMALL_BYTES)), True),
     ],
 )
-async def test_a_large_answer_is_read_in_a_thread_and_a_small_one_on_the_loop(answer, elsewhere):
+async def test_response_is_parsed_in_a_thread_only_when_large(answer, elsewhere):
     assert (await read_in_thread(answer, threading.get_ident) != threading.get_ident()) is elsewhere
 
 
-async def test_the_loop_goes_on_while_a_large_answer_is_read():
+async def test_event_loop_runs_while_a_large_response_is_parsed():
     """The reading waits for something that the loop does."""
     done = threading.Event()
 
@@ -39,7 +39,7 @@ async def test_the_loop_goes_on_while_a_large_answer_is_read():
         assert await read_in_thread(answered(b"." * 10_000), lambda: done.wait(30))
 
 
-async def test_a_cancellation_waits_for_what_is_read_and_loses_nothing():
+async def test_cancellation_during_the_parse_keeps_the_result():
     read = []
     with anyio.CancelScope() as scope:
         scope.cancel()
@@ -48,13 +48,13 @@ async def test_a_cancellation_waits_for_what_is_read_and_loses_nothing():
     assert (read, scope.cancel_called) == (["it happened"], True)
 
 
-async def test_an_error_of_the_reading_comes_out():
+async def test_parse_error_in_the_thread_is_raised():
     with pytest.raises(ZeroDivisionError):
         await read_in_thread(answered(b"." * 10_000), lambda: 1 // 0)
 
 
 @pytest.mark.parametrize(("size", "reference"), [(JSON_MAX_BYTES, "of-the-body"), (JSON_MAX_BYTES + 1, "of-the-head")])
-async def test_in_a_very_large_body_no_reference_is_looked_for(size, reference):
+async def test_provider_reference_is_not_read_from_a_body_over_the_json_limit(size, reference):
     body = b'{"id": "of-the-body"}'.ljust(size)
     told = result(answered(body, ("request-id", "of-the-head")), keep=10, url="http://here", scrubber=Scrubber([]))
 

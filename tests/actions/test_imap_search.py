@@ -56,7 +56,7 @@ async def unreadable(folder: Folder) -> str:
 
 
 @pytest.mark.parametrize("security", ["none", "starttls", "tls"])
-async def test_a_message_that_is_in_the_folder_is_found_and_another_is_not(dovecot, monkeypatch, security):
+async def test_imap_search_finds_only_the_message_in_the_folder(dovecot, monkeypatch, security):
     monkeypatch.setenv("SSL_CERT_FILE", str(dovecot.certificate))
     given = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
 
@@ -64,7 +64,7 @@ async def test_a_message_that_is_in_the_folder_is_found_and_another_is_not(dovec
     assert not await is_in_folder(given, "<activity.2@example.org>")
 
 
-async def test_a_search_changes_nothing_in_the_folder(dovecot):
+async def test_imap_search_leaves_flags_and_messages_unchanged(dovecot):
     """Not even whether a message counts as new."""
     before = dovecot.messages()
 
@@ -73,7 +73,7 @@ async def test_a_search_changes_nothing_in_the_folder(dovecot):
     assert dovecot.messages() == before
 
 
-async def test_a_folder_may_have_any_name(dovecot, anyio_backend):
+async def test_imap_folder_with_any_name_is_searched(dovecot, anyio_backend):
     name, own_id = "Gesendete R&D Ä", f"<{anyio_backend}@example.org>"
     given = folder_at(dovecot.port, name=name)
     assert not await is_in_folder(given, own_id)
@@ -83,7 +83,7 @@ async def test_a_folder_may_have_any_name(dovecot, anyio_backend):
     assert await is_in_folder(given, own_id)
 
 
-def test_a_folder_is_spelt_as_imap_spells_it():
+def test_folder_name_is_encoded_as_imap_utf7():
     """The examples of RFC 3501, 5.1.3, and what is special in them."""
     assert utf7("~peter/mail/台北/日本語") == "~peter/mail/&U,BTFw-/&ZeVnLIqe-"
     assert utf7("Hi Mom -☺-!") == "Hi Mom -&Jjo--!"
@@ -91,19 +91,19 @@ def test_a_folder_is_spelt_as_imap_spells_it():
     assert utf7("R&D") == "R&-D"
 
 
-async def test_a_folder_that_does_not_exist_is_told(dovecot):
+async def test_missing_imap_folder_is_reported(dovecot):
     said = await unreadable(folder_at(dovecot.port, name="Gone"))
 
     assert said.startswith(f"folder Gone at 127.0.0.1:{dovecot.port} cannot be searched: ")
     assert "Mailbox doesn't exist" in said
 
 
-async def test_a_wrong_password_is_told_and_not_shown(dovecot):
+async def test_wrong_imap_password_is_reported_without_the_password(dovecot):
     assert "Authentication failed" in await unreadable(folder_at(dovecot.port, password="wrong"))
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
-async def test_a_server_that_nobody_vouches_for_gets_no_password(dovecot, security):
+async def test_untrusted_imap_server_is_refused_for_the_certificate(dovecot, security):
     given = folder_at(dovecot.tls_port if security == "tls" else dovecot.port, security=security)
 
     assert "certificate" in await unreadable(given)
@@ -119,21 +119,21 @@ def reconciler(folder: Folder) -> Any:
 ARGUMENTS = {"to": "ada@example.net", "subject": "Hello", "body": "Hello"}
 
 
-async def test_what_is_in_the_folder_was_sent(dovecot):
+async def test_reconcile_returns_done_for_a_message_in_the_folder(dovecot):
     own_id = message_id(CALL.key, "example.org")
     dovecot.put(a_message(own_id))
 
     assert await reconciler(folder_at(dovecot.port))(CALL, **ARGUMENTS) == Done(own_id)
 
 
-async def test_what_was_sent_from_another_domain_before_the_settings_were_changed_was_sent(dovecot, anyio_backend):
+async def test_reconcile_finds_a_message_sent_from_an_earlier_domain(dovecot, anyio_backend):
     call = Call(key=f"activity:{anyio_backend}:1.1", attempt=1, deadline=CALL.deadline)
     dovecot.put(a_message(message_id(call.key, "before.example")))
 
     assert isinstance(await reconciler(folder_at(dovecot.port, is_complete=True))(call, **ARGUMENTS), Done)
 
 
-async def test_what_is_missing_is_unknown_unless_the_folder_is_said_to_be_complete(dovecot):
+async def test_reconcile_returns_no_effect_for_a_missing_message_only_in_a_complete_folder(dovecot):
     """That it is not there yet, or never will be, looks just like that it was not sent."""
     other = Call(key="activity:t2:1.1", attempt=1, deadline=CALL.deadline)
 
@@ -142,7 +142,7 @@ async def test_what_is_missing_is_unknown_unless_the_folder_is_said_to_be_comple
     assert isinstance(complete, NoEffect)
 
 
-async def test_a_folder_that_cannot_be_looked_into_is_not_taken_for_an_empty_one(dovecot):
+async def test_reconcile_raises_for_an_unreadable_folder(dovecot):
     given = folder_at(dovecot.port, name="Gone", is_complete=True)
 
     with pytest.raises(FolderUnreadable):
@@ -173,24 +173,24 @@ NO_ANSWERS: list[dict[str, str | None]] = [
 
 
 @pytest.mark.parametrize("replies", NO_ANSWERS, ids=[str(number) for number in range(17)])
-async def test_what_is_no_answer_is_not_taken_for_an_empty_folder(replies):
+async def test_imap_reply_without_a_valid_search_result_is_unreadable(replies):
     with an_imap_server(replies) as server:
         await unreadable(folder_at(server.port))
 
 
-async def test_a_server_that_tells_the_password_is_not_quoted():
+async def test_password_in_an_imap_reply_is_masked():
     with an_imap_server({"AUTHENTICATE": "{tag} NO no " + PASSWORD}) as server:
         assert (await unreadable(folder_at(server.port))).endswith("the server said NO no ***")
 
 
-async def test_an_old_server_takes_a_password_of_ascii_only():
+async def test_imap_login_without_sasl_accepts_only_an_ascii_password():
     with an_imap_server({"CAPABILITY": "* CAPABILITY IMAP4rev1\r\n{tag} OK done"}) as server:
         assert not await is_in_folder(folder_at(server.port, 'a "b" \\c'), OUR_ID)
         assert server.heard[1] == 'a2 LOGIN "ada" "a \\"b\\" \\\\c"'
         assert "none beyond ASCII" in await unreadable(folder_at(server.port))
 
 
-async def test_what_is_said_before_the_encryption_is_not_taken_for_said_within_it():
+async def test_plain_text_injected_before_starttls_is_refused():
     """Somebody between us and the server might have put it there."""
     with an_imap_server({"STARTTLS": "{tag} OK begin\r\n* CAPABILITY AUTH=PLAIN"}) as server:
         said = await unreadable(folder_at(server.port, security="starttls"))
@@ -198,18 +198,18 @@ async def test_what_is_said_before_the_encryption_is_not_taken_for_said_within_i
         assert len(server.heard) == 1
 
 
-async def test_nobody_listening_is_told():
+async def test_closed_imap_port_is_reported():
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # taken, and deaf
         assert "cannot be searched" in await unreadable(folder_at(taken.getsockname()[1]))
 
 
-async def test_a_server_that_does_not_answer_in_time_is_told():
+async def test_imap_timeout_is_reported():
     with an_imap_server({"UID": SILENCE}) as server:
         assert "no answer within 0.3 seconds" in await unreadable(folder_at(server.port, timeout=0.3))
 
 
-async def test_a_search_that_is_cancelled_is_left_at_once():
+async def test_cancelled_imap_search_stops_at_once():
     with an_imap_server({"UID": SILENCE}) as server:
         with anyio.fail_after(PATIENCE):
             async with anyio.create_task_group() as searching:
@@ -225,7 +225,7 @@ SERVER = "[email]\nhost = 'smtp.example.org'\nsender = 'ada@example.org'\n"
 FOLDER = {"IMAP_HOST": "imap.example.org", "IMAP_USERNAME": USER, "IMAP_PASSWORD": PASSWORD, "IMAP_SETTLE": "30"}
 
 
-def test_an_app_with_a_folder_reconciles_and_one_without_asks(tmp_path):
+def test_email_example_reconciles_only_with_a_configured_folder(tmp_path):
     (tmp_path / "craftcore.toml").write_text(SERVER)
     configured = {"CRAFTCORE_CONFIG": str(tmp_path / "craftcore.toml")}
     asks, reconciles = App(), App()
@@ -238,7 +238,7 @@ def test_an_app_with_a_folder_reconciles_and_one_without_asks(tmp_path):
     assert reconciles.actions["email.send"].reconciler is not None
 
 
-def test_no_password_travels_in_clear_text_to_another_machine():
+def test_imap_password_in_clear_text_to_another_machine_is_refused():
     with pytest.raises(ValueError, match="clear text") as refused:
         declare_email(App(), FOLDER | {"IMAP_SECURITY": "none"})
 

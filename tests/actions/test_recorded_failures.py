@@ -66,7 +66,7 @@ def backs_off(row: dict[str, Any]) -> bool:
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_closed_port_is_a_transport_error_and_tried_again(tmp_path, deaf_port, method):
+async def test_closed_port_fails_as_a_transport_error_and_is_retried(tmp_path, deaf_port, method):
     asked = {"url": f"http://127.0.0.1:{deaf_port}/", "method": method}
 
     row, error = await first_failure(tmp_path, "http.request", asked, http=http())
@@ -77,7 +77,7 @@ async def test_a_closed_port_is_a_transport_error_and_tried_again(tmp_path, deaf
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
-async def test_a_provider_that_limits_is_asked_again_when_it_says(tmp_path, provider, method):
+async def test_rate_limited_request_is_retried_at_the_retry_after_time(tmp_path, provider, method):
     provider.behaviour = replies(429, Retry_After="7")
 
     row, error = await first_failure(tmp_path, "http.request", {"url": provider.url, "method": method}, http=http())
@@ -88,7 +88,7 @@ async def test_a_provider_that_limits_is_asked_again_when_it_says(tmp_path, prov
 
 
 @pytest.mark.parametrize(("status", "code"), [(503, "AGENT_UNAVAILABLE"), (504, "AGENT_TIMEOUT")])
-async def test_a_provider_that_is_busy_is_not_asked_sooner_than_it_says(tmp_path, provider, status, code):
+async def test_busy_provider_is_not_retried_before_the_retry_after_time(tmp_path, provider, status, code):
     provider.behaviour = replies(status, Retry_After="20000")
 
     row, error = await first_failure(tmp_path, "http.request", {"url": provider.url}, http=http())
@@ -96,7 +96,7 @@ async def test_a_provider_that_is_busy_is_not_asked_sooner_than_it_says(tmp_path
     assert (row["status"], row["not_before"], error["code"]) == ("PENDING", NEW_YEAR + 20_000, code)
 
 
-async def test_what_a_busy_provider_may_have_done_is_not_asked_for_again_sooner_than_it_says(tmp_path, provider):
+async def test_request_in_doubt_at_a_busy_provider_waits_for_the_retry_after_time(tmp_path, provider):
     provider.behaviour = done_and(replies(503, Retry_After="20000"))
     target = HttpTarget(base_url=provider.url, provider_dedupes=True)
     asked = {"url": "", "method": "POST", "target": "pay"}
@@ -112,7 +112,7 @@ async def test_what_a_busy_provider_may_have_done_is_not_asked_for_again_sooner_
     ("status", "code"),
     [(401, "UNAUTHORIZED"), (403, "UNAUTHORIZED"), (404, "AGENT_ERROR"), (422, "VALIDATION_ERROR")],
 )
-async def test_what_a_provider_refuses_is_not_asked_for_again(tmp_path, provider, status, code):
+async def test_refused_request_fails_without_a_retry(tmp_path, provider, status, code):
     provider.behaviour = replies(status)
 
     row, error = await first_failure(tmp_path, "http.request", {"url": provider.url, "method": "POST"}, http=http())
@@ -125,7 +125,7 @@ async def test_what_a_provider_refuses_is_not_asked_for_again(tmp_path, provider
     )
 
 
-async def test_a_program_that_cannot_be_found_a_failing_and_a_slow_one(tmp_path):
+async def test_command_that_is_missing_failing_or_slow_fails_with_a_fitting_code(tmp_path):
     command = CommandSettings(timeout=PATIENCE)
     for argv, timeout, code, status in (
         (["/no/such/program"], None, "VALIDATION_ERROR", "FAILED"),
@@ -140,7 +140,7 @@ async def test_a_program_that_cannot_be_found_a_failing_and_a_slow_one(tmp_path)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
-async def test_a_mail_server_that_is_not_there_is_busy_or_knows_no_such_password(tmp_path, deaf_port):
+async def test_mail_server_that_is_absent_busy_or_refusing_fails_with_a_fitting_code(tmp_path, deaf_port):
     async def mailed(folder: str, port: int) -> tuple[str, str]:
         (tmp_path / folder).mkdir()
         email = EmailSettings(

@@ -65,19 +65,19 @@ OF_A_TEXT: list[Callable[[str], str]] = [
 
 
 @given(SECRETS, st.data())
-def test_each_of_its_characters_may_be_spelt_in_another_way(secret, data):
+def test_secret_is_masked_with_each_character_escaped_differently(secret, data):
     spelt = "".join(data.draw(st.sampled_from(OF_A_SIGN))(one) for one in secret[:-1]) + secret[-1]
 
     assert Scrubber([secret]).text(f"<{spelt}>") == f"<{MASK}>"
 
 
 @given(PASSWORDS, st.sampled_from(OF_A_TEXT))
-def test_all_of_it_may_be_spelt_in_a_common_way(secret, spell):
+def test_secret_is_masked_in_every_common_encoding(secret, spell):
     assert Scrubber([secret]).text(f"<{spell(secret)}>") == f"<{MASK}>"
 
 
 @given(SECRETS, st.binary(max_size=5), st.binary(max_size=5), st.sampled_from([b64encode, urlsafe_b64encode]))
-def test_in_base64_it_is_found_wherever_it_begins(secret, before, after, encode):
+def test_secret_is_masked_in_base64_at_any_offset(secret, before, after, encode):
     text = encode(before + secret.encode() + after).decode()
 
     left = Scrubber([secret]).text(text)
@@ -88,12 +88,12 @@ def test_in_base64_it_is_found_wherever_it_begins(secret, before, after, encode)
 
 
 @given(SECRETS, st.sampled_from(["utf-16-le", "utf-16-be", "utf-32-le"]))
-def test_in_wide_characters_it_is_found(secret, encoding):
+def test_secret_is_masked_in_wide_characters(secret, encoding):
     assert secret.encode(encoding)[2:-4] not in Scrubber([secret]).bytes(f"<{secret}>".encode(encoding))
 
 
 @given(SECRETS, st.data())
-def test_where_the_end_is_missing_no_more_than_some_characters_are_left(secret, data):
+def test_secret_with_a_missing_end_leaves_only_a_few_characters(secret, data):
     spell = data.draw(st.sampled_from([one for one in OF_A_TEXT if one is not quote_plus]))
     spelt = f"> {spell(secret)}".encode()
     cut = data.draw(st.integers(min_value=3, max_value=len(spelt) - 1))
@@ -107,19 +107,19 @@ def test_where_the_end_is_missing_no_more_than_some_characters_are_left(secret, 
 
 
 @given(st.text(st.sampled_from("abcdef \n{}:,"), max_size=300), st.text(st.sampled_from("ZXQ789#"), min_size=4))
-def test_what_tells_no_secret_stays_as_it_is(text, secret):
+def test_text_without_a_secret_is_unchanged(text, secret):
     assert Scrubber([secret]).text(text) == text
     assert Scrubber([secret]).bytes(text.encode(), is_cut=True) == text.encode()
 
 
 @given(st.lists(st.sampled_from(["one-secret-1", "two-secret-2", "two-secret-2-and-more"]), max_size=9))
-def test_of_several_none_is_left_also_where_one_contains_another(words):
+def test_secrets_that_contain_each_other_are_all_masked(words):
     scrubber = Scrubber(["one-secret-1", "two-secret-2", "two-secret-2-and-more"])
 
     assert scrubber.text(" ".join(words)) == " ".join([MASK] * len(words))
 
 
-def test_without_a_secret_nothing_is_replaced():
+def test_scrubber_without_secrets_replaces_nothing():
     assert Scrubber([]).bytes(b"***\\u0026", is_cut=True) == b"***\\u0026"
     assert Scrubber(["", " "]).longest == 0
     assert not Scrubber([]).has_secrets
@@ -129,7 +129,7 @@ def test_without_a_secret_nothing_is_replaced():
 @pytest.mark.parametrize(
     "spell", [str, quote, lambda text: text.encode().hex(), lambda text: f"\\u00{ord(text[0]):x}{text[1:]}"]
 )
-def test_between_two_pieces_of_the_search_it_is_found(before, spell):
+def test_secret_across_a_piece_boundary_is_masked(before, spell):
     content = b"." * before + spell("a&b-secret").encode() + b"." * PIECE
 
     assert Scrubber(["a&b-secret"]).bytes(content) == b"." * before + b"***" + b"." * PIECE
@@ -150,16 +150,16 @@ def test_between_two_pieces_of_the_search_it_is_found(before, spell):
         (["<<<<>"], "<<<<<<<>", "<<<***"),
     ],
 )
-def test_where_secrets_meet_all_of_them_is_replaced_and_no_more(secrets, text, left):
+def test_secrets_that_touch_or_overlap_are_masked_without_other_text(secrets, text, left):
     assert Scrubber(secrets).text(text) == left
 
 
 @pytest.mark.parametrize("text", ["<#4 %3", "<#4 ", "<#4 \\"])
-def test_a_part_behind_a_shorter_secret_is_replaced_with_it(text):
+def test_partial_secret_after_a_shorter_secret_is_masked(text):
     assert Scrubber(["#4 5", "#4"]).bytes(text.encode(), is_cut=True) == b"<***"
 
 
-def test_of_a_long_text_no_more_is_read_than_its_beginning_needs():
+def test_scrubber_head_reads_only_the_beginning_of_a_long_text():
     scrubber = Scrubber(["one-secret"])
     said = "." * 95 + "one-secret" + "one-secre%74" * 100_000
 
@@ -173,7 +173,7 @@ SLOW = ["s" * 64, "sk-" + "x1Y" * 1000, "a\\\\b" * 3, "\\" * 400, "a" + "\\" * 4
 
 
 @pytest.mark.parametrize("secret", SLOW)
-def test_the_work_grows_with_the_text_whatever_the_secret_and_the_text_say(secret):
+def test_scrubber_work_is_linear_in_the_text_for_any_secret(secret):
     """What a provider answers decides how long the search takes. The lines that run are counted, not the time."""
     begun = (secret[:-1] + "!").encode()
     whole = secret.encode()
@@ -186,7 +186,7 @@ def test_the_work_grows_with_the_text_whatever_the_secret_and_the_text_say(secre
 
 
 @pytest.mark.parametrize("secret", SLOW)
-def test_the_expression_that_skips_what_begins_no_secret_repeats_nothing(secret):
+def test_scrubber_skip_pattern_contains_no_repetition(secret):
     """So it looks at so many bytes at each place, and never at one twice for another reason."""
     pattern = _automaton(frozenset([secret]))._begins.pattern
     plain = re.sub(rb"\\.|\[(?:\\.|[^]])*\]", b"", pattern, flags=re.DOTALL)

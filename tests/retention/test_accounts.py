@@ -24,7 +24,7 @@ def log(core: VirtualCore) -> list[int]:
 # Occurrences
 
 
-def test_a_line_of_the_account_goes_after_ninety_days_and_not_a_second_before(core, clock):
+def test_occurrence_is_removed_exactly_after_ninety_days(core, clock):
     put(core, when="every 1h")
     for _ in range(3):
         clock.advance(hours=1)
@@ -38,7 +38,7 @@ def test_a_line_of_the_account_goes_after_ninety_days_and_not_a_second_before(co
     assert len(account(core)) == 2
 
 
-def test_the_newest_line_of_each_schedule_stays_and_what_waits_for_an_earlier_one(core, clock):
+def test_occurrences_keep_the_newest_per_schedule_and_buffered_lines(core, clock):
     put(core, id="quick")
     put(core, id="slow")
     clock.advance(hours=1)
@@ -56,7 +56,7 @@ def test_the_newest_line_of_each_schedule_stays_and_what_waits_for_an_earlier_on
     assert [line[0] for line in account(core, "quick")] == ["buffered"]
 
 
-def test_a_moment_whose_line_and_key_are_gone_does_not_fire_again(core, clock):
+def test_schedule_slot_does_not_fire_again_after_line_and_key_are_removed(core, clock):
     put(core, when="every 1h")
     clock.advance(hours=1)
     tick(core)
@@ -78,7 +78,7 @@ def test_a_moment_whose_line_and_key_are_gone_does_not_fire_again(core, clock):
 # The log of what people did
 
 
-def test_a_row_of_the_log_goes_after_ninety_days_and_the_anchor_with_it(core, clock):
+def test_audit_row_is_removed_exactly_after_ninety_days_and_the_anchor_advances(core, clock):
     core.do(audit, ADA, "release")
     clock.advance(DAY)
     core.do(audit, ADA, "release")
@@ -97,7 +97,7 @@ def test_a_row_of_the_log_goes_after_ninety_days_and_the_anchor_with_it(core, cl
     assert log(core) == [3]
 
 
-def test_an_invalidation_stays_while_its_record_could_be_replayed(core, clock):
+def test_audit_row_of_an_invalidation_is_kept_while_the_record_can_be_replayed(core, clock):
     begun = begin(core)
     end(core, begun, Succeeded(result_json="1"))
     core.do(Invalidation().invalidate, begun.id, ADA, "wrong city")
@@ -110,7 +110,7 @@ def test_an_invalidation_stays_while_its_record_could_be_replayed(core, clock):
     assert log(core) == []
 
 
-def test_more_than_a_batch_of_the_log_goes_in_several(core, clock):
+def test_audit_rows_beyond_a_batch_are_removed_in_a_single_sweep(core, clock):
     def many(tx: Transaction) -> None:
         for _ in range(1_100):
             audit(tx, ADA, "release")

@@ -274,14 +274,14 @@ STEPS_OF_LIFE = st.lists(
 
 @settings(max_examples=20)
 @given(STEPS_OF_LIFE)
-def test_nothing_that_is_live_is_touched_whenever_retention_looks(life):
+def test_retention_never_touches_live_rows_and_removes_all_expired_rows(life):
     assert live(life) > 0
 
 
 @pytest.mark.campaign
 @settings(max_examples=400)
 @given(STEPS_OF_LIFE)
-def test_nothing_that_is_live_is_touched_in_four_hundred_worlds(life):
+def test_retention_touches_no_live_work_in_four_hundred_worlds(life):
     assert live(life) > 0
 
 

@@ -20,7 +20,7 @@ def epochs(core: VirtualCore) -> list[int]:
     return [row["epoch"] for row in core.rows("SELECT epoch FROM epochs ORDER BY epoch")]
 
 
-def test_a_start_goes_ninety_days_after_its_end_and_not_a_second_before(core, clock):
+def test_epoch_is_removed_exactly_ninety_days_after_the_end(core, clock):
     starts(core, KEPT + 3)
     ended = clock.now()
     clock.advance(90 * DAY - 1)
@@ -33,7 +33,7 @@ def test_a_start_goes_ninety_days_after_its_end_and_not_a_second_before(core, cl
     assert epochs(core) == list(range(4, KEPT + 4))
 
 
-def test_the_newest_hundred_stay_whatever_their_age_and_so_does_what_is_kept_for_ever(core, clock):
+def test_epochs_keep_the_newest_hundred_at_any_age(core, clock):
     starts(core, KEPT + 1)
     clock.advance(4_000 * DAY)
     assert sweep(core, only(bodies=DAY)).rows == 0
@@ -43,7 +43,7 @@ def test_the_newest_hundred_stay_whatever_their_age_and_so_does_what_is_kept_for
     assert epochs(core) == list(range(2, KEPT + 2))
 
 
-def test_what_anything_refers_to_stays(core, clock):
+def test_epoch_with_a_reference_is_kept(core, clock):
     """A claim, an activity in doubt, a workflow, an event of the clock, a release: each of another start."""
     starts(core, KEPT + 20)
     an_activity(core, begin(core, epoch=KEPT + 20), DONE)
@@ -61,7 +61,7 @@ def test_what_anything_refers_to_stays(core, clock):
     assert epochs(core)[5:] == list(range(21, KEPT + 21))
 
 
-def test_a_record_keeps_the_start_it_is_of_and_all_that_came_after(core, clock):
+def test_record_keeps_the_epoch_of_the_attempt_and_all_later_epochs(core, clock):
     starts(core, KEPT + 20)
     for epoch in (4, 6):
         emit(core)
@@ -73,7 +73,7 @@ def test_a_record_keeps_the_start_it_is_of_and_all_that_came_after(core, clock):
     assert epochs(core)[0] == 6, "the record of 4 went before, that of 6 is the newest"
 
 
-def test_a_daemon_that_was_killed_is_as_old_as_its_start(core, clock):
+def test_epoch_of_a_killed_daemon_ages_from_the_start(core, clock):
     starts(core, KEPT + 1, ended=False)
     clock.advance(90 * DAY + HOUR)
 

@@ -63,7 +63,7 @@ def copied(old: Path, folder: Path, name: str) -> Path:
     return path
 
 
-def test_a_pass_that_is_killed_after_any_batch_is_gone_on_with(old, tmp_path):
+def test_retention_pass_killed_after_any_batch_is_completed_by_the_next_pass(old, tmp_path):
     whole = opened(copied(old, tmp_path, "whole.db"))
     sweep(whole)
     expected = dump(whole)

@@ -70,14 +70,14 @@ def with_bodies(core: VirtualCore) -> list[int]:
     return [row["seq"] for row in core.rows("SELECT seq FROM executions WHERE stripped_at IS NULL ORDER BY seq")]
 
 
-def test_below_the_limit_the_ages_alone_decide(core):
+def test_size_limit_changes_nothing_below_max_bytes(core):
     work(core, 20)
 
     assert limited(core, at_most(used(core)))._limit == Limit()
     assert limited(core, at_most(0))._limit == Limit(), "0: there is no limit"
 
 
-def test_the_oldest_bodies_go_first_and_no_more_than_it_takes(core):
+def test_size_limit_takes_the_oldest_bodies_first_and_no_more_than_needed(core):
     work(core, 100)
     before = used(core)
     most = before - before // 3
@@ -92,7 +92,7 @@ def test_the_oldest_bodies_go_first_and_no_more_than_it_takes(core):
     assert_sound(core)
 
 
-def test_when_no_body_is_left_the_oldest_rows_go(core):
+def test_size_limit_takes_the_oldest_rows_when_no_bodies_are_left(core):
     work(core, 600, size=10)
     most = used(core) // 2
 
@@ -110,7 +110,7 @@ GIGABYTE = 1 << 30
 MINUTE = 60.0
 
 
-def test_the_plan_of_forty_gigabytes_takes_the_oldest_bodies_that_it_needs():
+def test_plan_for_forty_gigabytes_takes_only_the_oldest_bodies_needed():
     """A record a minute with 100 kB, for a fortieth of what a busy daemon keeps in 90 days."""
     old = horizons(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(bodies=NEVER)
     bodies = ((minute * MINUTE, 100_000.0) for minute in range(400_000))
@@ -123,7 +123,7 @@ def test_the_plan_of_forty_gigabytes_takes_the_oldest_bodies_that_it_needs():
     assert limit.rows == NEVER
 
 
-def test_the_plan_of_forty_gigabytes_without_bodies_takes_the_oldest_rows_that_it_needs():
+def test_plan_for_forty_gigabytes_without_bodies_takes_the_oldest_rows_needed():
     old = horizons(RetentionSettings(), 4_000_000 * MINUTE, 0.0)._replace(history=NEVER)
     rows = ((minute * MINUTE, 0.0) for minute in range(4_000_000))
     excess = 30 * GIGABYTE + GIGABYTE // 2
@@ -145,7 +145,7 @@ def grown(path: Path, size: int) -> None:
         file.write((size // page_bytes).to_bytes(4, "big"))
 
 
-def test_a_file_of_twelve_gigabytes_is_told_planned_and_swept(core, clock):
+def test_file_of_twelve_gigabytes_is_measured_planned_and_swept(core, clock):
     """A sparse one, whose rows hold little: each record is worth its share of the file."""
     work(core, 200, size=10)
     core.close()
@@ -166,14 +166,14 @@ def test_a_file_of_twelve_gigabytes_is_told_planned_and_swept(core, clock):
     core.close()
 
 
-def test_what_ages_would_take_anyway_is_taken_first_and_may_be_enough(core):
+def test_size_limit_counts_the_rows_that_ages_take_first(core):
     work(core, 24 * 20)
     before = used(core)
 
     assert limited(core, at_most(before // 2 + before // 4))._limit == Limit(), "bodies of 13 of 20 days go by age"
 
 
-def test_the_dry_run_says_what_the_real_run_takes(core):
+def test_dry_run_under_a_size_limit_equals_the_rows_taken(core):
     work(core, 200)
     begin_task(core)
     retention = limited(core, at_most(used(core) // 2))
@@ -209,7 +209,7 @@ def untouchable(core: VirtualCore) -> dict[str, Any]:
     }
 
 
-def test_live_work_doubts_dead_letters_and_keys_stay_whatever_the_limit(core):
+def test_size_limit_keeps_live_work_doubts_dead_letters_and_keys(core):
     before = untouchable(core)
     work(core, 50)
 
@@ -227,7 +227,7 @@ def test_live_work_doubts_dead_letters_and_keys_stay_whatever_the_limit(core):
     assert_sound(core)
 
 
-def test_the_size_that_the_ages_need_is_estimated_from_what_happens(core):
+def test_needed_size_is_estimated_from_the_recent_growth(core):
     """Half of the time that the ages ask for has passed, so about twice as much is needed."""
     settings = RetentionSettings(bodies=4 * DAY, history=40 * DAY, max_bytes=MEGABYTE)
     retention = Retention(settings)
@@ -250,7 +250,7 @@ def test_the_size_that_the_ages_need_is_estimated_from_what_happens(core):
 
 
 @pytest.mark.parametrize(("hours", "most"), [(30, 1 << 40), (2, MEGABYTE // 16), (30, 0)])
-def test_no_estimate_is_made_far_from_the_limit_nor_from_less_than_a_day(core, hours, most):
+def test_needed_size_is_unknown_far_from_the_limit_or_within_the_first_day(core, hours, most):
     work(core, hours)
 
     with core.reading() as reader:
@@ -259,7 +259,7 @@ def test_no_estimate_is_made_far_from_the_limit_nor_from_less_than_a_day(core, h
     assert size == Size(used(core), most, None)
 
 
-def test_a_day_of_the_clock_ahead_is_not_taken_for_the_oldest(core, clock):
+def test_size_limit_does_not_take_rows_stamped_by_a_clock_ahead_first(core, clock):
     clock.advance(365 * DAY)
     work(core, 5)
     clock.set_back(365 * DAY)

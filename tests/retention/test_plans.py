@@ -123,7 +123,7 @@ def taking(core: VirtualCore, kind: str) -> Callable[[Transaction], Any]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_no_statement_of_a_batch_walks_through_a_table(crowd, kind):
+def test_retention_batch_scans_no_whole_table(crowd, kind):
     statements: dict[str, Any] = {}
 
     def note(_cursor: object, sql: str, bindings: Any) -> bool:
@@ -153,7 +153,7 @@ def is_a_window(line: str, sql: str) -> bool:
 
 
 @pytest.mark.parametrize("kind", ["tasks", "records", "bodies", "arguments", "loose records", "log", "occurrences"])
-def test_twenty_thousand_rows_beside_it_cost_a_batch_no_step_more_than_ten(handful, crowd, kind):
+def test_retention_batch_cost_does_not_grow_with_unrelated_rows(handful, crowd, kind):
     """Rows of a task that goes on: each deletion asks whether any of them refers to what is deleted."""
 
     def work(core: VirtualCore) -> int:
@@ -166,7 +166,7 @@ def test_twenty_thousand_rows_beside_it_cost_a_batch_no_step_more_than_ten(handf
 
 
 @pytest.mark.parametrize("index", ["questions_task", "mailbox_task", "activity_log_task", "questions_of"])
-def test_each_index_is_what_keeps_a_deletion_from_walking(crowd, index):
+def test_deletion_scans_the_table_without_the_retention_index(crowd, index):
     """Without it the same batch costs a walk through twenty thousand rows."""
 
     def steps(*, without: bool) -> int:
@@ -181,7 +181,7 @@ def test_each_index_is_what_keeps_a_deletion_from_walking(crowd, index):
     assert steps(without=True) > steps(without=False) + CROWD
 
 
-def test_no_index_of_retention_is_on_the_way_of_a_trigger():
+def test_retention_indexes_exist_only_on_activity_log_questions_and_mailbox():
     """None is on `triggers`, `executions`, `events` or `tasks`."""
     sql = (Path(__file__).parents[2] / "migrations" / "0006_retention.sql").read_text()
     made = [line.split(" ON ")[1].split()[0] for line in sql.splitlines() if line.startswith("CREATE INDEX")]

@@ -84,12 +84,12 @@ def hidden(core: Services) -> bool:
     return CANARY.encode() not in files(core.database.path) and CANARY.upper().encode() not in files(core.database.path)
 
 
-def test_it_would_be_found(core):
+def test_canary_is_found_in_the_files_before_retention(core):
     assert not hidden(core)
     assert CANARY in str(dump(core)["triggers"])
 
 
-def test_after_a_week_no_trigger_record_or_activity_says_it(core, clock):
+def test_payload_text_is_gone_from_triggers_records_and_activities_after_a_sweep(core, clock):
     clock.advance(31 * DAY)  # the failed one can be tried again until then
 
     sweep(core)
@@ -99,7 +99,7 @@ def test_after_a_week_no_trigger_record_or_activity_says_it(core, clock):
         assert CANARY not in str(told[table]).lower(), table
 
 
-def test_what_was_done_loses_its_body_and_keeps_its_key_hash_and_reference(core, clock):
+def test_done_activity_loses_the_body_and_keeps_key_hash_and_reference(core, clock):
     [before] = dump(core)["activity_log"]
     assert (before["status"], before["request_json"]) == ("DONE", f'{{"to":"{CANARY}"}}')
     clock.advance(31 * DAY)
@@ -113,7 +113,7 @@ def test_what_was_done_loses_its_body_and_keeps_its_key_hash_and_reference(core,
     assert after["request_json"] is None
 
 
-def test_after_ninety_days_it_is_nowhere_in_the_files(core, clock):
+def test_payload_text_is_nowhere_in_the_files_after_ninety_days(core, clock):
     clock.advance(91 * DAY)
 
     sweep(core)
@@ -125,7 +125,7 @@ def test_after_ninety_days_it_is_nowhere_in_the_files(core, clock):
     assert hidden(core)
 
 
-def test_nor_in_a_backup_that_is_made_then(core, clock, tmp_path):
+def test_backup_made_after_the_sweep_holds_no_payload_text(core, clock, tmp_path):
     take(core.database, tmp_path / "before.db")
     clock.advance(91 * DAY)
     sweep(core)
@@ -135,7 +135,7 @@ def test_nor_in_a_backup_that_is_made_then(core, clock, tmp_path):
     assert CANARY.encode() not in files(tmp_path / "after.db")
 
 
-def test_no_log_line_of_any_level_says_what_a_payload_or_a_result_does(tmp_path):
+def test_log_lines_of_any_level_hold_no_payload_or_result_text(tmp_path):
     (tmp_path / "test_app.py").write_text(APP)
     (tmp_path / "craftcore.toml").write_text('[log]\nlevel = "debug"\n')
     with Producer(tmp_path / "agent.db") as producer:
@@ -150,7 +150,7 @@ def test_no_log_line_of_any_level_says_what_a_payload_or_a_result_does(tmp_path)
     assert CANARY not in ended.err + ended.out
 
 
-def test_nor_in_the_wal_while_somebody_keeps_the_file_open(core, clock):
+def test_wal_holds_no_payload_text_after_a_truncating_checkpoint(core, clock):
     """Old pages lie in the WAL until it is cut off; the daemon does that when it is idle."""
     clock.advance(91 * DAY)
     sweep(core)
@@ -164,7 +164,7 @@ def test_nor_in_the_wal_while_somebody_keeps_the_file_open(core, clock):
         connection.close()
 
 
-def test_keeping_for_ever_keeps_it(core, clock):
+def test_retention_without_limits_keeps_payload_text(core, clock):
     clock.advance(91 * DAY)
 
     assert sweep(core, only()).rows == 0

@@ -65,7 +65,7 @@ def numbers(core: VirtualCore) -> list[int]:
 # Bodies
 
 
-def test_a_record_loses_its_bodies_after_a_week_and_not_a_second_before(core, clock):
+def test_record_bodies_are_stripped_exactly_after_a_week(core, clock):
     begun = run(core, payload={"text": LARGE})
     assert core.rows("SELECT part FROM blobs") == [{"part": "envelope"}]
     whole = record(core, begun)
@@ -89,7 +89,7 @@ def test_a_record_loses_its_bodies_after_a_week_and_not_a_second_before(core, cl
     assert sweep(core, STRIPPING).rows == 0
 
 
-def test_the_records_of_a_live_task_keep_their_bodies_whatever_their_age(core, clock):
+def test_records_of_a_live_task_keep_bodies_at_any_age(core, clock):
     rest(core, clock.now() + 300 * DAY)
     clock.advance(299 * DAY)
 
@@ -101,7 +101,7 @@ def test_the_records_of_a_live_task_keep_their_bodies_whatever_their_age(core, c
     assert sweep(core, STRIPPING).stripped["executions"] == 2
 
 
-def test_a_record_that_a_crash_left_open_loses_its_bodies_while_its_trigger_waits_to_run_again(core, clock):
+def test_record_left_open_by_a_crash_is_stripped_while_the_trigger_waits(core, clock):
     """The next attempt has a record of its own and reads the payload of the trigger."""
     left = begin(core, payload={"text": LARGE})
     boot(core)
@@ -115,7 +115,7 @@ def test_a_record_that_a_crash_left_open_loses_its_bodies_while_its_trigger_wait
     assert again(core, epoch=2).claim.payload_json == canonicalize({"text": LARGE})
 
 
-def test_the_record_of_an_attempt_that_runs_keeps_its_bodies_beside_the_one_that_a_crash_left(core, clock):
+def test_record_of_a_running_attempt_keeps_bodies_beside_a_crashed_attempt(core, clock):
     begin(core, payload={"text": "x"})
     boot(core)
     running = again(core, epoch=2)
@@ -127,7 +127,7 @@ def test_the_record_of_an_attempt_that_runs_keeps_its_bodies_beside_the_one_that
     assert sweep(core, STRIPPING).stripped["executions"] == 1
 
 
-def test_an_attempt_that_runs_for_a_month_keeps_what_it_was_given(core, clock):
+def test_record_of_a_long_running_attempt_keeps_the_envelope(core, clock):
     running = begin(core, payload={"name": "Ada"})
     clock.advance(400 * DAY)
 
@@ -136,7 +136,7 @@ def test_an_attempt_that_runs_for_a_month_keeps_what_it_was_given(core, clock):
     assert record(core, running).envelope is not None
 
 
-def test_a_long_record_loses_its_texts_over_several_batches_each_of_which_can_be_the_last(core, clock):
+def test_record_with_many_events_is_stripped_over_several_sound_batches(core, clock):
     running = begin_task(core)
     for n in range(2 * BATCH):
         complete(core, running, f"step:fetch:{n}", "x")
@@ -157,7 +157,7 @@ def test_a_long_record_loses_its_texts_over_several_batches_each_of_which_can_be
 # Whole records
 
 
-def test_a_record_goes_after_ninety_days_and_not_a_second_before_and_the_anchor_with_it(core, clock):
+def test_record_is_removed_exactly_after_ninety_days_and_the_anchor_advances(core, clock):
     first, last = run(core), run(core)
     clock.advance(90 * DAY - 1)
     assert sweep(core, REMOVING).rows == 0
@@ -172,7 +172,7 @@ def test_a_record_goes_after_ninety_days_and_not_a_second_before_and_the_anchor_
     assert record(core, last).prev_hash == chain["anchor_hash"]
 
 
-def test_the_newest_record_stays_because_its_number_must_not_be_given_again(core, clock):
+def test_newest_record_is_kept_so_that_a_number_is_never_reused(core, clock):
     run(core)
     clock.advance(400 * DAY)
     sweep(core)
@@ -184,7 +184,7 @@ def test_the_newest_record_stays_because_its_number_must_not_be_given_again(core
     assert numbers(core) == [2]
 
 
-def test_a_live_turn_keeps_its_own_record_and_no_other(core, clock):
+def test_live_turn_keeps_only_the_record_of_the_turn(core, clock):
     before = run(core)
     rest(core, clock.now() + 300 * DAY)
     after = [run(core) for _ in range(3)]
@@ -203,7 +203,7 @@ def test_a_live_turn_keeps_its_own_record_and_no_other(core, clock):
     assert core.rows("SELECT * FROM retained_records") == []
 
 
-def test_a_turn_that_ends_frees_its_record_although_its_task_goes_on(core, clock):
+def test_record_of_an_ended_turn_is_removed_while_the_task_lives(core, clock):
     running = begin_task(core)
     complete(core, running)
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="continues later"))])
@@ -214,7 +214,7 @@ def test_a_turn_that_ends_frees_its_record_although_its_task_goes_on(core, clock
     assert sweep(core, REMOVING).removed["executions"] == 1
 
 
-def test_a_record_of_the_current_turn_that_holds_no_step_goes(core, clock):
+def test_record_of_the_current_turn_without_steps_is_removed(core, clock):
     """A turn that snoozes for years begins one record after the other, and reads none of them."""
     running = begin_task(core)
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="sleep#1"))])
@@ -226,7 +226,7 @@ def test_a_record_of_the_current_turn_that_holds_no_step_goes(core, clock):
     assert sweep(core, REMOVING).rows == 0
 
 
-def test_the_evidence_of_a_doubt_stays_until_it_is_decided(core, clock):
+def test_record_of_an_act_in_doubt_is_kept_until_the_decision(core, clock):
     running = begin_task(core)
     doubt = an_activity(core, running, UNKNOWN)
     said = event_of(running, None)._replace(type=EventType.ACTIVITY_UNKNOWN, activity_seq=doubt.seq)
@@ -242,7 +242,7 @@ def test_the_evidence_of_a_doubt_stays_until_it_is_decided(core, clock):
     assert sweep(core).removed["executions"] == 1
 
 
-def test_a_record_that_a_clock_ahead_has_stamped_keeps_no_other(core, clock):
+def test_record_stamped_by_a_clock_ahead_does_not_keep_later_records(core, clock):
     core.clock.advance(365 * DAY)
     run(core)
     core.clock.set_back(365 * DAY)
@@ -256,7 +256,7 @@ def test_a_record_that_a_clock_ahead_has_stamped_keeps_no_other(core, clock):
     assert sweep(core, REMOVING).removed["executions"] == 1
 
 
-def test_many_live_turns_are_passed_once_and_not_visited_again(core, clock, monkeypatch):
+def test_live_turns_behind_the_anchor_are_passed_once(core, clock, monkeypatch):
     """Behind the anchor only their own list is looked at; the look for the next ones begins behind them."""
     monkeypatch.setattr("craftcore.retention.execution_store.BATCH", batch := 10)
     for _ in range(batch + 20):
@@ -279,7 +279,7 @@ def test_many_live_turns_are_passed_once_and_not_visited_again(core, clock, monk
     assert [n for n in numbers(core) if n > batch + 20] == [batch + 24]
 
 
-def test_more_live_turns_than_one_look_sees_keep_no_other_record(core, clock, monkeypatch):
+def test_live_turns_beyond_a_window_do_not_keep_other_records(core, clock, monkeypatch):
     monkeypatch.setattr("craftcore.retention.execution_store.BATCH", 5)
     monkeypatch.setattr("craftcore.retention.execution_store.LOOKED_AT", looked_at := 8)
     for _ in range(live := 2 * looked_at + 1):
@@ -330,7 +330,7 @@ def unguarded(core: VirtualCore, *statements: str) -> None:
             tx.run(sql)
 
 
-def test_verify_counts_what_live_turns_keep(behind):
+def test_verify_counts_records_retained_for_live_turns(behind):
     with behind.reading() as reader:
         found = Verification(reader, behind.clock.now())
         assert list(found.faults()) == []
@@ -367,19 +367,19 @@ def test_verify_counts_what_live_turns_keep(behind):
         ),
     ],
 )
-def test_verify_finds_what_was_changed_behind_the_anchor(behind, statements, told):
+def test_verify_finds_changes_behind_the_anchor(behind, statements, told):
     unguarded(behind, *statements)
 
     assert any(told in wrong for wrong in faults(behind)), faults(behind)
 
 
-def test_nobody_else_removes_what_retention_kept(behind):
+def test_retained_record_cannot_be_deleted_outside_retention(behind):
     for sql in ("DELETE FROM events WHERE execution_seq = 2", "DELETE FROM executions WHERE seq = 2"):
         with pytest.raises(RowInvalid):
             behind.do(lambda tx, sql=sql: tx.run(sql))
 
 
-def test_a_head_whose_record_is_kept_knows_it_by_its_hash(core, clock):
+def test_head_of_a_retained_record_is_verified_by_hash(core, clock):
     run(core)
     rest(core, clock.now() + 3_000 * DAY)
     before = head(core)
@@ -394,7 +394,7 @@ def test_a_head_whose_record_is_kept_knows_it_by_its_hash(core, clock):
     assert faults(core, changed) == ["record of the chain 2 is not the one that the head from before knew"]
 
 
-def test_records_go_in_the_order_in_which_they_ended(core, clock):
+def test_records_are_removed_in_order_of_end(core, clock):
     """The first to begin is the last to end."""
     slow = begin(core)
     quick = [run(core) for _ in range(3)]
@@ -412,7 +412,7 @@ def test_records_go_in_the_order_in_which_they_ended(core, clock):
     assert core.do(RecordStore().get, quick[0].id) is None
 
 
-def test_a_record_that_a_crash_left_open_goes_too_and_is_counted(core, clock):
+def test_record_left_open_by_a_crash_is_removed_and_counted(core, clock):
     begin(core)
     boot(core)
     end(core, again(core, epoch=2), DONE)
@@ -425,7 +425,7 @@ def test_a_record_that_a_crash_left_open_goes_too_and_is_counted(core, clock):
     assert core.rows("SELECT removed FROM record_chain") == [{"removed": 2}]
 
 
-def test_more_than_a_batch_goes_in_several_and_verify_is_clean_after_each(core, clock):
+def test_records_beyond_a_batch_are_removed_over_several_verified_batches(core, clock):
     for _ in range(150):
         run(core)
     clock.advance(90 * DAY)
@@ -440,7 +440,7 @@ def test_more_than_a_batch_goes_in_several_and_verify_is_clean_after_each(core, 
     assert numbers(core) == [150]
 
 
-def test_a_head_from_before_still_holds(core, clock):
+def test_head_taken_before_a_sweep_still_verifies(core, clock):
     for _ in range(5):
         run(core)
     with core.reading() as reader:
@@ -453,7 +453,7 @@ def test_a_head_from_before_still_holds(core, clock):
         assert list(Verification(reader, clock.now(), verification.head).faults()) == []
 
 
-def test_nobody_else_removes_a_record(core):
+def test_record_cannot_be_deleted_outside_retention(core):
     """What retention may do is what the file's own guards let pass."""
     run(core)
     with pytest.raises(RowInvalid):

@@ -37,7 +37,7 @@ def a_year(core: VirtualCore, days: int) -> list[int]:
     return sizes
 
 
-def test_after_the_longest_horizon_the_file_grows_no_more(core):
+def test_file_stops_growing_after_the_longest_horizon(core):
     sizes = a_year(core, 60)
 
     assert_sound(core)
@@ -46,7 +46,7 @@ def test_after_the_longest_horizon_the_file_grows_no_more(core):
     assert rows == {"t": 80, "e": 80}, "what is not nine days old"
 
 
-def test_a_day_on_which_the_clock_was_a_year_ahead_keeps_nothing_but_its_own(core):
+def test_rows_stamped_a_year_ahead_do_not_keep_later_rows(core):
     """The oldest rows say that they are of next year. What came after them is as old as ever."""
     core.clock.advance(365 * DAY)
     a_day(core, 365)
@@ -61,7 +61,7 @@ def test_a_day_on_which_the_clock_was_a_year_ahead_keeps_nothing_but_its_own(cor
     assert left == {"triggers": 10 + 80, "with_bodies": 10 + 10}
 
 
-def test_free_pages_go_back_and_a_mebibyte_stays_for_what_comes_next(core):
+def test_free_pages_are_returned_except_a_mebibyte(core):
     for day in range(40):
         a_day(core, day)
     full = pages(core)

@@ -64,7 +64,7 @@ def with_everything(core: VirtualCore, clock: Any) -> Running:
     return running
 
 
-def test_a_task_goes_ninety_days_after_its_end_with_all_that_is_its(core, clock):
+def test_task_is_removed_with_dependent_rows_ninety_days_after_the_end(core, clock):
     old = with_everything(core, clock)
     last = newest(core)
     hangs = ("waits", "questions", "activity_log", "activity_decisions", "mailbox")
@@ -81,7 +81,7 @@ def test_a_task_goes_ninety_days_after_its_end_with_all_that_is_its(core, clock)
     assert {table: count(core, table) for table in hangs} == dict.fromkeys(hangs, 0) | {"activity_log": 1}
 
 
-def test_the_newest_task_and_activity_keep_their_numbers_and_nothing_of_what_they_said(core, clock):
+def test_newest_task_and_activity_rows_are_kept_without_bodies(core, clock):
     last = with_everything(core, clock)
     clock.advance(500 * DAY)
 
@@ -144,7 +144,7 @@ def child_of_a_live_one(core: VirtualCore, clock: Any) -> str:
 
 
 @pytest.mark.parametrize("kind", [asleep, in_doubt, being_called, given_up, asked_about, child_of_a_live_one])
-def test_what_is_live_in_doubt_or_asked_about_stays_whatever_its_age(core, clock, kind):
+def test_task_live_in_doubt_or_with_an_open_question_is_kept_at_any_age(core, clock, kind):
     kept = kind(core, clock)
     newest(core)
     [activities] = [core.rows("SELECT * FROM activity_log WHERE task_id = :id", id=kept)]
@@ -156,7 +156,7 @@ def test_what_is_live_in_doubt_or_asked_about_stays_whatever_its_age(core, clock
     assert core.rows("SELECT * FROM activity_log WHERE task_id = :id", id=kept) == activities
 
 
-def test_a_failed_task_stays_while_it_can_be_retried(core, clock):
+def test_failed_task_is_kept_while_retry_is_possible(core, clock):
     running = begin(core)
     end_turn(core, running, HOPELESS)
     newest(core)
@@ -168,7 +168,7 @@ def test_a_failed_task_stays_while_it_can_be_retried(core, clock):
     assert running.task.id not in ids(core)
 
 
-def test_a_settled_activity_loses_its_arguments_after_a_week_and_keeps_key_hash_and_reference(core, clock):
+def test_settled_activity_loses_arguments_after_a_week_and_keeps_key_and_reference(core, clock):
     running = begin(core)
     an_activity(core, running, DONE)
     [before] = core.rows("SELECT * FROM activity_log")
@@ -184,7 +184,7 @@ def test_a_settled_activity_loses_its_arguments_after_a_week_and_keeps_key_hash_
     assert after == {**before, "request_json": None, "result_json": None}
 
 
-def test_a_done_activity_of_a_live_task_keeps_its_result(core, clock):
+def test_done_activity_of_a_live_task_keeps_the_result(core, clock):
     """It is what the turn is given when it comes to the act again."""
     running = begin(core)
     an_activity(core, running, DONE)
@@ -197,7 +197,7 @@ def test_a_done_activity_of_a_live_task_keeps_its_result(core, clock):
     assert None not in row.values()
 
 
-def test_an_ended_child_goes_once_the_turn_that_started_it_has_ended(core, clock):
+def test_ended_child_is_removed_after_the_starting_turn_has_ended(core, clock):
     """A task that starts a child in each of its turns keeps only those of the turn of today."""
     parent = begin(core)
     first = begin_child(core, parent)
@@ -240,7 +240,7 @@ def after_a_turn_with_everything(core: VirtualCore, clock: Any) -> Running:
     return running
 
 
-def test_what_hangs_on_an_ended_turn_goes_ninety_days_later_and_the_turn_of_today_stays(core, clock):
+def test_rows_of_an_ended_turn_are_removed_after_ninety_days_and_current_rows_kept(core, clock):
     running = after_a_turn_with_everything(core, clock)
     newest(core)
     [seq] = {row["task_seq"] for row in core.rows("SELECT task_seq FROM waits")}
@@ -266,7 +266,7 @@ def test_what_hangs_on_an_ended_turn_goes_ninety_days_later_and_the_turn_of_toda
     assert running.task.id in ids(core)
 
 
-def test_an_act_with_a_key_of_its_own_keeps_its_result_for_as_long_as_its_task_lives(core, clock):
+def test_act_with_an_explicit_key_keeps_the_result_while_the_task_lives(core, clock):
     """Any later turn may call it again by that key, and is given what it returned."""
     after_a_turn_with_everything(core, clock)
     newest(core)
@@ -278,7 +278,7 @@ def test_an_act_with_a_key_of_its_own_keeps_its_result_for_as_long_as_its_task_l
     assert row["result_json"] == '"ref-1"'
 
 
-def test_the_acts_of_an_ended_turn_lose_their_arguments_after_a_week(core, clock):
+def test_acts_of_an_ended_turn_lose_arguments_after_a_week(core, clock):
     after_a_turn_with_everything(core, clock)
     newest(core)
     clock.advance(8 * DAY)
@@ -292,7 +292,7 @@ def test_the_acts_of_an_ended_turn_lose_their_arguments_after_a_week(core, clock
     assert told == {"1.1": None, "1.2": None, "welcome": '{"amount":7}', "2.1": '{"amount":7}'}
 
 
-def test_the_newest_act_of_a_live_task_stays_because_a_fallback_asks_whether_it_ever_acted(core, clock):
+def test_newest_act_of_a_live_task_is_kept_for_has_acted(core, clock):
     running = begin(core)
     an_activity(core, running, DONE)
     go_on(core, running, None, a_sleep(clock.now() + 1000 * DAY))
@@ -304,7 +304,7 @@ def test_the_newest_act_of_a_live_task_stays_because_a_fallback_asks_whether_it_
     assert core.do(Agents().has_acted, running.task.id)
 
 
-def test_a_closed_question_about_a_live_task_goes_and_an_open_one_stays(core, clock):
+def test_closed_question_of_a_live_task_is_removed_and_an_open_question_kept(core, clock):
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 1000 * DAY))
     ask = """
@@ -320,7 +320,7 @@ def test_a_closed_question_about_a_live_task_goes_and_an_open_one_stays(core, cl
     assert core.rows("SELECT id FROM questions") == [{"id": "open"}]
 
 
-def test_a_parent_may_go_before_its_child_and_a_child_before_its_parent(core, clock):
+def test_parent_and_child_tasks_are_removed_together(core, clock):
     parent = begin(core)
     child = begin_child(core, parent)
     suspend(core, parent, for_child(child.task.id))
@@ -334,7 +334,7 @@ def test_a_parent_may_go_before_its_child_and_a_child_before_its_parent(core, cl
     assert not {parent.task.id, child.task.id} & ids(core)
 
 
-def test_a_task_with_thousands_of_waits_goes_in_several_batches_each_of_which_can_be_the_last(core, clock):
+def test_task_with_thousands_of_waits_is_removed_over_several_sound_batches(core, clock):
     running = begin(core)
     finish(core, running)
     newest(core)

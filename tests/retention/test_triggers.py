@@ -32,7 +32,7 @@ def newest(core: VirtualCore) -> None:
     [(None, 1), (HOPELESS, 1), (BROKEN, 30)],
     ids=["done", "failed", "dead"],
 )
-def test_a_settled_trigger_goes_when_its_time_is_over_and_not_a_second_before(core, clock, outcome, days):
+def test_settled_trigger_is_removed_exactly_at_the_horizon(core, clock, outcome, days):
     old = emit(core, payload={"name": "Ada"}).id
     run_one(core, outcome, ONCE)
     newest(core)
@@ -46,7 +46,7 @@ def test_a_settled_trigger_goes_when_its_time_is_over_and_not_a_second_before(co
     assert not there(core, old)
 
 
-def test_what_is_not_settled_stays_whatever_its_age(core, clock):
+def test_unsettled_trigger_is_kept_at_any_age(core, clock):
     claimed = emit(core).id
     core.do(core.claims.claim, epoch=1, limit=1)
     waiting = emit(core, delay=500 * DAY).id
@@ -59,7 +59,7 @@ def test_what_is_not_settled_stays_whatever_its_age(core, clock):
     assert there(core, waiting)
 
 
-def test_zero_keeps_them_for_ever(core, clock):
+def test_settled_trigger_is_kept_for_ever_with_a_zero_setting(core, clock):
     emit(core)
     run_one(core)
     newest(core)
@@ -68,7 +68,7 @@ def test_zero_keeps_them_for_ever(core, clock):
     assert sweep(core, only()).rows == 0
 
 
-def test_the_newest_row_loses_its_body_and_keeps_its_number(core, clock):
+def test_newest_trigger_loses_the_body_and_keeps_the_row(core, clock):
     last = emit(core, payload={"secret": "x"}, description="for Ada").id
     run_one(core)
     clock.advance(DAY)
@@ -83,7 +83,7 @@ def test_the_newest_row_loses_its_body_and_keeps_its_number(core, clock):
 # Dedup keys
 
 
-def test_a_key_that_holds_for_ever_keeps_its_row_without_its_body_until_its_horizon(core, clock):
+def test_trigger_with_an_ever_key_is_stripped_and_kept_until_the_key_horizon(core, clock):
     kept = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"secret": "x"}).id
     run_one(core)
     newest(core)
@@ -104,7 +104,7 @@ def test_a_key_that_holds_for_ever_keeps_its_row_without_its_body_until_its_hori
     assert anew.id != kept
 
 
-def test_a_key_that_holds_while_it_is_live_keeps_no_row(core, clock):
+def test_trigger_with_an_active_key_is_removed_after_settling(core, clock):
     old = emit(core, dedup_key="busy", dedup_scope=DedupScope.ACTIVE).id
     run_one(core)
     newest(core)
@@ -114,7 +114,7 @@ def test_a_key_that_holds_while_it_is_live_keeps_no_row(core, clock):
     assert not there(core, old)
 
 
-def test_a_key_is_never_shorter_than_what_a_schedule_looks_back_and_a_week(core, clock):
+def test_dedup_key_holds_for_the_longest_catch_up_window_and_a_week(core, clock):
     spec = ScheduleSpec(id="yearly", when="0 7 1 1 *", workflow="greet", catch_up_window=200 * DAY)
     core.do(core.schedules.put, spec, Origin.OPERATOR)
     kept = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER).id
@@ -130,7 +130,7 @@ def test_a_key_is_never_shorter_than_what_a_schedule_looks_back_and_a_week(core,
     assert not there(core, kept)
 
 
-def test_a_one_time_schedule_that_fired_never_fires_again(core, clock):
+def test_trigger_of_a_fired_once_schedule_keeps_the_key_for_ever(core, clock):
     kept = emit(core, source=TriggerSource.SCHEDULED, dedup_key="scheduled-once:launch").id
     run_one(core)
     newest(core)
@@ -142,7 +142,7 @@ def test_a_one_time_schedule_that_fired_never_fires_again(core, clock):
     assert not emit(core, source=TriggerSource.SCHEDULED, dedup_key="scheduled-once:launch").created
 
 
-def test_a_stripped_dead_letter_is_not_run_with_an_empty_payload(core, clock):
+def test_requeue_of_a_stripped_dead_letter_is_refused(core, clock):
     dead = emit(core, dedup_key="invoice-7", dedup_scope=DedupScope.EVER, payload={"amount": 7}).id
     run_one(core, BROKEN, ONCE)
     newest(core)
@@ -162,7 +162,7 @@ def test_a_stripped_dead_letter_is_not_run_with_an_empty_payload(core, clock):
 # What belongs to a task
 
 
-def test_the_triggers_of_a_live_task_stay_with_their_payloads(core, clock):
+def test_triggers_of_a_live_task_are_kept_with_payloads(core, clock):
     """It sleeps for a year, and what created it is long settled."""
     running = begin(core, payload={"city": "Rome"})
     suspend(core, running, a_sleep(clock.now() + 365 * DAY))
@@ -175,7 +175,7 @@ def test_the_triggers_of_a_live_task_stay_with_their_payloads(core, clock):
     assert look(core, running.task.id).payload_json == '{"city":"Rome"}'
 
 
-def test_the_triggers_of_ended_turns_go_and_those_of_the_task_and_its_turn_stay(core, clock):
+def test_triggers_of_ended_turns_are_removed_and_first_and_current_kept(core, clock):
     """A task of many turns keeps the payload that it began with, and the trigger that it waits for."""
     running = begin(core, payload={"city": "Rome"})
     for _ in range(3):
@@ -195,7 +195,7 @@ def test_the_triggers_of_ended_turns_go_and_those_of_the_task_and_its_turn_stay(
     assert look(core, running.task.id).payload_json == '{"city":"Rome"}'
 
 
-def test_a_message_that_a_live_task_has_not_read_stays(core, clock):
+def test_message_trigger_is_kept_while_the_mail_is_unread(core, clock):
     """When the task ends, it is emitted anew, and that takes its row."""
     running = begin(core)
     go_on(core, running, None, on_event("never"))
@@ -216,7 +216,7 @@ def test_a_message_that_a_live_task_has_not_read_stays(core, clock):
     assert not there(core, message)
 
 
-def test_a_failed_task_can_be_retried_for_as_long_as_a_dead_letter(core, clock):
+def test_retry_of_a_failed_task_is_refused_after_the_dead_letter_horizon(core, clock):
     running = begin(core, payload={"city": "Rome"})
     end_turn(core, running, HOPELESS)
     newest(core)
@@ -231,7 +231,7 @@ def test_a_failed_task_can_be_retried_for_as_long_as_a_dead_letter(core, clock):
     assert core.do(core.tasks.get, running.task.id).status == "FAILED"
 
 
-def test_a_failed_task_that_is_retried_within_that_time_has_what_it_was_started_with(core, clock):
+def test_failed_task_retried_before_the_dead_letter_horizon_keeps_the_payload(core, clock):
     running = begin(core, payload={"city": "Rome"})
     end_turn(core, running, HOPELESS)
     newest(core)
@@ -247,7 +247,7 @@ def test_a_failed_task_that_is_retried_within_that_time_has_what_it_was_started_
 # Ids
 
 
-def test_an_id_of_ones_own_is_remembered_without_its_body_until_the_horizon_of_keys(core, clock):
+def test_trigger_with_a_caller_id_is_stripped_and_kept_until_the_key_horizon(core, clock):
     emit(core, id="order-7", payload={"secret": "x"})
     run_one(core)
     newest(core)
@@ -266,7 +266,7 @@ def test_an_id_of_ones_own_is_remembered_without_its_body_until_the_horizon_of_k
     assert emit(core, id="order-7").created
 
 
-def test_one_that_was_cancelled_before_it_started_is_remembered_by_an_id_of_its_own(core, clock):
+def test_cancelled_trigger_with_a_caller_id_still_holds_the_id(core, clock):
     emit(core, id="order-7", delay=60)
     core.do(core.triggers.cancel, "order-7")
     newest(core)
@@ -277,7 +277,7 @@ def test_one_that_was_cancelled_before_it_started_is_remembered_by_an_id_of_its_
 
 
 @pytest.mark.parametrize("outcome", [None, HOPELESS], ids=["done", "failed"])
-def test_the_id_of_an_unknown_outcome_emitted_again_after_retention_is_not_run_again(core, clock, outcome):
+def test_emit_with_the_id_of_a_removed_trigger_with_a_record_is_not_run_again(core, clock, outcome):
     """It was minted here, so no row remembers it: its record does."""
     running = begin(core)
     minted = running.task.id
@@ -297,14 +297,14 @@ def test_the_id_of_an_unknown_outcome_emitted_again_after_retention_is_not_run_a
     assert not there(core, minted)
 
 
-def test_an_id_is_not_taken_for_a_longer_one_that_begins_with_it(core):
+def test_trigger_id_that_is_a_prefix_of_another_is_not_a_duplicate(core):
     emit(core, id="order.7")
     run_one(core)
 
     assert emit(core, id="order").created
 
 
-def test_an_id_whose_task_alone_is_left_is_not_run_again(core):
+def test_emit_with_the_id_of_a_task_without_a_trigger_row_is_a_duplicate(core):
     running = begin(core)
     suspend(core, running, a_sleep(DAY))
     core.do(lambda tx: tx.run("DELETE FROM triggers WHERE id = :id", id=running.task.id))

@@ -79,7 +79,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-def test_what_would_go_is_what_goes(old, tmp_path, settings):
+def test_dry_run_counts_equal_the_rows_and_bytes_taken(old, tmp_path, settings):
     core = opened(Path(shutil.copy(old, tmp_path / "agent.db")))
     retention = Retention(settings)
     with core.reading() as reader:

@@ -101,24 +101,24 @@ def check_each_day_once(timezone: str, year: int, *, skipped: date | None = None
 
 
 @pytest.mark.parametrize(("timezone", "year"), ZONE_YEARS)
-def test_a_daily_time_comes_exactly_once_for_each_day_of_a_year(timezone, year):
+def test_daily_cron_occurs_once_per_day_of_a_year(timezone, year):
     check_each_day_once(timezone, year)
 
 
 @pytest.mark.parametrize(("timezone", "day"), SKIPPED_DAYS)
-def test_a_day_that_does_not_exist_has_its_time_at_the_first_instant_after_it(timezone, day):
+def test_daily_cron_of_a_skipped_day_occurs_at_the_first_instant_after(timezone, day):
     check_each_day_once(timezone, day.year, skipped=day)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("year", [2010, 2012, 2026, 2027])
-def test_a_daily_time_comes_exactly_once_for_each_day_in_every_zone(year):
+def test_daily_cron_occurs_once_per_day_in_every_zone(year):
     for timezone in sorted(available_timezones()):
         check_each_day_once(timezone, year)
 
 
 @pytest.mark.campaign
-def test_no_clock_is_changed_twice_within_a_day_or_by_more_than_a_day():
+def test_zone_offsets_change_at_most_weekly_and_by_at_most_a_day():
     """What finding a change by halving stands on. The least there has been is a week."""
     for timezone in sorted(available_timezones()):
         zone = ZoneInfo(timezone)

@@ -47,7 +47,7 @@ def due_in(core: VirtualCore, trigger_id: str) -> float:
     return look(core, trigger_id).due_at - core.clock.now()
 
 
-def test_what_was_emitted_meanwhile_is_due_by_its_own_delay(core, clock):
+def test_trigger_emitted_while_the_clock_was_ahead_keeps_the_delay(core, clock):
     before = emit(core, delay=HOUR).id
     ahead(clock)
     at_once, later = emit(core).id, emit(core, delay=600).id
@@ -63,7 +63,7 @@ def test_what_was_emitted_meanwhile_is_due_by_its_own_delay(core, clock):
     assert max(stamps["created"], stamps["updated"]) <= clock.now()
 
 
-def test_a_moment_that_was_given_stays(core, clock):
+def test_trigger_with_a_given_time_is_not_moved_by_a_clock_step(core, clock):
     ahead(clock)
     far = emit(core, at=NEW_YEAR + 2 * YEAR).id
     soon = emit(core, at=NEW_YEAR + DAY).id
@@ -74,7 +74,7 @@ def test_a_moment_that_was_given_stays(core, clock):
     assert look(core, soon).due_at == NEW_YEAR + DAY
 
 
-def test_a_backoff_that_began_meanwhile_ends_by_its_own_length(core, clock):
+def test_backoff_begun_while_the_clock_was_ahead_keeps_the_length(core, clock):
     broken = emit(core).id
     ahead(clock)
     ack(core, start_one(core), BROKEN)
@@ -89,7 +89,7 @@ def test_a_backoff_that_began_meanwhile_ends_by_its_own_length(core, clock):
     assert row.due_at == row.not_before
 
 
-def test_sleeps_timeouts_and_questions_that_began_meanwhile_end_by_their_own_length(core, clock):
+def test_waits_begun_while_the_clock_was_ahead_keep_the_length(core, clock):
     ahead(clock)
     now = clock.now()
     asleep, waits, asks = (begin(core) for _ in range(3))
@@ -108,7 +108,7 @@ def test_sleeps_timeouts_and_questions_that_began_meanwhile_end_by_their_own_len
     assert enter_next(core).task.id == asleep.task.id
 
 
-def test_a_sleep_until_a_given_moment_keeps_it(core, clock):
+def test_sleep_until_a_given_time_is_not_moved_by_a_clock_step(core, clock):
     ahead(clock)
     running = begin(core)
     until = NEW_YEAR + YEAR + DAY
@@ -120,7 +120,7 @@ def test_a_sleep_until_a_given_moment_keeps_it(core, clock):
     assert core.rows("SELECT due_at FROM waits") == [{"due_at": until}]
 
 
-def test_the_deadline_of_a_task_that_began_meanwhile_follows_the_clock(core, clock):
+def test_deadline_of_a_task_begun_while_the_clock_was_ahead_is_moved(core, clock):
     old = begin(core, deadline=DAY)
     ahead(clock)
     young = begin(core, deadline=DAY)
@@ -131,7 +131,7 @@ def test_the_deadline_of_a_task_that_began_meanwhile_follows_the_clock(core, clo
     assert deadlines == {old.task.id: NEW_YEAR + DAY, young.task.id: NEW_YEAR + DAY}
 
 
-def test_what_was_resolved_meanwhile_goes_on_at_once(core, clock):
+def test_wait_resolved_while_the_clock_was_ahead_resumes_at_once(core, clock):
     """Its timer was pulled forward to a moment that is now a year away."""
     running = begin(core)
     suspend(core, running, for_event("paid", until=NEW_YEAR + 2 * YEAR))
@@ -143,7 +143,7 @@ def test_what_was_resolved_meanwhile_goes_on_at_once(core, clock):
     assert enter_next(core).task.id == running.task.id
 
 
-def test_a_clock_that_is_set_right_in_two_steps_is_followed_twice(core, clock):
+def test_trigger_follows_a_clock_corrected_in_two_steps(core, clock):
     ahead(clock, 2 * YEAR)
     later = emit(core, delay=600).id
 
@@ -153,7 +153,7 @@ def test_a_clock_that_is_set_right_in_two_steps_is_followed_twice(core, clock):
     assert due_in(core, later) == 600
 
 
-def test_a_step_that_nobody_saw_makes_nothing_early(core, clock):
+def test_clock_step_of_unknown_size_makes_no_trigger_early(core, clock):
     """A year ahead, then another year: the step that is known explains only one of the rows."""
     ahead(clock)
     first = emit(core, delay=600).id
@@ -166,7 +166,7 @@ def test_a_step_that_nobody_saw_makes_nothing_early(core, clock):
     assert (due_in(core, first), due_in(core, second)) == (500, 600)
 
 
-def test_what_nobody_wrote_ahead_is_left_alone(core, clock):
+def test_triggers_not_written_ahead_are_unchanged_by_a_clock_step(core, clock):
     rows = "SELECT * FROM triggers"
     emit(core, delay=HOUR)
     emit(core)
@@ -177,7 +177,7 @@ def test_what_nobody_wrote_ahead_is_left_alone(core, clock):
     assert core.rows(rows) == before
 
 
-def test_a_start_after_a_small_step_follows_it_before_claims_are_taken_back(core, clock):
+def test_boot_after_a_small_clock_step_moves_rows_before_reclaiming(core, clock):
     emitted = emit(core).id
     start_daemon(core)
     ahead(clock, HOUR)
@@ -195,7 +195,7 @@ def test_a_start_after_a_small_step_follows_it_before_claims_are_taken_back(core
     assert [(row["kind"], round(row["seconds"])) for row in kinds] == [("backward", HOUR + 1800)]
 
 
-def test_rows_of_a_producer_with_a_clock_ahead_are_followed_at_the_next_start(core, clock):
+def test_boot_moves_rows_written_by_a_producer_with_a_clock_ahead(core, clock):
     start_daemon(core)
     ahead(clock)
     later = emit(core, delay=600).id
@@ -206,7 +206,7 @@ def test_rows_of_a_producer_with_a_clock_ahead_are_followed_at_the_next_start(co
     assert due_in(core, later) == 600
 
 
-def test_a_start_far_behind_the_stored_time_waits_for_a_person_and_doctor_says_so(core, clock, doctor_of):
+def test_boot_far_behind_the_stored_time_moves_nothing_and_doctor_reports_triggers(core, clock, doctor_of):
     """A machine without a battery looks the same: its clock is wrong now, and was right before."""
     ahead(clock)
     start_daemon(core)
@@ -225,7 +225,7 @@ def test_a_start_far_behind_the_stored_time_waits_for_a_person_and_doctor_says_s
     assert "it was ahead" not in doctor_of(core)
 
 
-def test_one_that_is_held_for_a_person_stays_held(core, clock):
+def test_held_trigger_stays_held_after_a_clock_step(core, clock):
     ahead(clock)
     emitted = emit(core)
     [claim] = claim_all(core)
@@ -235,7 +235,7 @@ def test_one_that_is_held_for_a_person_stays_held(core, clock):
     assert look(core, emitted.id).due_at == HELD_UNTIL
 
 
-def test_the_next_turn_after_a_pause_follows_the_clock(core, clock):
+def test_next_turn_written_while_the_clock_was_ahead_is_due_after_the_step(core, clock):
     ahead(clock)
     running = begin(core)
     suspend(core, running, a_sleep(clock.now() + 60, name="continued"))
@@ -247,7 +247,7 @@ def test_the_next_turn_after_a_pause_follows_the_clock(core, clock):
     assert enter_next(core).task.id == other.task.id
 
 
-def test_why_names_the_clock_that_has_set_the_time(core, clock):
+def test_trigger_written_ahead_is_explained_by_the_clock_in_why(core, clock):
     ahead(clock)
     parked, given = emit(core, delay=600).id, emit(core, at=NEW_YEAR + 3 * YEAR).id
     clock.set_back(YEAR)
@@ -263,7 +263,7 @@ def test_why_names_the_clock_that_has_set_the_time(core, clock):
     assert codes == {parked: "clock", given: "not due"}
 
 
-def test_ahead_counts_what_waits_and_not_what_was_given(core, clock):
+def test_count_ahead_excludes_triggers_with_a_given_time(core, clock):
     ahead(clock)
     emit(core, delay=600)
     emit(core, at=NEW_YEAR + 3 * YEAR)
@@ -282,7 +282,7 @@ def next_in(core: VirtualCore, schedule_id: str) -> float | None:
 
 
 @pytest.mark.parametrize("when", ["in 17m", "In 17 minutes", "in  1020s"])
-def test_a_one_time_schedule_declared_ahead_comes_by_its_own_delay(core, clock, when):
+def test_once_schedule_declared_while_the_clock_was_ahead_keeps_the_delay(core, clock, when):
     ahead(clock)
     put(core, id="soon", when=when)
     clock.advance(20)
@@ -299,7 +299,7 @@ def test_a_one_time_schedule_declared_ahead_comes_by_its_own_delay(core, clock, 
     assert run_all(core) == 1
 
 
-def test_an_immediate_schedule_that_nobody_ticked_ahead_fires_at_once(core, clock):
+def test_immediate_schedule_declared_while_the_clock_was_ahead_fires_at_once(core, clock):
     ahead(clock)
     put(core, when="immediate")
 
@@ -309,7 +309,7 @@ def test_an_immediate_schedule_that_nobody_ticked_ahead_fires_at_once(core, cloc
 
 
 @pytest.mark.parametrize("when", ["at 2028-03-01T12:00Z", "tomorrow at 9am", "every 2h"])
-def test_a_schedule_with_a_time_of_its_own_stays(core, clock, when):
+def test_schedule_with_an_absolute_or_recurring_time_is_not_moved_by_a_clock_step(core, clock, when):
     ahead(clock)
     before = put(core, when=when, timezone="UTC").schedule
 
@@ -318,7 +318,7 @@ def test_a_schedule_with_a_time_of_its_own_stays(core, clock, when):
     assert stored(core) == before
 
 
-def test_a_one_time_schedule_declared_before_the_clock_went_ahead_stays(core, clock):
+def test_once_schedule_declared_before_the_clock_went_ahead_is_not_moved(core, clock):
     put(core, when="in 2h")
     ahead(clock)
     core.do(core.schedules.pause, "job")
@@ -329,7 +329,7 @@ def test_a_one_time_schedule_declared_before_the_clock_went_ahead_stays(core, cl
     assert stored(core) == before
 
 
-def test_a_paused_and_a_skipped_one_time_schedule_follow_the_clock(core, clock):
+def test_paused_and_skipped_once_schedules_follow_a_clock_step(core, clock):
     ahead(clock)
     put(core, id="paused", when="in 17m")
     put(core, id="skipped", when="in 17m")
@@ -347,7 +347,7 @@ def test_a_paused_and_a_skipped_one_time_schedule_follow_the_clock(core, clock):
     assert [row[0] for row in account(core, "paused")] == ["fired"]
 
 
-def test_one_that_code_declares_again_keeps_the_time_that_was_set_right(core, clock):
+def test_once_schedule_declared_again_in_code_keeps_the_corrected_time(core, clock):
     ahead(clock)
     declare(core, a_schedule(when="in 17m"))
     set_right(core, clock)
@@ -358,7 +358,7 @@ def test_one_that_code_declares_again_keeps_the_time_that_was_set_right(core, cl
     assert next_in(core, "job") == 960
 
 
-def test_a_one_time_schedule_follows_a_clock_that_is_set_right_in_two_steps(core, clock):
+def test_once_schedule_follows_a_clock_corrected_in_two_steps(core, clock):
     ahead(clock, 2 * YEAR)
     put(core, when="in 10m")
 
@@ -368,7 +368,7 @@ def test_a_one_time_schedule_follows_a_clock_that_is_set_right_in_two_steps(core
     assert next_in(core, "job") == 600
 
 
-def test_a_start_follows_the_clock_when_only_a_one_time_schedule_was_written_ahead(core, clock):
+def test_boot_moves_a_once_schedule_when_no_trigger_was_written_ahead(core, clock):
     ahead(clock)
     put(core, when="in 10m")
     clock.set_back(YEAR)
@@ -379,7 +379,7 @@ def test_a_start_follows_the_clock_when_only_a_one_time_schedule_was_written_ahe
     assert [row["kind"] for row in core.rows("SELECT kind FROM clock_events")] == ["backward"]
 
 
-def test_doctor_and_why_name_a_one_time_schedule_until_a_person_trusts_the_clock(core, clock, doctor_of):
+def test_doctor_and_why_name_a_once_schedule_ahead_until_the_clock_is_trusted(core, clock, doctor_of):
     ahead(clock)
     start_daemon(core)
     core.do(TRUST.store_time)
@@ -403,7 +403,7 @@ def test_doctor_and_why_name_a_one_time_schedule_until_a_person_trusts_the_clock
     assert "clock" not in codes()
 
 
-def test_a_damaged_one_time_schedule_keeps_no_other_from_following_the_clock(core, clock):
+def test_corrupt_once_schedule_does_not_keep_others_from_following_a_clock_step(core, clock):
     ahead(clock)
     put(core, id="whole", when="in 10m")
     put(core, id="spoilt", when="in 10m")

@@ -30,14 +30,14 @@ def is_held(core):
         (4230, 630, 30, 3600, 600),
     ],
 )
-def test_a_step_of_the_wall_clock_is_told_from_a_suspend(wall, boot_time, loop, step, asleep):
+def test_clock_change_distinguishes_a_step_from_a_suspend(wall, boot_time, loop, step, asleep):
     before = ClockSample(wall=NEW_YEAR, boot_time=100.0, loop=5.0)
     now = ClockSample(wall=NEW_YEAR + wall, boot_time=100.0 + boot_time, loop=5.0 + loop)
 
     assert clock_change(before, now) == ClockChange(step=step, asleep=asleep)
 
 
-def test_what_the_clock_did_is_on_record_if_it_is_worth_a_word(core):
+def test_clock_event_is_recorded_only_above_the_threshold(core):
     for change in (
         ClockChange(step=4.9, asleep=4.9),
         ClockChange(step=60, asleep=0),
@@ -50,7 +50,7 @@ def test_what_the_clock_did_is_on_record_if_it_is_worth_a_word(core):
         assert last_clock_event(reader) == {"at": NEW_YEAR, "kind": "suspend", "seconds": 600}
 
 
-def test_the_record_of_the_clock_is_bounded(core):
+def test_clock_events_are_limited_to_the_maximum(core):
     with core.transaction() as tx:
         for _ in range(EVENTS_MAX + 5):
             TRUST.note(tx, 1, ClockChange(step=60, asleep=0))
@@ -58,7 +58,7 @@ def test_the_record_of_the_clock_is_bounded(core):
     assert len(events(core)) == EVENTS_MAX
 
 
-def test_three_hours_back_and_no_more_schedules_only_wait(core):
+def test_schedules_are_held_when_the_clock_is_behind_by_over_three_hours(core):
     core.do(TRUST.hold_if_behind, 1, NEW_YEAR + 3 * HOUR)
     assert not is_held(core)
 
@@ -67,7 +67,7 @@ def test_three_hours_back_and_no_more_schedules_only_wait(core):
     assert events(core) == [("held", 3 * HOUR + 1)]
 
 
-def test_held_schedules_go_on_by_themselves_once_the_clock_is_back_where_it_was(core, clock):
+def test_held_schedules_resume_when_the_clock_has_caught_up(core, clock):
     core.do(TRUST.hold_if_behind, 1, NEW_YEAR + 4 * HOUR)
     clock.advance(hours=4, seconds=-1)
     assert is_held(core)
@@ -78,7 +78,7 @@ def test_held_schedules_go_on_by_themselves_once_the_clock_is_back_where_it_was(
     assert [kind for kind, _ in events(core)] == ["held", "caught up"]
 
 
-def test_held_schedules_go_on_when_a_person_trusts_the_clock_and_are_not_held_again_at_the_next_boot(core, clock):
+def test_held_schedules_resume_after_trust_and_are_not_held_at_the_next_boot(core, clock):
     core.do(TRUST.store_time)
     clock.set_back(DAY)
     core.do(TRUST.boot, 2)
@@ -91,7 +91,7 @@ def test_held_schedules_go_on_when_a_person_trusts_the_clock_and_are_not_held_ag
     assert core.do(TRUST.trust) is None
 
 
-def test_a_boot_compares_the_clock_with_the_time_that_was_stored(core, clock):
+def test_boot_holds_schedules_when_the_clock_is_behind_the_stored_time(core, clock):
     core.do(TRUST.boot, 1)
     clock.advance(DAY)
     core.do(TRUST.store_time)
@@ -105,7 +105,7 @@ def test_a_boot_compares_the_clock_with_the_time_that_was_stored(core, clock):
     assert is_held(core)
 
 
-def test_a_time_in_doubt_is_not_stored(core, clock):
+def test_time_is_not_stored_while_schedules_are_held(core, clock):
     core.do(TRUST.store_time)
     clock.set_back(DAY)
     core.do(TRUST.boot, 2)
@@ -115,7 +115,7 @@ def test_a_time_in_doubt_is_not_stored(core, clock):
     assert float(fact["value"]) == NEW_YEAR
 
 
-def test_a_clock_that_stays_behind_is_one_event_however_often_it_boots(core, clock):
+def test_clock_behind_over_several_boots_is_a_single_event(core, clock):
     start_daemon(core)
     clock.set_back(DAY)
     for _ in range(3):

@@ -35,7 +35,7 @@ def spoil(path: Path, change: str) -> None:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("change", SPOILED)
-async def test_a_corrupt_schedule_is_disabled_and_the_others_fire(tmp_path, change):
+async def test_corrupt_schedule_is_disabled_while_others_fire(tmp_path, change):
     clock, ran = VirtualClock(), list[str]()
     app = App("test")
 
@@ -59,7 +59,7 @@ async def test_a_corrupt_schedule_is_disabled_and_the_others_fire(tmp_path, chan
     assert stored(core, "sound").next_at == NEW_YEAR + 2 * HOUR
 
 
-def test_a_corrupt_schedule_that_code_declares_is_declared_anew_at_the_next_start(core):
+def test_corrupt_schedule_declared_in_code_is_active_after_the_next_declaration(core):
     put(core, id="spoiled", origin=Origin.CODE)
     spoil(core.database.path, SPOILED[0])
 
@@ -69,7 +69,7 @@ def test_a_corrupt_schedule_that_code_declares_is_declared_anew_at_the_next_star
     assert stored(core, "spoiled").status is ScheduleStatus.ACTIVE
 
 
-def test_what_is_sound_is_left_alone(core):
+def test_sound_schedule_is_not_set_aside(core):
     put(core)
     before = stored(core)
 

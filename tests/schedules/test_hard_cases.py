@@ -21,7 +21,7 @@ def with_a_smaller_limit(core: VirtualCore, clock: VirtualClock) -> VirtualCore:
     return VirtualCore(core.database.path, clock, SMALLER)
 
 
-def test_what_a_tick_could_not_fire_is_accounted_for_once_when_its_schedule_goes_on(core, clock):
+def test_slots_of_a_disabled_schedule_are_accounted_for_once_at_resume(core, clock):
     put(core, payload=TOO_LARGE)
     clock.advance(hours=3)
     lower = with_a_smaller_limit(core, clock)
@@ -33,7 +33,7 @@ def test_what_a_tick_could_not_fire_is_accounted_for_once_when_its_schedule_goes
     assert sum(line[2] for line in account(core)) == 3
 
 
-def test_one_that_waits_and_cannot_fire_any_more_stops_its_schedule_and_no_other(core, clock):
+def test_buffered_occurrence_that_cannot_fire_disables_only_that_schedule(core, clock):
     put(core, id="large", payload=TOO_LARGE)
     put(core, id="sound", overlap=Overlap.ALLOW)
     for _ in range(2):
@@ -49,7 +49,7 @@ def test_one_that_waits_and_cannot_fire_any_more_stops_its_schedule_and_no_other
 
 
 @pytest.mark.anyio
-async def test_one_that_cannot_be_fired_at_a_start_does_not_keep_the_daemon_from_starting(tmp_path):
+async def test_startup_schedule_that_cannot_fire_is_disabled_and_the_daemon_starts(tmp_path):
     clock = VirtualClock()
     core = VirtualCore(tmp_path / "agent.db", clock)
     put(core, when="on startup", payload=TOO_LARGE)
@@ -61,7 +61,7 @@ async def test_one_that_cannot_be_fired_at_a_start_does_not_keep_the_daemon_from
     assert stored(core).status is ScheduleStatus.DISABLED
 
 
-def test_an_occurrence_that_a_pause_took_out_of_the_line_is_none_of_the_runs(core, clock):
+def test_buffered_occurrence_dropped_by_a_pause_does_not_count_as_a_run(core, clock):
     put(core, max_runs=3)
     for _ in range(2):
         clock.advance(hours=1)

@@ -34,7 +34,7 @@ def outcomes(core: VirtualCore) -> list[str]:
     return [line[0] for line in account(core)]
 
 
-def test_one_that_waits_for_a_person_is_at_work_though_it_has_no_trigger(core, clock):
+def test_task_waiting_for_an_answer_buffers_the_next_occurrence(core, clock):
     running = first_occurrence(core, clock)
     suspend(core, running, a_question())
     assert triggers(core)[0]["status"] == "DONE"
@@ -52,7 +52,7 @@ def test_one_that_waits_for_a_person_is_at_work_though_it_has_no_trigger(core, c
     assert outcomes(core) == ["fired", "fired"]
 
 
-def test_one_at_its_second_turn_is_at_work(core, clock):
+def test_task_in_the_second_turn_buffers_the_next_occurrence(core, clock):
     running = first_occurrence(core, clock)
     go_on(core, running, 1)
     clock.advance(hours=1)
@@ -62,7 +62,7 @@ def test_one_at_its_second_turn_is_at_work(core, clock):
     assert outcomes(core) == ["fired", "buffered"]
 
 
-def test_none_fires_where_overlap_is_to_be_skipped_and_the_reason_names_the_task(core, clock):
+def test_overlap_skip_skips_occurrences_and_names_the_unfinished_task(core, clock):
     running = first_occurrence(core, clock, Overlap.SKIP)
     suspend(core, running, a_sleep(clock.now() + 10 * HOUR))
     for _ in range(3):
@@ -73,7 +73,7 @@ def test_none_fires_where_overlap_is_to_be_skipped_and_the_reason_names_the_task
     assert account(core)[1:] == [("skipped", NEW_YEAR + 2 * HOUR, 3, reason)]
 
 
-def test_they_overlap_where_that_is_allowed_though_one_waits(core, clock):
+def test_overlap_allow_fires_while_an_earlier_task_waits(core, clock):
     suspend(core, first_occurrence(core, clock, Overlap.ALLOW), for_event("never"))
     clock.advance(hours=1)
 
@@ -82,7 +82,7 @@ def test_they_overlap_where_that_is_allowed_though_one_waits(core, clock):
     assert outcomes(core) == ["fired", "fired"]
 
 
-def test_a_task_that_is_cancelled_while_it_waits_lets_the_next_one_fire(core, clock):
+def test_cancel_of_a_waiting_task_fires_the_buffered_occurrence(core, clock):
     running = first_occurrence(core, clock)
     suspend(core, running, for_event("never"))
     clock.advance(hours=1)
@@ -95,7 +95,7 @@ def test_a_task_that_is_cancelled_while_it_waits_lets_the_next_one_fire(core, cl
     assert outcomes(core) == ["fired", "fired"]
 
 
-def test_one_asked_for_by_hand_waits_for_a_task_that_waits(core, clock):
+def test_run_now_is_buffered_behind_a_waiting_task(core, clock):
     running = first_occurrence(core, clock)
     suspend(core, running, for_event("never"))
 
@@ -105,7 +105,7 @@ def test_one_asked_for_by_hand_waits_for_a_task_that_waits(core, clock):
 
 
 @pytest.mark.parametrize("overlap", [Overlap.BUFFER_ONE, Overlap.SKIP])
-def test_a_task_of_another_schedule_is_in_nobodys_way(core, clock, overlap):
+def test_task_of_another_schedule_does_not_delay_an_occurrence(core, clock, overlap):
     suspend(core, first_occurrence(core, clock, overlap), for_event("never"))
     put(core, id="other", overlap=overlap)
     clock.advance(hours=1)

@@ -44,7 +44,7 @@ NOTES = [
 
 
 @pytest.mark.parametrize(("expression", "timezone", "after", "notes"), NOTES)
-def test_a_time_that_a_change_of_the_clock_moves_or_repeats_is_noted(expression, timezone, after, notes):
+def test_cron_occurrence_moved_or_repeated_by_a_clock_change_is_noted(expression, timezone, after, notes):
     timing = Cron(expression=expression, timezone=timezone)
 
     coming = islice(occurrences(timing, utc(after), utc(after) + 40 * 86_400), len(notes))
@@ -53,17 +53,17 @@ def test_a_time_that_a_change_of_the_clock_moves_or_repeats_is_noted(expression,
 
 
 @pytest.mark.parametrize("timing", [Once(at=1.0), Every(anchor_at=0, step_seconds=60), Startup()])
-def test_only_cron_has_notes(timing):
+def test_timing_other_than_cron_has_no_note(timing):
     assert note(timing, utc("2026-03-29 01:00")) is None
 
 
-def test_a_moment_is_shown_on_the_wall_of_its_zone():
+def test_local_time_is_shown_with_offset_and_fold():
     shown = local(utc("2026-10-25 01:30:15"), "Europe/Berlin")
 
     assert shown.isoformat() == "2026-10-25T02:30:15+01:00"
     assert shown.fold == 1
 
 
-def test_a_zone_that_is_not_known_has_no_wall():
+def test_local_time_in_an_unknown_zone_is_refused():
     with pytest.raises(ScheduleInvalid, match="time zone 'Mars/Olympus' is not known on this machine"):
         local(0, "Mars/Olympus")

@@ -36,7 +36,7 @@ PAST, SOON = "2025-12-31T23:00Z", "2026-01-01T01:00Z"
 
 
 @pytest.mark.parametrize("when", ["in 10 minutes", "every 3h", "0 7 * * *", "at 3pm", "on startup"])
-def test_the_same_declaration_again_changes_nothing(core, clock, when):
+def test_declaration_repeated_unchanged_changes_nothing(core, clock, when):
     for origin in (Origin.CODE, Origin.OPERATOR):
         first = put(core, id=origin.value, when=when, origin=origin)
         clock.advance(minutes=3)
@@ -47,7 +47,7 @@ def test_the_same_declaration_again_changes_nothing(core, clock, when):
         assert second.schedule == first.schedule
 
 
-def test_a_zone_that_was_not_chosen_is_the_one_of_the_day_it_was_declared(core, clock, monkeypatch):
+def test_default_zone_is_fixed_at_the_first_declaration(core, clock, monkeypatch):
     monkeypatch.setattr(clock, "zone", lambda: "Europe/Berlin")
     put(core, when="0 7 * * *")
     monkeypatch.setattr(clock, "zone", lambda: "Asia/Tokyo")
@@ -58,7 +58,7 @@ def test_a_zone_that_was_not_chosen_is_the_one_of_the_day_it_was_declared(core, 
     assert again.schedule.next_at == NEW_YEAR + 6 * HOUR
 
 
-def test_a_changed_timing_starts_from_now_in_a_generation_of_its_own(core, clock):
+def test_changed_timing_starts_from_now_in_a_new_generation(core, clock):
     put(core, when="in 10 minutes")
     clock.advance(minutes=5)
 
@@ -70,7 +70,7 @@ def test_a_changed_timing_starts_from_now_in_a_generation_of_its_own(core, clock
     assert [row["dedup_key"] for row in triggers(core)] == ["scheduled-once:job:1"]
 
 
-def test_another_payload_moves_no_moment(core, clock):
+def test_changed_payload_keeps_the_next_occurrence(core, clock):
     put(core, when="every 3h")
     clock.advance(hours=1)
 
@@ -81,7 +81,7 @@ def test_another_payload_moves_no_moment(core, clock):
     assert changed.schedule.payload_json == '{"name":"Ada"}'
 
 
-def test_editing_never_fires_the_past(core, clock):
+def test_changed_timing_does_not_fire_past_slots(core, clock):
     put(core, when="0 7 * * *", timezone="UTC")
     clock.advance(hours=12)
 
@@ -91,7 +91,7 @@ def test_editing_never_fires_the_past(core, clock):
     assert stored(core).next_at == NEW_YEAR + DAY + 6 * HOUR
 
 
-def test_a_raised_limit_of_runs_lets_a_finished_schedule_go_on_from_now(core, clock):
+def test_raised_max_runs_reactivates_a_finished_schedule_from_now(core, clock):
     put(core, max_runs=1)
     clock.advance(hours=1)
     tick(core)
@@ -104,7 +104,7 @@ def test_a_raised_limit_of_runs_lets_a_finished_schedule_go_on_from_now(core, cl
     assert [line[:1] + line[2:3] for line in account(core)] == [("fired", 1), ("skipped", 3)]
 
 
-def test_a_limit_of_runs_that_is_spent_already_finishes_it(core, clock):
+def test_max_runs_already_reached_finishes_the_schedule(core, clock):
     put(core, overlap=Overlap.ALLOW)
     for _ in range(2):
         clock.advance(hours=1)
@@ -115,7 +115,7 @@ def test_a_limit_of_runs_that_is_spent_already_finishes_it(core, clock):
     assert stored(core).status is ScheduleStatus.FINISHED
 
 
-def test_a_changed_timing_does_not_end_a_pause(core, clock):
+def test_changed_timing_keeps_the_pause(core, clock):
     put(core)
     core.do(core.schedules.pause, "job", "holiday")
 
@@ -126,7 +126,7 @@ def test_a_changed_timing_does_not_end_a_pause(core, clock):
     assert core.do(core.schedules.resume, "job").next_at == NEW_YEAR + HOUR + 20 * MINUTE
 
 
-def test_an_operator_cannot_change_what_code_declares(core):
+def test_operator_cannot_change_a_schedule_declared_in_code(core):
     put(core, origin=Origin.CODE)
 
     with pytest.raises(StateRefused, match="declared in code"):
@@ -135,7 +135,7 @@ def test_an_operator_cannot_change_what_code_declares(core):
     assert stored(core).expression == "every 1h"
 
 
-def test_code_takes_over_what_an_operator_had_declared(core, clock):
+def test_code_takes_over_a_schedule_of_an_operator(core, clock):
     put(core)
     clock.advance(minutes=30)
 
@@ -144,7 +144,7 @@ def test_code_takes_over_what_an_operator_had_declared(core, clock):
     assert (taken.schedule.origin, taken.schedule.next_at) == (Origin.CODE, NEW_YEAR + HOUR)
 
 
-def test_a_one_time_job_that_fired_does_not_fire_again_by_being_declared_again(core, clock):
+def test_once_schedule_that_fired_does_not_fire_when_declared_again(core, clock):
     for origin in (Origin.CODE, Origin.OPERATOR):
         put(core, id=origin.value, when="in 10m", origin=origin)
     clock.advance(minutes=10)
@@ -161,7 +161,7 @@ def test_a_one_time_job_that_fired_does_not_fire_again_by_being_declared_again(c
     assert tick(core).fired == 0
 
 
-def test_a_one_time_job_that_was_removed_and_added_again_fires_again_once(core, clock):
+def test_once_schedule_removed_and_added_again_fires_once_more(core, clock):
     for _ in range(2):
         put(core, when="in 10m")
         clock.advance(minutes=10)
@@ -173,7 +173,7 @@ def test_a_one_time_job_that_was_removed_and_added_again_fires_again_once(core, 
     assert [row["dedup_key"] for row in triggers(core)] == ["scheduled-once:job", "scheduled-once:job:1"]
 
 
-def test_a_one_time_job_fires_once_also_after_its_settled_trigger_is_gone(core, clock):
+def test_once_schedule_does_not_fire_again_after_retention_removed_the_trigger(core, clock):
     """Retention has removed the row that held the dedup key."""
     put(core, when="in 10m", origin=Origin.CODE)
     clock.advance(minutes=10)
@@ -189,7 +189,7 @@ def test_a_one_time_job_fires_once_also_after_its_settled_trigger_is_gone(core, 
     assert triggers(core) == []
 
 
-def test_a_declared_moment_that_has_passed_is_accounted_for_and_refused_to_an_operator(core):
+def test_past_time_is_skipped_for_a_declaration_and_refused_for_an_operator(core):
     with pytest.raises(ScheduleInvalid, match="passed"):
         put(core, when=PAST)
     assert core.rows("SELECT id FROM schedules") == []
@@ -200,13 +200,13 @@ def test_a_declared_moment_that_has_passed_is_accounted_for_and_refused_to_an_op
     assert account(core) == [("skipped", NEW_YEAR - HOUR, 1, "had passed when it was declared")]
 
 
-def test_an_immediate_job_fires_at_the_next_tick(core):
+def test_immediate_schedule_fires_at_the_next_tick(core):
     put(core, when="immediate")
 
     assert tick(core).fired == 1
 
 
-def test_what_is_no_longer_declared_is_disabled_and_comes_back_from_then_on(core, clock):
+def test_schedule_no_longer_declared_is_disabled_and_later_enabled_from_now(core, clock):
     declare(core, a_schedule(id="kept"), a_schedule(id="gone"))
     declare(core, a_schedule(id="file"), origin=Origin.FILE)
 
@@ -225,7 +225,7 @@ def test_what_is_no_longer_declared_is_disabled_and_comes_back_from_then_on(core
     assert account(core, "gone") == [("skipped", NEW_YEAR + HOUR, 2, "no longer declared in code")]
 
 
-def test_a_pause_outlasts_a_deployment_that_does_not_declare_the_schedule(core):
+def test_pause_survives_a_deployment_without_the_declaration(core):
     declare(core, a_schedule())
     core.do(core.schedules.pause, "job", "holiday")
 
@@ -235,7 +235,7 @@ def test_a_pause_outlasts_a_deployment_that_does_not_declare_the_schedule(core):
     assert (stored(core).status, stored(core).reason) == (ScheduleStatus.PAUSED, "holiday")
 
 
-def test_a_schedule_that_code_declares_anew_with_another_payload_is_enabled_too(core, clock):
+def test_disabled_schedule_declared_with_another_payload_is_enabled(core, clock):
     declare(core, a_schedule())
     declare(core)
 
@@ -244,7 +244,7 @@ def test_a_schedule_that_code_declares_anew_with_another_payload_is_enabled_too(
     assert (stored(core).status, stored(core).payload_json) == (ScheduleStatus.ACTIVE, '{"n":1}')
 
 
-def test_all_mistakes_of_a_declaration_are_named_and_nothing_is_stored(core):
+def test_declaration_names_all_mistakes_and_stores_nothing(core):
     with pytest.raises(ConfigInvalid) as refused:
         declare(core, a_schedule(id="a", when="every weekday"), a_schedule(id="b"), a_schedule(id="c", jitter=-1))
 
@@ -284,7 +284,7 @@ def test_all_mistakes_of_a_declaration_are_named_and_nothing_is_stored(core):
         ({"description": 7}, "description must be text"),
     ],
 )
-def test_what_cannot_be_used_is_refused_by_name_and_nothing_is_stored(core, changes, said):
+def test_schedule_with_an_invalid_option_is_refused_by_name_and_not_stored(core, changes, said):
     with pytest.raises(InvalidInput) as refused:
         put(core, **changes)
 
@@ -292,12 +292,12 @@ def test_what_cannot_be_used_is_refused_by_name_and_nothing_is_stored(core, chan
     assert core.rows("SELECT id FROM schedules") == []
 
 
-def test_a_payload_over_the_limit_is_refused(core):
+def test_schedule_payload_over_the_limit_is_refused(core):
     with pytest.raises(PayloadTooLarge):
         put(core, payload={"text": "x" * 300_000})
 
 
-def test_every_option_is_kept_and_given_back(core):
+def test_schedule_options_survive_a_round_trip(core):
     spec = a_schedule(
         when="every 1h",
         payload={"name": "Ada"},
@@ -323,7 +323,7 @@ def test_every_option_is_kept_and_given_back(core):
     assert stored(core).timing == Every(anchor_at=int(NEW_YEAR + DAY), step_seconds=3600)
 
 
-def test_its_trigger_carries_what_the_schedule_says(core, clock):
+def test_fired_trigger_carries_the_options_of_the_schedule(core, clock):
     put(core, payload={"name": "Ada"}, session_id="s", priority=7, description="why", max_attempts=2)
     clock.advance(hours=1)
     tick(core)
@@ -336,7 +336,7 @@ def test_its_trigger_carries_what_the_schedule_says(core, clock):
 # The operator's hands
 
 
-def test_a_paused_schedule_fires_nothing_and_its_slots_are_accounted_for(core, clock):
+def test_paused_schedule_fires_nothing_and_accounts_for_slots_at_resume(core, clock):
     put(core)
     core.do(core.schedules.pause, "job", "holiday")
     clock.advance(hours=3.5)
@@ -349,7 +349,7 @@ def test_a_paused_schedule_fires_nothing_and_its_slots_are_accounted_for(core, c
     assert core.do(core.schedules.resume, "job") == resumed
 
 
-def test_what_waits_for_an_earlier_occurrence_does_not_fire_while_paused(core, clock):
+def test_buffered_occurrence_is_skipped_by_a_pause(core, clock):
     put(core)
     for _ in range(2):
         clock.advance(hours=1)
@@ -363,7 +363,7 @@ def test_what_waits_for_an_earlier_occurrence_does_not_fire_while_paused(core, c
     assert account(core)[1][3] == "paused"
 
 
-def test_a_one_time_job_whose_moment_came_while_it_was_paused_fires_when_it_is_resumed(core, clock):
+def test_once_schedule_due_during_a_pause_fires_at_resume(core, clock):
     put(core, when="in 1h")
     core.do(core.schedules.pause, "job")
     clock.advance(hours=2)
@@ -375,7 +375,7 @@ def test_a_one_time_job_whose_moment_came_while_it_was_paused_fires_when_it_is_r
     assert triggers(core)[0]["due_at"] == NEW_YEAR + HOUR
 
 
-def test_only_what_is_active_can_be_paused_and_only_what_is_stopped_resumed(core, clock):
+def test_finished_schedule_cannot_be_paused_resumed_or_skipped(core, clock):
     put(core, when="in 1h")
     clock.advance(hours=1)
     tick(core)
@@ -385,7 +385,7 @@ def test_only_what_is_active_can_be_paused_and_only_what_is_stopped_resumed(core
             core.do(rule, "job")
 
 
-def test_removing_a_schedule_cancels_what_has_not_started_and_nothing_else(core, clock):
+def test_remove_cancels_only_unstarted_triggers_of_the_schedule(core, clock):
     put(core, overlap=Overlap.ALLOW)
     clock.advance(hours=1)
     tick(core)
@@ -402,14 +402,14 @@ def test_removing_a_schedule_cancels_what_has_not_started_and_nothing_else(core,
     assert tick(core).fired == 0
 
 
-def test_what_is_declared_elsewhere_cannot_be_removed_here(core):
+def test_schedule_of_the_configuration_file_cannot_be_removed(core):
     put(core, origin=Origin.FILE)
 
     with pytest.raises(StateRefused, match="configuration file"):
         core.do(core.schedules.remove, "job")
 
 
-def test_what_code_no_longer_declares_can_be_removed(core):
+def test_schedule_no_longer_declared_in_code_can_be_removed(core):
     declare(core, a_schedule())
     declare(core)
 
@@ -418,7 +418,7 @@ def test_what_code_no_longer_declares_can_be_removed(core):
     assert stored(core).status is ScheduleStatus.REMOVED
 
 
-def test_what_is_paused_can_be_removed(core):
+def test_paused_schedule_can_be_removed(core):
     put(core)
     core.do(core.schedules.pause, "job")
 
@@ -428,7 +428,7 @@ def test_what_is_paused_can_be_removed(core):
 
 
 @pytest.mark.parametrize("before", [ScheduleStatus.DISABLED, ScheduleStatus.REMOVED])
-def test_what_is_declared_anew_with_a_moment_that_has_passed_is_finished(core, before):
+def test_disabled_or_removed_schedule_declared_with_a_past_time_is_finished(core, before):
     declare(core, a_schedule())
     declare(core)
     if before is ScheduleStatus.REMOVED:
@@ -442,7 +442,7 @@ def test_what_is_declared_anew_with_a_moment_that_has_passed_is_finished(core, b
     assert tick(core).fired == 0
 
 
-def test_one_that_is_not_there_is_not_found(core):
+def test_schedule_removed_or_unknown_is_not_found(core):
     put(core)
     core.do(core.schedules.remove, "job")
 
@@ -453,7 +453,7 @@ def test_one_that_is_not_there_is_not_found(core):
                 core.do(rule, schedule_id)
 
 
-def test_run_now_fires_once_more_and_moves_nothing(core, clock):
+def test_run_now_fires_once_and_keeps_next_occurrence_and_run_count(core, clock):
     put(core)
     clock.advance(minutes=30)
 
@@ -464,7 +464,7 @@ def test_run_now_fires_once_more_and_moves_nothing(core, clock):
     assert (stored(core).next_at, stored(core).runs) == (NEW_YEAR + HOUR, 0)
 
 
-def test_run_now_keeps_to_the_overlap_policy(core, clock):
+def test_run_now_obeys_the_overlap_policy(core, clock):
     put(core)
     put(core, id="skips", overlap=Overlap.SKIP)
     for schedule_id in ("job", "skips"):
@@ -475,7 +475,7 @@ def test_run_now_keeps_to_the_overlap_policy(core, clock):
     assert core.do(core.schedules.run_now, "skips").outcome is Outcome.SKIPPED
 
 
-def test_run_now_runs_also_what_is_paused_or_finished(core, clock):
+def test_run_now_fires_a_finished_schedule(core, clock):
     put(core, when="in 1h")
     clock.advance(hours=1)
     tick(core)
@@ -484,7 +484,7 @@ def test_run_now_runs_also_what_is_paused_or_finished(core, clock):
     assert core.do(core.schedules.run_now, "job").outcome is Outcome.FIRED
 
 
-def test_the_next_occurrence_is_skipped_and_the_one_after_it_when_asked_twice(core, clock):
+def test_skip_next_twice_skips_the_next_two_occurrences(core, clock):
     put(core)
     assert core.do(core.schedules.skip_next, "job") == NEW_YEAR + HOUR
     assert core.do(core.schedules.skip_next, "job") == NEW_YEAR + 2 * HOUR
@@ -502,7 +502,7 @@ def test_the_next_occurrence_is_skipped_and_the_one_after_it_when_asked_twice(co
     ]
 
 
-def test_nothing_is_left_to_skip_after_the_last(core):
+def test_skip_next_is_refused_without_an_occurrence_left(core):
     put(core, when="in 1h")
     core.do(core.schedules.skip_next, "job")
 
@@ -510,7 +510,7 @@ def test_nothing_is_left_to_skip_after_the_last(core):
         core.do(core.schedules.skip_next, "job")
 
 
-def test_a_backfill_fires_what_was_skipped_and_nothing_twice(core, clock):
+def test_backfill_fires_skipped_slots_and_none_twice(core, clock):
     put(core, overlap=Overlap.ALLOW)
     clock.advance(hours=4)
     tick(core)
@@ -526,7 +526,7 @@ def test_a_backfill_fires_what_was_skipped_and_nothing_twice(core, clock):
     assert [row["cause"] for row in causes] == [FireCause.BACKFILL, FireCause.TIME]
 
 
-def test_a_slot_does_not_fire_again_when_its_settled_trigger_is_gone(core, clock):
+def test_backfill_does_not_fire_a_slot_again_after_retention_removed_the_trigger(core, clock):
     """Retention has removed the row that held the dedup key; the account stands."""
     put(core)
     clock.advance(hours=1)
@@ -541,7 +541,7 @@ def test_a_slot_does_not_fire_again_when_its_settled_trigger_is_gone(core, clock
     assert triggers(core) == []
 
 
-def test_two_run_nows_in_one_instant_are_one(core):
+def test_run_now_twice_in_an_instant_fires_once(core):
     put(core, overlap=Overlap.ALLOW)
     core.do(core.schedules.run_now, "job")
 
@@ -551,7 +551,7 @@ def test_two_run_nows_in_one_instant_are_one(core):
     assert len(triggers(core)) == 1
 
 
-def test_a_backfill_queues_where_occurrences_may_not_overlap(core, clock):
+def test_backfill_buffers_occurrences_that_may_not_overlap(core, clock):
     put(core)
     clock.advance(hours=3)
     core.do(core.schedules.pause, "job")
@@ -561,7 +561,7 @@ def test_a_backfill_queues_where_occurrences_may_not_overlap(core, clock):
     assert [one.outcome for one in placed] == [Outcome.FIRED, Outcome.BUFFERED, Outcome.BUFFERED]
 
 
-def test_a_backfill_is_bounded_and_never_of_the_future(core, clock):
+def test_backfill_is_limited_and_refused_for_the_future(core, clock):
     put(core, when="every 1s")
     put(core, id="once", when="in 1h")
     clock.advance(hours=1)
@@ -576,7 +576,7 @@ def test_a_backfill_is_bounded_and_never_of_the_future(core, clock):
     assert triggers(core) == []
 
 
-def test_reanchoring_is_for_what_is_ahead_of_the_clock_and_keeps_its_phase(core, clock):
+def test_reanchor_moves_only_schedules_ahead_of_the_clock_and_keeps_the_phase(core, clock):
     clock.advance(365 * DAY + 1800)
     put(core)
     put(core, id="starts", start=clock.now() + DAY)
@@ -591,7 +591,7 @@ def test_reanchoring_is_for_what_is_ahead_of_the_clock_and_keeps_its_phase(core,
     assert moved.generation == 1
 
 
-def test_a_removed_schedule_keeps_its_history(core, clock):
+def test_removed_schedule_keeps_the_history(core, clock):
     put(core)
     clock.advance(hours=1)
     tick(core)
@@ -600,7 +600,7 @@ def test_a_removed_schedule_keeps_its_history(core, clock):
     assert [line[0] for line in account(core)] == ["fired"]
 
 
-def test_every_three_hours_with_a_restart_each_hour_fires_four_times_in_twelve_hours(core, clock):
+def test_interval_of_three_hours_with_hourly_restarts_fires_four_times_in_twelve(core, clock):
     ran = []
     for _ in range(12):
         start_daemon(core)
@@ -616,7 +616,7 @@ def test_every_three_hours_with_a_restart_each_hour_fires_four_times_in_twelve_h
 # Nothing is lost between two lives
 
 
-def test_what_had_come_before_its_timing_was_changed_is_accounted_for(core, clock):
+def test_changed_timing_accounts_for_earlier_slots(core, clock):
     put(core)
     clock.advance(hours=5)
 
@@ -625,7 +625,7 @@ def test_what_had_come_before_its_timing_was_changed_is_accounted_for(core, cloc
     assert account(core) == [("skipped", NEW_YEAR + HOUR, 5, "its schedule was changed")]
 
 
-def test_what_had_come_while_it_was_paused_is_accounted_for_when_its_timing_is_changed(core, clock):
+def test_changed_timing_during_a_pause_accounts_for_slots_of_the_pause(core, clock):
     put(core)
     core.do(core.schedules.pause, "job", "holiday")
     clock.advance(hours=5)
@@ -635,7 +635,7 @@ def test_what_had_come_while_it_was_paused_is_accounted_for_when_its_timing_is_c
     assert account(core) == [("skipped", NEW_YEAR + HOUR, 5, "holiday")]
 
 
-def test_what_had_come_before_it_was_removed_is_accounted_for(core, clock):
+def test_remove_accounts_for_earlier_slots(core, clock):
     put(core)
     clock.advance(hours=5)
 
@@ -644,7 +644,7 @@ def test_what_had_come_before_it_was_removed_is_accounted_for(core, clock):
     assert account(core) == [("skipped", NEW_YEAR + HOUR, 5, "removed")]
 
 
-def test_one_that_can_no_longer_be_evaluated_can_be_changed_and_removed(core, clock):
+def test_schedule_with_an_unknown_zone_can_be_changed_and_removed(core, clock):
     for job in ("changed", "removed"):
         put(core, id=job, when="0 * * * *", timezone="Europe/Berlin")
     with core.transaction() as tx:
@@ -658,7 +658,7 @@ def test_one_that_can_no_longer_be_evaluated_can_be_changed_and_removed(core, cl
     assert stored(core, "removed").status is ScheduleStatus.REMOVED
 
 
-def test_one_that_moves_from_code_to_file_keeps_its_pause(core):
+def test_schedule_moved_from_code_to_file_keeps_the_pause(core):
     declare(core, a_schedule())
     core.do(core.schedules.pause, "job", "holiday")
 
@@ -668,7 +668,7 @@ def test_one_that_moves_from_code_to_file_keeps_its_pause(core):
     assert (stored(core).status, stored(core).origin) == (ScheduleStatus.PAUSED, Origin.FILE)
 
 
-def test_one_that_moves_from_code_to_file_catches_up_what_it_missed(core, clock):
+def test_schedule_moved_from_code_to_file_catches_up_missed_slots(core, clock):
     declare(core, a_schedule())
     clock.advance(hours=5)
 
@@ -679,7 +679,7 @@ def test_one_that_moves_from_code_to_file_catches_up_what_it_missed(core, clock)
 
 
 @pytest.mark.parametrize("when", ["every 1h", "0 * * * *"])
-def test_reanchored_it_does_not_come_before_its_start(core, clock, when):
+def test_reanchored_schedule_does_not_occur_before_the_start(core, clock, when):
     put(core, when=when, start=NEW_YEAR + 2 * HOUR)
     clock.advance(hours=3)
     tick(core)
@@ -691,7 +691,7 @@ def test_reanchored_it_does_not_come_before_its_start(core, clock, when):
     assert moved.next_at == NEW_YEAR + 2 * HOUR
 
 
-def test_reanchored_it_does_not_wait_for_what_a_wrong_clock_brought(core, clock):
+def test_reanchored_schedule_drops_triggers_and_lines_from_a_wrong_clock(core, clock):
     """A trigger due in a year, and an occurrence that waits for it."""
     put(core)
     clock.advance(365 * DAY)
@@ -709,7 +709,7 @@ def test_reanchored_it_does_not_wait_for_what_a_wrong_clock_brought(core, clock)
     assert triggers(core)[0]["reason"] == "schedule job was reanchored"
 
 
-def test_a_backfilled_occurrence_expires_as_if_it_came_now(core, clock):
+def test_backfilled_occurrence_expires_counted_from_now(core, clock):
     put(core, expires_after=60)
     clock.advance(hours=5)
     tick(core)
@@ -722,12 +722,12 @@ def test_a_backfilled_occurrence_expires_as_if_it_came_now(core, clock):
 
 
 @pytest.mark.parametrize("name", ["jitter", "catch_up_window", "catch_up_max", "max_runs", "expires_after"])
-def test_a_number_of_thousands_of_digits_is_refused_with_a_sentence(core, name):
+def test_schedule_option_of_thousands_of_digits_is_refused(core, name):
     with pytest.raises(ScheduleInvalid, match=f"{name} a number of thousands of digits must be"):
         core.do(core.schedules.put, a_schedule(**{name: 10**5000}), Origin.OPERATOR)
 
 
-def test_a_person_is_not_sent_to_code_that_declares_it_no_longer(core):
+def test_refusal_for_a_schedule_no_longer_in_code_suggests_removal(core):
     declare(core, a_schedule())
     declare(core)
 
@@ -735,7 +735,7 @@ def test_a_person_is_not_sent_to_code_that_declares_it_no_longer(core):
         put(core)
 
 
-def test_starts_that_another_clock_saw_are_no_reason_for_safe_mode(core, clock):
+def test_daemon_starts_stamped_by_a_clock_ahead_cause_no_safe_mode(core, clock):
     for _ in range(7):
         start_daemon(core)
         clock.advance(DAY)
@@ -744,7 +744,7 @@ def test_starts_that_another_clock_saw_are_no_reason_for_safe_mode(core, clock):
     assert start_daemon(core).safe_mode is None
 
 
-def test_what_waited_and_was_asked_for_by_hand_is_no_run_when_it_is_dropped(core, clock):
+def test_run_now_occurrence_dropped_by_a_pause_does_not_change_the_run_count(core, clock):
     put(core)
     clock.advance(hours=1)
     tick(core)
@@ -755,7 +755,7 @@ def test_what_waited_and_was_asked_for_by_hand_is_no_run_when_it_is_dropped(core
     assert stored(core).runs == 1
 
 
-def test_what_waits_of_a_timing_that_was_changed_does_not_fire(core, clock):
+def test_buffered_occurrence_of_a_changed_timing_is_skipped(core, clock):
     put(core)
     for _ in range(2):
         clock.advance(hours=1)
@@ -768,7 +768,7 @@ def test_what_waits_of_a_timing_that_was_changed_does_not_fire(core, clock):
     assert account(core)[1][0::3] == ("skipped", "its schedule was changed")
 
 
-def test_resumed_with_the_clock_behind_it_nothing_comes_twice(core, clock):
+def test_resume_with_the_clock_behind_fires_no_slot_twice(core, clock):
     put(core)
     clock.advance(hours=3)
     tick(core)
@@ -781,7 +781,7 @@ def test_resumed_with_the_clock_behind_it_nothing_comes_twice(core, clock):
     assert stored(core).next_at == NEW_YEAR + 4 * HOUR
 
 
-def test_what_is_resumed_after_its_end_accounts_for_nothing_beyond_it(core, clock):
+def test_resume_after_the_end_accounts_only_for_slots_before_the_end(core, clock):
     put(core, until=NEW_YEAR + 2 * HOUR)
     core.do(core.schedules.pause, "job", "holiday")
     clock.advance(hours=5)
@@ -791,14 +791,14 @@ def test_what_is_resumed_after_its_end_accounts_for_nothing_beyond_it(core, cloc
     assert account(core) == [("skipped", NEW_YEAR + HOUR, 2, "holiday")]
 
 
-def test_a_start_that_is_past_fires_nothing_of_the_past(core, clock):
+def test_schedule_with_a_past_start_fires_no_past_slots(core, clock):
     put(core, when="every 1h", start=NEW_YEAR - 10.5 * HOUR)
 
     assert tick(core).fired == 0
     assert stored(core).next_at == NEW_YEAR + 0.5 * HOUR
 
 
-def test_what_is_backfilled_and_may_overlap_is_paced(core, clock):
+def test_backfill_with_overlap_allowed_is_paced(core, clock):
     put(core, overlap=Overlap.ALLOW, catch_up_spacing=5)
     clock.advance(hours=3)
 
@@ -807,7 +807,7 @@ def test_what_is_backfilled_and_may_overlap_is_paced(core, clock):
     assert [row["due_at"] - clock.now() for row in triggers(core)] == [0, 5, 10]
 
 
-def test_jitter_holds_for_what_is_backfilled(core, clock):
+def test_jitter_applies_to_backfilled_occurrences(core, clock):
     put(core, jitter=60)
     clock.advance(hours=1)
 
@@ -816,7 +816,7 @@ def test_jitter_holds_for_what_is_backfilled(core, clock):
     assert NEW_YEAR + HOUR < triggers(core)[0]["fire_at"] < NEW_YEAR + HOUR + 60
 
 
-def test_reanchored_it_skips_nothing_that_was_to_be_skipped_by_another_clock(core, clock):
+def test_reanchored_schedule_forgets_skip_next_from_a_wrong_clock(core, clock):
     put(core)
     clock.advance(365 * DAY)
     tick(core)

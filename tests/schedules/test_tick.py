@@ -27,14 +27,14 @@ def runs(decision):
     return [((run.first_at - NEW_YEAR) / HOUR, (run.last_at - NEW_YEAR) / HOUR, run.count) for run in decision.skipped]
 
 
-def test_before_its_time_nothing_is_decided(hourly):
+def test_decide_before_the_slot_fires_and_skips_nothing(hourly):
     decision = decide(hourly, NEW_YEAR + HOUR - 0.001)
 
     assert (decision.fired, decision.skipped) == ([], [])
     assert decision.next_at == NEW_YEAR + HOUR
 
 
-def test_at_its_time_it_fires_and_the_mark_moves_to_it(hourly):
+def test_decide_at_the_slot_fires_and_moves_the_high_water_mark(hourly):
     decision = decide(hourly, NEW_YEAR + HOUR + 0.3)
 
     assert hours(decision.fired) == [1]
@@ -50,9 +50,7 @@ def test_at_its_time_it_fires_and_the_mark_moves_to_it(hourly):
         (CatchUp.NONE, [], [(1, 5, 5)]),
     ],
 )
-def test_after_five_missed_slots_the_policy_says_which_fire_and_the_others_are_accounted_for(
-    hourly, catch_up, fired, skipped
-):
+def test_catch_up_policy_fires_or_accounts_for_each_missed_slot(hourly, catch_up, fired, skipped):
     decision = decide(replace(hourly, catch_up=catch_up), NEW_YEAR + 5 * HOUR + 600)
 
     assert hours(decision.fired) == fired
@@ -60,14 +58,14 @@ def test_after_five_missed_slots_the_policy_says_which_fire_and_the_others_are_a
     assert all("missed" in run.reason for run in decision.skipped)
 
 
-def test_what_is_on_time_fires_even_if_nothing_is_caught_up(hourly):
+def test_catch_up_none_still_fires_a_slot_on_time(hourly):
     decision = decide(replace(hourly, catch_up=CatchUp.NONE), NEW_YEAR + 3 * HOUR + MISFIRE_GRACE - 1)
 
     assert hours(decision.fired) == [3]
     assert runs(decision) == [(1, 2, 2)]
 
 
-def test_what_is_older_than_the_window_is_not_caught_up(hourly):
+def test_catch_up_window_skips_older_slots(hourly):
     decision = decide(replace(hourly, catch_up=CatchUp.ALL, catch_up_window=2.5 * HOUR), NEW_YEAR + 6 * HOUR)
 
     assert hours(decision.fired) == [4, 5, 6]
@@ -75,14 +73,14 @@ def test_what_is_older_than_the_window_is_not_caught_up(hourly):
     assert "older than 9000 s" in decision.skipped[0].reason
 
 
-def test_no_more_than_the_limit_are_caught_up_and_they_are_the_newest(hourly):
+def test_catch_up_max_fires_only_the_newest_slots(hourly):
     decision = decide(replace(hourly, catch_up=CatchUp.ALL, catch_up_max=2), NEW_YEAR + 6 * HOUR)
 
     assert hours(decision.fired) == [5, 6]
     assert "more than 2" in decision.skipped[0].reason
 
 
-def test_the_latest_is_not_caught_up_once_it_is_older_than_the_window(hourly):
+def test_catch_up_latest_skips_a_slot_older_than_the_window(hourly):
     weekly = replace(hourly, timing=Every(anchor_at=int(NEW_YEAR), step_seconds=7 * 86_400), catch_up_window=DAY)
 
     decision = decide(weekly, NEW_YEAR + 7 * DAY + DAY + 1)
@@ -92,7 +90,7 @@ def test_the_latest_is_not_caught_up_once_it_is_older_than_the_window(hourly):
     assert decision.next_at == NEW_YEAR + 14 * DAY
 
 
-def test_a_year_of_every_second_is_one_run_and_one_catch_up(hourly):
+def test_decide_over_a_year_of_seconds_returns_a_single_run_and_catch_up(hourly):
     every_second = replace(hourly, timing=Every(anchor_at=int(NEW_YEAR), step_seconds=1))
 
     decision = decide(every_second, NEW_YEAR + 365 * DAY)
@@ -101,28 +99,28 @@ def test_a_year_of_every_second_is_one_run_and_one_catch_up(hourly):
     assert decision.skipped[0].count == 365 * 86_400 - 1
 
 
-def test_runs_that_are_left_bound_what_fires(hourly):
+def test_remaining_runs_limit_the_slots_that_fire(hourly):
     decision = decide(replace(hourly, catch_up=CatchUp.ALL, max_runs=7, runs=5), NEW_YEAR + 4 * HOUR)
 
     assert hours(decision.fired) == [3, 4]
     assert "only 2 of its runs" in decision.skipped[0].reason
 
 
-def test_nothing_occurs_after_the_end(hourly):
+def test_decide_fires_no_slot_after_the_end(hourly):
     decision = decide(replace(hourly, catch_up=CatchUp.ALL, until_at=NEW_YEAR + 2 * HOUR), NEW_YEAR + 5 * HOUR)
 
     assert hours(decision.fired) == [1, 2]
     assert decision.next_at is None
 
 
-def test_what_is_to_be_skipped_is_skipped_and_only_that(hourly):
+def test_skip_next_skips_only_the_marked_slots(hourly):
     decision = decide(replace(hourly, catch_up=CatchUp.ALL, skip_to_at=NEW_YEAR + 2 * HOUR), NEW_YEAR + 3 * HOUR)
 
     assert hours(decision.fired) == [3]
     assert [(run.count, run.reason) for run in decision.skipped] == [(2, "skip-next")]
 
 
-def test_jitter_is_always_the_same_for_an_occurrence_and_within_its_bound():
+def test_jitter_is_deterministic_per_occurrence_and_bounded():
     late = [jitter("job", NEW_YEAR + n * HOUR, 60) for n in range(500)]
 
     assert late == [jitter("job", NEW_YEAR + n * HOUR, 60) for n in range(500)]

@@ -161,17 +161,17 @@ def plans_of_a_look(core: VirtualCore) -> set[tuple[str, str]]:
     return {(line, sql) for sql, plan in plans.items() for line in plan}
 
 
-def test_every_statement_of_a_look_seeks_and_none_walks_through_a_table(crowd):
+def test_tick_statements_scan_no_table(crowd):
     lines = plans_of_a_look(crowd)
 
     assert {(line, sql) for line, sql in lines if line.startswith(WALKS) and line != OVER_ALL_THAT_WAITS} == set()
 
 
-def test_no_statement_of_a_look_sorts_what_it_found(crowd):
+def test_tick_statements_use_no_temporary_sort(crowd):
     assert {(line, sql) for line, sql in plans_of_a_look(crowd) if "TEMP B-TREE" in line} == set()
 
 
-def test_this_test_would_see_a_walk_and_a_sort(crowd):
+def test_query_plan_check_detects_a_scan_and_a_sort(crowd):
     with undone(crowd) as tx:
         sql = "EXPLAIN QUERY PLAN SELECT id FROM schedules WHERE reason = 'x' ORDER BY updated_at"
         plan = [row[3] for row in tx.fetch_tuples(sql)]
@@ -179,24 +179,24 @@ def test_this_test_would_see_a_walk_and_a_sort(crowd):
     assert plan == ["SCAN schedules", "USE TEMP B-TREE FOR ORDER BY"]
 
 
-def test_an_idle_look_takes_no_step_more_among_ten_thousand_than_among_ten(handful, crowd):
+def test_idle_tick_cost_does_not_grow_with_the_number_of_schedules(handful, crowd):
     assert steps_of_a_look(crowd, fires=0) == steps_of_a_look(handful, fires=0) < 500
 
 
-def test_one_that_is_due_costs_no_step_more_among_ten_thousand_than_among_ten(handful, crowd):
+def test_due_schedule_cost_does_not_grow_with_the_number_of_schedules(handful, crowd):
     one = "id = 'job-7'"
 
     assert steps_of_a_look(crowd, fires=1, due=one) == steps_of_a_look(handful, fires=1, due=one)
 
 
-def test_ten_thousand_tasks_that_wait_cost_an_idle_look_nothing(handful, crowd):
+def test_idle_tick_cost_does_not_grow_with_waiting_tasks(handful, crowd):
     def all_wait(tx: Transaction) -> None:
         tx.run("UPDATE tasks SET status = 'WAITING', ended_at = NULL")
 
     assert steps_of_a_look(crowd, fires=0, after=all_wait) == steps_of_a_look(handful, fires=0, after=all_wait) < 500
 
 
-def test_of_ten_thousand_due_at_one_moment_a_look_visits_no_more_than_it_takes(crowd):
+def test_tick_among_ten_thousand_due_schedules_visits_only_a_batch(crowd):
     batch = 100
 
     few = steps_of_a_look(crowd, fires=batch, due=f"rowid <= {2 * batch}")
@@ -205,7 +205,7 @@ def test_of_ten_thousand_due_at_one_moment_a_look_visits_no_more_than_it_takes(c
     assert all_of_them <= few + 1_000
 
 
-def test_a_year_of_seconds_takes_no_statement_more_than_an_hour(core, clock):
+def test_tick_after_a_year_of_seconds_runs_as_many_statements_as_after_an_hour(core, clock):
     put(core, when="every 1s")
     found = []
     for seconds in (HOUR, 365 * DAY):

@@ -16,7 +16,7 @@ from tests.support.schedule_steps import DAY, HOUR, MINUTE, account, put, run_al
 from tests.support.trigger_steps import BROKEN, ack, start_one
 
 
-def test_a_job_in_ten_minutes_fires_at_minute_ten_however_often_it_is_looked_at(core, clock):
+def test_once_schedule_in_ten_minutes_fires_once_at_minute_ten_over_many_ticks(core, clock):
     put(core, when="in 10 minutes")
     for _ in range(3):
         clock.advance(minutes=3)
@@ -33,7 +33,7 @@ def test_a_job_in_ten_minutes_fires_at_minute_ten_however_often_it_is_looked_at(
     assert stored(core).status is ScheduleStatus.FINISHED
 
 
-def test_a_slot_has_one_key_and_the_next_slot_another(core, clock):
+def test_slot_dedup_key_is_unique_per_slot(core, clock):
     put(core, when="every 1s")
     for _ in range(3):
         clock.advance(1)
@@ -44,7 +44,7 @@ def test_a_slot_has_one_key_and_the_next_slot_another(core, clock):
     assert keys == [f"scheduled:job:{int(NEW_YEAR) + second}" for second in (1, 2, 3)]
 
 
-def test_what_a_late_tick_catches_up_is_paced_and_each_keeps_when_it_was_due(core, clock):
+def test_late_tick_paces_caught_up_slots_and_keeps_each_fire_time(core, clock):
     put(core, catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, catch_up_spacing=5)
     clock.advance(hours=3)
 
@@ -56,7 +56,7 @@ def test_what_a_late_tick_catches_up_is_paced_and_each_keeps_when_it_was_due(cor
     assert [row["due_at"] for row in triggers(core)] == [NEW_YEAR + HOUR, clock.now() + 5, clock.now() + 10]
 
 
-def test_jitter_moves_when_it_fires_and_not_its_key(core, clock):
+def test_jitter_moves_the_fire_time_and_not_the_dedup_key(core, clock):
     put(core, jitter=60)
     clock.advance(hours=1)
     tick(core)
@@ -66,7 +66,7 @@ def test_jitter_moves_when_it_fires_and_not_its_key(core, clock):
     assert (trigger["nominal_at"], trigger["dedup_key"]) == (NEW_YEAR + HOUR, f"scheduled:job:{int(NEW_YEAR + HOUR)}")
 
 
-def test_a_trigger_expires_so_long_after_its_moment(core, clock):
+def test_trigger_expires_after_the_slot_by_expires_after(core, clock):
     put(core, expires_after=90)
     clock.advance(hours=1)
     tick(core)
@@ -74,7 +74,7 @@ def test_a_trigger_expires_so_long_after_its_moment(core, clock):
     assert triggers(core)[0]["expires_at"] == NEW_YEAR + HOUR + 90
 
 
-def test_one_occurrence_waits_for_an_earlier_one_and_fires_when_that_is_settled(core, clock):
+def test_occurrence_is_buffered_and_fires_when_the_earlier_trigger_settles(core, clock):
     put(core)
     for _ in range(3):
         clock.advance(hours=1)
@@ -91,7 +91,7 @@ def test_one_occurrence_waits_for_an_earlier_one_and_fires_when_that_is_settled(
     assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [HOUR, 2 * HOUR]
 
 
-def test_what_waited_fires_without_deciding_what_else_has_come(core, clock, monkeypatch):
+def test_buffered_occurrence_fires_without_a_new_decision(core, clock, monkeypatch):
     """To decide takes a fifth of a second where a thousand are to be caught up."""
     put(core)
     for _ in range(2):
@@ -103,7 +103,7 @@ def test_what_waited_fires_without_deciding_what_else_has_come(core, clock, monk
     assert tick(core).fired == 1
 
 
-def test_two_that_wait_for_one_moment_fire_one_after_the_other(core, clock):
+def test_run_now_and_a_slot_at_the_same_moment_fire_only_once(core, clock):
     """The slot came by itself while a person fired the schedule at that very moment."""
     put(core)
     core.do(core.schedules.run_now, "job")
@@ -116,7 +116,7 @@ def test_two_that_wait_for_one_moment_fire_one_after_the_other(core, clock):
     assert [tick(core).fired, run_all(core), tick(core).fired] == [1, 1, 0]
 
 
-def test_an_occurrence_in_backoff_is_not_settled_yet(core, clock):
+def test_occurrence_in_backoff_buffers_the_next_occurrence(core, clock):
     put(core)
     clock.advance(hours=1)
     tick(core)
@@ -128,7 +128,7 @@ def test_an_occurrence_in_backoff_is_not_settled_yet(core, clock):
     assert [line[0] for line in account(core)] == ["fired", "buffered"]
 
 
-def test_what_is_skipped_for_one_reason_again_and_again_is_one_line(core, clock):
+def test_occurrences_skipped_repeatedly_for_a_reason_share_a_line(core, clock):
     """A job that hangs for an hour, behind it one every second: the account must not grow with it."""
     put(core, when="every 1s", overlap=Overlap.SKIP)
     clock.advance(1)
@@ -150,7 +150,7 @@ def test_what_is_skipped_for_one_reason_again_and_again_is_one_line(core, clock)
     ]
 
 
-def test_none_waits_where_overlap_is_to_be_skipped(core, clock):
+def test_overlap_skip_skips_the_next_occurrence_and_names_the_trigger(core, clock):
     put(core, overlap=Overlap.SKIP)
     clock.advance(hours=1)
     tick(core)
@@ -163,7 +163,7 @@ def test_none_waits_where_overlap_is_to_be_skipped(core, clock):
     assert stored(core).runs == 1
 
 
-def test_they_overlap_where_that_is_allowed(core, clock):
+def test_overlap_allow_fires_every_occurrence(core, clock):
     put(core, overlap=Overlap.ALLOW)
     for _ in range(3):
         clock.advance(hours=1)
@@ -172,7 +172,7 @@ def test_they_overlap_where_that_is_allowed(core, clock):
     assert [line[0] for line in account(core)] == ["fired"] * 3
 
 
-def test_all_that_are_caught_up_run_one_after_the_other(core, clock):
+def test_caught_up_occurrences_run_in_sequence(core, clock):
     put(core, catch_up=CatchUp.ALL)
     clock.advance(hours=4)
     assert tick(core).fired == 1
@@ -187,7 +187,7 @@ def test_all_that_are_caught_up_run_one_after_the_other(core, clock):
     assert [row["nominal_at"] - NEW_YEAR for row in triggers(core)] == [HOUR, 2 * HOUR, 3 * HOUR, 4 * HOUR]
 
 
-def test_a_one_time_job_fires_also_where_overlap_would_skip_it(core, clock):
+def test_once_schedule_is_buffered_under_overlap_skip(core, clock):
     put(core, when="in 1h", overlap=Overlap.SKIP)
     core.do(core.schedules.run_now, "job")
     clock.advance(hours=1)
@@ -200,7 +200,7 @@ def test_a_one_time_job_fires_also_where_overlap_would_skip_it(core, clock):
     assert [row["dedup_key"] for row in triggers(core)][1] == "scheduled-once:job"
 
 
-def test_the_last_of_its_runs_finishes_it(core, clock):
+def test_schedule_is_finished_after_the_last_run(core, clock):
     put(core, max_runs=2, overlap=Overlap.ALLOW)
     for _ in range(4):
         clock.advance(hours=1)
@@ -211,7 +211,7 @@ def test_the_last_of_its_runs_finishes_it(core, clock):
     assert "2 runs" in (stored(core).reason or "")
 
 
-def test_its_end_finishes_it(core, clock):
+def test_schedule_is_finished_when_the_end_has_come(core, clock):
     put(core, until=NEW_YEAR + 1.5 * HOUR)
     clock.advance(hours=1)
     tick(core)
@@ -219,13 +219,13 @@ def test_its_end_finishes_it(core, clock):
     assert (stored(core).status, stored(core).reason) == (ScheduleStatus.FINISHED, "its end has come")
 
 
-def test_it_begins_with_its_start_included(core, clock):
+def test_interval_begins_exactly_at_the_start(core, clock):
     put(core, when="every 1h", start=NEW_YEAR + DAY + 1800)
 
     assert stored(core).next_at == NEW_YEAR + DAY + 1800
 
 
-def test_a_year_of_every_second_is_a_handful_of_rows_in_one_commit(core, clock):
+def test_tick_after_a_year_of_seconds_writes_two_lines(core, clock):
     put(core, when="every 1s")
     clock.advance(365 * DAY)
 
@@ -236,7 +236,7 @@ def test_a_year_of_every_second_is_a_handful_of_rows_in_one_commit(core, clock):
     assert ticked.next_at == NEW_YEAR + 365 * DAY + 1
 
 
-def test_a_slot_that_fired_before_is_accounted_for_and_not_fired_again(core, clock):
+def test_slot_that_fired_before_a_clock_step_is_skipped_with_the_trigger_named(core, clock):
     """The clock was set back, and a person said that it is right."""
     put(core)
     clock.advance(hours=2)
@@ -255,7 +255,7 @@ def test_a_slot_that_fired_before_is_accounted_for_and_not_fired_again(core, clo
     assert len(triggers(core)) == 1
 
 
-def test_a_zone_that_is_gone_stops_its_schedule_and_no_other(core, clock):
+def test_unknown_zone_disables_only_that_schedule(core, clock):
     put(core, id="broken", when="0 * * * *", timezone="Europe/Berlin")
     put(core, id="sound")
     with core.transaction() as tx:
@@ -270,7 +270,7 @@ def test_a_zone_that_is_gone_stops_its_schedule_and_no_other(core, clock):
     assert stored(core, "sound").next_at == NEW_YEAR + 2 * HOUR
 
 
-def test_a_payload_over_a_limit_that_was_lowered_stops_its_schedule_visibly(tmp_path):
+def test_payload_over_a_lowered_limit_disables_the_schedule_with_a_reason(tmp_path):
     clock = VirtualClock()
     core = VirtualCore(tmp_path / "small.db", clock)
     put(core, payload={"text": "x" * 5000})
@@ -284,7 +284,7 @@ def test_a_payload_over_a_limit_that_was_lowered_stops_its_schedule_visibly(tmp_
     assert "5,0" in (stored(core).reason or "")
 
 
-def test_a_tick_that_comes_second_to_another_writes_nothing(core, clock):
+def test_stale_tick_writes_nothing(core, clock):
     """Its guard: the row has moved on since it was read."""
     put(core)
     clock.advance(hours=1)
@@ -296,7 +296,7 @@ def test_a_tick_that_comes_second_to_another_writes_nothing(core, clock):
     assert stored(core).high_water_at == NEW_YEAR + HOUR
 
 
-def test_a_batch_that_is_not_enough_says_so(core, clock):
+def test_tick_beyond_a_batch_of_due_schedules_reports_more(core, clock):
     for number in range(150):
         put(core, id=f"job{number}")
     clock.advance(hours=1)
@@ -308,14 +308,14 @@ def test_a_batch_that_is_not_enough_says_so(core, clock):
 
 
 @pytest.mark.parametrize("status", ["PAUSED", "DISABLED", "FINISHED", "REMOVED"])
-def test_only_an_active_schedule_may_await_an_occurrence(core, status):
+def test_inactive_schedule_with_a_next_occurrence_is_refused_by_the_schema(core, status):
     put(core)
 
     with pytest.raises(RowInvalid), core.transaction() as tx:
         tx.run("UPDATE schedules SET status = :status, reason = 'x' WHERE id = 'job'", status=status)
 
 
-def test_a_startup_schedule_fires_once_a_start(core, clock):
+def test_startup_schedule_fires_once_per_start(core, clock):
     put(core, when="on startup", origin=Origin.OPERATOR)
     for _ in range(2):
         clock.advance(minutes=1)
@@ -327,7 +327,7 @@ def test_a_startup_schedule_fires_once_a_start(core, clock):
     assert tick(core).fired == 0
 
 
-def test_a_startup_schedule_that_is_spent_is_finished(core, clock):
+def test_startup_schedule_is_finished_after_max_runs(core, clock):
     put(core, when="on startup", max_runs=1)
     core.do(core.ticks.fire_startup)
     clock.advance(minutes=1)
@@ -338,14 +338,14 @@ def test_a_startup_schedule_that_is_spent_is_finished(core, clock):
 
 
 @pytest.mark.parametrize("window", [0, 1])
-def test_what_comes_in_time_fires_however_small_the_window_of_its_catch_up(core, clock, window):
+def test_slot_on_time_fires_with_a_tiny_catch_up_window(core, clock, window):
     put(core, catch_up_window=window)
     clock.advance(hours=1, seconds=1.5)
 
     assert tick(core).fired == 1
 
 
-def test_what_is_as_late_as_a_sleep_of_the_scheduler_is_not_missed_and_what_is_later_is(core, clock):
+def test_slot_is_missed_only_beyond_the_misfire_grace(core, clock):
     put(core, id="late", catch_up=CatchUp.NONE)
     clock.advance(hours=1, seconds=31)
     assert tick(core).fired == 1
@@ -355,7 +355,7 @@ def test_what_is_as_late_as_a_sleep_of_the_scheduler_is_not_missed_and_what_is_l
     assert tick(core).fired == 0
 
 
-def test_a_tick_with_much_to_catch_up_leaves_the_rest_for_the_next(core, clock):
+def test_tick_with_many_slots_to_catch_up_leaves_the_rest_for_the_next_tick(core, clock):
     for number in range(3):
         put(core, id=f"job{number}", when="every 1m", catch_up=CatchUp.ALL, catch_up_max=400, overlap=Overlap.ALLOW)
     clock.advance(hours=10)
@@ -366,7 +366,7 @@ def test_a_tick_with_much_to_catch_up_leaves_the_rest_for_the_next(core, clock):
     assert (second.fired, second.more) == (400, False)
 
 
-def test_a_startup_schedule_fires_also_when_the_clock_was_set_back_since_the_last_start(core, clock):
+def test_startup_schedule_fires_after_the_clock_was_set_back(core, clock):
     put(core, when="on startup")
     core.do(core.ticks.fire_startup)
     run_all(core)
@@ -379,7 +379,7 @@ def test_a_startup_schedule_fires_also_when_the_clock_was_set_back_since_the_las
         assert ScheduleStore().list_ahead(reader, clock.now()) == []
 
 
-def test_a_start_at_which_nothing_scheduled_may_fire_is_accounted_for(core, clock):
+def test_startup_schedule_held_at_a_start_is_accounted_for(core, clock):
     put(core, when="on startup")
 
     core.do(core.ticks.fire_startup, held="6 unclean starts within 10 minutes")
@@ -388,7 +388,7 @@ def test_a_start_at_which_nothing_scheduled_may_fire_is_accounted_for(core, cloc
     assert account(core) == [("skipped", NEW_YEAR, 1, "held: 6 unclean starts within 10 minutes")]
 
 
-def test_the_second_life_of_a_one_time_job_is_not_taken_for_another_job(core, clock):
+def test_once_schedule_added_again_does_not_collide_with_a_similar_id(core, clock):
     put(core, when="in 10m")
     core.do(core.schedules.remove, "job")
     put(core, when="in 10m")
@@ -398,7 +398,7 @@ def test_the_second_life_of_a_one_time_job_is_not_taken_for_another_job(core, cl
     assert tick(core).fired == 2
 
 
-def test_the_last_that_fired_is_not_one_that_was_skipped(core, clock):
+def test_last_nominal_time_is_of_the_last_fired_slot(core, clock):
     put(core, catch_up=CatchUp.ALL, overlap=Overlap.SKIP)
     clock.advance(hours=4)
     tick(core)
@@ -407,7 +407,7 @@ def test_the_last_that_fired_is_not_one_that_was_skipped(core, clock):
     assert stored(core).last_nominal_at == NEW_YEAR + HOUR
 
 
-def test_what_is_to_be_skipped_later_is_not_accounted_for_before_it_comes(core, clock):
+def test_skip_next_accounts_for_each_slot_when_due(core, clock):
     put(core)
     for _ in range(3):
         core.do(core.schedules.skip_next, "job")
@@ -423,7 +423,7 @@ def test_what_is_to_be_skipped_later_is_not_accounted_for_before_it_comes(core, 
     ]
 
 
-def test_a_one_time_job_waits_also_behind_one_that_waits(core, clock):
+def test_once_schedule_is_buffered_behind_a_buffered_occurrence(core, clock):
     put(core, when="in 1h")
     for _ in range(2):
         core.do(core.schedules.run_now, "job")
@@ -434,7 +434,7 @@ def test_a_one_time_job_waits_also_behind_one_that_waits(core, clock):
     assert [line[0] for line in account(core)] == ["fired", "buffered", "buffered"]
 
 
-def test_the_jitter_of_two_schedules_is_not_the_same(core, clock):
+def test_jitter_differs_between_schedules(core, clock):
     for job in ("one", "two"):
         put(core, id=job, jitter=60)
     clock.advance(hours=1)
@@ -443,14 +443,14 @@ def test_the_jitter_of_two_schedules_is_not_the_same(core, clock):
     assert triggers(core, "one")[0]["fire_at"] != triggers(core, "two")[0]["fire_at"]
 
 
-def test_a_startup_schedule_whose_end_has_come_does_not_fire(core, clock):
+def test_startup_schedule_past_the_end_does_not_fire(core, clock):
     put(core, when="on startup", until=NEW_YEAR + HOUR)
     clock.advance(hours=2)
 
     assert core.do(core.ticks.fire_startup).fired == 0
 
 
-def test_what_waited_in_a_schedule_that_cannot_go_on_was_no_run_of_it(core, clock):
+def test_buffered_occurrence_of_a_disabled_schedule_does_not_count_as_a_run(core, clock):
     put(core, when="0 * * * *", timezone="Europe/Berlin")
     for _ in range(2):
         clock.advance(hours=1)
@@ -464,7 +464,7 @@ def test_what_waited_in_a_schedule_that_cannot_go_on_was_no_run_of_it(core, cloc
     assert [line[0] for line in account(core)] == ["fired", "skipped"]
 
 
-def test_more_that_waited_than_a_batch_is_said_to_be_more(core, clock):
+def test_tick_beyond_a_batch_of_buffered_occurrences_reports_more(core, clock):
     for number in range(150):
         put(core, id=f"job{number}", max_runs=2)
     for _ in range(2):
@@ -478,7 +478,7 @@ def test_more_that_waited_than_a_batch_is_said_to_be_more(core, clock):
     assert (first.fired, first.more, second.fired, second.more) == (100, True, 50, False)
 
 
-def test_a_one_time_job_added_again_for_the_same_moment_fires_again(core, clock):
+def test_once_schedule_added_again_for_the_same_moment_fires_again(core, clock):
     put(core, when="2026-01-01T01:00Z")
     clock.advance(hours=1)
     tick(core)
@@ -490,7 +490,7 @@ def test_a_one_time_job_added_again_for_the_same_moment_fires_again(core, clock)
     assert tick(core).fired == 1
 
 
-def test_a_start_that_is_skipped_is_no_run(core, clock):
+def test_startup_schedule_skipped_for_overlap_does_not_count_as_a_run(core, clock):
     put(core, when="on startup", overlap=Overlap.SKIP, max_runs=2)
     for _ in range(3):
         core.do(core.ticks.fire_startup)
