@@ -20,7 +20,7 @@ pytestmark = pytest.mark.system
 # Installing: the steps of the page, word for word, on a Debian that has never seen craftcore
 
 
-def test_the_steps_of_the_page_install_it_and_start_it(server):
+def test_install_page_steps_install_and_start_the_unit(server):
     root, installed = server
 
     assert installed.code == 0, installed
@@ -30,7 +30,7 @@ def test_the_steps_of_the_page_install_it_and_start_it(server):
     assert (root / "var/lib/private/craftcore/craftcore.db").exists(), "`enable --now` has started it"
 
 
-def test_it_comes_with_the_next_boot_and_does_as_the_page_says(machine):
+def test_unit_starts_at_the_next_boot_and_matches_the_page(machine):
     until(lambda: machine.run("systemctl", "is-active", UNIT).out == "active\n", "it to be started by nobody")
 
     said = machine.do("bash", "-eu", stdin=steps("use")).splitlines()
@@ -42,7 +42,7 @@ def test_it_comes_with_the_next_boot_and_does_as_the_page_says(machine):
     assert any(" craftcore[" in line and '"event":"daemon.ready"' in line for line in said), "the journal names it"
 
 
-def test_it_comes_with_everything_that_it_reads(machine):
+def test_unit_is_installed_with_all_its_files(machine):
     """The wheel has its migrations, its settings with their comments, and its units."""
     shipped = machine.do("craftcore", "systemd", "print", "--user", "--backup")
     machine.do("craftcore", "init", "/root/another")
@@ -56,7 +56,7 @@ def test_it_comes_with_everything_that_it_reads(machine):
 # Starting: what systemd sees of it, and after which ends it begins anew
 
 
-def test_it_is_active_only_when_it_says_so(service):
+def test_unit_is_active_only_after_ready(service):
     """Its start is held up in the app's import, for as long as we like."""
     hold = service.machine.path("/srv/agent/hold")
     hold.touch()
@@ -73,7 +73,7 @@ def test_it_is_active_only_when_it_says_so(service):
     assert service.journal.index("engine.booted") < service.journal.index("Started craftcore.service")
 
 
-def test_its_status_line_says_what_it_does(service):
+def test_unit_status_line_shows_the_work(service):
     service.start()
     service.emit("runs.on")
 
@@ -98,7 +98,7 @@ def uninstall(service):
 
 
 @pytest.mark.parametrize(("spoil", "code"), [(misspell, 78), (damage, 65), (uninstall, 127)])
-def test_what_only_a_person_can_repair_is_not_tried_again(service, spoil, code):
+def test_failure_that_needs_a_person_is_not_restarted(service, spoil, code):
     """It would be `activating` if systemd meant to."""
     spoil(service)
 
@@ -108,7 +108,7 @@ def test_what_only_a_person_can_repair_is_not_tried_again(service, spoil, code):
     assert (service.shown("ExecMainStatus"), service.shown("NRestarts")) == (str(code), "0"), service.journal
 
 
-def test_what_may_be_over_next_time_is_tried_until_it_is(service):
+def test_temporary_failure_is_restarted_until_success(service):
     """Another daemon has the database: exit 75."""
     another = ["--unit=another", "--property=Type=notify", "--property=DynamicUser=yes", "--property=User=craftcore"]
     service.machine.do(
@@ -128,7 +128,7 @@ def test_what_may_be_over_next_time_is_tried_until_it_is(service):
 # Dying, by every kind of death: it is started again, and nothing is lost
 
 
-def test_after_sigkill_it_is_started_again_and_does_what_it_had_accepted(service):
+def test_unit_is_restarted_after_sigkill_and_completes_accepted_work(service):
     """With work at hand, a program of a command among it, and with triggers that come while nobody is there."""
     service.start()
     running = service.emit("runs.on")
@@ -156,7 +156,7 @@ def test_after_sigkill_it_is_started_again_and_does_what_it_had_accepted(service
     assert "the daemon before this one died" in service.craftcore("status").out
 
 
-def test_a_hung_loop_is_ended_by_the_watchdog_and_what_hangs_is_buried_as_poison(service):
+def test_hung_loop_is_ended_by_the_watchdog_and_becomes_poison(service):
     """By the third time, the last of them alone; what was accepted beside it is done."""
     service.drop_in("impatient", "WatchdogSec=3", "RestartSec=200ms")
     service.start()
@@ -175,7 +175,7 @@ def test_a_hung_loop_is_ended_by_the_watchdog_and_what_hangs_is_buried_as_poison
     assert service.state == "active"
 
 
-def test_after_six_quick_deaths_what_is_scheduled_waits_for_a_person_and_systemd_never_gives_up(service):
+def test_six_quick_deaths_hold_scheduled_work_and_systemd_never_gives_up(service):
     service.settings('[[schedule]]\nid = "often"\nworkflow = "note"\npayload = {number = 1}\nwhen = "every 1s"\n')
     service.drop_in("soon", "RestartSec=200ms")
     service.start()
@@ -202,7 +202,7 @@ DYNAMIC = range(61_184, 65_520)
 """The users that systemd makes up."""
 
 
-def test_it_is_a_user_of_its_own_without_any_right(service):
+def test_unit_runs_as_its_own_user_without_rights(service):
     service.start()
     status = dict(
         line.split(":\t", 1) for line in service.machine.do("cat", f"/proc/{service.pid}/status").splitlines()
@@ -215,7 +215,7 @@ def test_it_is_a_user_of_its_own_without_any_right(service):
     assert "craftcore" not in service.machine.path("/etc/passwd").read_text()
 
 
-def test_its_files_are_its_own_and_nobody_elses(service):
+def test_unit_files_are_private_to_its_user(service):
     service.start()
     service.emit("note")
     home = service.machine.path(STATE)
@@ -231,7 +231,7 @@ def test_its_files_are_its_own_and_nobody_elses(service):
     assert stat.S_ISSOCK(found["craftcore.db.bell"].st_mode)
 
 
-def test_it_can_write_in_its_directory_and_nowhere_else(service):
+def test_unit_can_write_only_in_its_directory(service):
     elsewhere = ["/etc/x", "/srv/agent/x", "/opt/craftcore/x", "/usr/local/bin/x", "/var/lib/x", "/root/x", "/home/x"]
     before = {path: service.machine.path(path).exists() for path in elsewhere}
     service.start()
@@ -245,12 +245,12 @@ def test_it_can_write_in_its_directory_and_nowhere_else(service):
 
 
 @pytest.mark.parametrize("unit", ["craftcore.service", "craftcore-backup.service"])
-def test_systemd_rates_it_as_hardly_exposed(service, unit):
+def test_unit_exposure_rated_by_systemd_is_low(service, unit):
     """By the unit as it is loaded, not as the file says."""
     service.machine.do("systemd-analyze", "security", "--no-pager", "--threshold=15", unit)
 
 
-def test_root_emits_and_so_does_a_service_of_the_same_user_and_nobody_else(service):
+def test_emit_works_for_root_and_a_service_of_the_same_user_only(service):
     """And each is heard at once, through the users that the unit has to itself."""
     service.settings("[daemon]\npoll_seconds = 30.0\n")
     service.start()
@@ -277,7 +277,7 @@ def payload(paths):
 SCHEDULE = '[[schedule]]\nid = "{}"\nworkflow = "note"\nwhen = "every day at 3am"\ntimezone = "UTC"\n'
 
 
-def test_a_reload_takes_the_settings_over_and_says_what_counts(service):
+def test_reload_applies_settings_and_reports_the_effective_settings(service):
     service.start()
     pid = service.pid
     service.settings(SCHEDULE.format("nightly") + "[daemon]\nconcurrency = 3\n")
@@ -291,7 +291,7 @@ def test_a_reload_takes_the_settings_over_and_says_what_counts(service):
     assert (service.state, service.pid) == ("active", pid)
 
 
-def test_with_a_mistake_in_the_settings_the_reload_fails_and_the_daemon_goes_on_as_it_was(service):
+def test_reload_with_a_mistake_fails_and_the_daemon_continues_unchanged(service):
     service.settings(SCHEDULE.format("nightly"))
     service.start()
     pid = service.pid
@@ -315,7 +315,7 @@ def test_with_a_mistake_in_the_settings_the_reload_fails_and_the_daemon_goes_on_
 OBSTINATE = ["sh", "-c", "trap '' TERM INT; while :; do sleep 0.1; done", "obstinate"]
 
 
-def test_a_stop_ends_within_the_grace_whatever_runs_on(service):
+def test_stop_ends_within_the_grace_with_any_work(service):
     """The grace and systemd's patience are those of the shipped unit less 27 seconds: the margin is the same."""
     service.settings("[daemon]\nshutdown_grace = 3.0\n")
     service.drop_in("sooner", "TimeoutStopSec=18")
@@ -341,7 +341,7 @@ def test_a_stop_ends_within_the_grace_whatever_runs_on(service):
     service.until_settled(cut_off[0])
 
 
-def test_switched_off_in_order_it_goes_on_at_the_next_boot(service):
+def test_daemon_continues_at_the_next_boot_after_an_orderly_shutdown(service):
     """Enabled, nobody has to start it."""
     service.settings("[daemon]\nshutdown_grace = 1.0\n")
     goes_on_after(service, service.machine.power_off)
@@ -349,7 +349,7 @@ def test_switched_off_in_order_it_goes_on_at_the_next_boot(service):
     assert '"clean":true' in service.machine.do("journalctl", "--boot", f"--unit={UNIT}", "--output=cat")
 
 
-def test_after_a_power_cut_it_goes_on_at_the_next_boot(service):
+def test_daemon_continues_at_the_next_boot_after_a_power_cut(service):
     """Every process ends at once. What the disk had not yet is the matter of tests/crash/."""
     goes_on_after(service, service.machine.cut)
 
@@ -380,7 +380,7 @@ def goes_on_after(service, end):
 BACKUP, TIMER = "craftcore-backup.service", "craftcore-backup.timer"
 
 
-def test_the_timer_waits_for_its_hour(service):
+def test_backup_timer_waits_for_its_hour(service):
     def shown(name):
         return service.machine.do("systemctl", "show", "--value", f"--property={name}", TIMER).strip()
 
@@ -388,7 +388,7 @@ def test_the_timer_waits_for_its_hour(service):
     assert shown("NextElapseUSecRealtime"), "no next time"
 
 
-def test_a_backup_is_made_while_the_daemon_works_and_can_be_restored(service):
+def test_backup_beside_a_working_daemon_can_be_restored(service):
     service.start()
     pid = service.pid
     service.emit("runs.on")
@@ -416,7 +416,7 @@ def test_a_backup_is_made_while_the_daemon_works_and_can_be_restored(service):
     assert {row["id"] for row in rows} > set(done)
 
 
-def test_the_daemons_own_database_is_restored_by_root_and_the_daemon_can_open_it(service):
+def test_database_restored_by_root_can_be_opened_by_the_daemon(service):
     """Stop, restore, start, release: as docs/how-to/back-up-and-restore.md has it."""
     service.start()
     note = service.emit("note", "--in", "1h")
@@ -441,7 +441,7 @@ def test_the_daemons_own_database_is_restored_by_root_and_the_daemon_can_open_it
 ADA = "/home/ada"
 
 
-def test_a_person_installs_runs_reloads_and_backs_up_their_own(machine):
+def test_user_installs_runs_reloads_and_backs_up_a_user_unit(machine):
     machine.do("useradd", "--create-home", "ada")
     machine.do("loginctl", "enable-linger", "ada")
     uid = machine.do("id", "--user", "ada").strip()

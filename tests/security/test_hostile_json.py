@@ -157,14 +157,14 @@ def hand_over_all(doors: Doors, name: str, seed: int, count: int) -> Handed:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_sound_is_taken(doors, name):
+def test_sound_json_is_accepted(doors, name):
     sound, door = doors.all()[name]
 
     assert any(hand_over(door, text) for text in sound)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_what_is_not_is_refused_by_an_error_of_ours(doors, name):
+def test_hostile_json_is_refused_by_a_craftcore_error(doors, name):
     handed = hand_over_all(doors, name, seed=7, count=MANY)
 
     assert False in handed.taken or name == "a lock file"
@@ -172,7 +172,7 @@ def test_what_is_not_is_refused_by_an_error_of_ours(doors, name):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", NAMES)
-def test_a_hundred_thousand_of_them(doors, name, capsys):
+def test_hostile_json_is_refused_a_hundred_thousand_times(doors, name, capsys):
     """Says what the costliest took: a figure to look at, since what a machine does in a millisecond is no promise."""
     handed = hand_over_all(doors, name, seed=11, count=CAMPAIGN // len(NAMES))
 
@@ -180,7 +180,7 @@ def test_a_hundred_thousand_of_them(doors, name, capsys):
         print(f"\n{name}: {handed.told()}")
 
 
-def test_what_a_program_hands_over_that_is_no_json_is_refused(core):
+def test_invalid_json_from_a_program_is_refused(core):
     answers = set()
     for payload in objects(seed=3, count=MANY):
         try:
@@ -200,13 +200,13 @@ def test_depth_and_length_end_no_program(doors, name, text):
     assert not hand_over(door, text) or name == "a lock file"
 
 
-def test_a_setting_with_a_name_of_any_length_is_refused_in_a_line_one_can_read(doors):
+def test_setting_with_a_long_name_is_refused_in_a_readable_line(doors):
     _, door = doors.all()["the settings"]
 
     assert not hand_over(door, b"[email]\nima" + b"1" * 5_000 + b" = 1\n")
 
 
-def test_a_key_that_is_there_twice_is_found_among_many():
+def test_duplicate_key_among_many_is_found():
     """In one walk: not one for each key."""
     body = ",".join(f'"k{number}":1' for number in range(200_000))
 
@@ -215,7 +215,7 @@ def test_a_key_that_is_there_twice_is_found_among_many():
 
 
 @pytest.mark.parametrize("name", ["record", "head", "payload", "settings"])
-def test_the_command_line_answers_in_one_line(cli, here, tmp_path, name):
+def test_command_line_refuses_hostile_json_in_a_line(cli, here, tmp_path, name):
     """Through every layer there is, a few of each."""
     sound = {"record": cli("export", here.world.ended).out.encode(), "head": HEAD, "payload": PAYLOAD}
     arguments = {

@@ -49,7 +49,7 @@ def wrong(folder: Path) -> dict[str, str]:
     }
 
 
-def test_every_file_of_a_daemon_at_work(folder):
+def test_files_of_a_working_daemon_are_private(folder):
     """Under the name the folder has before it is there, too: the daemon makes it."""
     state = folder / "var" / "craftcore"
     with a_daemon(folder, "--db", "var/craftcore/agent.db") as daemon:
@@ -64,7 +64,7 @@ def test_every_file_of_a_daemon_at_work(folder):
     assert stat.S_IMODE(state.stat().st_mode) == stat.S_IMODE(state.parent.stat().st_mode) == 0o700
 
 
-def test_what_an_attempt_writes_is_what_it_says(folder):
+def test_files_of_a_process_attempt_have_the_requested_mode(folder):
     """A workflow's own files are its own: a daemon leaves the umask as it was given."""
     (folder / "app.py").write_text(APP)
 
@@ -78,7 +78,7 @@ def test_what_an_attempt_writes_is_what_it_says(folder):
 
 
 @pytest.mark.parametrize("name", [*READS, *BY_HAND, *(name for name in WORKS if name != "demo")])
-def test_every_file_that_a_command_makes(cli, here, database, name):
+def test_files_of_every_command_are_private(cli, here, database, name):
     """`demo` has a directory of its own, which Python makes for its owner, and runs what is asked for here."""
     here.core.close()
     database.chmod(0o600)
@@ -93,7 +93,7 @@ def test_every_file_that_a_command_makes(cli, here, database, name):
         assert wrong(database.parent) == {}
 
 
-def test_a_database_that_was_open_to_others_is_closed_to_them(cli, here, database):
+def test_database_open_to_others_is_made_private(cli, here, database):
     here.core.close()
     database.chmod(0o666)
 
@@ -102,21 +102,21 @@ def test_a_database_that_was_open_to_others_is_closed_to_them(cli, here, databas
     assert wrong(database.parent) == {}
 
 
-def test_a_database_and_its_folders_that_emit_makes(cli, tmp_path):
+def test_database_and_folders_created_by_emit_are_private(cli, tmp_path):
     assert cli("--db", "new/folder/agent.db", "emit", "greet").code == 0
 
     assert wrong(tmp_path) == {}
     assert set(modes(tmp_path)) >= {"new", "new/folder", "new/folder/agent.db"}
 
 
-def test_an_exported_record_and_a_head(cli, here, tmp_path):
+def test_exported_record_and_head_are_private(cli, here, tmp_path):
     assert cli("export", here.world.ended, "-o", "record.json").code == 0
     assert cli("verify", "--write-head", "head.json").code == 0
 
     assert [modes(tmp_path)[name] for name in ("record.json", "head.json")] == [0o600, 0o600]
 
 
-def test_the_files_of_init_are_writable_by_their_owner_alone(cli, tmp_path):
+def test_init_files_are_writable_by_their_owner_alone(cli, tmp_path):
     assert cli("init", "deep/new").code == 0
 
     assert modes(tmp_path) == {
@@ -127,7 +127,7 @@ def test_the_files_of_init_are_writable_by_their_owner_alone(cli, tmp_path):
     }
 
 
-def test_this_test_would_see_one_that_is_open(folder):
+def test_mode_check_detects_an_open_file(folder):
     (folder / "open").write_text("")
     with socket.socket(socket.AF_UNIX) as bell:
         bell.bind(str(folder / "bell"))

@@ -36,7 +36,7 @@ def hostile(here, database):
 
 
 @pytest.mark.parametrize("name", READS)
-def test_whatever_a_command_shows_is_shown_and_not_obeyed(cli, hostile, name):
+def test_command_output_shows_hostile_text_without_obeying(cli, hostile, name):
     shown = cli(*line(name, READS[name], hostile))
 
     assert shown.code != 70, shown.err
@@ -44,7 +44,7 @@ def test_whatever_a_command_shows_is_shown_and_not_obeyed(cli, hostile, name):
 
 
 @pytest.mark.parametrize("name", READS)
-def test_a_document_is_ascii(cli, hostile, name):
+def test_json_document_is_ascii(cli, hostile, name):
     document = cli("--json", *line(name, READS[name], hostile))
 
     assert document.code != 70
@@ -54,7 +54,7 @@ def test_a_document_is_ascii(cli, hostile, name):
 
 
 @pytest.mark.parametrize("name", DEEPER)
-def test_the_other_lists_show_and_do_not_obey_either(cli, hostile, name):
+def test_lists_show_hostile_text_without_obeying(cli, hostile, name):
     shown = cli(*DEEPER[name])
 
     assert shown.code == 0
@@ -62,7 +62,7 @@ def test_the_other_lists_show_and_do_not_obey_either(cli, hostile, name):
 
 
 @pytest.mark.parametrize("name", BY_HAND)
-def test_what_is_done_by_hand_says_so_harmlessly(cli, hostile, name):
+def test_operator_commands_print_hostile_text_harmlessly(cli, hostile, name):
     done = cli(*line(name, BY_HAND[name], hostile))
 
     assert done.code != 70, done.err
@@ -83,7 +83,7 @@ def test_ids_that_no_emit_would_take_are_shown_and_not_obeyed(cli, here, databas
 
 
 @pytest.mark.parametrize("name", ["trigger list", "task list", "inbox list"])
-def test_a_live_task_that_is_none_of_ours_is_said_to_be_a_damaged_row_and_no_bug(cli, here, database, name):
+def test_invalid_live_task_is_reported_as_a_damaged_row_and_not_as_a_bug(cli, here, database, name):
     here.core.close()
     connection = apsw.Connection(str(database))
     connection.execute("UPDATE tasks SET session_id = ?", (HOSTILE,))
@@ -97,7 +97,7 @@ def test_a_live_task_that_is_none_of_ours_is_said_to_be_a_damaged_row_and_no_bug
     assert not_harmless(refused.err) == []
 
 
-def test_what_somebody_typed_is_not_obeyed_either(cli, here):
+def test_typed_hostile_text_is_not_obeyed(cli, here):
     for arguments in (
         ["trigger", "show", HOSTILE],
         ["trigger", "list", "--status", HOSTILE],
@@ -118,7 +118,7 @@ def test_what_somebody_typed_is_not_obeyed_either(cli, here):
         assert (not_harmless(refused.out), not_harmless(refused.err)) == ([], []), arguments
 
 
-def test_what_a_trigger_may_say_of_itself_comes_back_as_it_went_in(cli, here):
+def test_trigger_texts_come_back_unchanged(cli, here):
     """Not refused, not cut: only printed so that it cannot act."""
     spec = TriggerSpec(workflow="nap", payload={"text": HOSTILE.replace("\x00", "")})
     emitted = here.core.do(here.core.triggers.emit, spec)
@@ -140,7 +140,7 @@ async def loud(text: str) -> None:
 
 
 @pytest.mark.parametrize("how", ["text", "json"])
-def test_no_log_line_of_a_daemon_can_be_forged(tmp_path, how):
+def test_log_lines_of_a_daemon_cannot_be_forged(tmp_path, how):
     (tmp_path / "app.py").write_text(LOUD)
     (tmp_path / "settings.toml").write_text(f'[log]\nformat = "{how}"\n')
     (tmp_path / "payload").write_text(json.dumps({"text": HOSTILE}))
@@ -154,7 +154,7 @@ def test_no_log_line_of_a_daemon_can_be_forged(tmp_path, how):
     assert (not_harmless(ran.out), not_harmless(ran.err)) == ([], [])
 
 
-def test_this_test_would_see_one():
+def test_print_check_detects_a_forged_line():
     for bad in ("\x1b[2J", "\r", "\u2028", "\u202e", "\x9b", f"ok\n{FORGED}", "\x00", f"  {FORGED}"):
         assert not_harmless(bad)
     assert not_harmless(f"ü ok … \n  | {FORGED}\n") == []

@@ -123,7 +123,7 @@ ATTACKS = [to_directory, to_file, to_nothing, to_own]
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_a_backup_into_a_strangers_folder_writes_nowhere_else(tmp_path, shared, attack):
+def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     emit(core)
     victim = a_victim(shared)
@@ -159,7 +159,7 @@ def test_a_backup_into_a_strangers_folder_writes_nowhere_else(tmp_path, shared, 
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_a_restore_into_a_strangers_folder_writes_nowhere_else(tmp_path, shared, attack, capsys):
+def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, capsys):
     """The daemon's user has become hostile, and root puts a backup in the place of its database."""
     made = tmp_path / "made"
     made.mkdir()
@@ -196,7 +196,7 @@ def test_a_restore_into_a_strangers_folder_writes_nowhere_else(tmp_path, shared,
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o775, True), (0o755, False)])
-def test_a_backup_is_not_put_where_others_may_rename_it(core, shared, mode, refused):
+def test_backup_is_refused_where_others_may_rename_the_file(core, shared, mode, refused):
     folder = shared / "backups"
     folder.mkdir()
     os.chown(folder, -1, NOBODY)
@@ -213,7 +213,7 @@ def test_a_backup_is_not_put_where_others_may_rename_it(core, shared, mode, refu
         assert ask(folder / "backup.db", "PRAGMA integrity_check") == [("ok",)]
 
 
-def test_a_folder_that_the_own_group_may_write_in_is_accepted(core, shared):
+def test_folder_writable_by_the_own_group_is_accepted(core, shared):
     """As distributions make them where each user has a group of the same name."""
     shared.chmod(0o775)
     emit(core)
@@ -223,7 +223,7 @@ def test_a_folder_that_the_own_group_may_write_in_is_accepted(core, shared):
     assert (shared / "backup.db").exists()
 
 
-def test_a_strangers_backups_take_none_of_ours_away(core, shared, clock):
+def test_foreign_backups_remove_none_of_the_own(core, shared, clock):
     """In a folder with the sticky bit a stranger puts what says that it is newer, so that the old ones go."""
     shared.chmod(0o1777)
     named(core.database, "this-one")
@@ -242,7 +242,7 @@ def test_a_strangers_backups_take_none_of_ours_away(core, shared, clock):
 
 @pytest.mark.parametrize("end", ["-wal", "-shm", ""])
 @pytest.mark.parametrize("kind", ["a link", "a second name"])
-def test_the_mode_of_another_file_is_not_changed_through_a_name_of_ours(shared, clock, end, kind):
+def test_mode_of_another_file_is_not_changed_through_a_craftcore_name(shared, clock, end, kind):
     """root's command in the folder of a user who put a link to a file of root's beside the database."""
     path = shared / "agent.db"
     core = VirtualCore(path, clock)
@@ -265,7 +265,7 @@ def test_the_mode_of_another_file_is_not_changed_through_a_name_of_ours(shared, 
     assert stat.S_IMODE(victim.stat().st_mode) == 0o644
 
 
-def test_a_strangers_file_keeps_its_mode(shared):
+def test_foreign_file_keeps_its_mode(shared):
     theirs = shared / "agent.db"
     theirs.touch(0o644)
     os.chown(theirs, NOBODY, NOBODY)

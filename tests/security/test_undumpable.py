@@ -77,7 +77,7 @@ def ask(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
-def test_without_it_a_program_of_the_same_user_reads_the_environment(is_closed):
+def test_dumpable_process_exposes_its_environment_to_the_same_user(is_closed):
     """What the other tests here stand on."""
     close = "from craftcore.daemon.undumpable import close_to_programs; close_to_programs()" if is_closed else ""
     text = READS.format(id=NOBODY, before=AS_BEFORE, close=close)
@@ -91,7 +91,7 @@ def test_without_it_a_program_of_the_same_user_reads_the_environment(is_closed):
     assert ("Permission denied" in ran.stdout) == is_closed
 
 
-def test_a_program_of_the_daemon_reads_nothing_of_the_daemons(folder):
+def test_program_of_the_daemon_reads_nothing_of_the_daemon(folder):
     looks = "for file in environ mem maps fd/0; do cat /proc/$PPID/$file; done; ls /proc/$PPID/fd; id -u"
     with a_daemon_of_nobodys(folder):
         ran = ask(
@@ -105,7 +105,7 @@ def test_a_program_of_the_daemon_reads_nothing_of_the_daemons(folder):
         assert found["stderr"].count("Permission denied") == 5, found
 
 
-def test_the_daemon_works_and_is_seen_by_its_user_and_by_root(folder):
+def test_undumpable_daemon_works_and_is_visible_to_its_user_and_root(folder):
     with a_daemon_of_nobodys(folder) as daemon:
         status = ask(folder, "status")
         reload = ask(folder, "reload")

@@ -8,7 +8,7 @@ from craftcore.config import RetentionSettings
 from tests.support.hourly_watch import TENTH, evenings, is_said
 
 
-def test_a_task_that_looks_every_hour_for_ever_stays_within_its_space(tmp_path):
+def test_hourly_task_stays_within_its_space_for_ever(tmp_path):
     """Six times the longest age, at a tenth of the defaults."""
     seen = list(evenings(tmp_path, 54, TENTH))
 
@@ -22,7 +22,7 @@ def test_a_task_that_looks_every_hour_for_ever_stays_within_its_space(tmp_path):
 
 
 @pytest.mark.campaign
-def test_ten_years_of_it_with_the_ages_as_shipped(tmp_path):
+def test_hourly_task_stays_within_its_space_for_ten_years(tmp_path):
     """`pytest -m campaign tests/simulation/test_watch.py -s`: 87,600 turns, and what the file holds each year."""
     seen = list(evenings(tmp_path, 3_650, RetentionSettings()))
     for one in seen[364::365]:

@@ -156,19 +156,19 @@ def lived(tmp_path_factory: pytest.TempPathFactory) -> tuple[Year, str]:
     return year, live(year)
 
 
-def test_a_year_of_a_hundred_schedules_with_a_restart_a_day_is_the_same_twice(lived, tmp_path):
+def test_simulated_year_of_a_hundred_schedules_is_reproducible(lived, tmp_path):
     _, digest_of_the_first = lived
 
     assert live(Year(tmp_path, seed=1)) == digest_of_the_first
 
 
-def test_another_seed_is_another_year(tmp_path):
+def test_simulated_year_of_another_seed_differs(tmp_path):
     one, other = (live(Year(folder(tmp_path, str(seed)), seed=seed, days=MONTH)) for seed in (1, 2))
 
     assert one != other
 
 
-def test_that_year_had_everything_in_it(lived):
+def test_simulated_year_has_every_kind_of_event(lived):
     year, _ = lived
 
     def counted(sql: str) -> Counter[str]:
@@ -237,14 +237,14 @@ def a_month(tmp_path_factory: pytest.TempPathFactory) -> tuple[Year, Path]:
     return year, year.core.database.path
 
 
-def test_an_engine_that_forgets_what_it_skips_is_refused(tmp_path, monkeypatch):
+def test_engine_that_forgets_skipped_occurrences_is_detected(tmp_path, monkeypatch):
     monkeypatch.setattr(tick_service, "decide", lambda schedule, now: replace(decide(schedule, now), skipped=[]))
 
     with pytest.raises(AssertionError):
         live(Year(tmp_path, seed=1, days=MONTH))
 
 
-def test_an_engine_for_which_winter_never_ends_is_refused(tmp_path, monkeypatch):
+def test_engine_without_the_end_of_winter_time_is_detected(tmp_path, monkeypatch):
     winter = {"Europe/Berlin": "Etc/GMT-1", "America/New_York": "Etc/GMT+5"}
 
     def always_in_winter(schedule: Schedule, now: float) -> Decision:

@@ -84,7 +84,7 @@ def asked(folder: Path) -> Any:
     return question
 
 
-def test_mail_is_sent_from_the_command_line_and_nothing_that_is_stored_has_the_password(folder):
+def test_email_from_the_command_line_is_sent_and_the_password_is_not_stored(folder):
     with a_provider() as provider:
         configure(folder, provider.port)
         with running(folder) as daemon:
@@ -103,7 +103,7 @@ def test_mail_is_sent_from_the_command_line_and_nothing_that_is_stored_has_the_p
     assert PASSWORD not in log
 
 
-def test_a_server_that_is_busy_gets_it_once_when_it_is_not(folder):
+def test_busy_server_gets_the_email_once_when_ready(folder):
     with a_provider(MAIL=says_in_turn("451 busy", "250 go on")) as provider:
         configure(folder, provider.port)
         with running(folder):
@@ -112,7 +112,7 @@ def test_a_server_that_is_busy_gets_it_once_when_it_is_not(folder):
     assert len(provider.messages) == 1
 
 
-def test_a_payload_that_does_not_fit_is_refused_before_anything_is_sent(folder):
+def test_invalid_email_payload_is_refused_before_anything_is_sent(folder):
     with a_provider() as provider:
         configure(folder, provider.port)
         with running(folder):
@@ -122,7 +122,7 @@ def test_a_payload_that_does_not_fit_is_refused_before_anything_is_sent(folder):
     assert provider.heard == []
 
 
-def test_a_daemon_that_dies_after_the_server_took_it_sends_it_once_and_a_person_is_asked(folder):
+def test_email_of_a_killed_daemon_is_sent_once_and_a_person_is_asked(folder):
     with a_provider(dot=hangs) as provider:
         configure(folder, provider.port)
         with running(folder) as daemon:
@@ -142,7 +142,7 @@ def test_a_daemon_that_dies_after_the_server_took_it_sends_it_once_and_a_person_
 
 
 @pytest.mark.parametrize("was_sent", [True, False])
-def test_a_daemon_that_dies_after_the_server_took_it_is_told_by_the_folder_what_became_of_it(folder, was_sent):
+def test_email_of_a_killed_daemon_is_reconciled_by_the_sent_folder(folder, was_sent):
     """A server that puts what it sent into a folder, and one that lost what it had before it sent it."""
     with a_dovecot(PASSWORD) as dovecot:
 

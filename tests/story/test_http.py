@@ -64,7 +64,7 @@ def ended(folder: Path, task_id: str) -> Any:
     return craftcore(folder, "--json", "task", "show", task_id).json
 
 
-def test_a_request_is_made_from_the_command_line_and_nothing_that_is_stored_has_the_secret(folder, provider):
+def test_http_request_from_the_command_line_is_made_and_the_secret_is_not_stored(folder, provider):
     with running(folder, provider, dedupes=False) as daemon:
         done = ended(folder, emit(folder))
         log = daemon.log
@@ -80,7 +80,7 @@ def test_a_request_is_made_from_the_command_line_and_nothing_that_is_stored_has_
     assert SECRET not in log
 
 
-def test_a_daemon_that_dies_after_the_provider_did_it_asks_a_person(folder, provider):
+def test_http_request_of_a_killed_daemon_is_put_to_a_person(folder, provider):
     provider.behaviour = once(done_and(answers_nobody))
     with running(folder, provider, dedupes=False) as daemon:
         task_id = emit(folder)
@@ -95,7 +95,7 @@ def test_a_daemon_that_dies_after_the_provider_did_it_asks_a_person(folder, prov
     assert len(provider.effects) == 1
 
 
-def test_a_daemon_that_dies_after_the_provider_did_it_asks_it_again_where_it_drops_a_second_call(folder, provider):
+def test_http_request_of_a_killed_daemon_is_repeated_for_a_deduplicating_provider(folder, provider):
     provider.behaviour = once(done_and(answers_nobody))
     provider.honours_keys = True
     with running(folder, provider, dedupes=True) as daemon:

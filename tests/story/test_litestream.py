@@ -26,14 +26,14 @@ def place(tmp_path: Path) -> Place:
 
 @needs_litestream
 @pytest.mark.parametrize("kill", [pytest.param(kill, marks=pytest.mark.campaign) for kill in KILLS[:2]] + ["both"])
-def test_whoever_is_killed_the_replica_is_a_moment_of_the_database_and_nothing_is_done_twice(place, kill):
+def test_replica_is_a_moment_of_the_database_after_any_kill_and_nothing_repeats(place, kill):
     a_life(place, kill, random.Random(kill))
 
 
 @needs_litestream
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(30))
-def test_the_same_at_thirty_other_moments(place, seed):
+def test_replica_is_sound_at_thirty_other_moments(place, seed):
     a_life(place, KILLS[seed % 3], random.Random(seed))
 
 
@@ -173,7 +173,7 @@ def go_on(place: Place) -> None:
 
 
 @needs_litestream
-def test_every_command_bears_it_and_a_backup_beside_it_is_one(place):
+def test_litestream_tolerates_every_command_and_a_backup_beside(place):
     folder = place.folder
     with place.litestream():
         with a_daemon(folder, "app:app") as daemon:

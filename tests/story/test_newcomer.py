@@ -19,7 +19,7 @@ async def note(number: int) -> int:
 COUNT = 200
 
 
-def test_from_init_to_kill_9_and_back_nothing_is_lost(tmp_path):
+def test_newcomer_loses_nothing_from_init_to_kill_9_and_back(tmp_path):
     made = craftcore(tmp_path, "init", "mine")
     assert made.code == 0
     folder = tmp_path / "mine"
@@ -62,7 +62,7 @@ def test_from_init_to_kill_9_and_back_nothing_is_lost(tmp_path):
     assert craftcore(folder, "--json", "dead", "list").json == []
 
 
-def test_the_action_of_the_first_app_does_as_its_comment_says(tmp_path):
+def test_first_app_action_does_as_its_comment_says(tmp_path):
     """Killed while it pays, started again, and asked about in the inbox."""
     folder = tmp_path / "mine"
     assert craftcore(tmp_path, "init", "mine").code == 0

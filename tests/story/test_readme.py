@@ -18,7 +18,7 @@ from tests.support.terminal import Terminal, a_terminal
 
 ROOT = Path(__file__).parents[2]
 
-HERE = "test_the_readme_is_followed_word_for_word"
+HERE = "test_readme_is_followed_word_for_word"
 FOLLOWED = {
     "crash-example": "tests/test_docs.py",
     "demo-command": HERE,
@@ -91,12 +91,12 @@ class Newcomer:
         return re.sub(r"\bID\b", self.id, line)
 
 
-def test_every_block_of_shell_lines_in_the_readme_is_run():
+def test_readme_shell_blocks_are_all_run():
     assert [one.name for one in SHELL_BLOCKS] == list(FOLLOWED)
 
 
 @pytest.mark.system
-def test_the_readme_is_followed_word_for_word(tmp_path):
+def test_readme_is_followed_word_for_word(tmp_path):
     """Install, init, run, emit, look, kill -9, resume, back up, lose everything, restore, release, go on."""
     tree, elsewhere = tmp_path / "craftcore", tmp_path / "state"
     shutil.copytree(ROOT, tree, symlinks=True, ignore=shutil.ignore_patterns(".git", *ignored()))

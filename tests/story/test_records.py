@@ -87,7 +87,7 @@ def advice(folder, execution_id):
     return told["state"], told["commands"]
 
 
-def test_after_a_crash_at_night_everything_is_found_decided_and_accounted_for(folder):
+def test_crash_at_night_is_found_decided_and_accounted_for(folder):
     # At night: some of it ends, some waits for better times, three are in the middle. Then the machine goes down.
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -160,7 +160,7 @@ def test_after_a_crash_at_night_everything_is_found_decided_and_accounted_for(fo
     assert (verified.code, verified.out.splitlines()[-1]) == (0, "all of it is what was written")
 
 
-def test_a_record_that_somebody_changed_is_named_and_a_backup_says_what_it_was(folder):
+def test_changed_record_is_named_and_a_backup_has_the_original(folder):
     summary, other = emit(folder, "summary", topic="owls"), emit(folder, "summary", topic="elks")
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
     assert craftcore(folder, "verify", "--write-head", "head.json").code == 0
@@ -191,7 +191,7 @@ def test_a_record_that_somebody_changed_is_named_and_a_backup_says_what_it_was(f
     assert [cell.strip() for cell in changed if cell] == ["response.payload", "owls, in short", "cats, in short"]
 
 
-def test_a_record_is_carried_to_another_machine_replayed_and_compared_there(folder, tmp_path_factory):
+def test_record_is_exported_and_replayed_and_compared_on_another_machine(folder, tmp_path_factory):
     first, second = emit(folder, "summary", topic="owls"), emit(folder, "summary", topic="elks")
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
     elsewhere = tmp_path_factory.mktemp("elsewhere")

@@ -33,7 +33,7 @@ def a_restart(folder):
     return time.monotonic() - began
 
 
-def test_a_job_in_seconds_fires_once_on_time_however_often_the_daemon_is_killed_before(folder):
+def test_one_time_job_fires_once_on_time_despite_earlier_kills(folder):
     enough = 4 + 4 * a_restart(folder)
     add = ("schedule", "add", "reminder", f"in {enough:.0f}s", "--workflow", "greet", "--payload", '{"name": "Ada"}')
     added = craftcore(folder, "--json", *add)
@@ -72,7 +72,7 @@ def ran_more_often_than(folder, times):
     return runs(folder) > times
 
 
-def test_a_command_by_the_clock_needs_no_python_and_no_second_of_it_is_unaccounted_for(folder):
+def test_scheduled_command_needs_no_python_and_every_second_is_accounted_for(folder):
     command = ("--", "sh", "-c", "echo x >> ran")
     added = craftcore(folder, "schedule", "add", "often", "every 1s", "--overlap", "allow", *command)
     assert added.code == 0, added.err
@@ -95,7 +95,7 @@ def test_a_command_by_the_clock_needs_no_python_and_no_second_of_it_is_unaccount
     assert {line["trigger_status"] for line in lines if line["outcome"] == "fired"} == {"DONE"}
 
 
-def test_a_daemon_that_keeps_dying_holds_what_is_scheduled_until_a_person_looks(folder):
+def test_crashing_daemon_holds_scheduled_work_until_a_person_looks(folder):
     assert craftcore(folder, "schedule", "add", "s", "on startup", "--workflow", "greet").code == 0
     for _ in range(6):
         with a_daemon(folder, "app:app") as daemon:

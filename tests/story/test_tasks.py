@@ -66,7 +66,7 @@ def asked(folder):
     return question
 
 
-def test_a_question_is_answered_from_the_inbox_and_the_task_goes_on(folder):
+def test_question_is_answered_from_the_inbox_and_the_task_continues(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         task_id = emit(folder, "brief", '{"city": "Rome"}')
@@ -109,7 +109,7 @@ def test_signals_come_from_other_processes(folder):
     assert [show(folder, task_id)["result"] for task_id in (by_hand, by_program)] == ["Ada", "Grace"]
 
 
-def test_a_daemon_killed_while_its_task_waits_changes_nothing_and_the_answer_ends_it_once(folder):
+def test_killed_daemon_with_a_waiting_task_loses_nothing_and_an_answer_ends_the_task(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         task_id = emit(folder, "brief", '{"city": "Rome"}')
@@ -132,7 +132,7 @@ def test_a_daemon_killed_while_its_task_waits_changes_nothing_and_the_answer_end
     assert [(row["status"], row["reason"]) for row in rows] == [("DONE", "succeeded"), ("DONE", "suspended: ask#1")]
 
 
-def test_whoever_waits_for_the_end_waits_over_the_death_of_a_daemon(folder):
+def test_emit_wait_survives_the_death_of_a_daemon(folder):
     options = ("--payload", '{"city": "Oslo"}', "--wait")
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "brief", *options]
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
