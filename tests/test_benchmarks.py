@@ -13,7 +13,7 @@ from benchmarks.__main__ import NAMES
 from tests.support.engine_harness import look
 
 
-def test_a_file_with_a_past_is_sound_and_has_its_triggers_records_and_events(tmp_path):
+def test_filled_file_is_sound_and_has_triggers_records_and_events(tmp_path):
     path = tmp_path / "made" / "bench.db"
 
     history.make(path, settled=20, pending=3)
@@ -33,5 +33,5 @@ def test_a_file_with_a_past_is_sound_and_has_its_triggers_records_and_events(tmp
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_each_measurement_can_be_begun(name):
+def test_measurement_starts_without_error(name):
     assert callable(import_module(f"benchmarks.{name}").main)

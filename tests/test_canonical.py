@@ -22,28 +22,28 @@ from craftcore.serialization.canonical import canonicalize, canonicalize_tree, s
         ((1, 2), "[1,2]"),
     ],
 )
-def test_the_text_has_sorted_keys_no_spaces_and_ascii_only(value, text):
+def test_text_has_sorted_keys_no_spaces_and_only_ascii(value, text):
     assert canonicalize(value) == canonicalize_tree(value) == text
 
 
-def test_the_order_of_insertion_does_not_show():
+def test_order_of_insertion_does_not_change_the_text():
     assert canonicalize({"a": 1, "b": 2}) == canonicalize({"b": 2, "a": 1})
 
 
 @pytest.mark.parametrize("value", [math.nan, [math.inf], {"a": -math.inf}])
-def test_a_number_that_json_does_not_know_is_refused(value):
+def test_number_outside_json_is_refused(value):
     for text_of in (canonicalize, canonicalize_tree):
         with pytest.raises(ValueError, match="not JSON compliant"):
             text_of(value)
 
 
 @pytest.mark.parametrize("value", [b"x", {1, 2}, object(), {"a": 1j}])
-def test_what_is_not_json_is_refused_instead_of_guessed(value):
+def test_value_outside_json_is_refused(value):
     with pytest.raises(TypeError):
         canonicalize(value)
 
 
-def test_a_value_that_holds_itself_is_refused():
+def test_value_containing_itself_is_refused():
     value: list[object] = []
     value.append(value)
 
@@ -52,11 +52,11 @@ def test_a_value_that_holds_itself_is_refused():
 
 
 @pytest.mark.parametrize("value", [{"a": [1, {"é": None}]}, "", [], {"😀": "\ud83d"}])
-def test_the_hash_is_the_plain_sha256_of_the_plain_text(value):
+def test_hash_is_the_plain_sha256_of_the_text(value):
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
 
     assert sha256_of(canonicalize(value)) == "sha256:" + hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def test_the_hash_of_the_empty_object_is_the_known_one():
+def test_hash_of_the_empty_object_has_the_known_value():
     assert sha256_of("{}") == "sha256:44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"

@@ -45,12 +45,9 @@ def other_tests() -> dict[str, str]:
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 
-def test_with(*words: str) -> str | None:
+def covering_test(*words: str) -> str | None:
     """A test that has all of these words in it, the name of the page that it reads for one."""
     return next((name for name, text in other_tests().items() if all(word in text for word in words)), None)
-
-
-test_with.__test__ = False  # type: ignore[attr-defined]
 
 
 # What knows a block
@@ -58,13 +55,13 @@ test_with.__test__ = False  # type: ignore[attr-defined]
 
 def is_named(block: Block) -> bool:
     """A comment names it, and a test asks for that name."""
-    return block.name is not None and test_with(*block.name.split(": ")) is not None
+    return block.name is not None and covering_test(*block.name.split(": ")) is not None
 
 
 def is_a_program_of_a_test(block: Block) -> bool:
     """Its first line says what it is to be saved as; a test that reads the page runs it."""
     named = re.fullmatch(r"# (\w+)\.py", block.first)
-    return named is not None and test_with(block.page, named[1]) is not None
+    return named is not None and covering_test(block.page, named[1]) is not None
 
 
 def is_run_here(block: Block) -> bool:
@@ -74,14 +71,14 @@ def is_run_here(block: Block) -> bool:
 def is_typed(block: Block) -> bool:
     """Each line is a command of ours with options that it has, or one that a test runs which reads this page."""
     return all(
-        mistake(words) is None if words[0] == "craftcore" else test_with(block.page, words[0]) is not None
+        mistake(words) is None if words[0] == "craftcore" else covering_test(block.page, words[0]) is not None
         for words in typed(block)
         if words[0] not in OF_THE_SHELL
     )
 
 
 def is_read_by_a_test(block: Block) -> bool:
-    return test_with(block.page, f"```{block.language}") is not None
+    return covering_test(block.page, f"```{block.language}") is not None
 
 
 RECORDS = "docs/explanation/records-and-integrity.md"
@@ -109,12 +106,12 @@ KNOWN: dict[str, tuple[Callable[[Block], bool], ...]] = {
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
-def test_every_block_is_known_to_a_checker(block):
+def test_block_has_a_checker(block):
     checkers = KNOWN.get(block.language, ())
     assert any(knows(block) for knows in checkers), f"nobody runs or checks this:\n{block.text}"
 
 
-def test_no_block_is_missed():
+def test_block_is_found():
     assert len(BLOCKS) == sum(text.count("\n```") for text in PAGES.values()) // 2 > 50
 
 
@@ -131,7 +128,7 @@ def test_no_block_is_missed():
         "```\ncraftcore fly\n```\n",
     ],
 )
-def test_one_that_nobody_checks_would_be_seen(text):
+def test_unchecked_block_is_reported(text):
     [block] = blocks_of("docs/reference/schema.md", text)
     assert not any(knows(block) for knows in KNOWN.get(block.language, ()))
 
@@ -139,7 +136,7 @@ def test_one_that_nobody_checks_would_be_seen(text):
 # What is typed
 
 
-def test_every_command_in_a_line_of_a_page_is_one_with_options_that_it_has():
+def test_inline_command_exists_with_its_options():
     wrong = []
     said = 0
     for page, text in PAGES.items():
@@ -170,7 +167,7 @@ RUN_ON_A_WORLD = [
 ]
 
 
-def test_the_lines_of_the_operators_pages_do_what_they_are_there_for(tmp_path):
+def test_operator_pages_have_the_described_effect_line_by_line(tmp_path):
     """Each on a file of its own, in order of the page; what it names is put in."""
     assert len(RUN_ON_A_WORLD) > 12
     for number, (page, words) in enumerate(RUN_ON_A_WORLD):
@@ -204,7 +201,7 @@ def test_the_lines_of_the_operators_pages_do_what_they_are_there_for(tmp_path):
 
 
 @pytest.mark.parametrize("block", ALONE, ids=str)
-def test_a_program_of_a_page_runs_by_itself(tmp_path, block):
+def test_program_of_a_page_runs_alone(tmp_path, block):
     ran = subprocess.run(
         [sys.executable, "-c", block.text],
         cwd=tmp_path,
@@ -224,7 +221,7 @@ def defined_by(block: Block, **given: Any) -> dict[str, Any]:
 
 
 @pytest.mark.anyio
-async def test_the_router_of_the_reference_sends_french_to_the_french_agent(tmp_path):
+async def test_router_of_the_reference_sends_french_to_the_french_agent(tmp_path):
     [block] = of("docs/reference/python-api.md", "python", "ByLanguage")
     app = defined_by(block)["app"]
 
@@ -243,7 +240,7 @@ async def test_the_router_of_the_reference_sends_french_to_the_french_agent(tmp_
     assert [json.loads(row["response_json"])["payload"] for row in answers] == ["salut", "hello"]
 
 
-def test_the_llm_router_of_the_reference_can_be_made():
+def test_llm_router_of_the_reference_can_be_made():
     [block] = of("docs/reference/python-api.md", "python", "LLMRouter(")
     names = defined_by(block)
     assert isinstance(names["app"].router, LLMRouter)
@@ -251,7 +248,7 @@ def test_the_llm_router_of_the_reference_can_be_made():
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("arrives", [True, False])
-async def test_the_action_of_the_reference_is_reconciled_as_it_says(tmp_path, arrives):
+async def test_action_of_the_reference_is_reconciled_as_described(tmp_path, arrives):
     """The answer is lost; what the provider then knows is believed, and one invoice is there in the end."""
     action, reconcile = FRAGMENTS
     made: dict[str, str] = {}
@@ -284,7 +281,7 @@ async def test_the_action_of_the_reference_is_reconciled_as_it_says(tmp_path, ar
     assert calls == [f"activity:{task_id}:1.1"] * (1 if arrives else 2)
 
 
-def test_the_hashes_of_records_can_be_computed_with_the_program_of_the_page(tmp_path):
+def test_record_hashes_can_be_computed_with_the_program_of_the_page(tmp_path):
     [program] = of(RECORDS, "python")
     independently = defined_by(program)["independently"]
     [said] = [block for block in of(RECORDS, "") if block.first.startswith("events_hash")]
@@ -313,7 +310,7 @@ def test_settings_of_a_page_are_settings(tmp_path, block):
     assert Config.load(path) != Config(), "it changes something"
 
 
-def test_the_failure_of_the_page_is_what_is_recorded(tmp_path):
+def test_failure_of_the_page_is_recorded_as_shown(tmp_path):
     [block] = of("docs/reference/error-codes.md", "json")
     app = App()
 
@@ -333,7 +330,7 @@ def test_the_failure_of_the_page_is_what_is_recorded(tmp_path):
     assert json.loads(recorded) == json.loads(block.text)
 
 
-def test_every_block_of_python_is_python():
+def test_python_block_compiles():
     for block in BLOCKS:
         if block.language == "python":
             ast.parse(block.text)

@@ -33,7 +33,7 @@ def check(message: str, folder: Path) -> subprocess.CompletedProcess[str]:
         "storage: " + "x" * 51,
     ],
 )
-def test_a_good_subject_is_accepted(message, tmp_path):
+def test_good_subject_is_accepted(message, tmp_path):
     checked = check(message, tmp_path)
 
     assert (checked.returncode, checked.stderr) == (0, "")
@@ -56,7 +56,7 @@ def test_a_good_subject_is_accepted(message, tmp_path):
         ("# only a comment\n", "area: imperative"),
     ],
 )
-def test_another_subject_is_refused_with_its_reason(message, why, tmp_path):
+def test_bad_subject_is_refused_with_its_reason(message, why, tmp_path):
     checked = check(message, tmp_path)
 
     assert checked.returncode == 1

@@ -67,7 +67,7 @@ def schema() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("word", WORDS)
-def test_what_is_on_disk_is_there_and_a_command_shows_it(schema, word):
+def test_stored_state_is_shown_by_a_command(schema, word):
     said = " ".join(WORDS[word].split())
     [on_disk, look] = re.findall(r"\*On disk:\* (.*?) \*Look:\* (.*)$", said)[0]
     texts = " ".join(schema.values())
@@ -78,7 +78,7 @@ def test_what_is_on_disk_is_there_and_a_command_shows_it(schema, word):
     assert [name for name in named if not re.search(rf"\b{name}\b", texts)] == []
 
 
-def test_every_word_that_one_must_know_is_explained():
+def test_required_term_is_explained():
     said = {part for word in WORDS for part in re.split(r", | and ", word.lower())}
     must = (
         "trigger workflow attempt task turn step action activity ledger schedule occurrence record session lane lease"
@@ -93,14 +93,14 @@ def test_glossary_defines_each_term_once():
     assert sorted(terms) == sorted(set(terms))
 
 
-def test_every_table_is_that_of_some_word(schema):
+def test_table_belongs_to_a_term(schema):
     of_the_program = {"facts", "schema_migrations", "clock_events"}
     tables = {name for name, sql in schema.items() if sql.startswith("CREATE TABLE")}
     told = {name for word in WORDS.values() for name in re.findall(r"`(\w+)`", word)}
     assert tables - told == of_the_program
 
 
-def test_each_command_shows_what_it_is_said_to_show(tmp_path):
+def test_command_shows_the_described_output(tmp_path):
     (tmp_path / "app.py").write_text("from craftcore import App\napp = App('a')\n\n@app.workflow('w')\ndef w(): ...\n")
     world = a_world(tmp_path / "agent.db")
     ids = {
@@ -122,7 +122,7 @@ def test_each_command_shows_what_it_is_said_to_show(tmp_path):
         assert shown.out.strip(), command
 
 
-def test_the_states_are_those_of_the_code_and_of_the_schema(schema):
+def test_states_match_the_code_and_the_schema(schema):
     enums = {
         "triggers": TriggerStatus,
         "tasks": TaskStatus,
@@ -140,7 +140,7 @@ def test_the_states_are_those_of_the_code_and_of_the_schema(schema):
         assert told == set(enums.get(table, told)), table
 
 
-def test_what_is_set_aside_is_so_as_the_page_says():
+def test_quarantine_follows_the_page():
     _, _, quarantine = PAGE.partition("\n## Quarantine\n")
     assert dict(re.findall(r"^\| `(\w+)` \| ([A-Z]+)", quarantine, re.MULTILINE)) == ASIDE
 
@@ -192,7 +192,7 @@ def set_aside(move: tuple[str, str, str]) -> bool:
     return before != "" and ASIDE.get(table) == after
 
 
-def test_the_states_go_every_way_of_the_table_and_no_other(tmp_path):
+def test_states_follow_exactly_the_transitions_of_the_table(tmp_path):
     seen = moves_seen(tmp_path, *SHOWN_BY)
 
     assert MOVES - seen == set()
@@ -200,7 +200,7 @@ def test_the_states_go_every_way_of_the_table_and_no_other(tmp_path):
 
 
 @pytest.mark.campaign
-def test_in_no_test_of_the_engine_they_go_another_way(tmp_path):
+def test_engine_tests_make_only_documented_transitions(tmp_path):
     folders = ("triggers", "tasks", "schedules", "activities", "executions", "engine", "simulation", "retention")
     corrupt = ("rows", "tasks", "activities", "records")
     tests = [f"tests/{name}" for name in folders] + [f"tests/crash/test_corrupt_{name}.py" for name in corrupt]
@@ -220,6 +220,6 @@ ENUMERATIONS = [
 
 
 @pytest.mark.parametrize("enumeration", sorted(set(ENUMERATIONS), key=str), ids=lambda one: one.__name__)
-def test_every_value_of_an_enumeration_is_documented(enumeration):
+def test_value_of_an_enumeration_is_documented(enumeration):
     pages = "\n".join(text for name, text in PAGES.items() if name.startswith(("docs/reference/", "docs/explanation/")))
     assert [value for value in enumeration if not re.search(rf"(?<![\w-]){re.escape(value)}(?![\w-])", pages)] == []

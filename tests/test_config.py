@@ -49,15 +49,15 @@ def mistakes(load, tmp_path):
     return mistakes
 
 
-def test_without_a_file_the_defaults_hold():
+def test_defaults_hold_without_a_file():
     assert Config.load(None) == Config()
 
 
-def test_the_shipped_file_is_exactly_the_defaults():
+def test_shipped_file_holds_exactly_the_defaults():
     assert Config.load(SHIPPED) == Config()
 
 
-def test_the_shipped_file_shows_every_key_with_its_default():
+def test_shipped_file_shows_every_key_with_its_default():
     shown = tomllib.loads(SHIPPED.read_text())
     known = asdict(Config())
     assert known.pop("schedule") == ()  # its keys are shown in a comment, as are those of a target
@@ -102,7 +102,7 @@ def value_of(said: str) -> object:
     return words.get(said, quoted if len(quoted) > 1 else said.strip("`"))
 
 
-def test_every_setting_is_explained_on_a_page_with_its_default():
+def test_setting_is_documented_with_its_default():
     known = {
         f"{table}.{name}": value
         for table, values in asdict(Config()).items()
@@ -117,14 +117,14 @@ def test_every_setting_is_explained_on_a_page_with_its_default():
     assert {name: said[name] for name in known} == known
 
 
-def test_every_line_of_the_shipped_file_says_why():
+def test_line_of_the_shipped_file_has_its_reason():
     settings = [line for line in SHIPPED.read_text().splitlines() if " = " in line and not line.startswith("#")]
 
     assert settings
     assert [line for line in settings if "#" not in line] == []
 
 
-def test_the_schedule_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stands(load):
+def test_commented_schedule_of_the_shipped_file_is_valid(load):
     lines = SHIPPED.read_text().partition("# [[schedule]]")[2].splitlines()
     shown = "\n".join(line.removeprefix("# ") for line in lines)
 
@@ -168,11 +168,11 @@ def test_the_schedule_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stan
         ),
     ],
 )
-def test_a_schedule_that_cannot_be_one_is_refused(mistakes, text, mistake):
+def test_invalid_schedule_is_refused(mistakes, text, mistake):
     assert mistakes(text) == [mistake]
 
 
-def test_a_file_overrides_only_what_it_names(load):
+def test_file_overrides_only_the_named_keys(load):
     config = load("[daemon]\nconcurrency = 1\n[command]\nenvironment = ['PATH']\n")
 
     assert config.daemon.concurrency == 1
@@ -181,7 +181,7 @@ def test_a_file_overrides_only_what_it_names(load):
     assert config.retry == Config().retry
 
 
-def test_a_whole_number_is_a_number(load):
+def test_whole_number_is_accepted_as_a_number(load):
     grace = load("[daemon]\nshutdown_grace = 5\n").daemon.shutdown_grace
 
     assert (grace, type(grace)) == (5.0, float)
@@ -192,7 +192,7 @@ def test_settings_are_frozen():
         Config().daemon.concurrency = 2  # type: ignore[misc]
 
 
-def test_all_mistakes_are_reported_at_once_one_a_line(mistakes):
+def test_all_mistakes_are_reported_together_with_a_line_each(mistakes):
     found = mistakes(
         """
         concurrency = 4
@@ -254,7 +254,7 @@ def test_all_mistakes_are_reported_at_once_one_a_line(mistakes):
         ("metrics", "listen = 9464", ENDPOINT_SAID),
     ],
 )
-def test_a_value_that_is_not_allowed_is_refused_with_what_is(mistakes, table, line, allowed):
+def test_value_outside_the_choices_is_refused_with_the_choices(mistakes, table, line, allowed):
     [mistake] = mistakes(f"[{table}]\n{line}\n")
 
     assert mistake.startswith(f"{table}.{line.split(' = ')[0]} is ")
@@ -262,7 +262,7 @@ def test_a_value_that_is_not_allowed_is_refused_with_what_is(mistakes, table, li
 
 
 @pytest.mark.parametrize("text", ["daemon = 3", "[[daemon]]\nconcurrency = 2"])
-def test_a_table_must_be_a_table(mistakes, text):
+def test_non_table_in_place_of_a_table_is_refused(mistakes, text):
     [mistake] = mistakes(text)
 
     assert mistake.startswith("daemon is ")
@@ -312,7 +312,7 @@ SERVER = "[email]\nhost = 'smtp.example.org'\nsender = 'ada@example.org'\n"
         ),
     ],
 )
-def test_a_mail_server_is_told_whole_and_no_password_travels_in_clear_text(load, mistakes, text, found):
+def test_mail_server_needs_all_settings_and_no_clear_text_password(load, mistakes, text, found):
     if found:
         assert mistakes(text) == [f"email.{line}" for line in found]
     else:
@@ -320,13 +320,13 @@ def test_a_mail_server_is_told_whole_and_no_password_travels_in_clear_text(load,
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.8.8", "::1"])
-def test_a_password_goes_in_clear_text_to_this_very_machine_only(load, host):
+def test_clear_text_password_is_allowed_to_this_machine_only(load, host):
     text = f"[email]\nhost = '{host}'\nsender = 'a@b'\nusername = 'ada'\npassword = 'env:A'\nsecurity = 'none'"
     assert load(text).email.host == host
 
 
 @pytest.mark.parametrize("secret", ["hunter2", "env:hunter-2", "credential:a/hunter2", "/etc/hunter2"])
-def test_a_secret_that_is_written_out_is_refused_and_not_shown(mistakes, secret):
+def test_secret_in_the_file_is_refused_and_not_shown(mistakes, secret):
     [mistake] = mistakes(f"[email]\npassword = '{secret}'")
 
     assert mistake.startswith('email.password is not shown; allowed: "env:NAME", ')
@@ -337,7 +337,7 @@ KEYS_OF_A_FOLDER = ["host", "port", "security", "username", "password", "folder"
 
 
 @pytest.mark.parametrize("key", KEYS_OF_A_FOLDER)
-def test_a_setting_that_no_longer_does_anything_is_refused_with_what_to_do(mistakes, key):
+def test_setting_without_effect_is_refused_with_the_remedy(mistakes, key):
     [mistake] = mistakes(f"{SERVER}imap_{key} = 'hunter2'\n")
 
     assert mistake.startswith(f"email.imap_{key} is unknown; remove it")
@@ -354,7 +354,7 @@ headers = { Authorization = { secret = "env:PAYMENTS_KEY", prefix = "Bearer " },
 """
 
 
-def test_a_target_is_known_by_its_name(load):
+def test_target_is_found_by_its_name(load):
     assert load(TARGET).http.target == {
         "payments": HttpTarget(
             base_url="https://api.example.com/v1",
@@ -366,7 +366,7 @@ def test_a_target_is_known_by_its_name(load):
     }
 
 
-def test_the_target_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stands(load):
+def test_commented_target_of_the_shipped_file_is_valid(load):
     lines = SHIPPED.read_text().partition("# [http.target.payments]")[2].partition("[log]")[0].splitlines()
     shown = "\n".join(line.removeprefix("# ") for line in lines)
 
@@ -418,7 +418,7 @@ def test_the_target_the_shipped_file_shows_in_a_comment_can_be_used_as_it_stands
         ("token = 'x'", ".token is unknown; allowed: base_url, headers, "),
     ],
 )
-def test_a_target_that_cannot_be_one_is_refused_in_a_line_that_tells_no_secret(mistakes, line, mistake):
+def test_invalid_target_is_refused_in_a_line_without_secrets(mistakes, line, mistake):
     base = "" if line.startswith("base_url =") else "base_url = 'https://api.example.com'\n"
     [found] = mistakes(f"[http.target.payments]\n{base}{line}\n")
 
@@ -431,7 +431,7 @@ def test_targets_must_be_tables_with_names(mistakes, text):
     assert mistakes(text) == ["http.target must be written as [http.target.NAME], once for each"]
 
 
-def test_a_secret_does_not_travel_in_clear_text_unless_it_is_allowed(load, mistakes):
+def test_clear_text_secret_is_refused_unless_allowed(load, mistakes):
     plain = TARGET.replace("https:", "http:")
     [found] = mistakes(plain)
 
@@ -440,7 +440,7 @@ def test_a_secret_does_not_travel_in_clear_text_unless_it_is_allowed(load, mista
     load(plain.replace("api.example.com", "127.0.0.1:8000"))
 
 
-def test_every_mistake_in_every_target_is_reported_at_once(mistakes):
+def test_mistake_in_every_target_is_reported_together(mistakes):
     found = mistakes(
         """
         [http]
@@ -463,7 +463,7 @@ def test_every_mistake_in_every_target_is_reported_at_once(mistakes):
     ]
 
 
-def test_a_hostile_name_or_value_stays_on_its_one_short_line(mistakes):
+def test_hostile_name_or_value_is_shown_on_a_single_short_line(mistakes):
     digits = "0x" + "f" * 10_000
     found = mistakes(f'"line\\nbreak" = 1\n[daemon]\nconcurrency = {digits}\npoll_seconds = "{"x" * 999}"\n')
 
@@ -472,7 +472,7 @@ def test_a_hostile_name_or_value_stays_on_its_one_short_line(mistakes):
     assert max(map(len, found)) < 200
 
 
-def test_a_missing_file_is_one_clear_line(tmp_path):
+def test_missing_file_is_refused_in_a_single_line(tmp_path):
     path = tmp_path / "nowhere.toml"
     with pytest.raises(ConfigInvalid) as refused:
         Config.load(path)
@@ -481,13 +481,13 @@ def test_a_missing_file_is_one_clear_line(tmp_path):
     assert refused.value.exit_code == 78
 
 
-def test_a_directory_is_one_clear_line(tmp_path):
+def test_directory_is_refused_in_a_single_line(tmp_path):
     with pytest.raises(ConfigInvalid, match=r"cannot be read: Is a directory$"):
         Config.load(tmp_path)
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read every file")
-def test_a_file_of_somebody_else_is_one_clear_line(tmp_path):
+def test_file_of_another_user_is_refused_in_a_single_line(tmp_path):
     path = tmp_path / "craftcore.toml"
     path.touch(mode=0o000)
     with pytest.raises(ConfigInvalid, match=r"cannot be read: Permission denied$"):
@@ -506,7 +506,7 @@ def test_a_file_of_somebody_else_is_one_clear_line(tmp_path):
     ],
     ids=["broken", "twice", "deep", "huge number", "encoding", "too large"],
 )
-def test_a_file_that_is_no_toml_is_one_clear_line(tmp_path, content, mistake):
+def test_file_with_invalid_toml_is_refused_in_a_single_line(tmp_path, content, mistake):
     path = tmp_path / "craftcore.toml"
     path.write_bytes(content)
     with pytest.raises(ConfigInvalid) as refused:

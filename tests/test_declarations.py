@@ -113,7 +113,7 @@ TAKES: list[tuple[Callable[..., Any], str, set[str]]] = [
 
 
 @pytest.mark.parametrize(("declare", "option", "fits"), TAKES, ids=[f"{fn.__name__}-{name}" for fn, name, _ in TAKES])
-def test_a_declaration_takes_what_fits_and_refuses_all_else_in_a_sentence(declare, option, fits):
+def test_declaration_accepts_valid_values_and_refuses_others_with_a_sentence(declare, option, fits):
     refused = {name: told for name, value in HOSTILE.items() if (told := _told(declare, option, value)) is not None}
 
     assert HOSTILE.keys() - refused.keys() == fits
@@ -135,7 +135,7 @@ def _says_what_is_expected(told: str) -> bool:
     return " must " in told or "is not an error code. Those that are tried again:" in told
 
 
-def test_a_duration_as_text_is_refused_with_what_to_write_instead():
+def test_duration_as_text_is_refused_with_the_number_to_write():
     with pytest.raises(ConfigInvalid) as refused:
         workflow(timeout="30s")
 
@@ -146,7 +146,7 @@ def test_a_duration_as_text_is_refused_with_what_to_write_instead():
 
 
 @pytest.mark.parametrize("option", ["catch_up_window", "catch_up_spacing", "jitter", "expires_after", "max_runs", "id"])
-def test_a_schedule_is_refused_in_a_sentence_before_the_app_runs(option, tmp_path):
+def test_invalid_schedule_is_refused_in_a_sentence_before_the_app_runs(option, tmp_path):
     core = Services(tmp_path / "agent.db", Config())
 
     def schedule(**options: Any) -> None:
@@ -267,7 +267,7 @@ CALLS: list[tuple[Callable[..., Any], str, set[str]]] = [
 
 
 @pytest.mark.anyio
-async def test_what_a_turn_cannot_be_given_fails_the_trigger_in_a_sentence_and_nothing_else(tmp_path):
+async def test_invalid_argument_of_a_turn_fails_only_that_trigger_with_a_sentence(tmp_path):
     """One engine takes all of it: every call with every value."""
     app = App()
     given = list(HOSTILE.items())

@@ -29,7 +29,7 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_command_is_in_the_reference_and_explains_itself(name):
+def test_command_is_in_the_reference_and_has_a_help_text(name):
     assert re.search(rf"`{name}( |`)", CLI), f"{name} is missing from docs/reference/cli.md"
     command = COMMANDS[name]
     assert command.help, name
@@ -39,7 +39,7 @@ def test_every_command_is_in_the_reference_and_explains_itself(name):
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_the_reference_names_the_options_of_a_command_and_no_others(name):
+def test_reference_names_exactly_the_options_of_each_command(name):
     """Or says that they stand below; its own help has each of them."""
     command = COMMANDS[name]
     rows = re.findall(rf"^\| `{name}(?: [^`]*)?` \|.*$", CLI, re.M)
@@ -57,14 +57,14 @@ def test_the_reference_names_the_options_of_a_command_and_no_others(name):
 GLOBAL = {"--db", "--config", "--json", "--read-only", "--version"}
 
 
-def test_no_document_names_a_command_that_does_not_exist():
+def test_documents_name_existing_commands_only():
     words = {name.split()[1] for name in COMMANDS}
     for document, text in DOCS.items():
         for word in re.findall(r"(?:`|^)craftcore (?:--\S+ \S+ )*([a-z]+)", text, re.M):
             assert word in words, f"{document} names `craftcore {word}`"
 
 
-def test_every_public_name_is_in_the_reference():
+def test_public_name_is_in_the_reference():
     for name in craftcore.__all__:
         assert re.search(rf"`[^`]*\b{name}\b", DOCS["docs/reference/python-api.md"]), name
 
@@ -117,7 +117,7 @@ anyio.run(main)
 """
 
 
-def test_the_example_of_a_task_runs(tmp_path):
+def test_example_of_a_task_runs(tmp_path):
     page = DOCS["docs/tutorial/agent-with-approval.md"]
     [example] = [block for block in blocks(page, "python") if block.startswith("# watch.py")]
     (tmp_path / "watch.py").write_text(example, "utf-8")
@@ -126,7 +126,7 @@ def test_the_example_of_a_task_runs(tmp_path):
     assert ran.stdout.splitlines() == ["['\"lamp is ordered as activity:', ':1.1\"']", "2 42.0"], ran.stderr
 
 
-def test_the_index_lists_every_document_once():
+def test_index_lists_every_document_once():
     listed = re.findall(r"^\| \[[^]]+\]\(([^)]+)\) \|", INDEX, re.M)
     assert sorted(["docs/README.md", *(f"docs/{name}" for name in listed)]) == sorted(
         name for name in DOCS if name.startswith("docs/")
@@ -134,7 +134,7 @@ def test_the_index_lists_every_document_once():
     assert "](docs/README.md)" in README
 
 
-def test_every_link_leads_somewhere():
+def test_link_has_a_target():
     for document, text in DOCS.items():
         folder = (ROOT / document).parent
         for target, heading in re.findall(r"\]\((?!https://)([^)#]*)#?([^)]*)\)", text):
@@ -171,7 +171,7 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in said}
 
 
-def test_the_two_commands_set_up_everything_and_differ_only_at_the_end():
+def test_two_set_up_commands_differ_only_at_the_end():
     [demo] = re.findall(r"<!-- demo-command -->\n```sh\n(.*?)\n```", README)
     [test] = re.findall(r"<!-- test-command -->\n```sh\n(.*?)\n```", README)
     assert demo.removesuffix("craftcore demo") == test.removesuffix("pytest -n auto --dist loadfile")

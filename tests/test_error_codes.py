@@ -54,20 +54,20 @@ def rows(table: str) -> list[tuple[str, ...]]:
 EVERY = rows(FAILURE_MODEL) + rows(OURS)
 
 
-def test_there_are_the_fourteen_of_the_failure_model_and_ours_and_no_others():
+def test_error_codes_are_exactly_the_documented_codes():
     assert len(rows(FAILURE_MODEL)) == 14
     assert [str(code) for code in ErrorCode] == [name for name, *_ in EVERY]
 
 
 @pytest.mark.parametrize(("name", "category", "retryable", "backoff"), EVERY, ids=[name for name, *_ in EVERY])
-def test_a_code_has_its_category_and_says_whether_and_when_it_is_tried_again(name, category, retryable, backoff):
+def test_code_has_its_category_and_retry_rule(name, category, retryable, backoff):
     code = ErrorCode(name)
     assert code == code.name == code.value == name
     assert (code.category, RETRYABLE[code.retryable], BACKOFF[code.backoff]) == (category.lower(), retryable, backoff)
     assert code.may_be_retried is (retryable != "No")
 
 
-def test_a_text_is_a_code_or_none():
+def test_text_is_parsed_as_a_code_or_none():
     assert find_code("AGENT_TIMEOUT") is ErrorCode.AGENT_TIMEOUT
     assert find_code("agent_timeout") is find_code("MY_OWN") is find_code("") is None
 
@@ -76,7 +76,7 @@ def subclasses(error: type[CraftcoreError]) -> list[type[CraftcoreError]]:
     return [error, *(inner for one in error.__subclasses__() for inner in subclasses(one))]
 
 
-def test_every_error_of_ours_has_a_code_of_the_table():
+def test_own_error_has_a_code_of_the_table():
     ours = [error for error in subclasses(CraftcoreError) if error.__module__ == "craftcore.errors"]
     assert len(ours) > 20
     assert {type(error.code) for error in ours} == {ErrorCode}
@@ -87,7 +87,7 @@ def test_every_error_of_ours_has_a_code_of_the_table():
 
 @pytest.mark.parametrize("asked", [Retry, NoEffect])
 @pytest.mark.parametrize("spelt", [str, ErrorCode])
-def test_a_retry_may_have_any_code_that_is_tried_again(asked, spelt):
+def test_retry_accepts_every_retryable_code(asked, spelt):
     for name, _, retryable, _ in EVERY:
         if retryable != "No":
             assert asked("later", code=spelt(name)).code is ErrorCode(name)
@@ -95,7 +95,7 @@ def test_a_retry_may_have_any_code_that_is_tried_again(asked, spelt):
 
 @pytest.mark.parametrize("asked", [Retry, NoEffect])
 @pytest.mark.parametrize("code", ["rate_limit", "MY_OWN", "", None, 429, Backoff.RETRY_AFTER, "x" * 9999])
-def test_a_retry_with_what_is_no_code_is_refused_with_those_there_are(asked, code):
+def test_retry_with_an_unknown_code_is_refused_with_the_known_codes(asked, code):
     with pytest.raises(InvalidInput, match=rf"{asked.__name__}\(code=.* is not an error code") as refused:
         asked(code=code)
     assert refused.value.message.endswith(
@@ -107,12 +107,12 @@ def test_a_retry_with_what_is_no_code_is_refused_with_those_there_are(asked, cod
 
 @pytest.mark.parametrize("asked", [Retry, NoEffect])
 @pytest.mark.parametrize("code", [name for name, _, retryable, _ in EVERY if retryable == "No"])
-def test_a_retry_with_a_code_that_is_never_tried_again_is_refused(asked, code):
+def test_retry_with_a_final_code_is_refused(asked, code):
     with pytest.raises(InvalidInput, match=f"{code}.* is never tried again: raise Fail with it"):
         asked(code=code)
 
 
-def test_what_user_code_derives_from_ours_and_does_not_initialise_has_the_codes_of_ours():
+def test_uninitialised_subclass_of_an_own_error_has_the_code_of_its_base():
     def broken(base: type[Exception]) -> type[Exception]:
         return type("Broken", (base,), {"__init__": lambda self: None})
 
@@ -129,7 +129,7 @@ FAILURES = (Path(__file__).parents[1] / "docs" / "reference" / "error-codes.md")
 LINE = re.compile(r"^\| `([A-Z_]+)` \| (\w+) \| (yes|no|maybe) \| (exponential|`Retry-After`|) ?\| (\S.*) \|$", re.M)
 
 
-def test_the_document_has_every_code_with_what_the_table_says_and_when_it_occurs():
+def test_document_has_every_code_with_its_rule_and_cause():
     backoff = {Backoff.NONE: "", Backoff.EXPONENTIAL: "exponential", Backoff.RETRY_AFTER: "`Retry-After`"}
     documented = [(code, category, retried, wait) for code, category, retried, wait, _ in LINE.findall(FAILURES)]
     assert documented == [

@@ -113,7 +113,7 @@ def stub(tmp_path):
         yield StubModel(program)
 
 
-def test_the_agent_asks_before_it_buys_and_comes_to_an_answer(tmp_path, stub):
+def test_agent_asks_before_a_purchase_and_ends_with_an_answer(tmp_path, stub):
     with an_example(tmp_path, "research_agent.py", MODEL_URL=stub.url) as agent:
         agent.says("costs 250 ct, and 2 of 100 are spent. Do it? (yes or no)")
         agent.types("no")
@@ -122,7 +122,7 @@ def test_the_agent_asks_before_it_buys_and_comes_to_an_answer(tmp_path, stub):
     assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 1}
 
 
-def test_an_agent_that_is_killed_again_and_again_pays_for_no_model_call_twice_that_is_on_record(tmp_path, stub):
+def test_agent_killed_repeatedly_pays_for_no_recorded_model_call_twice(tmp_path, stub):
     def an_agent(killed_at: tuple[str, int] | None = None) -> contextlib.AbstractContextManager[Program]:
         return an_example(tmp_path, "research_agent.py", killed_at=killed_at, MODEL_URL=stub.url)
 
@@ -155,7 +155,7 @@ def test_an_agent_that_is_killed_again_and_again_pays_for_no_model_call_twice_th
     assert sum(stub.calls.values()) == 5, "it has ended, and is not begun again"
 
 
-def test_a_purchase_is_approved_in_the_process_that_asks(tmp_path):
+def test_purchase_is_approved_in_the_asking_process(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200", "approve") as program:
         assert program.succeeds().startswith('DONE: "laptop is ordered as ')
     [question] = look(tmp_path / "approvals.db", "SELECT * FROM questions")
@@ -164,7 +164,7 @@ def test_a_purchase_is_approved_in_the_process_that_asks(tmp_path):
     assert (reminder["resolved_by"], reminder["value_json"]) == ("signal", '"approve"')
 
 
-def test_a_purchase_is_refused_on_the_command_line(tmp_path):
+def test_purchase_is_refused_on_the_command_line(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
         program.says("To answer: inbox answer")
         [asked] = craftcore(tmp_path, "--db", "approvals.db", "--json", "inbox", "list").json
@@ -175,7 +175,7 @@ def test_a_purchase_is_refused_on_the_command_line(tmp_path):
     assert (late.code, "too late" in late.err) == (1, True)
 
 
-def test_a_purchase_is_approved_by_a_message_while_no_process_waits_for_it(tmp_path):
+def test_purchase_is_approved_by_a_message_while_no_process_waits(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
         program.says("To answer: inbox answer")
         program.kill()
@@ -194,13 +194,13 @@ def outside(folder: Path) -> list[str]:
     return [line.split(":")[0] for line in (folder / "bookings.txt").read_text().splitlines()]
 
 
-def test_a_trip_is_booked(tmp_path):
+def test_trip_is_booked(tmp_path):
     with an_example(tmp_path, "saga.py", "Lisbon") as program:
         assert program.succeeds().startswith("DONE: ")
     assert outside(tmp_path) == ["booked flight", "booked hotel", "booked car"]
 
 
-def test_a_trip_that_cannot_be_booked_is_undone_in_reverse_whatever_is_killed(tmp_path):
+def test_failed_trip_is_undone_in_reverse_order_despite_kills(tmp_path):
     kills = [
         ("step.ran", 1),  # the flight is booked, and not on record
         ("step.committed", 2),  # the hotel is on record, the workflow does not know
@@ -223,7 +223,7 @@ def lines(path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_an_order_is_paid_and_confirmed_once_however_often_it_is_started(tmp_path):
+def test_order_started_several_times_is_paid_and_confirmed_once(tmp_path):
     for _ in range(2):
         with an_example(tmp_path, "order.py", "lamp", "40") as program:
             assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
@@ -231,14 +231,14 @@ def test_an_order_is_paid_and_confirmed_once_however_often_it_is_started(tmp_pat
     assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
 
 
-def test_an_order_that_is_declined_is_neither_charged_nor_confirmed(tmp_path):
+def test_declined_order_is_neither_charged_nor_confirmed(tmp_path):
     with an_example(tmp_path, "order.py", "yacht", "90000") as program:
         assert program.succeeds() == "FAILED: 90000 € for yacht are declined"
     assert lines(tmp_path / "charges.txt") == lines(tmp_path / "messages.txt") == []
 
 
 @pytest.mark.parametrize("place", ["intent.committed", "provider.answered"])
-def test_a_payment_that_was_cut_off_is_sent_again_and_charged_once(tmp_path, place):
+def test_interrupted_payment_is_sent_again_and_charged_once(tmp_path, place):
     """Killed before the bank was asked, and after it had charged: in both cases the file says that it was about to."""
     with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 1)) as program:
         assert died(program), program.said
@@ -257,7 +257,7 @@ def test_a_payment_that_was_cut_off_is_sent_again_and_charged_once(tmp_path, pla
 
 
 @pytest.mark.parametrize(("place", "says"), [("intent.committed", "resend"), ("provider.answered", "happened")])
-def test_a_message_that_was_cut_off_is_asked_about_and_sent_once(tmp_path, place, says):
+def test_interrupted_message_is_asked_about_and_sent_once(tmp_path, place, says):
     """Whoever is asked looks into the file: it is not there, or it is."""
     with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 2)) as program:
         assert died(program), program.said
@@ -278,7 +278,7 @@ def test_a_message_that_was_cut_off_is_asked_about_and_sent_once(tmp_path, place
 
 
 @pytest.mark.parametrize(("found", "says"), [("* SEARCH 7", "sent"), ("* SEARCH", "missing")])
-def test_a_folder_of_sent_messages_is_asked_for_one(tmp_path, found, says):
+def test_folder_of_sent_messages_is_searched_for_a_message(tmp_path, found, says):
     with an_imap_server({"UID": found + "\r\n{tag} OK done"}) as server:
         with an_example(
             tmp_path,

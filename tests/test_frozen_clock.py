@@ -28,7 +28,7 @@ def _restored():
 
 
 @pytest.mark.parametrize("format", ["json", "text"])
-def test_a_log_line_is_stamped_by_the_frozen_clock(format):
+def test_log_line_has_the_time_of_the_frozen_clock(format):
     stream = io.StringIO()
     logs.configure("info", format, stream=stream, under_systemd=False)
 
@@ -41,7 +41,7 @@ def test_a_log_line_is_stamped_by_the_frozen_clock(format):
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_an_engine_runs_under_a_frozen_clock_that_leaves_the_loop_alone(tmp_path: Path, backend):
+def test_engine_runs_under_a_frozen_clock_with_a_running_loop(tmp_path: Path, backend):
     """`real_asyncio=True` on asyncio, `tick=True` on both: inside a plain freeze_time every sleep would hang."""
     app, path = App(), tmp_path / "agent.db"
 

@@ -60,18 +60,18 @@ def asserts(node: ast.AST) -> Iterator[ast.AST]:
                 yield inner
 
 
-def test_every_promise_has_its_evidence():
+def test_guarantee_has_its_evidence():
     assert len(PROMISES) > 25
     assert [promise for promise, text in PROMISES.items() if not named_tests(text)] == []
 
 
 @pytest.mark.parametrize(("about", "what"), MUST_COVER.items())
-def test_what_must_be_promised_is(about, what):
+def test_required_guarantee_is_stated(about, what):
     assert [promise for promise in PROMISES if about in promise and re.search(what, promise)], about
 
 
 @pytest.mark.parametrize("test", [name for name in TESTS if "::" in name])
-def test_each_test_it_names_is_there_is_run_by_default_and_can_fail(test):
+def test_named_test_exists_runs_by_default_and_can_fail(test):
     path, name = test.split("::")
     assert (ROOT / path).is_file(), path
     found = functions(ROOT / path)
@@ -81,11 +81,11 @@ def test_each_test_it_names_is_there_is_run_by_default_and_can_fail(test):
     assert [*asserts(found[name])], "it shows nothing"
 
 
-def test_each_file_it_names_is_there():
+def test_named_file_exists():
     assert [name for name in TESTS if "::" not in name and not (ROOT / name).is_file()] == []
 
 
-def test_each_command_it_names_is_there():
+def test_named_command_exists():
     commands = set(re.findall(r"`((?:python -m|pytest) [^`]+)`", PAGE + PERFORMANCE))
     assert len(commands) > 15
     for command in commands:
@@ -107,10 +107,10 @@ def test_each_command_it_names_is_there():
                 pytest.fail(f"nobody checks `{command}`")
 
 
-def test_every_benchmark_has_its_line_among_the_numbers():
+def test_benchmark_has_its_row_of_figures():
     [numbers] = re.findall(r"^## Numbers\n(.*)", PERFORMANCE, re.MULTILINE | re.DOTALL)
     assert set(re.findall(r"`python -m benchmarks (\w+)`", numbers)) == set(NAMES)
 
 
-def test_nothing_is_said_that_nobody_can_keep():
+def test_page_makes_no_impossible_claim():
     assert not re.search(r"exactly.once delivery", PAGE, re.IGNORECASE)

@@ -79,12 +79,12 @@ def lines(folder: Path, name: str) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
-def test_every_program_of_the_page_is_run_here():
+def test_program_of_the_page_runs_here():
     assert {name.removesuffix(".py") for name in PROGRAMS} == RUN_HERE
     assert len(PROGRAMS) == PAGE.count("```python\n")
 
 
-def test_a_step_that_was_not_on_record_is_run_again_and_writes_the_same_file(folder):
+def test_unrecorded_step_runs_again_and_writes_the_same_file(folder):
     task_id = emit(folder, "invoice", customer="ada", cents=950)
     run_killed_at(folder, "invoice", "step.ran")
     [written] = folder.glob("invoice-*.txt")
@@ -101,12 +101,12 @@ def run_its_own_test(folder: Path, *arguments: str) -> subprocess.CompletedProce
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=5 * PATIENCE)
 
 
-def test_the_pages_own_crash_test_passes(folder):
+def test_crash_test_of_the_page_passes(folder):
     ran = run_its_own_test(folder)
     assert (ran.returncode, ran.stdout.count("6 passed")) == (0, 1), ran.stdout
 
 
-def test_the_pages_own_crash_test_finds_a_declaration_that_lies(folder):
+def test_crash_test_of_the_page_finds_a_false_declaration(folder):
     """The other side is said to drop a second call, and does not."""
     honest = PROGRAMS["invoice.py"]
     lying = honest.replace("irreversible=True", "irreversible=True, on_unknown='resend', idempotent_provider=True")
@@ -115,7 +115,7 @@ def test_the_pages_own_crash_test_finds_a_declaration_that_lies(folder):
     assert (ran.returncode, "assert 2 == 1" in ran.stdout) == (1, True), ran.stdout
 
 
-def test_the_die_is_cast_once_and_each_feed_read_once(folder):
+def test_random_draw_and_each_feed_read_happen_once(folder):
     feeds = [f"feed.{number}" for number in range(20)]
     task_id = emit(folder, "digest", feeds=feeds)
     run_killed_at(folder, "digest", "step.committed", 11)  # ten feeds are read, in an order that began by chance
@@ -137,7 +137,7 @@ def test_the_die_is_cast_once_and_each_feed_read_once(folder):
         (500, ("DEAD", "INTERNAL_AGENT_ERROR"), ("FAILED", "INTERNAL_AGENT_ERROR"), 2),
     ],
 )
-def test_what_is_raised_decides_what_becomes_of_the_attempt(folder, status, settled, ends, asked):
+def test_exception_type_decides_the_outcome_of_the_attempt(folder, status, settled, ends, asked):
     task_id = emit(folder, "fetch", status=status)
 
     ended = run(folder, "fetch")
@@ -149,7 +149,7 @@ def test_what_is_raised_decides_what_becomes_of_the_attempt(folder, status, sett
     assert len(lines(folder, "asked.txt")) == asked
 
 
-def test_what_never_answers_is_cut_off_cleans_up_and_is_asked_again(folder):
+def test_hanging_call_is_cancelled_cleans_up_and_is_retried(folder):
     task_id = emit(folder, "probe", device="lamp")
 
     run(folder, "probe")
@@ -160,7 +160,7 @@ def test_what_never_answers_is_cut_off_cleans_up_and_is_asked_again(folder):
     assert first == {"status": "error", "error_code": "AGENT_TIMEOUT"}
 
 
-def test_a_wait_is_unwound_and_its_signal_kept_while_no_daemon_runs(folder):
+def test_interrupted_wait_keeps_its_signal_while_no_daemon_runs(folder):
     task_id = emit(folder, "trial", user="ada")
     assert "entered: FIRST" in run(folder, "trial").out
     assert task(folder, task_id)[0] == "WAITING"
@@ -172,7 +172,7 @@ def test_a_wait_is_unwound_and_its_signal_kept_while_no_daemon_runs(folder):
     assert lines(folder, "accounts.txt") == ["ada"]
 
 
-def test_a_model_is_paid_once_for_each_message_whatever_is_killed(folder):
+def test_model_is_paid_once_per_message_despite_kills(folder):
     for number, point in enumerate(["step.committed", "activity.settled", "handler.returned", "settle.committed"]):
         say(folder, f"message {number}")
         run_killed_at(folder, "assistant", point)
@@ -185,7 +185,7 @@ def test_a_model_is_paid_once_for_each_message_whatever_is_killed(folder):
     assert [f"model: {reply}" for reply in lines(folder, "replies.txt")] == state["lines"][1::2]
 
 
-def test_rows_and_the_record_of_them_are_one_commit(folder):
+def test_rows_and_their_record_are_written_in_a_single_commit(folder):
     task_id = emit(folder, "reserve", item="lamp", count=3)
     run_killed_at(folder, "stock", "handler.returned")
     run(folder, "stock")
@@ -199,7 +199,7 @@ def test_rows_and_the_record_of_them_are_one_commit(folder):
     assert look(folder / "agent.db", "SELECT * FROM stock") == [{"item": "lamp", "left_over": 7}]
 
 
-def test_what_began_with_the_old_version_ends_with_it(folder):
+def test_task_begun_with_the_old_version_ends_with_that_version(folder):
     both = PROGRAMS["brief.py"]
     (folder / "brief.py").write_text(both.partition('@app.workflow("brief", version="2.0")')[0])
     old = emit(folder, "brief", city="Rome")
@@ -248,7 +248,7 @@ async def change(ctx: TaskContext) -> str:
     ],
     ids=["add a step", "remove one", "change it", "rename it", "other arguments", "rerun", "a field", "no workflow"],
 )
-def test_a_task_that_waits_goes_on_in_changed_code_as_the_table_says(folder, was, now, ends, said):
+def test_waiting_task_continues_in_changed_code_as_the_table_says(folder, was, now, ends, said):
     assert FIRST.count(was) == 1
     (folder / "change.py").write_text(FIRST)
     task_id = emit(folder, "change")
@@ -262,7 +262,7 @@ def test_a_task_that_waits_goes_on_in_changed_code_as_the_table_says(folder, was
     assert lines(folder, "said.txt") == said
 
 
-def test_a_wait_without_a_key_may_be_taken_for_another_when_one_is_put_before_it(folder):
+def test_wait_without_a_key_is_confused_with_an_inserted_wait(folder):
     """What the page warns of."""
     keyless = FIRST.replace(', key="go"', "").replace("    return a\n", '    return await ctx.wait_for("name")\n')
     (folder / "change.py").write_text(keyless)
@@ -279,7 +279,7 @@ def test_a_wait_without_a_key_may_be_taken_for_another_when_one_is_put_before_it
     assert task(folder, task_id)[0] == "WAITING", "`new` took what `go` had brought, `go` the name, and none is left"
 
 
-def test_the_points_of_the_page_are_points_in_their_order():
+def test_points_of_the_page_are_in_execution_order():
     [said] = re.findall(r"points in order: (.*?)\n\n", PAGE, re.DOTALL)
     points = re.findall(r"`([\w.]+)`", said)
 
@@ -288,7 +288,7 @@ def test_the_points_of_the_page_are_points_in_their_order():
     assert points == [point for point in known if point in points]
 
 
-def test_an_action_can_be_called_with_a_call_of_ones_own(folder):
+def test_action_can_be_called_with_a_custom_call(folder):
     program = (
         "import asyncio; from datetime import datetime, UTC; from craftcore import Call; from invoice import send\n"
         'call = Call(key="k", attempt=1, deadline=datetime.now(UTC))\n'

@@ -19,7 +19,7 @@ from tests.support.engine_harness import lab
         *("sms", "SMS", "sendSMS", "SMSGateway", "messages", "blog.publish"),
     ],
 )
-def test_a_name_with_such_a_word_sounds_irreversible(name):
+def test_name_with_a_listed_word_sounds_irreversible(name):
     assert is_irreversible_name(name)
 
 
@@ -30,7 +30,7 @@ def test_a_name_with_such_a_word_sounds_irreversible(name):
         *("repost", "transferable", "", "42", "http.get"),
     ],
 )
-def test_a_name_that_only_contains_the_letters_does_not(name):
+def test_name_that_only_contains_the_letters_does_not_sound_irreversible(name):
     assert not is_irreversible_name(name)
 
 
@@ -47,12 +47,12 @@ def an_app() -> App:
     return app
 
 
-def test_only_one_that_does_not_say_is_doubtful():
+def test_undeclared_action_alone_is_doubtful():
     assert an_app().check_actions() == ["email.send"]
 
 
 @pytest.mark.anyio
-async def test_a_start_warns_of_it_once(tmp_path):
+async def test_start_warns_of_a_doubtful_name_once(tmp_path):
     with capture_logs() as logs:
         async with lab(an_app(), tmp_path):
             pass
@@ -69,7 +69,7 @@ async def test_a_start_warns_of_it_once(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_what_is_to_be_reconciled_and_cannot_be_keeps_the_engine_from_starting(tmp_path):
+async def test_action_without_its_reconcile_function_stops_the_start(tmp_path):
     app = App()
     app.action("wire", irreversible=True, on_unknown="reconcile")(nothing)
     ship = app.action("ship", irreversible=True, on_unknown="reconcile")(nothing)

@@ -208,7 +208,7 @@ MODULES = sorted((ROOT / "craftcore").rglob("*.py"))
 
 
 @pytest.mark.parametrize("module", MODULES, ids=[str(path.relative_to(ROOT)) for path in MODULES])
-def test_every_module_keeps_to_its_place(module):
+def test_module_imports_only_allowed_folders(module):
     assert violations(PurePosixPath(module.relative_to(ROOT / "craftcore")), module.read_text()) == []
 
 
@@ -233,7 +233,7 @@ def test_every_module_keeps_to_its_place(module):
         ("triggers/model.py", "from uuid import uuid4\nmake = uuid4", "uses uuid.uuid4"),
     ],
 )
-def test_a_module_out_of_its_place_is_refused(path, source, refusal):
+def test_forbidden_import_is_refused(path, source, refusal):
     [found] = violations(PurePosixPath(path), source)
 
     assert refusal in found
@@ -253,7 +253,7 @@ def test_a_module_out_of_its_place_is_refused(path, source, refusal):
         ("__init__.py", "from craftcore.app import App"),
     ],
 )
-def test_a_module_in_its_place_is_let_be(path, source):
+def test_allowed_import_is_accepted(path, source):
     assert violations(PurePosixPath(path), source) == []
 
 
@@ -267,7 +267,7 @@ def write_transactions(path: PurePosixPath, source: str) -> Iterator[str]:
             yield f"uses {name}, which only Session.write enters"
 
 
-def test_only_the_session_of_the_command_line_opens_a_write_transaction():
+def test_command_line_session_alone_opens_a_write_transaction():
     paths = [path.relative_to(ROOT / "craftcore") for path in MODULES]
     cli = [PurePosixPath(path) for path in paths if path.parts[0] == "cli"]
 

@@ -64,12 +64,6 @@ HOOKS_AND_CONVERSIONS = ("on_", "before_", "after_", "from_", "to_", "with_", "b
 
 TESTS = Path(__file__).parent
 
-NAMED = (
-    *("actions", "activities", "cli", "daemon", "engine", "executions", "retention", "schedules", "storage", "tasks"),
-    "triggers",
-)
-"""Folders whose tests have names by the rule; the others follow."""
-
 TEST_NAME_MAX = 80
 
 PRONOUNS = {
@@ -132,8 +126,7 @@ def names_of_tests() -> set[str]:
     """Return the violations in the names of tests."""
     return {
         f"{path.relative_to(TESTS)}: {name}: {fault}"
-        for folder in NAMED
-        for path in sorted((TESTS / folder).rglob("test_*.py"))
+        for path in sorted(TESTS.rglob("test_*.py"))
         for name in re.findall(r"^(?:async )?def (test_\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
         for fault in faults_of_test_name(name)
     }

@@ -25,7 +25,7 @@ CODE = Path(__file__).parents[1] / "craftcore"
         (1_000, ("task",), "1,000 tasks"),
     ],
 )
-def test_a_noun_agrees_with_its_number(count, words, text):
+def test_noun_agrees_with_its_number(count, words, text):
     assert format_count(count, *words) == text
     assert agree_noun(count, *words) == text.split()[1]
 
@@ -37,7 +37,7 @@ NOUNS = (
 COUNTS = re.compile(rf"\x00 (?:more )?({NOUNS})\b")
 
 
-def test_no_message_puts_a_plural_behind_a_number_that_may_be_one():
+def test_messages_have_no_plain_plural_behind_a_number():
     """A length or a count before a plain plural. What is `counted` agrees by itself."""
     found = []
     for path in sorted(CODE.rglob("*.py")):
@@ -57,7 +57,7 @@ def _written(part: ast.expr) -> str:
     return "N" if names and all(name.isupper() for name in names) else "\x00"
 
 
-def test_a_message_with_a_plain_plural_would_be_found():
+def test_message_with_a_plain_plural_is_found():
     [message] = ast.parse("f'{count} tasks wait'").body
     assert isinstance(message, ast.Expr)
     assert isinstance(message.value, ast.JoinedStr)

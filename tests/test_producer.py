@@ -59,7 +59,7 @@ def declare(producer: Producer, *workflows: str) -> None:
             tx.run("INSERT INTO workflows (name, epoch) VALUES (:name, 1)", name=name)
 
 
-def test_what_was_emitted_is_there_for_the_next_process(path):
+def test_emitted_trigger_is_visible_to_the_next_process(path):
     with Producer(path) as producer:
         emitted = producer.emit("greet", {"name": "Ada"}, description="say hello")
 
@@ -74,7 +74,7 @@ def test_what_was_emitted_is_there_for_the_next_process(path):
     }
 
 
-def test_every_argument_of_emit_reaches_the_row(path):
+def test_argument_of_emit_reaches_the_row(path):
     at = datetime(2030, 1, 1, tzinfo=UTC)
     with Producer(path) as producer:
         producer.emit(
@@ -99,7 +99,7 @@ def test_every_argument_of_emit_reaches_the_row(path):
     assert row["payload_json"] == "{}"
 
 
-def test_a_missing_file_is_made_for_its_owner_only(tmp_path):
+def test_missing_file_is_created_for_its_owner_only(tmp_path):
     path = tmp_path / "new" / "deep" / "agent.db"
 
     with Producer(path) as producer:
@@ -109,7 +109,7 @@ def test_a_missing_file_is_made_for_its_owner_only(tmp_path):
     assert path.parent.stat().st_mode & 0o777 == 0o700
 
 
-def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path):
+def test_file_that_is_no_database_is_refused_and_unchanged(path):
     path.write_text("dear diary, " * 100)
 
     with pytest.raises(DatabaseInvalid):
@@ -118,7 +118,7 @@ def test_a_file_that_is_no_database_is_refused_and_left_as_it_is(path):
     assert path.read_text() == "dear diary, " * 100
 
 
-def test_after_close_it_opens_again_when_it_is_used(path):
+def test_closed_producer_opens_again_when_used(path):
     producer = Producer(path)
     producer.emit("greet")
     producer.close()
@@ -153,7 +153,7 @@ def test_many_are_emitted_in_the_order_given(path):
     ],
     ids=["bad payload", "duplicate", "unknown workflow"],
 )
-def test_of_many_either_all_are_accepted_or_none(path, last, refusal):
+def test_batch_is_accepted_completely_or_not_at_all(path, last, refusal):
     with Producer(path) as producer:
         declare(producer, "greet")
         producer.emit("greet", dedup_key="taken")
@@ -172,12 +172,12 @@ def test_none_at_all_is_no_error(path):
 # Refusals
 
 
-def test_before_the_first_daemon_any_workflow_may_be_named(path):
+def test_unknown_workflow_can_be_named_before_the_first_daemon(path):
     with Producer(path) as producer:
         assert producer.emit("whatever").created
 
 
-def test_a_name_the_last_daemon_did_not_declare_is_refused_with_the_one_that_was_meant(path):
+def test_undeclared_name_is_refused_with_the_closest_declared_name(path):
     with Producer(path) as producer:
         declare(producer, "greet", "water.plants")
 
@@ -191,7 +191,7 @@ def test_a_name_the_last_daemon_did_not_declare_is_refused_with_the_one_that_was
         assert len(rows(producer, "SELECT id FROM triggers")) == 2
 
 
-def test_the_configured_limits_hold_for_a_producer_too(path):
+def test_configured_limits_hold_for_a_producer(path):
     config = Config(triggers=TriggerSettings(payload_max_bytes=1024))
 
     with Producer(path, config=config) as producer:
@@ -201,7 +201,7 @@ def test_the_configured_limits_hold_for_a_producer_too(path):
         assert rows(producer, "SELECT id FROM triggers") == []
 
 
-def test_a_lock_that_nobody_lets_go_is_told_as_busy_and_nothing_was_written(path):
+def test_permanent_lock_raises_busy_and_writes_nothing(path):
     config = Config(storage=StorageSettings(busy_timeout=0.05))
     with Producer(path) as holder, Producer(path, config=config) as producer:
         with holder._core.transaction():
@@ -215,7 +215,7 @@ def test_a_lock_that_nobody_lets_go_is_told_as_busy_and_nothing_was_written(path
 # The bell
 
 
-def test_whoever_listens_is_rung_after_the_commit(path):
+def test_doorbell_rings_after_the_commit(path):
     with Producer(path) as producer, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.bind(doorbell_path(path))
         bell.setblocking(False)
@@ -232,7 +232,7 @@ def test_whoever_listens_is_rung_after_the_commit(path):
 # Tasks
 
 
-def test_a_task_is_signalled_from_another_process(path):
+def test_task_is_signalled_from_another_process(path):
     task_id = a_task(path, "wait")
 
     with Producer(path) as producer:
@@ -245,7 +245,7 @@ def test_a_task_is_signalled_from_another_process(path):
     assert ended(path, task_id) == ("DONE", "[1,2]")
 
 
-def test_a_question_is_answered_once_from_another_process(path):
+def test_question_is_answered_once_from_another_process(path):
     task_id = a_task(path, "ask")
 
     with Producer(path) as producer:
@@ -261,7 +261,7 @@ def test_a_question_is_answered_once_from_another_process(path):
     assert ended(path, task_id) == ("DONE", '"send"')
 
 
-def test_a_task_is_cancelled_from_another_process(path):
+def test_task_is_cancelled_from_another_process(path):
     task_id = a_task(path, "nap")
 
     with Producer(path) as producer:
@@ -274,7 +274,7 @@ def test_a_task_is_cancelled_from_another_process(path):
     assert ended(path, task_id) == ("CANCELLED", None)
 
 
-def test_what_is_no_task_or_question_is_not_found(path):
+def test_unknown_task_or_question_is_not_found(path):
     plain = a_task(path, "plain")
 
     with Producer(path) as producer:
@@ -291,7 +291,7 @@ def test_what_is_no_task_or_question_is_not_found(path):
             producer.signal(plain, "approved", {"a": object()})
 
 
-def test_whoever_listens_is_rung_for_tasks_and_not_for_what_is_refused(path):
+def test_doorbell_rings_for_task_changes_and_not_for_refusals(path):
     wait, nap, ask = a_task(path, "wait"), a_task(path, "nap"), a_task(path, "ask")
     with Producer(path) as producer, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as bell:
         bell.bind(doorbell_path(path))
@@ -326,7 +326,7 @@ def ended(path, task_id):
 # One key, many hands
 
 
-def test_fifty_threads_with_a_producer_each_emit_one_key_and_it_is_one_row(path):
+def test_fifty_threads_with_their_own_producers_emit_a_key_as_a_single_row(path):
     def emit(_):
         with Producer(path) as producer:
             return producer.emit("greet", dedup_key="the-key")
@@ -340,7 +340,7 @@ def test_fifty_threads_with_a_producer_each_emit_one_key_and_it_is_one_row(path)
         assert len(rows(producer, "SELECT id FROM triggers")) == 1
 
 
-def test_one_producer_may_be_shared_by_fifty_threads(path):
+def test_fifty_threads_can_share_a_producer(path):
     with Producer(path) as producer, ThreadPoolExecutor(50) as pool:
         emitted = list(pool.map(lambda n: producer.emit("greet", {"n": n}, dedup_key=f"k{n % 10}"), range(200)))
 
@@ -350,7 +350,7 @@ def test_one_producer_may_be_shared_by_fifty_threads(path):
 
 
 @pytest.mark.parametrize("exists", [True, False], ids=["an existing file", "a file that is not there yet"])
-def test_fifty_processes_emit_one_key_at_once_and_it_is_one_row(path, exists):
+def test_fifty_processes_emit_a_key_as_a_single_row(path, exists):
     if exists:
         Producer(path).close()
     racers = [
@@ -381,7 +381,7 @@ def test_fifty_processes_emit_one_key_at_once_and_it_is_one_row(path, exists):
         assert len(rows(producer, "SELECT id FROM triggers")) == 1
 
 
-def test_an_error_of_storage_is_one_of_ours(tmp_path):
+def test_storage_error_is_raised_as_an_own_error(tmp_path):
     (tmp_path / "file").write_text("")
 
     with pytest.raises(StorageError):

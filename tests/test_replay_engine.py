@@ -117,7 +117,7 @@ def unsettled(core: VirtualCore) -> int:
     return MANY - count
 
 
-def test_a_thousand_records_are_replayed_to_the_byte_and_nothing_is_run_or_changed(ran):
+def test_thousand_records_are_replayed_to_the_byte_without_effects(ran):
     checkpoint(ran.core)
     before, called = fingerprint(ran.core), list(ran.calls)
     assert len(called) == len(set(called)) == MANY
@@ -154,7 +154,7 @@ def test_a_thousand_records_are_replayed_to_the_byte_and_nothing_is_run_or_chang
     assert fingerprint(ran.core) == before
 
 
-def test_each_of_them_is_of_its_envelope_and_of_no_other(ran):
+def test_replay_belongs_to_its_envelope_only(ran):
     with ReplayEngine(ran.core) as replays:
         for number in [10, 11, *range(100, 130)]:
             envelope = look(ran.core, f"exec-t{number}.1").envelope
@@ -166,7 +166,7 @@ def test_each_of_them_is_of_its_envelope_and_of_no_other(ran):
                 replays.replay(f"exec-t{number + 1}.1", envelope)
 
 
-def test_each_of_them_comes_back_from_its_document_as_it_was(ran):
+def test_replay_survives_a_round_trip_through_its_document(ran):
     with ran.core.reading() as reader:
         for seq in range(1, MANY + 1):
             record = RecordStore().get_by_seq(reader, seq)
@@ -176,7 +176,7 @@ def test_each_of_them_comes_back_from_its_document_as_it_was(ran):
 
 
 @pytest.mark.anyio
-async def test_a_replay_beside_a_running_engine_calls_no_handler(tmp_path):
+async def test_replay_beside_a_running_engine_calls_no_handler(tmp_path):
     app, calls = App(), []
 
     @app.workflow("greet")
@@ -203,14 +203,14 @@ async def test_a_replay_beside_a_running_engine_calls_no_handler(tmp_path):
 # Which file
 
 
-def test_a_missing_file_is_refused_and_not_made(tmp_path):
+def test_missing_file_is_refused_and_not_created(tmp_path):
     with pytest.raises(NotFound, match="no such database"):
         ReplayEngine(tmp_path / "nowhere.db")
 
     assert os.listdir(tmp_path) == []
 
 
-def test_another_programs_file_is_refused_and_left_alone(tmp_path):
+def test_file_of_another_program_is_refused_and_unchanged(tmp_path):
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
         other.execute("CREATE TABLE theirs (x)")
@@ -223,7 +223,7 @@ def test_another_programs_file_is_refused_and_left_alone(tmp_path):
 
 
 @pytest.mark.parametrize("options", [{"cache": -1}, {"ttl": 0}, {"ttl": float("nan")}, {"ttl": timedelta(0)}], ids=repr)
-def test_a_cache_that_cannot_be_meant_is_refused(core, options):
+def test_invalid_cache_size_is_refused(core, options):
     with pytest.raises(ValueError, match="ReplayEngine"):
         ReplayEngine(core, **options)
 
@@ -233,7 +233,7 @@ def test_a_cache_that_cannot_be_meant_is_refused(core, options):
 
 @pytest.mark.parametrize("cache", [0, 8])
 @pytest.mark.parametrize("execution_id", ["exec-t.2", "exec-t", "t", "", "exec-\ud800", "é", "exec-t.1' OR 1=1 --"])
-def test_an_unknown_id_is_not_found(core, execution_id, cache):
+def test_unknown_id_is_not_found(core, execution_id, cache):
     seen(core, id="t")
 
     with pytest.raises(NotFound, match="no execution has the id"):
@@ -242,7 +242,7 @@ def test_an_unknown_id_is_not_found(core, execution_id, cache):
         ReplayEngine(core).is_replayable(execution_id)
 
 
-def test_whether_it_can_be_replayed_is_told_with_the_reason(core):
+def test_replayability_is_reported_with_the_reason(core):
     good, gone, open_ = seen(core, id="good"), seen(core, id="gone"), seen(core, None, id="open")
     invalidate(core, gone)
     replays = ReplayEngine(core)
@@ -252,7 +252,7 @@ def test_whether_it_can_be_replayed_is_told_with_the_reason(core):
     assert replays.is_replayable(open_) == (False, "execution_incomplete")
 
 
-def test_of_many_a_bad_one_stops_none_of_the_others(core):
+def test_bad_id_among_many_stops_no_other_replay(core):
     good = [seen(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(3)]
     bad = seen(core, Released(reason="shutdown"), id="bad")
 
@@ -284,7 +284,7 @@ def test_of_many_a_bad_one_stops_none_of_the_others(core):
         f"DELETE FROM events WHERE seq = 3 AND {OF_IT}",
     ],
 )
-def test_a_damaged_record_is_refused_and_the_others_are_not(core, damage):
+def test_damaged_record_is_refused_and_the_others_are_replayed(core, damage):
     bad, good = seen(core, id="bad"), seen(core, id="good")
     spoil(core, damage, id=bad)
     replays = ReplayEngine(core)
@@ -296,7 +296,7 @@ def test_a_damaged_record_is_refused_and_the_others_are_not(core, damage):
     assert replays.is_replayable(bad) == (False, "record_corrupted")
 
 
-def test_an_invalidation_survives_a_restart(tmp_path):
+def test_invalidation_survives_a_restart(tmp_path):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     execution_id = seen(core)
     invalidate(core, execution_id)
@@ -309,7 +309,7 @@ def test_an_invalidation_survives_a_restart(tmp_path):
 # The cache
 
 
-def test_a_second_replay_is_the_same_object_only_with_a_cache(core):
+def test_second_replay_is_the_same_object_only_with_a_cache(core):
     execution_id = seen(core)
     cached, plain = ReplayEngine(core, cache=10), ReplayEngine(core)
 
@@ -318,7 +318,7 @@ def test_a_second_replay_is_the_same_object_only_with_a_cache(core):
     assert plain.replay(execution_id) == cached.replay(execution_id)
 
 
-def test_an_invalidation_is_respected_at_once(core):
+def test_invalidation_takes_effect_at_once(core):
     execution_id, other = seen(core, id="a"), seen(core, id="b")
     replays = ReplayEngine(core, cache=10)
     kept = replays.replay(execution_id), replays.replay(other)
@@ -331,7 +331,7 @@ def test_an_invalidation_is_respected_at_once(core):
     assert replays.replay(other) is kept[1]
 
 
-def test_what_retention_took_away_is_not_kept_either(core):
+def test_record_removed_by_retention_is_not_cached(core):
     execution_id, gone = seen(core, id="a"), seen(core, id="b")
     replays = ReplayEngine(core, cache=10)
     replays.replay(execution_id)
@@ -347,7 +347,7 @@ def test_what_retention_took_away_is_not_kept_either(core):
         replays.replay(gone)
 
 
-def test_what_is_kept_is_read_anew_after_its_time(core, clock):
+def test_cached_replay_is_read_again_after_its_time(core, clock):
     execution_id = seen(core)
     replays = ReplayEngine(core, cache=10, ttl=timedelta(minutes=1))
     first = replays.replay(execution_id)
@@ -359,7 +359,7 @@ def test_what_is_kept_is_read_anew_after_its_time(core, clock):
     assert replays.replay(execution_id) is not first
 
 
-def test_of_too_many_the_one_not_asked_for_for_longest_goes(core):
+def test_full_cache_evicts_the_least_recently_used_replay(core):
     a, b, c = (seen(core, id=name) for name in "abc")
     replays = ReplayEngine(core, cache=2)
     kept = {execution_id: replays.replay(execution_id) for execution_id in (a, b)}
@@ -371,7 +371,7 @@ def test_of_too_many_the_one_not_asked_for_for_longest_goes(core):
     assert replays.replay(b) is not kept[b]
 
 
-def test_a_kept_result_is_of_its_envelope_too(core):
+def test_cached_replay_belongs_to_its_envelope(core):
     execution_id = seen(core, payload={"n": 1})
     envelope = look(core, execution_id).envelope
     assert envelope is not None
@@ -386,7 +386,7 @@ def test_a_kept_result_is_of_its_envelope_too(core):
     assert replays.replay(execution_id) is kept
 
 
-def test_a_forced_replay_and_a_refused_one_are_not_kept(core):
+def test_forced_replay_and_refused_replay_are_not_cached(core):
     open_ = seen(core, None)
     replays = ReplayEngine(core, cache=10)
 
@@ -396,7 +396,7 @@ def test_a_forced_replay_and_a_refused_one_are_not_kept(core):
             replays.replay(open_)
 
 
-def test_a_closed_engine_has_forgotten_what_it_kept(core):
+def test_closed_engine_has_an_empty_cache(core):
     execution_id = seen(core, TIMEOUT)
     with ReplayEngine(core, cache=10) as replays:
         kept = replays.replay(execution_id)
@@ -405,7 +405,7 @@ def test_a_closed_engine_has_forgotten_what_it_kept(core):
     assert replays.replay(execution_id) is not kept
 
 
-def test_threads_share_one(core):
+def test_threads_share_an_engine(core):
     ids = [seen(core, Succeeded(result_json=str(n)), id=f"t{n}") for n in range(20)]
     replays = ReplayEngine(core, cache=5)
 
@@ -415,7 +415,7 @@ def test_threads_share_one(core):
     assert [result.payload for result in results] == list(range(20)) * 10
 
 
-def test_how_a_record_stands_is_looked_up_by_its_indexes(core):
+def test_state_of_a_record_is_looked_up_by_index(core):
     execution_id = seen(core)
     with core.reading() as reader:
         plan = [row[3] for row in reader.fetch_tuples(f"EXPLAIN QUERY PLAN {STANDING}", (execution_id,))]

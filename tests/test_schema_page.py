@@ -53,19 +53,19 @@ def schema() -> dict[str, list[str]]:
     return found
 
 
-def test_every_table_and_view_has_its_section(schema):
+def test_table_and_view_has_its_section(schema):
     assert set(SECTIONS) == set(schema)
 
 
 @pytest.mark.parametrize("name", SECTIONS)
-def test_every_column_is_promised_or_internal(schema, name):
+def test_column_is_public_or_internal(schema, name):
     listed = columns(SECTIONS[name])
 
     assert len(listed) == len(set(listed))
     assert set(listed) == set(schema[name])
 
 
-def test_no_view_has_a_column_that_is_internal():
+def test_views_have_no_internal_column():
     for name, section in SECTIONS.items():
         if name.startswith("v_"):
             assert "internal:" not in section
@@ -78,7 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.partition("FROM ")[2].split()[0])
-def test_the_query_runs_in_any_sqlite_and_walks_through_no_table(made, query):
+def test_documented_query_runs_in_plain_sqlite_without_a_table_scan(made, query):
     world, path = made
     named = {"task": world.nap, "trigger": world.dead, "subject": world.dead, "schedule": "ahead"}
     given = {name: value for name, value in named.items() if f":{name}" in query}
@@ -93,6 +93,6 @@ def test_the_query_runs_in_any_sqlite_and_walks_through_no_table(made, query):
     assert walks == [], plan
 
 
-def test_the_page_asks_what_a_person_asks():
+def test_page_answers_common_questions():
     assert len(QUERIES) > 10
     assert {name for name in SECTIONS if name.startswith("v_")} <= set(re.findall(r"v_\w+", " ".join(QUERIES)))

@@ -58,19 +58,19 @@ from craftcore.config.references import endpoint, is_host, is_loopback, is_one_l
         (["ada@example.org"], None),
     ],
 )
-def test_an_address_is_one_address_with_or_without_a_name(text, expected):
+def test_address_with_or_without_a_name_is_a_single_address(text, expected):
     assert mailbox(text) == expected
 
 
 @pytest.mark.parametrize("text", ["a." * 400, '"' + "\\" * 799, "a@" + "b-" * 399, "-" * 400 + "<" * 400, " " * 800])
-def test_no_text_takes_long_to_be_refused(text):
+def test_text_of_any_length_is_refused_quickly(text):
     began = time.process_time()
     assert mailbox(text) is None
     assert time.process_time() - began < 1  # what backtracks takes longer than anybody waits
 
 
 @pytest.mark.parametrize("text", ["smtp.example.org", "localhost", "mail-1", "127.0.0.1", "::1", "2001:db8::1"])
-def test_a_host_is_a_name_or_an_address(text):
+def test_host_is_a_name_or_an_address(text):
     assert is_host(text)
 
 
@@ -78,24 +78,24 @@ def test_a_host_is_a_name_or_an_address(text):
     "text",
     ["", "a:25", "[::1]", "smtp://a", "a b", "a\n", "ä.example", "a..b", "-a", "a/b", "fe80::1%eth0", "me@a", "a" * 64],
 )
-def test_what_is_no_host_is_told(text):
+def test_invalid_host_is_refused_with_the_reason(text):
     assert not is_host(text)
 
 
 @pytest.mark.parametrize("host", ["localhost", "LOCALHOST", "127.0.0.1", "127.9.9.9", "::1"])
-def test_this_machine_is_known(host):
+def test_local_host_is_recognised(host):
     assert is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["localhost.example", "127.0.0.1.example", "0.0.0.0", "192.168.0.7", "2130706433"])
-def test_another_machine_is_not_taken_for_this_one(host):
+def test_remote_host_is_not_taken_for_local(host):
     assert not is_loopback(host)
 
 
 @pytest.mark.parametrize(
     "text", ["a\nb", "a\rb", "a\0b", "a\x0bb", "a\x85b", "a\u2028b", "a\u2029b", "a\ud800", "a\tb"]
 )
-def test_several_lines_are_told_from_one(text):
+def test_several_lines_are_distinguished_from_a_single_line(text):
     assert not is_one_line(text)
     assert is_one_line("Grüße 👩‍💻 – ok")
 
@@ -137,5 +137,5 @@ def test_several_lines_are_told_from_one(text):
         (None, None),
     ],
 )
-def test_an_endpoint_is_one_of_this_machine_only(text, expected):
+def test_endpoint_must_be_on_this_machine(text, expected):
     assert endpoint(text) == expected

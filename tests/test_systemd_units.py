@@ -52,7 +52,7 @@ def test_systemd_accepts_every_line(analyze, unit):
 
 
 @needs_systemd
-def test_a_misspelt_key_would_be_seen(analyze, tmp_path):
+def test_misspelt_key_is_found(analyze, tmp_path):
     misspelt = tmp_path / "craftcore.service"
     misspelt.write_text(SYSTEM_UNIT.read_text().replace("WatchdogSec", "WatchdgSec"))
 
@@ -61,7 +61,7 @@ def test_a_misspelt_key_would_be_seen(analyze, tmp_path):
 
 @needs_systemd
 @pytest.mark.parametrize("unit", [SYSTEM_UNIT, BACKUPS[0]], ids=["daemon", "backup"])
-def test_a_system_unit_is_exposed_no_more_than_1_5(analyze, unit):
+def test_system_unit_has_an_exposure_of_at_most_1_5(analyze, unit):
     """User units are not measured: their commands are that user's own programs on that user's own files."""
     secured = analyze("security", "--offline=true", "--threshold=15", unit)
 
@@ -70,7 +70,7 @@ def test_a_system_unit_is_exposed_no_more_than_1_5(analyze, unit):
 
 
 @needs_systemd
-def test_an_open_unit_would_be_refused(analyze, tmp_path):
+def test_open_unit_is_refused(analyze, tmp_path):
     opened = tmp_path / "craftcore.service"
     opened.write_text(SYSTEM_UNIT.read_text().replace("SystemCallFilter", "#").replace("DynamicUser=yes", ""))
     secured = analyze("security", "--offline=true", "--threshold=15", opened)
@@ -86,14 +86,14 @@ def test_stopping_leaves_the_grace_its_time(unit):
 
 
 @pytest.mark.parametrize("unit", [SYSTEM_UNIT, USER_UNIT], ids=["system", "user"])
-def test_what_only_a_person_can_repair_is_not_restarted(unit):
+def test_permanent_failure_is_not_restarted(unit):
     prevented = set(settings(unit)["RestartPreventExitStatus"].split())
 
     assert {"64", "65", "77", "78"} <= prevented
     assert prevented.isdisjoint({"70", "73", "74", "75"})
 
 
-def test_the_backup_runs_as_the_daemons_own_user_in_its_directory():
+def test_backup_runs_as_the_user_of_the_daemon_in_its_directory():
     """Another dynamic user would be given the daemon's directory while the daemon runs in it."""
     daemon, backup = settings(SYSTEM_UNIT), settings(BACKUPS[0])
 
@@ -104,7 +104,7 @@ def test_the_backup_runs_as_the_daemons_own_user_in_its_directory():
 
 
 @pytest.mark.parametrize("unit", BACKUPS, ids=["system", "user"])
-def test_a_backup_unit_runs_a_command_that_there_is(unit, tmp_path):
+def test_backup_unit_runs_an_existing_command(unit, tmp_path):
     """With its own values for what it takes from its environment, except for where it writes."""
     service = settings(unit)
     given = dict(word.split("=", 1) for word in service["Environment"].split() if word.startswith("BACKUP_"))
@@ -121,7 +121,7 @@ def test_a_backup_unit_runs_a_command_that_there_is(unit, tmp_path):
 
 
 @pytest.mark.parametrize("unit", [path.with_suffix(".timer") for path in BACKUPS], ids=["system", "user"])
-def test_a_backup_that_was_missed_is_made_and_not_all_machines_make_theirs_at_once(unit):
+def test_missed_backup_is_made_later_with_a_random_delay(unit):
     timer = settings(unit, "Timer")
 
     assert (timer["OnCalendar"], timer["Persistent"]) == ("daily", "true")

@@ -285,7 +285,7 @@ ROUND_TRIPS: list[tuple[Any, Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "kind", "text"), ROUND_TRIPS)
-def test_a_value_comes_back_from_its_text_as_it_was(value, kind, text):
+def test_value_survives_a_round_trip_through_its_text(value, kind, text):
     assert encode(value, "state") == text
     kind = readable_type(kind)
     assert encode_roundtrip(value, kind, "state") == (text, value)
@@ -293,28 +293,28 @@ def test_a_value_comes_back_from_its_text_as_it_was(value, kind, text):
     assert type(decode(text, kind)) is type(value)
 
 
-def test_a_union_of_classes_without_a_tag_is_what_a_function_says_that_it_returns():
+def test_return_type_with_a_union_of_untagged_classes_is_accepted():
     def pet() -> Cat | Dog: ...  # type: ignore[empty-body]
 
     assert encode_roundtrip(Dog("Rex", True), return_type(pet), "r")[1] == Dog("Rex", True)
 
 
-def test_a_union_whose_members_cannot_be_told_apart_is_refused():
+def test_union_with_indistinguishable_members_is_refused():
     """Better than to bring back the other one."""
     with pytest.raises(InvalidInput, match="fits Cat and Kitten: give each a tag, as in class Cat"):
         encode_roundtrip(Kitten("Tom", 9), readable_type(Cat | Kitten), "r")
 
 
-def test_a_text_that_no_member_of_a_union_fits_is_refused():
+def test_text_that_fits_no_member_of_a_union_is_refused():
     with pytest.raises(InvalidInput, match=r"is not one of Cat \| Dog"):
         decode('{"name":7}', readable_type(Cat | Dog))
 
 
-def test_a_member_that_got_a_field_since_is_still_known_by_the_keys_it_had():
+def test_member_with_an_added_field_is_recognised_by_its_keys():
     assert decode('{"name":"Rex"}', readable_type(Cat | Dog)) == Dog("Rex")
 
 
-def test_without_a_type_builtins_come_back():
+def test_untyped_value_is_read_as_builtins():
     text = encode(State(by_number={7: Tag("c")}, extra=(NOON, Colour.RED)), "state")
 
     assert decode(text) == {
@@ -367,7 +367,7 @@ values = st.recursive(scalars | st.sets(hashable, max_size=4), containers, max_l
 
 
 @given(values)
-def test_what_is_returned_the_first_time_is_what_the_record_returns(value):
+def test_first_result_equals_the_recorded_result(value):
     text, first = encode_roundtrip(value, Any, "state")
 
     assert first == decode(text)
@@ -401,7 +401,7 @@ everything = st.builds(
 
 
 @given(everything)
-def test_whatever_is_in_its_fields_a_typed_value_comes_back(value):
+def test_typed_value_with_any_fields_survives_a_round_trip(value):
     text, first = encode_roundtrip(value, Everything, "state")
 
     assert first == value
@@ -417,7 +417,7 @@ def wrong_containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 
 
 @given(st.recursive(scalars | wrong, wrong_containers))
-def test_whatever_it_is_it_is_refused_or_its_text_comes_back(value):
+def test_arbitrary_value_is_refused_or_survives_a_round_trip(value):
     try:
         text = encode(value, "state")
     except InvalidInput:
@@ -427,7 +427,7 @@ def test_whatever_it_is_it_is_refused_or_its_text_comes_back(value):
 
 
 @given(st.lists(st.frozensets(st.integers(0, 100), max_size=3), max_size=6, unique=True))
-def test_a_set_has_one_text_in_whatever_order_it_is(items):
+def test_set_has_the_same_text_in_any_order(items):
     """A set whose items collide is read in the order in which they came."""
 
     def texts(items: list[frozenset[int]]) -> list[str]:
@@ -489,13 +489,13 @@ def refusal(value: Any, where: str = "state") -> str:
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
-def test_what_is_not_json_is_refused_with_the_path_to_it(value, message):
+def test_value_outside_json_is_refused_with_its_path(value, message):
     assert refusal(value) == message
     with pytest.raises(InvalidInput):
         encode_roundtrip(value, Any, "state")
 
 
-def test_the_path_starts_where_the_caller_says():
+def test_path_starts_at_the_given_name():
     assert refusal([Socket()], "the result of step book") == "the result of step book[0]: Socket is not JSON"
 
 
@@ -506,14 +506,14 @@ def nested(levels: int, inside: Any) -> Any:
 
 
 @pytest.mark.parametrize("inside", [[], {}, Tag("a"), {2}, {1: 2}, Owner(name="me"), Row(1)])
-def test_a_value_may_be_so_deep_and_no_deeper(inside):
+def test_value_deeper_than_the_limit_is_refused(inside):
     encode(nested(MAX_DEPTH - 1, inside), "state")
 
     for levels in (MAX_DEPTH, 2 * MAX_DEPTH, 100_000):
         assert refusal(nested(levels, inside)) == f"state{'[0]' * MAX_DEPTH} is deeper than 64 levels"
 
 
-def test_a_value_that_holds_itself_is_refused_where_it_does():
+def test_value_containing_itself_is_refused_at_that_place():
     everywhere: dict[str, Any] = {"a": [{}]}
     everywhere["a"][0]["b"] = everywhere
     own = State(extra=[1])
@@ -523,13 +523,13 @@ def test_a_value_that_holds_itself_is_refused_where_it_does():
     assert refusal(own) == "state.extra[1].owner holds itself"
 
 
-def test_a_value_may_hold_another_twice():
+def test_value_may_contain_another_value_twice():
     shared = {1: Tag("a")}
 
     assert encode([shared, Todo(shared)], "state").count('{"1":{"name":"a","weight":1}}') == 2
 
 
-def test_what_a_type_raises_while_it_is_read_is_told_in_one_line():
+def test_exception_of_a_type_while_read_is_reported_in_a_single_line():
     class Wordless(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no words")
@@ -552,7 +552,7 @@ def test_what_a_type_raises_while_it_is_read_is_told_in_one_line():
     assert refusal({"a": {1: Closed()}}) == 'state.a["1"]: Closed is not JSON (LookupError: closed)'
 
 
-def test_a_message_stays_short():
+def test_message_stays_short():
     long = "x" * 10_000
     deep: Any = {}
     for _ in range(MAX_DEPTH):
@@ -588,7 +588,7 @@ def test_a_message_stays_short():
         ("[{}]", list[Row], "state[0]: Expected `array`, got `object`"),
     ],
 )
-def test_what_does_not_fit_is_refused_with_the_path_to_it(text, kind, message):
+def test_value_of_the_wrong_type_is_refused_with_its_path(text, kind, message):
     with pytest.raises(InvalidInput) as refused:
         decode(text, kind, "state")
 
@@ -603,23 +603,23 @@ class Picky:
         raise LookupError(f"nobody is called {self.name}")
 
 
-def test_what_a_type_raises_while_it_is_made_is_told():
+def test_exception_of_a_type_while_created_is_reported():
     with pytest.raises(InvalidInput, match=r"^the answer: LookupError: nobody is called x$"):
         decode('{"name":"x"}', Picky, "the answer")
 
 
-def test_a_result_that_is_not_what_was_said_is_refused_the_first_time():
+def test_result_of_the_wrong_type_is_refused_the_first_time():
     with pytest.raises(InvalidInput, match=r"^the result of step n\[1\]: Expected `int`, got `str`$"):
         encode_roundtrip([1, "2"], list[int], "the result of step n")
 
 
-def test_a_whole_number_for_a_float_returns_as_the_record_returns_it():
+def test_whole_number_for_a_float_is_returned_as_recorded():
     _, first = encode_roundtrip(3, float, "result")
 
     assert type(first) is float
 
 
-def test_what_is_returned_the_first_time_is_nobody_elses():
+def test_first_result_is_a_copy():
     value = {"b": [1], "a": 2}
     _, first = encode_roundtrip(value, Any, "result")
 
@@ -736,7 +736,7 @@ class Halfway:
         (Owner, Owner),
     ],
 )
-def test_the_type_of_a_result_is_what_the_function_says(fn, kind):
+def test_type_of_a_result_is_the_annotated_return_type(fn, kind):
     assert return_type(fn) == kind
     assert return_type(fn) == kind  # and it is remembered
 
@@ -744,7 +744,7 @@ def test_the_type_of_a_result_is_what_the_function_says(fn, kind):
 @pytest.mark.parametrize(
     "fn", [silent, unknown, odd, never, later, deep, tupled, Desk, Halfway, Socket, len, str.join, lambda: 1, list[int]]
 )
-def test_the_type_of_a_result_is_any_when_json_cannot_become_it_or_nothing_is_said(fn):
+def test_type_of_a_result_is_any_without_a_usable_annotation(fn):
     assert return_type(fn) is Any
 
 
@@ -772,12 +772,12 @@ def test_asking_for_its_type_keeps_no_closure_and_no_object():
         (Halfway, "InitVar"),
     ],
 )
-def test_a_type_that_json_cannot_become_is_refused_however_deep_it_lies(kind, message):
+def test_type_outside_json_is_refused_at_any_depth(kind, message):
     with pytest.raises(TypeError, match=message):
         require_readable(kind)
 
 
-def test_a_type_with_a_name_that_nobody_knows_is_refused():
+def test_type_with_an_unknown_name_is_refused():
     @dataclass
     class Local:
         part: Namespace
@@ -789,5 +789,5 @@ def test_a_type_with_a_name_that_nobody_knows_is_refused():
 @pytest.mark.parametrize(
     "kind", [kind for _, kind, _ in ROUND_TRIPS] + [Any, State, Everything, Node, list[State | None]]
 )
-def test_a_type_that_json_can_become_is_let_be(kind):
+def test_type_within_json_is_accepted(kind):
     require_readable(readable_type(kind))

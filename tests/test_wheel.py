@@ -60,7 +60,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
-def test_the_wheel_runs_an_app_outside_of_the_repository(installed, tmp_path):
+def test_wheel_runs_an_app_outside_of_the_repository(installed, tmp_path):
     craftcore, agent = installed / "craftcore", tmp_path / "agent"
     run(craftcore, "init", "agent", cwd=tmp_path)
     settings = {"CRAFTCORE_DB": str(agent / "agent.db"), "CRAFTCORE_CONFIG": str(agent / "craftcore.toml")}
@@ -75,7 +75,7 @@ def test_the_wheel_runs_an_app_outside_of_the_repository(installed, tmp_path):
     assert run(craftcore, "--version", cwd=tmp_path) == f"craftcore {distribution('craftcore').version}\n"
 
 
-def test_the_wheel_has_its_own_migrations_settings_and_units(installed, tmp_path):
+def test_wheel_has_its_own_migrations_settings_and_units(installed, tmp_path):
     where = (
         "from craftcore.cli.init import SETTINGS\n"
         "from craftcore.cli.service.units import SHIPPED\n"
@@ -91,7 +91,7 @@ def test_the_wheel_has_its_own_migrations_settings_and_units(installed, tmp_path
     assert first == "0001_triggers_and_executions"
 
 
-def test_the_wheel_needs_no_extra(installed, tmp_path):
+def test_wheel_needs_no_extra(installed, tmp_path):
     listed = run(sys.executable, "-m", "pip", "--python", installed / "python", "list", "--format=json", cwd=tmp_path)
 
     names = {each["name"].replace("-", "_") for each in json.loads(listed)}

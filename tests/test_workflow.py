@@ -43,18 +43,18 @@ async def connected(ctx: Context[dict[str, Socket]]) -> None:
 
 
 @pytest.mark.parametrize(("fn", "state_type"), [(chat, Chat), (bare, Any), (silent, Any)])
-def test_the_state_is_of_the_type_that_the_context_says(fn, state_type):
+def test_state_has_the_type_given_in_the_context(fn, state_type):
     assert parameters("chat", fn).state_type is state_type
 
 
-def test_a_workflow_without_a_context_has_no_type_of_state():
+def test_workflow_without_a_context_has_untyped_state():
     def plain(text: dict[str, int]) -> None:
         pass
 
     assert parameters("chat", plain).state_type is Any
 
 
-def test_a_state_that_json_cannot_become_is_refused_when_it_is_declared():
+def test_state_type_outside_json_is_refused_at_declaration():
     refusal = (
         r"^workflow chat: a state cannot be converted to its annotation \(Socket is not a type that JSON can become\)$"
     )
@@ -63,7 +63,7 @@ def test_a_state_that_json_cannot_become_is_refused_when_it_is_declared():
         parameters("chat", connected)
 
 
-def test_a_payload_that_json_cannot_become_is_refused_when_it_is_declared():
+def test_payload_type_outside_json_is_refused_at_declaration():
     async def talk(ctx: Context[Chat], line: list[Socket]) -> None:
         pass
 

@@ -137,7 +137,7 @@ def got(text: str, result: Any) -> Spoil:
 OF = "(SELECT seq FROM activity_log WHERE request_json ->> 'text' = '{}')"
 
 
-def test_only_what_contradicts_itself_is_refused_at_registration():
+def test_contradictory_declaration_is_refused_at_registration():
     able = {OnUnknown.RESEND: DROP_A_SECOND, OnUnknown.RECONCILE: ANSWERS}
     declared = an_app(Deeds()).actions
 
@@ -146,7 +146,7 @@ def test_only_what_contradicts_itself_is_refused_at_registration():
     ]
 
 
-def test_what_is_sound_is_found_sound(sound, tmp_path):
+def test_checker_accepts_a_sound_history(sound, tmp_path):
     verdict = check(copy_of(sound, tmp_path))
 
     assert verdict.wrong == []
@@ -241,7 +241,7 @@ def test_what_is_sound_is_found_sound(sound, tmp_path):
         (written(SEEN, lambda lines: [*lines, ["impossible", 1, "it is so"]]), "in life 1: it is so"),
     ],
 )
-def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
+def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
     folder = copy_of(sound, tmp_path)
 
     spoil(folder)
@@ -384,7 +384,7 @@ print("\\n".join(result.wrong))
         *("boot", "lost", "dropped", "not asked", "assumed", "yes"),
     ],
 )
-def test_an_engine_that_would_betray_its_user_is_found(tmp_path, broken, cells, found):
+def test_checker_finds_an_engine_that_repeats_or_loses_effects(tmp_path, broken, cells, found):
     wrong = python(PLAY_BROKEN, broken, cells, folder=tmp_path)
 
     assert found in wrong, wrong

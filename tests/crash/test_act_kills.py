@@ -52,11 +52,11 @@ def matrix(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return result_of(MATRIX, tmp_path_factory.mktemp("matrix"), 1800)
 
 
-def test_no_place_around_a_call_loses_or_repeats_an_effect_that_nobody_hears_of(matrix):
+def test_kill_around_a_call_never_loses_or_repeats_an_effect_unreported(matrix):
     judge_matrix(matrix, DECLARED * len([*IN_THE_TABLES, *BESIDE]), DECLARED * len(WHERE))
 
 
-def test_the_tables_in_the_docs_are_what_the_matrix_comes_to(matrix):
+def test_tables_in_the_docs_match_the_matrix(matrix):
     _, _, measurements = DOCUMENT.read_text(encoding="utf-8").partition("### ")
 
     printed = tables(matrix["cells"], matrix["refused"])
@@ -64,16 +64,16 @@ def test_the_tables_in_the_docs_are_what_the_matrix_comes_to(matrix):
     assert measurements.strip() == printed.removeprefix("### ").strip(), f"run python -m {MATRIX}, and copy its tables"
 
 
-def test_eighty_kills_repeat_and_lose_nothing_that_nobody_hears_of(tmp_path):
+def test_eighty_kills_lose_and_repeat_no_effect_unreported(tmp_path):
     judge_campaign(campaign_of(CAMPAIGN, tmp_path, 80, 1800, "--seed", "1"), 80)
 
 
 @pytest.mark.campaign
-def test_every_cell_in_every_shape_and_more_faults(tmp_path):
+def test_cell_in_every_shape_with_more_faults_loses_nothing_unreported(tmp_path):
     result = result_of(MATRIX, tmp_path, 4 * 3600, "--thorough")
     judge_matrix(result, DECLARED * len([*IN_THE_TABLES, *BESIDE, *MORE]), 4 * DECLARED * len(WHERE))
 
 
 @pytest.mark.campaign
-def test_two_thousand_kills_repeat_and_lose_nothing_that_nobody_hears_of(tmp_path):
+def test_two_thousand_kills_lose_and_repeat_no_effect_unreported(tmp_path):
     judge_campaign(campaign_of(CAMPAIGN, tmp_path, 2000, 7200), 2000)

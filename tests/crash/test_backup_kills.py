@@ -45,7 +45,7 @@ EACH_LINE = pytest.param(1, marks=pytest.mark.campaign)
 
 @pytest.mark.parametrize("every", [EVERY, EACH_LINE])
 @pytest.mark.parametrize(("what", "lines"), [("backup", 80), ("restore", 120), ("copying", 150)])
-def test_whenever_it_is_killed_nothing_is_half_and_nothing_is_lost(made, what, lines, every):
+def test_backup_killed_at_any_point_leaves_nothing_partial_and_loses_nothing(made, what, lines, every):
     first = 1 + datetime.now(UTC).toordinal() % every
     child = subprocess.run(
         [sys.executable, "-m", "tests.crash.backup_lives", str(made), what, str(first), str(every)],

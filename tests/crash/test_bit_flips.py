@@ -88,7 +88,7 @@ def verdicts(told: Counter[tuple[str, str]]) -> set[str]:
     return {verdict for verdict, _ in told}
 
 
-def test_the_file_has_pages_of_every_kind_and_is_sound(sound, tmp_path):
+def test_file_has_sound_pages_of_every_kind(sound, tmp_path):
     kinds = {kind for _, kind in pages_of(sound)}
 
     assert kinds == {"leaf", "internal", "overflow", "free", "pointer map"}
@@ -101,7 +101,7 @@ def test_the_file_has_pages_of_every_kind_and_is_sound(sound, tmp_path):
     assert look_at(bit, sound, tmp_path) == Seen(bit, [], set())
 
 
-def test_a_flipped_bit_is_found_or_harmless_or_where_no_hash_is(sound, standings, tmp_path):
+def test_flipped_bit_is_found_or_harmless_or_outside_the_hashes(sound, standings, tmp_path):
     rng = random.Random(6)
     flips = list(flips_of(sound, rng, dict.fromkeys(RECORDS, 12), otherwise=3))
 
@@ -121,7 +121,7 @@ def test_thousands_of_flipped_bits(sound, standings, tmp_path, seed):
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("name", RECORDS)
-def test_every_written_byte_of_a_leaf_of_each_table_of_records(sound, standings, tmp_path, name):
+def test_written_leaf_byte_of_each_record_table_is_protected(sound, standings, tmp_path, name):
     text, rng = sound.read_bytes(), random.Random(0)
     start = pages_of(sound)[name, "leaf"][0] * 4096
     flips = [Flip((name, "leaf"), start + n, rng.randrange(8)) for n in range(4096) if text[start + n]]

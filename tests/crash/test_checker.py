@@ -36,7 +36,7 @@ def line(journal: str, *words: str) -> Spoil:
     return spoil
 
 
-def test_a_life_begins_also_on_a_file_that_the_one_before_left_half_made(tmp_path):
+def test_process_starts_on_a_file_left_unfinished_by_a_kill(tmp_path):
     """Killed in the very first transaction, before the file was switched to WAL: only who may write can undo that."""
     maker = apsw.Connection(str(tmp_path / "maker.db"))
     maker.execute("PRAGMA cache_size = 1; BEGIN; CREATE TABLE half (x)")
@@ -50,7 +50,7 @@ def test_a_life_begins_also_on_a_file_that_the_one_before_left_half_made(tmp_pat
     assert check(tmp_path, {}).wrong == []
 
 
-def test_what_is_sound_is_found_sound(sound, tmp_path):
+def test_checker_accepts_a_sound_history(sound, tmp_path):
     verdict = check(copy_of(sound, tmp_path), {})
 
     assert verdict.wrong == []
@@ -90,7 +90,7 @@ def test_what_is_sound_is_found_sound(sound, tmp_path):
         (line("observed", "{first}", "1"), "settled on disk before it began"),
     ],
 )
-def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
+def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
     folder = copy_of(sound, tmp_path)
 
     spoil(folder)
@@ -100,7 +100,7 @@ def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
     assert any(found.format(first=first) in wrong for wrong in verdict.wrong), verdict.wrong
 
 
-def test_two_runs_of_one_lane_at_once_are_found(sound, tmp_path):
+def test_checker_finds_two_concurrent_runs_of_a_lane(sound, tmp_path):
     folder = copy_of(sound, tmp_path)
     lines = (folder / "ran").read_text().splitlines()
 

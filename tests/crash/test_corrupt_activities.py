@@ -87,7 +87,7 @@ MOMENTS = ["last_call_at = 9e999", "first_call_at = -1e300"]
         *(("UNKNOWN", change) for change in SPOILED if not change.startswith("idem_key")),
     ],
 )
-async def test_what_was_being_called_or_is_in_doubt_is_not_called_again_but_asked_about(tmp_path, status, change):
+async def test_corrupt_activity_in_flight_or_in_doubt_is_asked_about_and_not_called_again(tmp_path, status, change):
     """Its policy would call it again. The daemon starts, and the other task pays."""
     await in_doubt(tmp_path, status)
     spoil(tmp_path / "agent.db", change)
@@ -108,7 +108,7 @@ async def test_what_was_being_called_or_is_in_doubt_is_not_called_again_but_aske
 
 
 @pytest.mark.anyio
-async def test_a_moment_that_no_calendar_can_tell_does_not_keep_a_person_from_being_asked(tmp_path):
+async def test_timestamp_outside_the_calendar_does_not_prevent_the_question(tmp_path):
     await in_doubt(tmp_path, "UNKNOWN", OnUnknown.ASK)
     spoil(tmp_path / "agent.db", "last_call_at = 9e999")
     world = World(OnUnknown.ASK)
@@ -121,7 +121,7 @@ async def test_a_moment_that_no_calendar_can_tell_does_not_keep_a_person_from_be
 
 
 @pytest.mark.anyio
-async def test_a_key_that_cannot_be_read_is_that_of_the_stream_so_that_a_retry_finds_it(tmp_path):
+async def test_unreadable_key_falls_back_to_the_stream_so_a_retry_finds_the_activity(tmp_path):
     """Found under no key, it would be called again although somebody said that it happened."""
     await in_doubt(tmp_path, "INTENT")
     spoil(tmp_path / "agent.db", f"idem_key = {NOT_UTF8}")
@@ -143,7 +143,7 @@ async def test_a_key_that_cannot_be_read_is_that_of_the_stream_so_that_a_retry_f
 @pytest.mark.anyio
 @pytest.mark.parametrize("change", [f"status = {NOT_UTF8}", f"request_json = {NOT_UTF8}", "policy = 'moon'"])
 @pytest.mark.parametrize("found_by", ["its turn", "the end of its task"])
-async def test_a_row_that_becomes_corrupt_under_a_running_daemon_stops_nobody_else(tmp_path, change, found_by):
+async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(tmp_path, change, found_by):
     app, retried, go = App("test"), anyio.Event(), anyio.Event()
     provider = Provider(ConnectionResetError("reset"))
     app.action("pay", irreversible=True, on_unknown=OnUnknown.RESEND, idempotent_provider=True)(provider)
@@ -185,7 +185,7 @@ def mended(core: VirtualCore, activity: Activity, change: str) -> Activity:
 
 
 @pytest.mark.parametrize("change", [change for change in (*SPOILED, *MOMENTS) if not change.startswith("status")])
-def test_what_is_done_stays_done(core, change):
+def test_done_activity_stays_done(core, change):
     running = begin(core)
     activity = an_activity(core, running, DONE)
 
@@ -199,14 +199,14 @@ def test_what_is_done_stays_done(core, change):
 
 
 @pytest.mark.parametrize("end", [NOTHING, REFUSED], ids=["may", "no"])
-def test_that_nothing_happened_is_not_believed_of_a_corrupt_row(core, end):
+def test_verdict_not_done_is_not_accepted_for_a_corrupt_row(core, end):
     after = mended(core, an_activity(core, begin(core), end), f"error_message = {NOT_UTF8}")
     assert (after.status, after.in_doubt) == ("UNKNOWN", True)
     assert the_question(core)["activity_seq"] == after.seq
 
 
 @pytest.mark.parametrize("end", [None, UNKNOWN], ids=["INTENT", "UNKNOWN"])
-def test_of_a_task_that_has_ended_it_is_asked_about(core, end):
+def test_activity_of_an_ended_task_is_asked_about(core, end):
     running = begin(core)
     activity = an_activity(core, running, end)
     finish(core, running)
@@ -218,14 +218,14 @@ def test_of_a_task_that_has_ended_it_is_asked_about(core, end):
     assert rows(core, "tasks")[0]["status"] == "DONE"
 
 
-def test_what_nobody_will_come_to_again_is_looked_for_when_nothing_else_is_at_fault(core):
+def test_unattended_corrupt_activity_is_searched_for_when_nothing_else_is_wrong(core):
     running = begin(core)
     activity = an_activity(core, running, DONE)
     finish(core, running)
     assert mended(core, activity, f"error_message = {NOT_UTF8}").status == "DONE"
 
 
-def test_what_is_sound_is_left_alone(core):
+def test_sound_activity_is_left_unchanged(core):
     running = begin(core)
     for n, end in enumerate([None, DONE, NOTHING, REFUSED, UNKNOWN], 1):
         an_activity(core, running, end, f"1.{n}")

@@ -33,7 +33,7 @@ NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
     ],
 )
 @pytest.mark.parametrize("steps", [0, 1])
-async def test_an_open_record_that_cannot_be_read_any_more_stops_nobody_and_is_named(tmp_path, change, end, steps):
+async def test_open_unreadable_record_stops_nothing_and_is_named(tmp_path, change, end, steps):
     """Without a step it is sealed as it was opened, with one it would have to be read, and stays open."""
     app, go_on = App("test"), anyio.Event()
     ready: list[int] = []
@@ -76,7 +76,7 @@ NO_MOMENT = "UPDATE executions SET created_at = 'soon' WHERE seq = :seq"
 
 
 @pytest.mark.parametrize("change", [RENUMBERED, NO_MOMENT])
-def test_a_record_whose_numbers_do_not_add_up_stays_open_and_the_others_are_closed(tmp_path, change):
+def test_record_with_wrong_numbers_stays_open_and_the_others_are_closed(tmp_path, change):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     recorder, memos = Recorder(), MemoStore()
     records = []
@@ -105,7 +105,7 @@ def test_a_record_whose_numbers_do_not_add_up_stays_open_and_the_others_are_clos
 @pytest.mark.parametrize(
     "change", ["DELETE FROM record_chain", "UPDATE record_chain SET head_hash = CAST(x'ff' AS TEXT)"]
 )
-async def test_where_the_chain_has_lost_its_end_nothing_is_run(tmp_path, change):
+async def test_triggers_do_not_run_when_the_chain_has_lost_its_end(tmp_path, change):
     """It could not be settled, and would be blamed for the crash."""
     app, ran = App("test"), []
 

@@ -81,7 +81,7 @@ async def run(path: Path, app: App, enough: Callable[[], bool]) -> None:
         "crash_count = 9223372036854775807, status = 'CLAIMED', lease_token = 'x', claimed_epoch = 99, started_at = 1",
     ],
 )
-async def test_a_corrupt_row_ends_dead_with_its_reason_and_the_others_run(tmp_path, change):
+async def test_corrupt_row_ends_dead_with_its_reason_and_the_others_run(tmp_path, change):
     path = tmp_path / "agent.db"
     ids = emit_nine(path)
     spoil(path, change, ids[4])
@@ -99,7 +99,7 @@ async def test_a_corrupt_row_ends_dead_with_its_reason_and_the_others_run(tmp_pa
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("change", ["lease_token = 'nobody'", "priority = -5", "lease_until = -1.0"])
-async def test_what_does_not_matter_to_a_row_that_waits_does_not_keep_it_from_running(tmp_path, change):
+async def test_irrelevant_corruption_does_not_stop_a_waiting_row(tmp_path, change):
     path = tmp_path / "agent.db"
     ids = emit_nine(path)
     spoil(path, change, ids[4])
@@ -111,7 +111,7 @@ async def test_what_does_not_matter_to_a_row_that_waits_does_not_keep_it_from_ru
 
 
 @pytest.mark.anyio
-async def test_a_start_number_that_was_used_before_is_set_aside(tmp_path):
+async def test_reused_start_number_is_quarantined(tmp_path):
     """The record of that start is already there, so it can never be opened again."""
     path = tmp_path / "agent.db"
     ids = emit_nine(path)
@@ -129,7 +129,7 @@ async def test_a_start_number_that_was_used_before_is_set_aside(tmp_path):
     assert ran.count(4) == 1
 
 
-def test_a_page_of_triggers_that_was_written_over_ends_the_daemon_as_a_corrupt_database_does(tmp_path):
+def test_overwritten_page_of_triggers_ends_the_daemon_as_a_corrupt_database(tmp_path):
     """With the exit code at which systemd does not try it again: a person has to restore a backup."""
     (tmp_path / "test_app.py").write_text(APP)
     path = tmp_path / "agent.db"

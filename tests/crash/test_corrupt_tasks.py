@@ -152,7 +152,7 @@ SET_ASIDE = [
 
 @pytest.mark.anyio
 @pytest.mark.parametrize(("table", "change"), SET_ASIDE)
-async def test_a_corrupt_row_fails_its_task_with_the_reason_and_the_others_go_on(folder, table, change):
+async def test_corrupt_row_fails_its_task_with_the_reason_and_the_others_continue(folder, table, change):
     spoil(folder / "agent.db", table, change)
 
     async with lab(an_app(), folder, clock=an_hour_later()) as it:
@@ -175,7 +175,7 @@ async def test_a_corrupt_row_fails_its_task_with_the_reason_and_the_others_go_on
         ("waits", "value_json = 'garbage'"),
     ],
 )
-async def test_what_only_its_own_turn_can_find_fails_that(folder, table, change):
+async def test_fault_that_only_the_turn_can_find_fails_that_turn(folder, table, change):
     spoil(folder / "agent.db", table, change)
 
     async with lab(an_app(), folder, clock=an_hour_later()) as it:
@@ -195,7 +195,7 @@ async def test_what_only_its_own_turn_can_find_fails_that(folder, table, change)
         ("mailbox", f"sent_by = {NOT_UTF8}"),
     ],
 )
-async def test_what_nobody_comes_across_is_in_nobodys_way(folder, table, change):
+async def test_unread_corruption_blocks_nothing(folder, table, change):
     spoil(folder / "agent.db", table, change)
 
     async with lab(an_app(), folder, clock=an_hour_later()) as it:
@@ -205,7 +205,7 @@ async def test_what_nobody_comes_across_is_in_nobodys_way(folder, table, change)
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("change", ["payload_json = 'garbage'", f"payload_json = {NOT_UTF8}"])
-async def test_a_corrupt_mail_is_left_and_its_message_is_a_dead_letter_that_can_be_sent_again(folder, change):
+async def test_corrupt_mailbox_row_is_kept_and_its_message_becomes_a_dead_letter(folder, change):
     spoil(folder / "agent.db", "mailbox", change)
     app = an_app()
     async with lab(app, folder, clock=an_hour_later()) as it:
@@ -236,7 +236,7 @@ async def test_a_corrupt_mail_is_left_and_its_message_is_a_dead_letter_that_can_
         ("triggers", f"payload_json = {NOT_UTF8}"),
     ],
 )
-async def test_a_row_that_becomes_corrupt_under_a_running_daemon_stops_nobody_else(folder, table, change):
+async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(folder, table, change):
     clock = VirtualClock()
     async with lab(an_app(), folder, clock=clock) as it:
         await it.idle()
@@ -249,7 +249,7 @@ async def test_a_row_that_becomes_corrupt_under_a_running_daemon_stops_nobody_el
 
 
 @pytest.mark.anyio
-async def test_a_parent_is_told_of_a_child_that_was_set_aside(tmp_path):
+async def test_parent_is_informed_of_a_quarantined_child(tmp_path):
     app, clock = App("test"), VirtualClock()
 
     @app.workflow("child")
@@ -277,7 +277,7 @@ async def test_a_parent_is_told_of_a_child_that_was_set_aside(tmp_path):
     assert "state_json is not UTF-8" in told
 
 
-def test_an_ended_task_that_is_read_again_is_made_readable_and_stays_as_it_ended(core):
+def test_ended_task_read_again_is_made_readable_and_keeps_its_state(core):
     running = begin(core)
     finish(core, running, {"n": 1})
     connection = apsw.Connection(str(core.database.path))
@@ -293,7 +293,7 @@ def test_an_ended_task_that_is_read_again_is_made_readable_and_stays_as_it_ended
     assert (task.status, task.reason, task.result_json) == ("DONE", '{"\\xff"}', '"{\\"\\\\xff\\"}"')
 
 
-def test_what_is_sound_is_left_alone(core):
+def test_sound_task_is_left_unchanged(core):
     begin(core)
     before = {table: rows(core, table) for table in ("tasks", "triggers", "waits", "questions", "mailbox")}
 

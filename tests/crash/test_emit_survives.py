@@ -33,7 +33,7 @@ DOORS = [("producer", 200), ("asyncio", 100), ("trio", 100)]
 
 
 @pytest.mark.parametrize(("door", "kills"), DOORS)
-def test_whoever_is_killed_right_after_emit_returned_has_lost_nothing(tmp_path, door, kills):
+def test_process_killed_right_after_emit_has_lost_nothing(tmp_path, door, kills):
     emitters(tmp_path, door, kills)
 
     accepted = (tmp_path / "accepted").read_text().split()
@@ -46,7 +46,7 @@ def test_whoever_is_killed_right_after_emit_returned_has_lost_nothing(tmp_path, 
     assert intact == "ok"
 
 
-def test_whoever_comes_after_a_process_killed_while_it_made_the_database_can_use_it(tmp_path):
+def test_database_of_a_process_killed_during_creation_can_be_used(tmp_path):
     emitters(tmp_path, "create", CREATED)
 
     schemas = set()

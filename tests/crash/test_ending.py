@@ -121,7 +121,7 @@ async def test_cancelling_the_block_from_outside_is_no_crash(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_an_exception_in_the_block_is_raised_as_it_is_and_is_no_crash(tmp_path):
+async def test_exception_in_the_block_is_raised_unchanged_and_is_no_crash(tmp_path):
     path = tmp_path / "agent.db"
     ran: list[int] = []
     app = an_app(ran)
@@ -137,7 +137,7 @@ async def test_an_exception_in_the_block_is_raised_as_it_is_and_is_no_crash(tmp_
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 @pytest.mark.anyio
-async def test_a_native_task_cancellation_is_no_crash(tmp_path):
+async def test_native_task_cancellation_is_no_crash(tmp_path):
     path = tmp_path / "agent.db"
     ran: list[int] = []
     app = an_app(ran)
@@ -160,7 +160,7 @@ async def test_a_native_task_cancellation_is_no_crash(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_a_database_put_back_behind_our_back_is_held_until_somebody_releases_it(tmp_path):
+async def test_restored_database_is_held_until_released(tmp_path):
     path, aside = tmp_path / "agent.db", tmp_path / "aside.db"
     ran: list[int] = []
     app = an_app(ran)
@@ -195,7 +195,7 @@ async def test_a_database_put_back_behind_our_back_is_held_until_somebody_releas
 
 
 @pytest.mark.anyio
-async def test_a_hold_outlives_the_process_that_found_it(tmp_path):
+async def test_hold_outlives_the_process_that_placed_the_hold(tmp_path):
     path, aside = tmp_path / "agent.db", tmp_path / "aside.db"
     ran: list[int] = []
     app = an_app(ran)
@@ -218,7 +218,7 @@ async def test_a_hold_outlives_the_process_that_found_it(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_the_same_file_started_again_is_not_taken_for_a_restored_one(tmp_path):
+async def test_restarted_file_is_not_taken_for_a_restored_file(tmp_path):
     path = tmp_path / "agent.db"
     ran: list[int] = []
     app = an_app(ran)
@@ -235,7 +235,7 @@ async def test_the_same_file_started_again_is_not_taken_for_a_restored_one(tmp_p
 
 
 @pytest.mark.anyio
-async def test_what_a_killed_restore_left_goes_at_the_next_start_and_what_is_being_made_stays(tmp_path):
+async def test_next_start_removes_a_killed_restore_and_keeps_a_running_restore(tmp_path):
     left = tmp_path / f"{BEGINS}agent.db"
     left.mkdir(mode=0o700)
     (left / NAME).write_bytes(b"half of a backup")

@@ -76,7 +76,7 @@ def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize(("concurrency", "backend"), [(16, "asyncio"), (16, "trio"), (1, "asyncio")])
-def test_what_kills_the_process_each_time_dies_alone_and_the_fifteen_beside_it_are_done(tmp_path, concurrency, backend):
+def test_poison_trigger_dies_alone_and_the_fifteen_others_are_done(tmp_path, concurrency, backend):
     path = tmp_path / "agent.db"
     with Producer(path) as producer:
         for n in range(16):
@@ -107,7 +107,7 @@ def lives_until_peace(path: Path, machine: str) -> int:
     return len(ends)
 
 
-def test_what_takes_the_machine_down_each_time_is_found_out_later_than_what_ends_the_process(tmp_path):
+def test_machine_crash_is_blamed_later_than_a_process_crash(tmp_path):
     """Each of its deaths is a restart of the machine. After four it runs alone, and after two more it is buried."""
     path = tmp_path / "agent.db"
     with Producer(path) as producer:
@@ -123,7 +123,7 @@ def test_what_takes_the_machine_down_each_time_is_found_out_later_than_what_ends
     assert ask(path, "SELECT status FROM triggers WHERE workflow = 'innocent'") == [("DONE",)]
 
 
-def test_on_a_machine_that_runs_on_the_same_is_buried_after_three(tmp_path):
+def test_poison_trigger_on_a_running_machine_is_dead_after_three_crashes(tmp_path):
     path = tmp_path / "agent.db"
     with Producer(path) as producer:
         producer.emit("deadly")

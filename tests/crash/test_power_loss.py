@@ -100,18 +100,18 @@ def full(tmp_path_factory: pytest.TempPathFactory) -> Past:
     return a_day_of_work(tmp_path_factory.mktemp("full"), "full")
 
 
-def test_no_accepted_trigger_is_lost_whenever_the_power_is_cut(full, tmp_path):
+def test_accepted_trigger_is_never_lost_in_a_power_cut(full, tmp_path):
     assert len(full.accepted) == 120
     assert lost(full, tmp_path, seed=1, cuts=CUTS) == []
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(20))
-def test_no_accepted_trigger_is_lost_in_thousands_of_cuts(full, tmp_path, seed):
+def test_accepted_trigger_is_never_lost_in_thousands_of_power_cuts(full, tmp_path, seed):
     assert lost(full, tmp_path, seed=1000 + seed, cuts=CUTS) == []
 
 
-def test_the_cuts_are_real_without_the_flush_triggers_are_lost(tmp_path):
+def test_power_cuts_without_the_flush_lose_triggers(tmp_path):
     """`synchronous = normal` acknowledges before the flush: this is what the default spares you."""
     past = a_day_of_work(tmp_path / "past", "normal")
     assert lost(past, tmp_path, seed=1, cuts=CUTS) != []

@@ -44,7 +44,7 @@ def records(cradle: Cradle) -> list[ExecutionRecord]:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("place", [Failpoint.EMIT_COMMITTED, Failpoint.CLAIM_COMMITTED])
-def test_killed_before_its_execution_it_has_no_record_and_is_run_by_the_next_boot(cradle, backend, place):
+def test_kill_before_execution_leaves_no_record_and_the_next_boot_runs_the_trigger(cradle, backend, place):
     cradle.life(emits="plain", backend=backend, ends=place)
 
     assert cradle.rows("SELECT * FROM executions") == cradle.rows("SELECT * FROM events") == []
@@ -59,7 +59,7 @@ def test_killed_before_its_execution_it_has_no_record_and_is_run_by_the_next_boo
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_killed_during_its_execution_it_has_a_record_of_all_that_came_before(cradle, backend):
+def test_kill_during_execution_leaves_a_record_of_all_events_before(cradle, backend):
     cradle.life(emits="plain", backend=backend, ends=IN_HANDLER)
 
     [record] = records(cradle)
@@ -79,7 +79,7 @@ def test_killed_during_its_execution_it_has_a_record_of_all_that_came_before(cra
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("place", [EVENTS_FLUSHED, Failpoint.SETTLE_COMMITTED])
-def test_killed_after_its_execution_it_has_a_whole_record_and_nothing_is_run_again(cradle, backend, place):
+def test_kill_after_execution_leaves_a_whole_record_and_nothing_runs_again(cradle, backend, place):
     """Its last event is on disk; whoever waits for the answer has not heard of it."""
     cradle.life(emits="plain", backend=backend, ends=place, at_pass=2 if place == EVENTS_FLUSHED else 1)
 
@@ -118,7 +118,7 @@ def lengths_of(cradle: Cradle) -> list[int]:
 
 
 @pytest.mark.parametrize("place", [EVENTS_FLUSHED, Failpoint.WRITER_FLUSHED, Failpoint.WRITER_FLUSHING])
-def test_a_kill_at_any_commit_leaves_exactly_the_events_up_to_it(lives, unkilled, place):
+def test_kill_at_any_commit_leaves_exactly_the_events_up_to_that_commit(lives, unkilled, place):
     """After the flush of the nth commit: n commits are on disk. Before it: n - 1."""
     backend, stream, lengths = unkilled
     left: list[int] = []

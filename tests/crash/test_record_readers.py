@@ -145,7 +145,7 @@ def an_onlooker(cradle: Cradle) -> Iterator[Onlooker]:
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
-def test_before_and_after_each_flush_every_record_is_whole_or_open(lives, backend):
+def test_record_is_whole_or_open_before_and_after_each_flush(lives, backend):
     """The writer waits at each while somebody looks: what a batch wrote is all there, or not at all."""
     cradle = lives.cradle(f"watched-{backend}")
     with pipes(cradle) as (here, go_on), an_onlooker(cradle) as onlooker:
@@ -161,7 +161,7 @@ def test_before_and_after_each_flush_every_record_is_whole_or_open(lives, backen
     assert onlooker.closed_meanwhile == 4 * 4
 
 
-def test_while_writers_are_killed_again_and_again_no_reader_sees_half_a_record(lives):
+def test_reader_never_sees_half_a_record_while_writers_are_killed(lives):
     """Nobody waits for the reader here: it looks as often as it can while each life is lived, and once it is over."""
     chance = random.Random(7)
     cradle = lives.cradle("hunted")

@@ -107,7 +107,7 @@ def in_its_second_turn(nursery: Nursery) -> str:
     return id
 
 
-def test_a_task_whose_trigger_was_reclaimed_goes_on_with_it(nursery):
+def test_task_of_a_reclaimed_trigger_continues_with_that_trigger(nursery):
     id = in_its_second_turn(nursery)
     before = nursery.task(id)
 
@@ -123,7 +123,7 @@ def test_a_task_whose_trigger_was_reclaimed_goes_on_with_it(nursery):
     assert nursery.of_source("RESUME") == []
 
 
-def test_a_task_without_a_trigger_is_resumed_once_however_often_it_is_booted(nursery):
+def test_task_without_a_trigger_is_resumed_once_after_several_boots(nursery):
     id = in_its_second_turn(nursery)
     nursery.lose_its_trigger(id)
 
@@ -150,7 +150,7 @@ def test_a_task_without_a_trigger_is_resumed_once_however_often_it_is_booted(nur
     assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
 
 
-def test_a_resume_that_is_done_does_not_stand_in_the_way_of_another(nursery):
+def test_finished_resume_does_not_block_another(nursery):
     id = in_its_second_turn(nursery)
     nursery.lose_its_trigger(id)
     nursery.life(IN_STEP, at_pass=2)  # the RESUME ends the second turn, and the third is interrupted
@@ -167,7 +167,7 @@ def test_a_resume_that_is_done_does_not_stand_in_the_way_of_another(nursery):
     assert nursery.begun(id) == [1, 2, 2, 3, 3]
 
 
-def test_a_task_whose_trigger_was_settled_without_it_is_resumed_with_what_it_was_given(nursery):
+def test_task_of_a_trigger_settled_elsewhere_is_resumed_with_its_input(nursery):
     [id] = nursery.start("steady")
     nursery.life(Failpoint.STEP_COMMITTED)
     nursery.rows(
@@ -183,7 +183,7 @@ def test_a_task_whose_trigger_was_settled_without_it_is_resumed_with_what_it_was
     assert nursery.begun(id) == [1, 2, 3]
 
 
-def test_a_task_that_waits_is_left_as_it_is(nursery):
+def test_waiting_task_is_left_unchanged(nursery):
     [id] = nursery.start("asks")
     nursery.life()
     everything = [
@@ -203,7 +203,7 @@ def test_a_task_that_waits_is_left_as_it_is(nursery):
     assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", '"yes"')
 
 
-def test_what_ended_is_never_resumed(nursery):
+def test_ended_task_is_never_resumed(nursery):
     [done] = nursery.start("steady")
     [failed] = nursery.start("broken")
     [cancelled] = nursery.start("asks")
@@ -224,7 +224,7 @@ def test_what_ended_is_never_resumed(nursery):
 
 
 @pytest.mark.parametrize("system", [True, False])
-def test_ten_tasks_that_go_on_are_one_notice_where_a_workflow_takes_it(nursery, system):
+def test_ten_continuing_tasks_make_a_single_notice_for_a_workflow(nursery, system):
     ids = nursery.start("held", 10)
     nursery.life(IN_STEP, at_pass=10)
     assert {nursery.task(id)["status"] for id in ids} == {"RUNNING"}
@@ -246,7 +246,7 @@ def test_ten_tasks_that_go_on_are_one_notice_where_a_workflow_takes_it(nursery, 
     assert len([line for line in lines_of(nursery.folder / SEEN) if line[0] == "effect"]) == system
 
 
-def test_a_task_interrupted_too_long_ago_waits_for_a_person(nursery):
+def test_task_interrupted_too_long_ago_waits_for_a_person(nursery):
     id = in_its_second_turn(nursery)
     trigger_id = nursery.task(id)["trigger_id"]
 
@@ -271,7 +271,7 @@ def test_a_task_interrupted_too_long_ago_waits_for_a_person(nursery):
     assert len(nursery.rows("SELECT * FROM questions")) == len(nursery.of_source("SYSTEM")) == 1
 
 
-def test_a_stale_task_goes_on_when_a_person_says_so(nursery):
+def test_stale_task_continues_when_a_person_resumes(nursery):
     id = in_its_second_turn(nursery)
     nursery.life(BOOT, hours=25)
 
@@ -282,7 +282,7 @@ def test_a_stale_task_goes_on_when_a_person_says_so(nursery):
     assert nursery.begun(id) == [1, 2, 2, 3]
 
 
-def test_a_stale_task_is_cancelled_when_a_person_says_so(nursery):
+def test_stale_task_is_cancelled_when_a_person_cancels(nursery):
     id = in_its_second_turn(nursery)
     nursery.life(BOOT, hours=25)
 
@@ -294,7 +294,7 @@ def test_a_stale_task_is_cancelled_when_a_person_says_so(nursery):
     assert nursery.rows("SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
 
 
-def test_a_task_without_a_trigger_may_be_stale_too(nursery):
+def test_task_without_a_trigger_can_be_stale(nursery):
     id = in_its_second_turn(nursery)
     nursery.lose_its_trigger(id)
 
@@ -316,7 +316,7 @@ def test_twenty_three_hours_are_not_too_long(nursery):
     assert nursery.rows("SELECT * FROM questions") == []
 
 
-def test_a_boot_that_died_does_not_make_a_task_younger(nursery):
+def test_killed_boot_does_not_make_a_task_younger(nursery):
     """Reclaimed by one boot, which was killed before it consumed anything; the machine was off for a day after that."""
     id = in_its_second_turn(nursery)
     nursery.life(BOOT)
@@ -329,7 +329,7 @@ def test_a_boot_that_died_does_not_make_a_task_younger(nursery):
     assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
 
 
-def test_a_resume_that_nobody_took_does_not_make_a_task_younger(nursery):
+def test_unclaimed_resume_does_not_make_a_task_younger(nursery):
     id = in_its_second_turn(nursery)
     nursery.lose_its_trigger(id)
     nursery.life(BOOT)

@@ -58,7 +58,7 @@ def another_like(which: str, **changed: str) -> str:
     return f"INSERT INTO schedule_occurrences ({COLUMNS}) SELECT {values} FROM schedule_occurrences WHERE {which}"
 
 
-def test_what_is_sound_is_found_sound(sound, tmp_path):
+def test_checker_accepts_a_sound_history(sound, tmp_path):
     verdict = check(copy_of(sound, tmp_path))
 
     assert verdict.wrong == []
@@ -137,7 +137,7 @@ def test_what_is_sound_is_found_sound(sound, tmp_path):
         (line("ran", "+", "stranger", "minute", "1767225660.0", "1"), "which no line names"),
     ],
 )
-def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
+def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
     folder = copy_of(sound, tmp_path)
 
     spoil(folder)
@@ -146,7 +146,7 @@ def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
     assert any(found in one for one in wrong), wrong
 
 
-def test_a_one_time_job_that_ran_as_two_triggers_is_found(sound, tmp_path):
+def test_checker_finds_a_job_that_ran_as_two_triggers(sound, tmp_path):
     folder = copy_of(sound, tmp_path)
     ran = [text.split() for text in (folder / "ran").read_text().splitlines()]
     once = next(words for words in ran if words[2].startswith("once-"))
@@ -156,7 +156,7 @@ def test_a_one_time_job_that_ran_as_two_triggers_is_found(sound, tmp_path):
     assert any(f"{once[2]} of" in wrong and "ran as" in wrong for wrong in check(folder).wrong)
 
 
-def test_a_trigger_that_no_handler_ever_ran_is_found(sound, tmp_path):
+def test_checker_finds_a_trigger_that_never_ran(sound, tmp_path):
     folder = copy_of(sound, tmp_path)
     ran = (folder / "ran").read_text().splitlines()
     id = ran[-1].split()[1]
@@ -169,7 +169,7 @@ def test_a_trigger_that_no_handler_ever_ran_is_found(sound, tmp_path):
 # A broken engine
 
 
-def test_an_engine_that_forgets_to_write_its_account_in_one_life_is_found(tmp_path, monkeypatch):
+def test_checker_finds_a_run_without_the_account_of_fired_occurrences(tmp_path, monkeypatch):
     live_through(tmp_path, 1, QUIET)
     with monkeypatch.context() as broken:
         broken.setattr(AccountStore, "insert", lambda *_: True)
@@ -198,7 +198,7 @@ print("\\n".join(campaign(60, 1, 2).wrong))
 """
 
 
-def test_an_engine_whose_tick_takes_two_commits_is_found_by_killing_it_between_them(tmp_path):
+def test_checker_finds_a_scheduler_tick_split_over_two_commits(tmp_path):
     """Account and triggers are written in one, the mark in the next: what is killed in the middle is done again."""
     command = [sys.executable, "-c", A_TICK_OF_TWO_COMMITS]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}

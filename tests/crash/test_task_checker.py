@@ -87,7 +87,7 @@ def copied(table: str, which: str, *changed: str) -> Spoil:
     return sql(copy, *changed, f"INSERT INTO {table} SELECT * FROM copied")
 
 
-def test_what_is_sound_is_found_sound(sound, tmp_path):
+def test_checker_accepts_a_sound_history(sound, tmp_path):
     verdict = check(copy_of(sound, tmp_path))
 
     assert verdict.wrong == []
@@ -264,7 +264,7 @@ def test_what_is_sound_is_found_sound(sound, tmp_path):
         (sql("UPDATE tasks SET result_json = '7' WHERE workflow = 'child'"), "a parent was told"),
     ],
 )
-def test_what_is_wrong_is_found(sound, tmp_path, spoil, found):
+def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
     folder = copy_of(sound, tmp_path)
 
     spoil(folder)
@@ -281,7 +281,7 @@ def lived(folder: Path, story: Story) -> Verdict:
     return check(folder)
 
 
-def test_an_engine_in_which_a_timer_may_end_a_wait_that_was_answered_is_found(tmp_path, monkeypatch):
+def test_checker_finds_a_timer_that_ends_an_answered_wait(tmp_path, monkeypatch):
     """Two things end one wait, and the second wins."""
     resolve = WaitStore.resolve
 
@@ -298,7 +298,7 @@ def test_an_engine_in_which_a_timer_may_end_a_wait_that_was_answered_is_found(tm
     assert any("'send' was answered, and" in one for one in wrong), wrong
 
 
-def test_an_engine_that_reads_a_mail_twice_is_found(tmp_path, monkeypatch):
+def test_checker_finds_a_message_read_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(MailStore, "read", lambda *_: None)
 
     wrong = lived(tmp_path, Story("chat", tuple(a_chat("s", 2, 3)))).wrong
@@ -375,7 +375,7 @@ print("\\n".join(result.wrong))
     ],
     ids=["state", "settle", "emit", "route"],
 )
-def test_an_engine_that_a_death_would_betray_is_found(tmp_path, broken, story, place, found):
+def test_checker_finds_an_engine_broken_by_a_crash(tmp_path, broken, story, place, found):
     played = subprocess.run(
         [sys.executable, "-c", CUT_OFF_EVERYWHERE, broken, story, place],
         cwd=tmp_path,

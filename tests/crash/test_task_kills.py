@@ -38,7 +38,7 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
     assert found["poisoned"] < found["tasks"] / 20
 
 
-def test_a_story_ends_as_it_does_wherever_it_is_cut_off(tmp_path):
+def test_workflow_ends_equally_after_a_kill_at_any_place(tmp_path):
     judge_matrix(result_of(MATRIX, tmp_path, 1800), 300)
 
 
@@ -47,12 +47,12 @@ def test_sixty_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path):
 
 
 @pytest.mark.campaign
-def test_every_pass_of_every_place_in_every_shape(tmp_path):
+def test_pass_of_every_place_in_every_shape_ends_equally(tmp_path):
     judge_matrix(result_of(MATRIX, tmp_path, 4 * 3600, "--thorough", "--pairs", "20"), 5000)
 
 
 @pytest.mark.campaign
-def test_every_pair_of_places(tmp_path):
+def test_pair_of_places_ends_equally(tmp_path):
     judge_matrix(result_of(MATRIX, tmp_path, 12 * 3600, "--pairs", "all"), 300)
 
 
