@@ -11,9 +11,9 @@ import stat
 
 import pytest
 
-from tests.booted.installing import steps
-from tests.booted.machine import until
-from tests.booted.service import DATABASE, STATE, UNIT
+from tests.systemd.installing import steps
+from tests.systemd.machine import until
+from tests.systemd.service import DATABASE, STATE, UNIT
 
 pytestmark = pytest.mark.system
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.booted import debian, installing
-from tests.booted.machine import Machine, a_machine
-from tests.booted.service import Service
 from tests.support.processes import Result
+from tests.systemd import debian, installing
+from tests.systemd.machine import Machine, a_machine
+from tests.systemd.service import Service
 
 
 @pytest.fixture(scope="module")

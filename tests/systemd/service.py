@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tests.booted.machine import Machine, until
 from tests.support.processes import Result
+from tests.systemd.machine import Machine, until
 
 UNIT = "craftcore.service"
 STATE = "/var/lib/craftcore"

@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.booted.debian import PATH, Unavailable
 from tests.support.processes import PATIENCE, Result
+from tests.systemd.debian import PATH, Unavailable
 
 ENVIRONMENT = {"PATH": PATH, "HOME": "/root", "LANG": "C.UTF-8", "SYSTEMD_PAGER": "", "SYSTEMD_COLORS": "0"}
 LOOK_SECONDS = 0.05

@@ -1,4 +1,4 @@
-"""`python -m tests.booted`: boot a Debian, and say what craftcore under its systemd is shown to do, line by line."""
+"""`python -m tests.systemd`: boot a Debian, and say what craftcore under its systemd is shown to do, line by line."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.booted import debian
-from tests.booted.debian import Unavailable
-from tests.booted.machine import a_machine
 from tests.support.processes import Result
+from tests.systemd import debian
+from tests.systemd.debian import Unavailable
+from tests.systemd.machine import a_machine
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [
