@@ -9,18 +9,18 @@ The tree:
     │   ├── ScheduleInvalid   an expression, zone or option of a schedule cannot be used
     │   ├── FilterInvalid     a list cannot be narrowed by that value     exit 12
     │   ├── TransactionTimeout a transaction of user code held the file too long
-    │   └── DuplicateTrigger  the dedup key is taken, and the caller asked to be told
+    │   └── DuplicateTrigger  the dedup key is taken, and the caller asked for an error
     ├── ConfigInvalid         the configuration or the app cannot be used   exit 78
     ├── NotFound              no row of that id                             exit 10
     ├── StateRefused          the row is not in a state that allows it      exit 1
     ├── StillWaiting          the time to wait for it is over; it goes on   exit 75
     ├── LeaseLost             the claim belongs to a later attempt; nothing was written
     ├── StepConflict          a step's name was used before in this turn, or its arguments changed
-    ├── KeyRequired           without a key nobody can tell which of several this is
+    ├── KeyRequired           without a key, several activities cannot be distinguished
     ├── ChildFailed           a child task did not end well
     ├── IdempotencyConflict   a key of an irreversible action was used for something else
-    ├── ActivityUnknown       nobody can tell whether an irreversible action happened
-    ├── EngineCrashed         the engine was ended, and nobody asked for it  exit 70
+    ├── ActivityUnknown       the outcome of an irreversible action is unknown
+    ├── EngineCrashed         the engine ended without a request  exit 70
     ├── NotReplayable         a record has no response that can be given back  exit 11
     ├── ReplayHashMismatch    a record is of another envelope than the one given  exit 11
     └── StorageError          the database said no                          exit 74
@@ -30,7 +30,7 @@ The tree:
         ├── OutcomeUnknown    the commit failed half way: the write may or may not be on disk
         ├── DatabaseInvalid   corrupt, foreign, or newer than this program  exit 65
         ├── RowInvalid        a constraint of the schema refused the write  exit 65
-        ├── WriterDied        the thread that writes was ended by an error of ours  exit 70
+        ├── WriterDied        an internal error ended the thread that writes  exit 70
         ├── CannotCreate      the directory or file cannot be made          exit 73
         └── PermissionRefused this user may not open it, or make it there  exit 77
 """

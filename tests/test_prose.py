@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
@@ -48,6 +49,8 @@ def docstring_faults(docstring: prose.Docstring) -> Iterator[tuple[str, str]]:
     sentences = list(prose.sentences(docstring.text))
     for sentence in sentences:
         yield from ((fault, sentence) for fault in faults(sentence))
+    for entry in prose.list_entries(docstring.text):
+        yield from ((f"says {found.lower()!r}", entry) for found in BANNED.findall(entry))
     if sentences and docstring.kind == "function":
         first = prose.words(sentences[0])
         if first and first[0].lower() not in VERBS:
@@ -61,6 +64,19 @@ def docstrings() -> set[str]:
         for _, tree in prose.modules()
         for docstring in prose.docstrings(tree)
         for fault, sentence in docstring_faults(docstring)
+    }
+
+
+def joined_lists() -> set[str]:
+    """Return the aligned lists of fields in which an entry does not begin its line."""
+    return {
+        f"{path.relative_to(prose.ROOT)}: {node.name}.{field.target.id}"
+        for path, tree in prose.modules()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for field in node.body
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if re.search(rf"[^\s,] +{field.target.id} {{2,}}", ast.get_docstring(node) or "")
     }
 
 
@@ -97,7 +113,7 @@ def key(fault: str, sentence: str) -> str:
     return f"{fault}: {' '.join(sentence.split())[:KEY_LENGTH]}"
 
 
-@pytest.mark.parametrize("rule", [docstrings, messages, pages])
+@pytest.mark.parametrize("rule", [docstrings, joined_lists, messages, pages])
 def test_prose_follows_the_rules_of_english(rule):
     assert sorted(rule()) == []
 
@@ -122,6 +138,11 @@ def test_prose_rule_refuses_a_bad_sentence(sentence, fault):
 )
 def test_prose_rule_accepts_a_good_sentence(sentence):
     assert list(faults(sentence)) == []
+
+
+def test_list_entry_with_a_refused_word_is_found():
+    docstring = prose.Docstring("class", "A row.\n\nid     the one that nobody knows\nname   a text")
+    assert [fault for fault, _ in docstring_faults(docstring)] == ["says 'nobody'"]
 
 
 def test_page_rule_refuses_a_long_sentence_and_does_not_count_code():

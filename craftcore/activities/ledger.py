@@ -1,7 +1,7 @@
-"""The rules of the ledger: an intent before, an end after, and what to say of one that has no end.
+"""The rules of the ledger: an intent before the call, an end after it, and the treatment of an intent without an end.
 
-begin    INTENT is on disk before the provider is called; what is on record already is told instead
-settle   DONE, FAILED or UNKNOWN, once, by who holds the intent
+begin    INTENT is on disk before the provider is called; an activity on record is returned instead
+settle   DONE, FAILED or UNKNOWN, once, by the holder of the intent
 decide   a person or a policy ends a doubt
 """
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 class ActivityStatus(StrEnum):
     """INTENT  -> DONE      the provider answered
             -> FAILED    it is certain that nothing happened, or the provider refused for good
-            -> UNKNOWN   a crash, a timeout, a cancellation, any other error: nobody knows
+            -> UNKNOWN   a crash, a timeout, a cancellation, any other error
     FAILED  -> INTENT    called again, where that may help
     UNKNOWN -> INTENT    called again with the same key: the provider drops a second one, or a decision says it may be
             -> DONE      a decision says that it happened
@@ -46,14 +46,14 @@ class Decision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionTerms:
-    """On which terms an action is called. Times in seconds.
+    """The terms on which an action is called. Times in seconds.
 
     irreversible          it goes into the ledger
-    on_unknown            what to do when nobody knows whether it happened
-    idempotent_provider   the provider does one thing once for each key that it is given
-    idempotency_window    how long it remembers a key; None: for ever
+    on_unknown            what to do when its outcome is unknown
+    idempotent_provider   the provider acts once for each key
+    idempotency_window    how long the provider remembers a key; None: for ever
     timeout               how long a call may take
-    settle_after          how long after a call is in doubt the provider's "no" is believed
+    settle_after          how long after a call is in doubt the provider's "no" is trusted
     """
 
     irreversible: bool = True
@@ -159,7 +159,7 @@ def outcome_after(ending: CallOutcome, *, in_doubt: bool) -> CallOutcome:
 
     INTENT -> DONE      it happened: at this call or, with a provider that drops a second one, before
            -> FAILED    nothing happened, at any call
-           -> UNKNOWN   nobody knows
+           -> UNKNOWN   the outcome is unknown
     """
     if ending.status is not ActivityStatus.FAILED or not in_doubt:
         return ending

@@ -2,10 +2,10 @@
 code.
 
 first SIGTERM or SIGINT    claim nothing more, let running work finish within `daemon.shutdown_grace`
-a second one               cancel it now; its attempts are given back
-once it has drained        the first one changes nothing of the exit code, a second one ends the process
-SIGHUP                     read the configuration again: its schedules, log level and retry defaults count at once, what
-                           cannot change while running from the next start on
+a second one               cancel running work now, and release its attempts
+after the drain            the first one does not change the exit code, a second one ends the process
+SIGHUP                     read the configuration again: schedules, log level and retry defaults apply at once,
+                           other settings at the next start
 """
 
 from __future__ import annotations

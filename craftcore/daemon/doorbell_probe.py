@@ -14,8 +14,8 @@ POLL_SECONDS = 0.005
 
 
 def answers_doorbell(db_path: str | os.PathLike[str], patience: float) -> bool:
-    """Wake the daemon, and wait at most `seconds` until it takes the wake-up off its queue. Return False when no daemon
-    listens, or its event loop is stuck."""
+    """Wake the daemon, and wait at most `patience` seconds until it takes the wake-up off its queue. Return False when
+    no daemon listens, or its event loop is stuck."""
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(doorbell_path(db_path)) as bell:
             sender.settimeout(patience)

@@ -33,7 +33,8 @@ def json_line(event: dict[str, Any], *, max_bytes: int = LINE_MAX_BYTES) -> str:
 
 
 def text_line(event: dict[str, Any], *, colours: bool = False, max_bytes: int = LINE_MAX_BYTES) -> str:
-    """For a person: `2026-01-02T03:04:05Z info     trigger.settled status=DONE`, a traceback indented below it."""
+    """Return text for a person: `2026-01-02T03:04:05Z info     trigger.settled status=DONE`, a traceback indented below
+    it."""
     ordered = _order_fields(event)
     parts: list[str] = []
     if _may_fit(ordered, max_bytes):

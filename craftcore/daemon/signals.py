@@ -48,7 +48,7 @@ async def watch_signals(
     """Turn signals into calls, for ever; the callbacks get the signal's name and must not block.
 
     SIGTERM, SIGINT   first: on_stop; every further one: on_stop_again
-    SIGHUP            on_reload; its failure is logged, and the daemon goes on as it was
+    SIGHUP            on_reload; its failure is logged, and changes nothing
 
     `at_end` handles these signals once this is cancelled; None: what handled them before. There is no moment between at
     which Python's default would end the process.

@@ -1,6 +1,6 @@
 """The first line of `craftcore status`: healthy, degraded and why, or down. Pure: judges what status tells.
 
-down       nobody works on it: no daemon runs
+down       no daemon runs
 degraded   the daemon runs, and something needs a person or will soon
 healthy    neither
 """

@@ -23,10 +23,10 @@ CURRENT: ContextVar[Attempt | None] = ContextVar("current_run", default=None)
 class Attempt:
     """A started trigger, its open record, and the handle to stop it.
 
-    entry  what its turn was entered with; None: it is of no task
+    entry  the entry of its turn; None: it belongs to no task
     turn   the turn, while user code runs in it
-    calls  those of irreversible actions: nothing interrupts them but a person, a shutdown or their time
-    move   what the turn comes to; None: nothing but its outcome
+    calls  calls of irreversible actions: only a person, a shutdown or their timeout interrupts them
+    move   the move of the turn; None: it has only an outcome
     """
 
     __slots__ = (

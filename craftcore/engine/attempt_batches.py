@@ -22,8 +22,7 @@ class AttemptBatches:
         self._solitude = solitude
         self._events = events
         self.may_have_started = False
-        """An error came up while claims were started, perhaps after their commit: then the engine does not hold
-        them."""
+        """An error was raised while claims were started, perhaps after their commit: then no attempt holds them."""
 
     async def start(self, claims: list[Claim]) -> list[Attempt]:
         """Start these claims in one commit. After an error of craftcore each is started alone, and fails alone."""

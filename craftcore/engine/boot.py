@@ -42,9 +42,10 @@ UNCLEAN_STARTS_SECONDS = 600.0
 class Boot:
     """The result of a boot.
 
-    call_mark  what the lock file has to remember, beside the epoch held       why nothing is claimed until a person
-    releases it safe_mode  why scheduled and resumed work is not in_doubt   how many irreversible actions were being
-    called when it died
+    call_mark  the call mark that the lock file must store, beside the epoch
+    held       why nothing is claimed until a person releases it
+    safe_mode  why scheduled and resumed work is not claimed
+    in_doubt   how many irreversible actions were being called when the last daemon died
     """
 
     epoch: int

@@ -148,6 +148,7 @@ class EngineEnd:
 def grace_left(grace: float, flush_seconds: float) -> float:
     """Return how long running work may go on at a stop: on a slow disk less, so that the stop still ends in time.
 
-    After the grace come the flush on its way, that of what is given back, and that of the end of the epoch.
+    After the grace come three flushes: of the commit in progress, of the released attempts, and of the end of the
+    epoch.
     """
     return max(0.0, grace - FLUSHES_AT_THE_END * flush_seconds) if flush_seconds > SLOW_SECONDS else grace

@@ -35,8 +35,8 @@ class Seen(NamedTuple):
     latest: float
     store: bool
     set_back: float | None
-    """Seconds that the clock was set back by since the last look. 0.0: by the last look, so that a row written then is
-    found. None: neither."""
+    """Seconds that the clock was set back by since the last look. 0.0: the previous look found a change, and this look
+    finds the rows written meanwhile. None: neither."""
 
 
 class Scheduler:

@@ -98,8 +98,8 @@ def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline:
     """Await a coroutine so that what it sets in context variables is gone when it ends. Note in `run` how often it was
     cancelled at its end, and whether it blocked the loop past `deadline` (time of the loop, inf: none).
 
-    A cancel scope cannot tell the second: its timer does not fire while the loop is blocked. Code that waits in a
-    shielded scope while its deadline passes does not block, so only the time between two awaits counts.
+    A cancel scope cannot detect a blocked loop: its timer does not fire meanwhile. Code that waits in a shielded scope
+    while its deadline passes does not block, so only the time between two awaits counts.
     """
     is_timed = deadline < math.inf
     resumed_at = 0.0

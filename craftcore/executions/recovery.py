@@ -51,10 +51,14 @@ class Act:
 class AttemptFacts:
     """The known facts of an attempt.
 
-    newest_id        of its trigger's records ended_at         None: it runs, or ended with its process trigger_status
-    None: the row is gone cancel_asked     somebody wants its trigger's attempt to end acts             of its task;
-    those whose end nobody knows irreversible     how many irreversible calls its record has not_replayable   why its
-    record cannot be replayed; None: it can, or it has not succeeded task_is_over     its task has ended
+    ended_at         None: it runs, or ended with its process
+    newest_id        the newest record of its trigger
+    trigger_status   None: the row is gone
+    cancel_asked     a cancel of its trigger was requested
+    acts             the activities of its task whose outcome is unknown
+    irreversible     how many irreversible calls its record has
+    not_replayable   why its record cannot be replayed; None: it can, or it has not succeeded
+    task_is_over     its task has ended
     """
 
     id: str

@@ -15,8 +15,9 @@ MESSAGE_ID_DOMAIN = "craftcore.invalid"
 class Call:
     """The first argument of an action: this call of it.
 
-    key       the same for every call of one activity, whichever process makes it. Give it to the provider attempt
-    counts the calls from 1 deadline  when this call is cancelled
+    key       the same for every call of one activity, in every process. Give it to the provider
+    attempt   the number of this call, from 1
+    deadline  when this call is cancelled
     """
 
     key: str

@@ -77,7 +77,7 @@ class ScheduleSpec:
     jitter            each fires up to so much later, always the same for the same occurrence
     expires_after     a trigger not started within this time settles as stale; None: never
     start, until      no occurrence before, none after; None: no such bound
-    max_runs          it is finished after so many; None: no limit
+    max_runs          it is finished after this many; None: no limit
     The others are those of TriggerSpec. Durations are seconds or timedelta; moments aware datetimes or epoch seconds.
     """
 

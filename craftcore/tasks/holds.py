@@ -1,8 +1,8 @@
 """The rules of a hold: a live task that the code does not fit waits, and nothing of it is lost or spent.
 
-hold      at a start, of each task that does not fit; what is sent to it is kept, and its waits end as they would
-put off   its trigger, when it comes: out of the claim window, no attempt counted
-release   the code fits again, at a start; or a person lets it try all the same. Its trigger is due then
+hold      at a start, of each task that does not fit; its messages are kept, and its waits end as usual
+put off   its trigger, when it is claimed: out of the claim window, no attempt counted
+release   at a start when the code fits again, or by a person in any case; its trigger is due then
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The rules of a wait: begun once, resolved once, and one wake-up trigger that is pulled forward when it is.
 
-begin    a row, and a trigger for its end where it has one; resolved at once when what it waits for has come before
-resolve  the row, and the trigger that goes on with the turn: one commit
-deliver  into the mailbox; and out of it again, when somebody waits for just that
+begin    a row, and a trigger for its end if it has one; resolved at once when its event or answer has come before
+resolve  the row, and the trigger that continues the turn: one commit
+deliver  into the mailbox; and out of it again, when a wait for that event exists
 """
 
 from __future__ import annotations

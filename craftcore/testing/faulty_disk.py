@@ -5,7 +5,7 @@
         disk.refuse_writes(EDQUOT)      # every write fails with this errno: a spent quota, a file-size limit, EIO
         disk.refuse_checkpoints()       # EIO on the database file; its WAL is written as ever
         disk.fail_syncs()               # SQLITE_IOERR from the next flush on
-        disk.slow_syncs(5.0)            # every flush takes so many seconds
+        disk.slow_syncs(5.0)            # every flush takes five seconds
         disk.free()                     # healthy again
 
 The call of SQLite itself fails, so everything above it is real: the rollback, the result codes, the file that is left.

@@ -57,14 +57,17 @@ OnDuplicate = Literal["keep", "replace", "error"]
 class TriggerSpec:
     """The request of a producer. Checked as a whole by `accept`, before anything is written.
 
-    workflow      the name of the workflow to run; None lets the router decide by session and source payload       a
-    JSON object; its keys are the workflow's keyword arguments at, delay     when it is due: an aware datetime or epoch
-    seconds; or seconds (or timedelta) from now. Neither: now expires_at    too late to be of use from then on: it
-    settles as stale instead of running priority      0-99, lower is sooner; None: the default of the source dedup_key
-    makes emit once, within `dedup_scope` (None: the default of the source) on_duplicate  keep: the first stands;
-    replace: an unstarted one takes the new payload, time and priority; error supersedes    "session" settles the
-    session's older unstarted triggers of the same source max_attempts  overrides the workflow's id            a UUIDv7
-    of one's own, to emit again safely; held like a dedup key of scope `ever`. None: made here
+    workflow      the name of the workflow to run; None lets the router decide by session and source
+    payload       a JSON object; its keys are the workflow's keyword arguments
+    at, delay     when it is due: an aware datetime or epoch seconds; or seconds (timedelta) from now. Neither: now
+    expires_at    from this moment on it settles as stale instead of running
+    priority      0-99, lower is sooner; None: the default of the source
+    dedup_key     makes emit once, within `dedup_scope` (None: the default of the source)
+    on_duplicate  keep: the first one stays; replace: an unstarted one takes payload, time and priority; error
+    supersedes    "session" settles the session's older unstarted triggers of the same source
+    max_attempts  overrides the workflow's
+    id            a UUIDv7 of the producer, to emit again safely; it blocks like a dedup key of scope `ever`. None:
+                  a new one
     """
 
     workflow: str | None = None
@@ -138,10 +141,11 @@ class NewTrigger(NamedTuple):
 class Emitted:
     """The result of an emit.
 
-    created          a row was made; False: `id` is the trigger that holds the id or key status           of that
-    trigger now payload_differs  the trigger that stands has another payload than the one just given dedup_scope
-    how long that trigger's dedup key blocks another; None: it has no key held             what that trigger holds,
-    when `created` is False: the id or the key; None: nothing was held
+    created          a row was made; False: `id` is the trigger that holds the id or key
+    status           the present status of that trigger
+    payload_differs  that trigger has another payload than the one just given
+    dedup_scope      how long that trigger's dedup key blocks another; None: it has no key
+    held             what that trigger holds when `created` is False: the id or the key; None: nothing was held
     """
 
     id: str

@@ -77,6 +77,13 @@ def sentences(text: str) -> Iterator[str]:
         yield from (sentence.strip() for sentence in _END.split(prose) if sentence.strip())
 
 
+def list_entries(text: str) -> Iterator[str]:
+    """Yield the explanations of an aligned list: the text behind the first gap of each line that has one."""
+    for line in text.splitlines():
+        if entry := re.match(r"\s*\S.*? {2,}(\S.*)$", line):
+            yield plain(entry[1])
+
+
 def words(sentence: str) -> list[str]:
     """Return the words of a sentence. Code and quoted text count as one word each."""
     return re.findall(r"[A-Za-z0-9][\w'’-]*", plain(sentence))

@@ -3,7 +3,7 @@
     before the final dot     whatever goes wrong, the server must not deliver it (RFC 5321, 4.1.1.4): NoEffect, or Fail
                              where the server said 5xx: trying again would be told the same
     the final dot, a reply   2xx it took it · 4xx NoEffect · 5xx Fail
-    the final dot, no reply  nobody knows: DeliveryUnknown
+    the final dot, no reply  it may have been delivered: DeliveryUnknown
 
 All recipients or none: if one of them is refused, the message is not handed over.
 """

@@ -54,9 +54,10 @@ class CommandFailed(CraftcoreError):
 class Programs:
     """How programs are run. Times in seconds.
 
-    timeout           holds where the caller gives none output_max_bytes  how much is kept of each output environment
-    the variables that a program sees beside those it is given; no others grace             what one that is being
-    stopped has between SIGTERM and SIGKILL
+    timeout           the limit of a run for which the caller gives none
+    output_max_bytes  how much of each output is kept
+    environment       the variables that a program sees beside those that the caller gives; it sees no others
+    grace             the time between SIGTERM and SIGKILL
     """
 
     timeout: float

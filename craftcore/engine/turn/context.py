@@ -47,11 +47,11 @@ class TaskContext(Generic[S]):
     A workflow is entered again after a crash, a wait or a retry, from its top; what the turn completed is not run again
     but returned from the record. Annotate it as `TaskContext[State]` to have `state` as that type.
 
-    state     what the last turn returned in `Continue(state)`; None in the first
-    turn      counts from 1
-    attempt   of this turn's trigger, counts from 1
+    state     the value that the last turn returned in `Continue(state)`; None in the first
+    turn      the number of the turn, from 1
+    attempt   the number of the attempt of this turn's trigger, from 1
     resume    why the turn is entered
-    received  what the event brought that this turn waited for with `Continue(on=…)`; None when it was time
+    received  the value of the event that this turn waited for with `Continue(on=…)`; None when its time came first
     deadline  when this attempt is cancelled at the latest; None: never
     """
 

@@ -1,8 +1,8 @@
 """One call of an irreversible action: INTENT on disk, the provider called, what it came to on disk.
 
-begin    the intent; or what is on record already
+begin    the intent, or the activity that is on record already
 call     `provider_call.py`: the provider, and what its answer means
-settle   what it came to, also when the turn is cancelled meanwhile
+settle   the outcome, also when the turn is cancelled meanwhile
 """
 
 from __future__ import annotations

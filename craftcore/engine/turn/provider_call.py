@@ -1,8 +1,8 @@
-"""The border to a provider: whatever an action does, its end says whether something happened.
+"""Calls to a provider: the end of a call shows whether something happened.
 
 returned             DONE
-NoEffect             FAILED   nothing happened, that is certain; another call may help
-Fail                 FAILED   nothing happened, and another call would be told the same
+NoEffect             FAILED   it is certain that nothing happened; another call may help
+Fail                 FAILED   nothing happened, and another call would be refused again
 anything else        UNKNOWN  a timeout, a cancellation, a lost connection, any other error
 """
 
@@ -219,7 +219,7 @@ def _finding(answer: Any) -> ReconcileAnswer | str:
 
 
 def unstored_result(why: str) -> dict[str, str]:
-    """Return the value that replaces a result too large to keep, the first time as at a re-entry."""
+    """Return the value that replaces a result that cannot be stored, now and at a re-entry."""
     return {"result_unstored": why}
 
 

@@ -55,9 +55,10 @@ def in_step() -> Iterator[None]:
 class TurnServices(NamedTuple):
     """The services of the engine that a turn uses.
 
-    call_marks  begin acts, with their call marks on disk beside the file accept      refuses a spec that the app could
-    only fail due         tells the feeder when to look flights     the irreversible actions that are being called, by
-    key
+    call_marks  begin acts, with their call marks on disk beside the file
+    accept      refuses a spec that the app could only fail
+    due         makes the feeder poll at a moment
+    flights     the irreversible actions that are being called, by key
     """
 
     writer: Writer
