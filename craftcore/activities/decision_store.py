@@ -22,7 +22,7 @@ class DecisionStore:
     ) -> bool:
         """Settle the doubt of an UNKNOWN one, or let a FAILED one be called again. False when it is neither any more,
         and nothing was written."""
-        changed = tx.run(
+        settled = tx.run_one(
             """
             UPDATE activity_log
                SET status       = CASE WHEN :decision = 'happened' THEN 'DONE' ELSE status END,
@@ -42,13 +42,12 @@ class DecisionStore:
             reason=f"{decision}: decided by {decided_by}",
             reference=reference,
             result=None if reference is None else canonicalize(reference),
-            now=tx.now,
             seq=activity.seq,
             calls=activity.calls,
         )
-        if changed:
+        if settled:
             self.add(tx, activity, decision, decided_by, reference=reference, note=note)
-        return changed == 1
+        return settled
 
     def add(
         self,
@@ -71,5 +70,4 @@ class DecisionStore:
             reference=reference,
             note=note,
             by=decided_by,
-            now=tx.now,
         )

@@ -161,7 +161,6 @@ class ActivityStore:
             """,
             reason=reason,
             epoch=epoch,
-            now=tx.now,
             seq=before.seq,
             calls=before.calls,
             status=before.status,

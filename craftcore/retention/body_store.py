@@ -97,7 +97,7 @@ class OldBodies:
                 break
             seq = row["seq"]
             if row["stripped_at"] is None:
-                taken.stripped["executions"] += tx.run(STRIP, seq=seq, now=tx.now)
+                taken.stripped["executions"] += tx.run(STRIP, seq=seq)
                 taken.removed["blobs"] += tx.run("DELETE FROM blobs WHERE execution_seq = :seq", seq=seq)
             events = tx.run(STRIP_EVENTS, seq=seq, most=room)
             taken.stripped["events"] += events

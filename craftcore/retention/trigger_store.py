@@ -70,7 +70,7 @@ class OldTriggers:
         taken = Taken()
         for row in WINDOWED.select_due(tx, old, seqs):
             if row["is_kept"]:
-                taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"], now=tx.now)
+                taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"])
                 tx.run(STRIP_EARLY_MAIL, seq=row["seq"])
             else:
                 taken.removed["triggers"] += tx.run("DELETE FROM triggers WHERE seq = :seq", seq=row["seq"])

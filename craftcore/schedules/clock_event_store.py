@@ -11,7 +11,6 @@ def record(tx: Transaction, epoch: int | None, kind: str, seconds: float) -> Non
     """Write an event, and delete the oldest ones beyond `EVENTS_MAX`."""
     tx.run(
         "INSERT INTO clock_events (at, kind, seconds, epoch) VALUES (:now, :kind, :seconds, :epoch)",
-        now=tx.now,
         kind=kind,
         seconds=seconds,
         epoch=epoch,

@@ -140,7 +140,7 @@ class ClockStepStore:
 
     def _shift(self, tx: Transaction, step: float) -> int:
         limit = tx.now + TOLERANCE
-        changed = tx.run(TRIGGERS, step=step, now=tx.now, limit=limit, held=HELD_UNTIL)
+        changed = tx.run(TRIGGERS, step=step, limit=limit, held=HELD_UNTIL)
         for statement in (QUESTIONS, WAITS, TASKS):
             tx.run(statement, step=step, limit=limit)
         schedules = self.list_schedules_ahead(tx, tx.now)

@@ -39,7 +39,7 @@ class AccountStore:
 
     def insert(self, tx: Transaction, line: Occurrence) -> bool:
         """Add a line; its `seq` is assigned here. False when this occurrence fired or is buffered already."""
-        changed = tx.run(
+        return tx.run_one(
             """
             INSERT INTO schedule_occurrences (
                 schedule_id, generation, cause, nominal_at, last_at, count, outcome, reason, trigger_id, decided_at
@@ -51,12 +51,11 @@ class AccountStore:
             """,
             **{name: getattr(line, name) for name in _INSERTED},
         )
-        return changed == 1
 
     def extend(self, tx: Transaction, schedule: Schedule, nominal_at: float, reason: str) -> bool:
         """Let the newest line say of one occurrence more that it was skipped. False when it says something else: then
         the occurrence needs a line of its own."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE schedule_occurrences
                SET last_at    = :nominal_at,
@@ -73,9 +72,7 @@ class AccountStore:
             generation=schedule.generation,
             nominal_at=nominal_at,
             reason=reason,
-            now=tx.now,
         )
-        return changed == 1
 
     def find_occurrence(
         self, tx: Reader, schedule: Schedule, nominal_at: float, causes: Sequence[FireCause]
@@ -106,7 +103,7 @@ class AccountStore:
     def close_buffered(self, tx: Transaction, line: Occurrence, outcome: Outcome, *, of: str) -> bool:
         """Write that a buffered occurrence has fired (`of`: the id of the trigger) or is skipped (`of`: why). False
         when it did."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE schedule_occurrences
                SET outcome    = :outcome,
@@ -119,9 +116,7 @@ class AccountStore:
             seq=line.seq,
             outcome=outcome,
             of=of,
-            now=tx.now,
         )
-        return changed == 1
 
     def list_buffered(self, tx: Reader, schedule_id: str) -> list[Occurrence]:
         """Return what waits for an earlier occurrence of this schedule, oldest first."""

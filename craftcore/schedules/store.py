@@ -2,69 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from typing import Any
 
-from craftcore.schedules.model import (
-    CatchUp,
-    Origin,
-    Overlap,
-    Schedule,
-    ScheduleStatus,
-)
+from craftcore.schedules.model import CatchUp, Origin, Overlap, Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
 
-UPSERT = """
-INSERT INTO schedules (
-    id, origin, declared_hash, generation, status, reason, expression, timezone, timezone_given, kind, at, anchor_at,
-    step_seconds, cron, workflow, payload_json, session_id, priority, description, max_attempts, catch_up,
-    catch_up_window, catch_up_max, catch_up_spacing, overlap, jitter, expires_after, start_at, until_at, max_runs,
-    high_water_at, skip_to_at, next_at, runs, last_nominal_at, created_at, updated_at
-) VALUES (
-    :id, :origin, :declared_hash, :generation, :status, :reason, :expression, :timezone, :timezone_given, :kind, :at,
-    :anchor_at, :step_seconds, :cron, :workflow, :payload_json, :session_id, :priority, :description, :max_attempts,
-    :catch_up, :catch_up_window, :catch_up_max, :catch_up_spacing, :overlap, :jitter, :expires_after, :start_at,
-    :until_at, :max_runs, :high_water_at, :skip_to_at, :next_at, :runs, :last_nominal_at, :created_at, :updated_at
-)
-ON CONFLICT (id) DO UPDATE SET
-    origin           = excluded.origin,
-    declared_hash    = excluded.declared_hash,
-    generation       = excluded.generation,
-    status           = excluded.status,
-    reason           = excluded.reason,
-    expression       = excluded.expression,
-    timezone         = excluded.timezone,
-    timezone_given   = excluded.timezone_given,
-    kind             = excluded.kind,
-    at               = excluded.at,
-    anchor_at        = excluded.anchor_at,
-    step_seconds     = excluded.step_seconds,
-    cron             = excluded.cron,
-    workflow         = excluded.workflow,
-    payload_json     = excluded.payload_json,
-    session_id       = excluded.session_id,
-    priority         = excluded.priority,
-    description      = excluded.description,
-    max_attempts     = excluded.max_attempts,
-    catch_up         = excluded.catch_up,
-    catch_up_window  = excluded.catch_up_window,
-    catch_up_max     = excluded.catch_up_max,
-    catch_up_spacing = excluded.catch_up_spacing,
-    overlap          = excluded.overlap,
-    jitter           = excluded.jitter,
-    expires_after    = excluded.expires_after,
-    start_at         = excluded.start_at,
-    until_at         = excluded.until_at,
-    max_runs         = excluded.max_runs,
-    high_water_at    = excluded.high_water_at,
-    skip_to_at       = excluded.skip_to_at,
-    next_at          = excluded.next_at,
-    runs             = excluded.runs,
-    last_nominal_at  = excluded.last_nominal_at,
-    updated_at       = excluded.updated_at
-"""
+_TIMING = ("kind", "at", "anchor_at", "step_seconds", "cron")
+_NO_TIMING = dict.fromkeys(_TIMING)
+_COLUMNS = (*(field.name for field in fields(Schedule) if field.name != "timing"), *_TIMING)
+_CHANGING = [name for name in _COLUMNS if name not in ("id", "created_at")]
+
+UPSERT = f"""
+INSERT INTO schedules ({", ".join(_COLUMNS)})
+VALUES (:{", :".join(_COLUMNS)})
+ON CONFLICT (id) DO UPDATE SET {", ".join(f"{name} = excluded.{name}" for name in _CHANGING)}
+"""  # noqa: S608 - the columns of the model
 
 
 class ScheduleStore:
@@ -156,7 +111,7 @@ class ScheduleStore:
     def advance(self, tx: Transaction, before: Schedule, after: Schedule) -> bool:
         """Move the high-water mark on, and what goes with it. False when it is not where `before` says: nothing is
         written then."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE schedules
                SET high_water_at   = :high_water_at,
@@ -180,13 +135,11 @@ class ScheduleStore:
             last_nominal_at=after.last_nominal_at,
             status=after.status,
             reason=after.reason,
-            now=tx.now,
         )
-        return changed == 1
 
     def disable(self, tx: Transaction, schedule_id: str, reason: str, *, runs: int) -> bool:
         """Stop one that cannot go on, without reading what may be wrong in it. False when it is not active."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE schedules
                SET status     = 'DISABLED',
@@ -200,13 +153,7 @@ class ScheduleStore:
             id=schedule_id,
             reason=reason,
             runs=runs,
-            now=tx.now,
         )
-        return changed == 1
-
-
-_TIMING = ("kind", "at", "anchor_at", "step_seconds", "cron")
-_NO_TIMING = dict.fromkeys(_TIMING)
 
 
 @model_reader
@@ -238,13 +185,7 @@ def _timing_of(row: Row) -> Timing:
 
 
 def _columns(schedule: Schedule) -> dict[str, Any]:
-    columns: dict[str, Any] = {**asdict(schedule), **_NO_TIMING, "kind": schedule.kind}
-    del columns["timing"]
-    match schedule.timing:
-        case Once(at=at):
-            columns |= {"at": at}
-        case Every(anchor_at=anchor, step_seconds=step):
-            columns |= {"anchor_at": anchor, "step_seconds": step}
-        case Cron(expression=expression):
-            columns |= {"cron": expression}
-    return columns
+    columns = asdict(schedule)
+    timing = columns.pop("timing")
+    timing["cron"] = timing.pop("expression", None)
+    return {**_NO_TIMING, **timing, **columns, "kind": schedule.kind}

@@ -56,7 +56,6 @@ def begin_epoch(tx: Transaction, epoch: int, process: Process) -> None:
         pid=process.pid,
         host=process.host,
         version=process.version,
-        now=tx.now,
     )
 
 

@@ -106,7 +106,6 @@ def _apply(
                 "INSERT INTO schema_migrations (name, sha256, applied_at) VALUES (:name, :sha256, :now)",
                 name=migration.name,
                 sha256=migration.sha256,
-                now=tx.now,
             )
             applied.append(migration.name)
         if also is not None and (names := [*before, *applied]):

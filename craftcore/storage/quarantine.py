@@ -61,7 +61,6 @@ class Quarantine:
             f"UPDATE {self.table} SET {', '.join(f'{name} = {value}' for name, value in sets.items())} "  # noqa: S608
             f"WHERE {self.where}",
             **values,
-            now=tx.now,
             wrong=found.wrong,
             said=found.said,
         )

@@ -114,9 +114,15 @@ class Transaction(Reader):
         self.before: dict[Callable[[Any], object], Any] = {}
 
     def run(self, sql: str, /, **params: Any) -> int:
-        """Execute one writing statement; how many rows it changed."""
+        """Execute one writing statement, for which `:now` is the instant of the transaction; how many rows it
+        changed."""
+        params.setdefault("now", self.now)
         self._connection.execute(sql, params)
         return self._connection.changes()
+
+    def run_one(self, sql: str, /, **params: Any) -> bool:
+        """Execute one writing statement as `run` does. Return whether it changed the one row that it is about."""
+        return self.run(sql, **params) == 1
 
     @property
     def rows_written(self) -> int:

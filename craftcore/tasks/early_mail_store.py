@@ -22,7 +22,6 @@ class EarlyMailStore:
             event=event,
             payload=payload_json,
             sent_by=sent_by,
-            now=tx.now,
         )
 
     def count(self, tx: Reader, trigger_id: str) -> int:

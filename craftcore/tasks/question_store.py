@@ -58,13 +58,12 @@ class QuestionStore:
             options=None if asked.options is None else canonicalize(list(asked.options)),
             default=asked.default_json,
             by_message=int(asked.by_message),
-            now=tx.now,
             expires_at=expires_at,
         )
 
     def answer(self, tx: Transaction, seq: int, answer: str, *, note: str | None, answered_by: str) -> bool:
         """Close a question with an answer. False when it is closed already, and nothing was written."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE questions
                SET status      = 'ANSWERED',
@@ -79,9 +78,7 @@ class QuestionStore:
             answer=answer,
             note=note,
             by=answered_by,
-            now=tx.now,
         )
-        return changed == 1
 
     def close(self, tx: Transaction, task_seq: int, wait_seq: int, status: QuestionStatus) -> None:
         """Close a question whose wait has ended without an answer. One about an activity stays open."""
@@ -98,7 +95,6 @@ class QuestionStore:
             task_seq=task_seq,
             wait_seq=wait_seq,
             status=status,
-            now=tx.now,
         )
 
     def withdraw_all(self, tx: Transaction, task_seqs: Sequence[int], kind: QuestionKind | None = None) -> None:
@@ -115,7 +111,6 @@ class QuestionStore:
             """,
             seqs=canonicalize(list(task_seqs)),
             kind=kind,
-            now=tx.now,
         )
 
     def withdraw_about(self, tx: Transaction, activity_seqs: Sequence[int]) -> None:
@@ -129,7 +124,6 @@ class QuestionStore:
                AND status = 'OPEN'
             """,
             seqs=canonicalize(list(activity_seqs)),
-            now=tx.now,
         )
 
     def open_question_about(self, tx: Reader, activity_seq: int) -> Question | None:

@@ -135,7 +135,6 @@ class TaskStore:
             trigger_id=trigger_id,
             reason=reason,
             renews=renews,
-            now=tx.now,
         )
 
     def set_deadline(self, tx: Transaction, task: Task) -> None:
@@ -145,7 +144,7 @@ class TaskStore:
     def revive(self, tx: Transaction, seq: int, trigger_id: str) -> bool:
         """Move FAILED -> RUNNING: its last turn is tried again, with all the time it had. False when it is not
         FAILED."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE tasks
                SET status        = 'RUNNING',
@@ -163,9 +162,7 @@ class TaskStore:
             """,
             seq=seq,
             trigger_id=trigger_id,
-            now=tx.now,
         )
-        return changed == 1
 
     def live_task_of_session(self, tx: Reader, session_id: str) -> Task | None:
         """Return the live task of a session that takes its messages. One that waits for a message or an answer comes

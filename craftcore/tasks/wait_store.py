@@ -47,7 +47,7 @@ class WaitStore:
 
     def resolve(self, tx: Transaction, seq: int, cause: ResolvedBy, value_json: str) -> bool:
         """End a wait. False when something else did before, and nothing was written."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE waits
                SET status      = 'RESOLVED',
@@ -60,9 +60,7 @@ class WaitStore:
             seq=seq,
             cause=cause,
             value=value_json,
-            now=tx.now,
         )
-        return changed == 1
 
     def open_of(self, tx: Reader, task_seq: int) -> Wait | None:
         """Return what a task waits for; None when it does not."""

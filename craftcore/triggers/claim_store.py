@@ -170,7 +170,7 @@ class ClaimStore:
 
         False when its token is not the one held.
         """
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET status           = 'PENDING',
@@ -192,9 +192,7 @@ class ClaimStore:
             crashed=int(crashed),
             restarted=int(restarted),
             reason=reason,
-            now=tx.now,
         )
-        return changed == 1
 
     def release_epoch(self, tx: Transaction, epoch: int, reason: str) -> int:
         """Return every claim of an epoch that ends in order, attempts given back; how many."""
@@ -214,7 +212,6 @@ class ClaimStore:
             """,
             reason=reason,
             epoch=epoch,
-            now=tx.now,
         )
 
     def settle_orphan(self, tx: Transaction, seq: int, settlement: Settlement, *, crashed: bool) -> str:
@@ -248,7 +245,7 @@ class ClaimStore:
 
     def join_lane(self, tx: Transaction, claim: Claim, lane: str) -> bool:
         """Put a held claim into a lane. False when its lease was lost."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET lane       = :lane,
@@ -259,9 +256,7 @@ class ClaimStore:
             lane=lane,
             seq=claim.seq,
             token=claim.lease_token,
-            now=tx.now,
         )
-        return changed == 1
 
     def cancel_requests(self, tx: Reader, epoch: int) -> list[int]:
         """Return the seqs of running triggers whose cancellation was asked for."""

@@ -15,7 +15,7 @@ class OperatorStore:
 
     def cancel_unstarted(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
         """Settle a trigger that is not running. False when it is running or settled."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET status              = 'DONE',
@@ -33,14 +33,12 @@ class OperatorStore:
             """,
             id=trigger_id,
             reason=reason,
-            now=tx.now,
         )
-        return changed == 1
 
     def request_cancel(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
         """Ask the engine to cancel a running trigger; the reason of the first request stays. False when it is not
         running."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET reason              = CASE WHEN cancel_requested_at IS NULL THEN :reason ELSE reason END,
@@ -52,13 +50,11 @@ class OperatorStore:
             """,
             id=trigger_id,
             reason=reason,
-            now=tx.now,
         )
-        return changed == 1
 
     def requeue(self, tx: Transaction, trigger_id: str) -> bool:
         """Give a DEAD or FAILED trigger another life, due now. False when it is neither, or stripped."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET status              = 'PENDING',
@@ -81,25 +77,21 @@ class OperatorStore:
                AND stripped_at IS NULL
             """,
             id=trigger_id,
-            now=tx.now,
         )
-        return changed == 1
 
     def discard(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
         """Take a dead letter off the list, DEAD -> FAILED, visibly. A FAILED trigger is not reported any more. False
         when it is neither, or was discarded before."""
-        changed = tx.run(
+        return tx.run_one(
             "UPDATE triggers SET status = 'FAILED', reason = :reason, updated_at = :now "
             "WHERE id = :id AND (status = 'DEAD' OR (status = 'FAILED' AND reason = error_code))",
             id=trigger_id,
             reason=reason,
-            now=tx.now,
         )
-        return changed == 1
 
     def pull_forward(self, tx: Transaction, trigger_id: str) -> bool:
         """Let a live trigger that waits for its time be due now. False when it is settled, or gone."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET fire_at    = min(fire_at, :now),
@@ -110,13 +102,11 @@ class OperatorStore:
                AND started_at IS NULL
             """,
             id=trigger_id,
-            now=tx.now,
         )
-        return changed == 1
 
     def run_now(self, tx: Transaction, trigger_id: str, reason: str) -> bool:
         """Let a trigger that is PENDING be due now, whatever it waits for. False when it is not."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET fire_at    = min(fire_at, :now),
@@ -130,9 +120,7 @@ class OperatorStore:
             """,
             id=trigger_id,
             reason=reason,
-            now=tx.now,
         )
-        return changed == 1
 
     def put_off(self, tx: Transaction, claim: Claim, reason: str, *, until: float) -> tuple[str | None] | None:
         """Move CLAIMED and not started -> PENDING, not due before `until`. Return the reason that its row had. None
@@ -161,13 +149,12 @@ class OperatorStore:
             seq=claim.seq,
             until=until,
             reason=reason,
-            now=tx.now,
         )
         return (row["reason"],)
 
     def put_back(self, tx: Transaction, trigger_id: str, reason: str | None, *, put_off_until: float) -> bool:
         """Let a trigger that was put off until then be due now. False when it is not waiting for that."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET reason     = :reason,
@@ -181,9 +168,7 @@ class OperatorStore:
             id=trigger_id,
             reason=reason,
             until=put_off_until,
-            now=tx.now,
         )
-        return changed == 1
 
     def settle_unstarted(self, tx: Transaction, seq: int, reason: str) -> None:
         """Settle an unstarted trigger that is not to run."""
@@ -199,12 +184,11 @@ class OperatorStore:
             """,
             seq=seq,
             reason=reason,
-            now=tx.now,
         )
 
     def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """Move DONE -> DEAD a message that was delivered. Return False when it was not."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET status        = 'DEAD',
@@ -218,13 +202,11 @@ class OperatorStore:
             """,
             id=trigger_id,
             message=message,
-            now=tx.now,
         )
-        return changed == 1
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """Settle a live trigger as DEAD. False when it is not live."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET status        = 'DEAD',
@@ -240,6 +222,4 @@ class OperatorStore:
             """,
             id=trigger_id,
             message=message,
-            now=tx.now,
         )
-        return changed == 1

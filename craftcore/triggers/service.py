@@ -69,7 +69,7 @@ class TriggerService:
                 plain.clear()
                 if row.supersedes:
                     self.follower.on_settled_unrun(tx, self._store.supersede(tx, row))
-            answers.append(_emitted_result(row, row.fire_at))
+            answers.append(_emitted_result(row))
         if plain:
             self._store.insert_all(tx, plain)
         return answers
@@ -84,8 +84,9 @@ class TriggerService:
         row = self.accept(spec)
         if standing := self._find_existing(tx, row):
             return get_single_result([self._duplicate(tx, row, standing)])
+        row = row._replace(due_at=max(row.fire_at, not_before or row.fire_at))
         self._store.insert_scheduled(tx, row, schedule_id=schedule_id, nominal_at=nominal_at, not_before=not_before)
-        return _emitted_result(row, max(row.fire_at, not_before or row.fire_at))
+        return _emitted_result(row)
 
     def emit_claimed(
         self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, lease_seconds: float
@@ -242,6 +243,6 @@ class TriggerService:
         return self.get(tx, trigger_id)
 
 
-def _emitted_result(row: NewTrigger, due_at: float) -> Emitted:
+def _emitted_result(row: NewTrigger) -> Emitted:
     scope = DedupScope(row.dedup_scope) if row.dedup_scope else None
-    return Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=due_at, dedup_scope=scope)
+    return Emitted(id=row.id, created=True, status=TriggerStatus.PENDING, due_at=row.due_at, dedup_scope=scope)

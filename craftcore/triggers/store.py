@@ -6,27 +6,23 @@ from collections.abc import Iterable, Sequence
 
 from craftcore.storage.damaged_rows import model_reader
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
-from craftcore.triggers.model import (
-    Claim,
-    DedupScope,
-    NewTrigger,
-    Trigger,
-    TriggerSource,
-    TriggerStatus,
-)
+from craftcore.triggers.model import Claim, DedupScope, NewTrigger, Trigger, TriggerSource, TriggerStatus
+
+_ACCEPTED = NewTrigger._fields[: NewTrigger._fields.index("at_given") + 1]
+_PENDING = (None, "PENDING", None, None, None)
 
 INSERT = BulkStatement(
-    """
-    INSERT INTO triggers (
-        id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, due_at, expires_at, priority,
-        description, payload_json, max_attempts, created_at, updated_at, id_given, at_given,
-        seq, status, claimed_epoch, lease_token, lease_until
-    ) VALUES {rows}
-    """,
-    width=24,
+    f"""
+    INSERT INTO triggers ({", ".join(_ACCEPTED)}, seq, status, claimed_epoch, lease_token, lease_until)
+    VALUES {{rows}}
+    """,  # noqa: S608 - the columns of the model
+    width=len(_ACCEPTED) + len(_PENDING),
 )
-_ACCEPTED = NewTrigger._fields.index("at_given") + 1
-_PENDING = (None, "PENDING", None, None, None)
+
+INSERT_SCHEDULED = f"""
+INSERT INTO triggers ({", ".join(_ACCEPTED)}, schedule_id, nominal_at, not_before)
+VALUES (:{", :".join(_ACCEPTED)}, :schedule_id, :nominal_at, :not_before)
+"""  # noqa: S608 - the columns of the model
 
 
 class TriggerStore:
@@ -34,7 +30,7 @@ class TriggerStore:
 
     def insert_all(self, tx: Transaction, rows: Iterable[NewTrigger]) -> None:
         """Insert accepted triggers as PENDING."""
-        tx.execute_many(INSERT, [(*row[:_ACCEPTED], *_PENDING) for row in rows])
+        tx.execute_many(INSERT, [(*row[: len(_ACCEPTED)], *_PENDING) for row in rows])
 
     def insert_claimed(
         self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, token: str, lease_until: float
@@ -47,7 +43,7 @@ class TriggerStore:
         claims = [_claim_of(row, seq, token) for seq, row in enumerate(rows, first)]
         lease = ("CLAIMED", epoch, token, lease_until)
         tx.execute_many(
-            INSERT, [(*row[:_ACCEPTED], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)]
+            INSERT, [(*row[: len(_ACCEPTED)], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)]
         )
         return claims
 
@@ -55,23 +51,7 @@ class TriggerStore:
         self, tx: Transaction, row: NewTrigger, *, schedule_id: str, nominal_at: float, not_before: float | None
     ) -> None:
         """Insert one trigger of a schedule as PENDING. A statement of its own: no other emit pays for its columns."""
-        tx.run(
-            """
-            INSERT INTO triggers (
-                id, source, dedup_key, dedup_scope, session_id, task_id, workflow, lane, fire_at, expires_at, priority,
-                description, payload_json, max_attempts, created_at, updated_at, at_given, schedule_id, nominal_at,
-                not_before, due_at
-            ) VALUES (
-                :id, :source, :dedup_key, :dedup_scope, :session_id, :task_id, :workflow, :lane, :fire_at, :expires_at,
-                :priority, :description, :payload_json, :max_attempts, :created_at, :updated_at, :at_given,
-                :schedule_id, :nominal_at, :not_before, max(:fire_at, coalesce(:not_before, :fire_at))
-            )
-            """,
-            **dict(zip(NewTrigger._fields[:_ACCEPTED], row[:_ACCEPTED], strict=True)),
-            schedule_id=schedule_id,
-            nominal_at=nominal_at,
-            not_before=not_before,
-        )
+        tx.run(INSERT_SCHEDULED, **row._asdict(), schedule_id=schedule_id, nominal_at=nominal_at, not_before=not_before)
 
     def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
         """Return what `emit` must know of the trigger with this id; None when there is none."""
@@ -153,7 +133,7 @@ class TriggerStore:
 
     def replace(self, tx: Transaction, trigger_id: str, row: NewTrigger) -> bool:
         """Give an unstarted trigger a new payload, time and priority. False when it was started or settled."""
-        changed = tx.run(
+        return tx.run_one(
             """
             UPDATE triggers
                SET payload_json  = :payload_json,
@@ -180,9 +160,7 @@ class TriggerStore:
             priority=row.priority,
             description=row.description,
             workflow=row.workflow,
-            now=tx.now,
         )
-        return changed == 1
 
     def supersede(self, tx: Transaction, row: NewTrigger) -> list[str]:
         """Settle the session's older unstarted triggers of the same source; their ids."""
@@ -219,7 +197,7 @@ class TriggerStore:
     def insert_again(self, tx: Transaction, trigger_id: str, new_id: str, payload_json: str) -> bool:
         """Insert as PENDING what another trigger was when it was accepted, but for its dedup key. False when that is
         gone."""
-        changed = tx.run(
+        return tx.run_one(
             """
             INSERT INTO triggers (
                 id, source, session_id, task_id, workflow, lane, fire_at, due_at, expires_at, priority, description,
@@ -233,9 +211,7 @@ class TriggerStore:
             id=trigger_id,
             new_id=new_id,
             payload=payload_json,
-            now=tx.now,
         )
-        return changed == 1
 
     def live_ids(self, tx: Reader) -> list[str]:
         """Return the ids of all that is not settled."""

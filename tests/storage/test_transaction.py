@@ -156,6 +156,20 @@ def test_transaction_time_is_a_single_instant_of_the_clock(database, clock):
         assert (first, second, tx.now) == (clock.now() - 5, clock.now() - 5, clock.now())
 
 
+def test_transaction_binds_now_in_a_writing_statement_unless_given(database, clock):
+    with database.transaction() as tx:
+        tx.run("INSERT INTO t (x) VALUES (:now)")
+        tx.run("INSERT INTO t (x) VALUES (:now)", now=7)
+
+    assert rows(database) == [7, int(clock.now())]
+
+
+def test_statement_about_a_row_returns_whether_the_row_changed(database):
+    with database.transaction() as tx:
+        assert tx.run_one("INSERT INTO t (x) VALUES (1)") is True
+        assert tx.run_one("DELETE FROM t WHERE x = 2") is False
+
+
 def test_nested_transaction_is_refused_and_the_outer_continues(database):
     with database.transaction() as tx:
         tx.run("INSERT INTO t (x) VALUES (1)")
