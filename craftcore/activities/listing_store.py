@@ -66,15 +66,6 @@ class ActivityListStore:
         )
         return row["count"], found[0] if found else None
 
-    def keys_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Return up to two keys that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.fetch_all(
-            "SELECT idem_key FROM activity_log WHERE idem_key >= :prefix AND idem_key < :end ORDER BY idem_key LIMIT 2",
-            prefix=prefix,
-            end=prefix + "\x7f",
-        )
-        return [row["idem_key"] for row in rows]
-
     def decisions(self, tx: Reader, seq: int) -> list[Row]:
         """Return what was decided of an activity, the first first."""
         return tx.fetch_all(

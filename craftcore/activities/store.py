@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Any
 
 from craftcore.activities.model import (
     Activity,
-    ActivityStatus,
     CallOutcome,
-    Decision,
     NewIntent,
-    OnUnknown,
     StartedCall,
 )
 from craftcore.serialization.canonical import canonicalize
-from craftcore.storage.damaged_rows import model_reader
+from craftcore.storage.damaged_rows import model_of, model_reader
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
 INSERT = BulkStatement(
@@ -281,15 +277,4 @@ class ActivityStore:
 @model_reader
 def activity_of(row: Row) -> Activity:
     """Return the model of a full row. Raises ValueError for a row that another program wrote."""
-    known: dict[str, Any] = {name: value for name, value in row.items() if name != "idem_key"}
-    return Activity(
-        **{
-            **known,
-            "key": row["idem_key"],
-            "status": ActivityStatus(row["status"]),
-            "policy": OnUnknown(row["policy"]),
-            "decision": None if row["decision"] is None else Decision(row["decision"]),
-            "may_retry": bool(row["may_retry"]),
-            "in_doubt": bool(row["in_doubt"]),
-        }
-    )
+    return model_of(Activity, row, key=row["idem_key"])

@@ -18,8 +18,7 @@ from craftcore.daemon.log_format import escape_control
 from craftcore.errors import FilterInvalid
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times, clock_time
-from craftcore.storage.transaction import Reader
-from craftcore.tasks.listing_store import TaskLists
+from craftcore.storage.transaction import Reader, keys_like
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.validation import is_name
 
@@ -95,7 +94,7 @@ def _subject(reader: Reader, given: str) -> str:
     nobody = f"no operator command has changed the id {given!r:.300}, as far as the log goes back"
     if found := like(reader, typed):
         return single_match(found, typed, nobody)
-    tasks = TaskLists().ids_like(reader, typed) if is_name(typed) else []
+    tasks = keys_like(reader, "tasks", typed) if is_name(typed) else []
     if any(_parts(reader, task) for task in tasks):
         return single_match(tasks, typed, nobody)
     for prefix in (KEY_BEGINS + typed, RECORD_BEGINS + typed):

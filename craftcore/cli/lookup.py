@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.session import hint
@@ -16,14 +15,12 @@ from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.time_text import parse_moment
-from craftcore.storage.transaction import Reader
+from craftcore.storage.transaction import Reader, keys_like
 from craftcore.tasks.lineage_store import task_of
-from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.validation import NOTE_MAX
-from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.validation import is_name, moment
 
@@ -52,14 +49,14 @@ def single_match(found: Sequence[str], given: str, nobody: str) -> str:
 
 def resolve_id(reader: Reader, given: str) -> str:
     """Return the id of the trigger that is meant. Raises NotFound."""
-    found = _ids_like(TriggerLists().ids_like, reader, given)
+    found = _ids_like(reader, "triggers", given)
     return single_match(found, given, f"no trigger has the id {given!r:.80}; see: {hint('trigger', 'list')}")
 
 
 def find_task(reader: Reader, given: str) -> Task:
     """Return the task that is meant. Raises NotFound, which says so when the id is that of a trigger without a task."""
     store = TaskStore()
-    found = _ids_like(TaskLists().ids_like, reader, given)
+    found = _ids_like(reader, "tasks", given)
     task = store.get(reader, single_match(found, given, "" if found else _missing_task_text(reader, given)))
     assert task is not None, given
     return task
@@ -68,7 +65,7 @@ def find_task(reader: Reader, given: str) -> Task:
 def find_question(reader: Reader, given: str) -> Question:
     """Return the question that is meant, be it open or not. Raises NotFound."""
     store = QuestionStore()
-    found = _ids_like(store.ids_like, reader, given)
+    found = _ids_like(reader, "questions", given)
     whole = single_match(found, given, f"no question has the id {given!r:.80}; see: {hint('inbox', 'list')}")
     question = store.get(reader, whole)
     assert question is not None, given
@@ -80,7 +77,7 @@ def find_activity(reader: Reader, given: str) -> Activity:
     store = ActivityStore()
     typed = given.removesuffix("…")  # as a table shows a key that is too long for it
     key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
-    found = ActivityListStore().keys_like(reader, key) if typed and KEY.fullmatch(key) else []
+    found = keys_like(reader, "activity_log", key, key="idem_key") if typed and KEY.fullmatch(key) else []
     whole = single_match(found, key, f"no activity has the key {given!r:.300}; see: {hint('activity', 'list')}")
     activity = store.get(reader, whole)
     assert activity is not None, given
@@ -92,7 +89,7 @@ def resolve_execution_id(reader: Reader, given: str) -> str:
     one's records."""
     typed = given.removesuffix("…")
     is_begun = typed.startswith(RECORD_BEGINS) and KEY.fullmatch(typed)
-    found = ExecutionListStore().ids_like(reader, typed) if is_begun else []
+    found = keys_like(reader, "executions", typed) if is_begun else []
     return single_match(found, typed, "" if found else _missing_record_text(reader, given))
 
 
@@ -151,14 +148,14 @@ def refuse_database(database: Path, output: str) -> None:
         raise InvalidInput(f"{output!r:.200} is not a file to write to: give another name")
 
 
-def _ids_like(ids_like: Callable[[Reader, str], list[str]], reader: Reader, given: str) -> list[str]:
-    """Return the first ids that begin with it; none for what begins no id."""
-    return ids_like(reader, given) if is_name(given) else []
+def _ids_like(reader: Reader, table: str, given: str) -> list[str]:
+    """Return the first ids of a table that begin with it; none for what begins no id."""
+    return keys_like(reader, table, given) if is_name(given) else []
 
 
 def _missing_record_text(reader: Reader, given: str) -> str:
     """Return why there is no such record, and what there is instead."""
-    found = _ids_like(TriggerLists().ids_like, reader, given)
+    found = _ids_like(reader, "triggers", given)
     if len(found) != 1 and found[:1] != [given]:
         return f"no execution has the id {given!r:.80}; see: {hint('inspect', '--list')}"
     records = ExecutionListStore().ids_of(reader, found[0], RECORDS_NAMED)
@@ -172,7 +169,7 @@ def _missing_record_text(reader: Reader, given: str) -> str:
 
 def _missing_task_text(reader: Reader, given: str) -> str:
     """Return why there is no such task, and what there is instead."""
-    found = _ids_like(TriggerLists().ids_like, reader, given)
+    found = _ids_like(reader, "triggers", given)
     trigger = TriggerStore().get(reader, found[0]) if len(found) == 1 or found[:1] == [given] else None
     if trigger is None:
         return f"no task has the id {given!r:.80}; see: {hint('task', 'list')}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from craftcore.errors import UnreadableRow
 from craftcore.executions.model import Status
-from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows, readable_value
+from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows, readable_value
 from craftcore.storage.transaction import Reader, Row
 
 _NEWEST = """
@@ -98,13 +98,6 @@ class ExecutionListStore:
         )
         return {readable_value(code) for (code,) in rows}
 
-    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.fetch_tuples(
-            "SELECT id FROM executions WHERE id >= ?1 AND id < ?2 ORDER BY id LIMIT 2", (prefix, prefix + "\x7f")
-        )
-        return [id_ for (id_,) in rows]
-
     def ids_of(self, tx: Reader, trigger_id: str, limit: int) -> list[str]:
         """Return the ids of a trigger's records, the newest first."""
         rows = tx.fetch_tuples(
@@ -120,4 +113,4 @@ def _read_summary(row: Row) -> RecordSummary:
     for name in ("created_at", "latency_ms"):
         if isinstance(row[name], str):
             raise UnreadableRow(f"{name} {row[name]!r:.80} is not a number")
-    return RecordSummary(**{**row, "status": Status(row["status"])})
+    return model_of(RecordSummary, row)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from craftcore.schedules.model import FireCause, Occurrence, Outcome, Schedule
 from craftcore.serialization.canonical import canonicalize
-from craftcore.storage.damaged_rows import model_reader
+from craftcore.storage.damaged_rows import model_of, model_reader
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 _INSERTED = [field.name for field in fields(Occurrence) if field.name != "seq"]
@@ -247,4 +247,4 @@ class AccountStore:
 @model_reader
 def occurrence_of(row: Row) -> Occurrence:
     """Return the model of a line of the account."""
-    return Occurrence(**{**row, "cause": FireCause(row["cause"]), "outcome": Outcome(row["outcome"])})
+    return model_of(Occurrence, row)

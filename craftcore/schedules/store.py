@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, fields
 from typing import Any
 
-from craftcore.schedules.model import CatchUp, Origin, Overlap, Schedule, ScheduleStatus
+from craftcore.schedules.model import Origin, Schedule
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
-from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
+from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
 
 _TIMING = ("kind", "at", "anchor_at", "step_seconds", "cron")
@@ -159,17 +159,7 @@ class ScheduleStore:
 @model_reader
 def schedule_of(row: Row) -> Schedule:
     """Return the model of a full row."""
-    return Schedule(
-        **{
-            **{name: value for name, value in row.items() if name not in _TIMING},
-            "timing": _timing_of(row),
-            "timezone_given": bool(row["timezone_given"]),
-            "origin": Origin(row["origin"]),
-            "status": ScheduleStatus(row["status"]),
-            "catch_up": CatchUp(row["catch_up"]),
-            "overlap": Overlap(row["overlap"]),
-        }
-    )
+    return model_of(Schedule, row, timing=_timing_of(row))
 
 
 def _timing_of(row: Row) -> Timing:

@@ -6,8 +6,9 @@ Their texts are read as bytes (`CAST(name AS BLOB)`), which can always be read.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
-from typing import Any, NamedTuple, TypeVar
+from enum import Enum
+from functools import cache, wraps
+from typing import Any, NamedTuple, TypeVar, get_args, get_type_hints
 
 from craftcore.errors import UnreadableRow
 from craftcore.storage.transaction import Reader, Row
@@ -80,6 +81,29 @@ def model_reader(model: Callable[[Row], Model]) -> Callable[[Row], Model]:
             raise UnreadableRow(f"{id}: {describe_damage(error)}") from error
 
     return read
+
+
+def model_of(kind: Callable[..., Model], row: Row, **others: Any) -> Model:
+    """Return the model whose fields are the columns of this row, and `others`. Columns without a field are left out.
+
+    A text or a number becomes the enum or the bool of its field. Raises ValueError for a value that the enum lacks.
+    """
+    conversions = _field_types(kind)
+    values = {name: value for name, value in row.items() if name in conversions}
+    for name, convert in conversions.items():
+        if convert is not None and values.get(name) is not None:
+            values[name] = convert(values[name])
+    return kind(**{**values, **others})
+
+
+@cache
+def _field_types(kind: Callable[..., Any]) -> dict[str, Callable[[Any], Any] | None]:
+    """Return the fields of a model, each with the enum or the bool that it is of; None for what is stored as it is."""
+    found: dict[str, Callable[[Any], Any] | None] = {}
+    for name, hint in get_type_hints(kind).items():
+        types = (one for one in (hint, *get_args(hint)) if isinstance(one, type))
+        found[name] = next((one for one in types if one is bool or issubclass(one, Enum)), None)
+    return found
 
 
 def invalid_text(row: Row) -> str | None:

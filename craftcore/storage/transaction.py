@@ -150,6 +150,12 @@ class Transaction(Reader):
         self.before[fn] = value
 
 
+def keys_like(tx: Reader, table: str, prefix: str, *, key: str = "id") -> list[str]:
+    """Return up to two keys of a table that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
+    sql = f"SELECT {key} FROM {table} WHERE {key} >= ?1 AND {key} < ?2 ORDER BY {key} LIMIT 2"  # noqa: S608 - names
+    return [found for (found,) in tx.fetch_tuples(sql, (prefix, prefix + "\x7f"))]
+
+
 def get_single_result(results: Sequence[T | Exception]) -> T:
     """Return the result of a batch of one item. Raises the result when it is an exception."""
     [result] = results

@@ -55,15 +55,6 @@ class TaskLists:
         )
         return [task_of(row) for row in rows]
 
-    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.fetch_all(
-            "SELECT id FROM tasks WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
-            prefix=prefix,
-            end=prefix + "\x7f",
-        )
-        return [row["id"] for row in rows]
-
     def live_ids(self, tx: Reader) -> list[str]:
         """Return the ids of all tasks that run or wait."""
         return [

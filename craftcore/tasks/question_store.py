@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 
 from craftcore.serialization.canonical import canonicalize
-from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
+from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 
@@ -173,30 +173,16 @@ class QuestionStore:
         )
         return [row["id"] for row in rows]
 
-    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.fetch_all(
-            "SELECT id FROM questions WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
-            prefix=prefix,
-            end=prefix + "\x7f",
-        )
-        return [row["id"] for row in rows]
-
 
 @model_reader
 def question_of(row: Row) -> Question:
     """Return the model of a full row."""
     options = row["options_json"]
-    known = {name: value for name, value in row.items() if name not in ("options_json", "request_json")}
-    return Question(
-        **{
-            **known,
-            "question": row["question"] if row["activity_seq"] is None else _add_arguments(row),
-            "options": None if options is None else tuple(json.loads(options)),
-            "kind": QuestionKind(row["kind"]),
-            "status": QuestionStatus(row["status"]),
-            "by_message": bool(row["by_message"]),
-        }
+    return model_of(
+        Question,
+        row,
+        question=row["question"] if row["activity_seq"] is None else _add_arguments(row),
+        options=None if options is None else tuple(json.loads(options)),
     )
 
 

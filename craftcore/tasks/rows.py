@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from craftcore.errors import UnreadableRow
-from craftcore.storage.damaged_rows import model_reader
+from craftcore.storage.damaged_rows import model_of, model_reader
 from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.triggers.validation import MAX_ATTEMPTS, is_name
@@ -18,13 +18,13 @@ def task_of(row: Row) -> Task:
     """Return the model of a full row. Raises ValueError for a live one whose next trigger could not be emitted."""
     status = TaskStatus(row["status"])
     agents: tuple[str, ...] | None = None
-    text = row.pop("agents_json")
+    text = row["agents_json"]
     if status.is_live:
         _check(row)
         agents = None if text is None else agents_of(text)
         if row["agent"] is not None and row["agent"] not in (agents or ()):
             raise ValueError(f"agent {row['agent']!r:.80} is not one of agents_json {text!r:.80}")
-    return Task(**{**row, "status": status, "agents": agents})
+    return model_of(Task, row, agents=agents)
 
 
 def _check(row: Row) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from craftcore.storage.damaged_rows import Damaged, model_reader, read_rows
+from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
-from craftcore.tasks.model import NewWait, ResolvedBy, Wait, WaitKind
+from craftcore.tasks.model import NewWait, ResolvedBy, Wait
 
 OPEN = "SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING'"
 
@@ -94,5 +94,4 @@ def wait_of(row: Row) -> Wait:
     """Return the model of a full row. Raises ValueError for an invalid row."""
     if row["status"] not in ("WAITING", "RESOLVED"):
         raise ValueError(f"status {row['status']!r:.80} is unknown")
-    cause = row["resolved_by"]
-    return Wait(**{**row, "kind": WaitKind(row["kind"]), "resolved_by": ResolvedBy(cause) if cause else None})
+    return model_of(Wait, row)

@@ -24,15 +24,6 @@ class FailedLately:
 class TriggerLists:
     """Rows of `triggers` for people. Each method runs on the reader it is given."""
 
-    def ids_like(self, tx: Reader, prefix: str) -> list[str]:
-        """Return up to two ids that begin with `prefix`: none, the one meant, or proof that it is ambiguous."""
-        rows = tx.fetch_all(
-            "SELECT id FROM triggers WHERE id >= :prefix AND id < :end ORDER BY id LIMIT 2",
-            prefix=prefix,
-            end=prefix + "\x7f",
-        )
-        return [row["id"] for row in rows]
-
     def list_newest(
         self,
         tx: Reader,

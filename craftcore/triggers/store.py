@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from craftcore.storage.damaged_rows import model_reader
+from craftcore.storage.damaged_rows import model_of, model_reader
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
-from craftcore.triggers.model import Claim, DedupScope, NewTrigger, Trigger, TriggerSource, TriggerStatus
+from craftcore.triggers.model import Claim, NewTrigger, Trigger
 
 _ACCEPTED = NewTrigger._fields[: NewTrigger._fields.index("at_given") + 1]
 _PENDING = (None, "PENDING", None, None, None)
@@ -221,14 +221,7 @@ class TriggerStore:
 @model_reader
 def trigger_of(row: Row) -> Trigger:
     """Return the model of a full row."""
-    return Trigger(
-        **{
-            **row,
-            "source": TriggerSource(row["source"]),
-            "status": TriggerStatus(row["status"]),
-            "dedup_scope": DedupScope(row["dedup_scope"]) if row["dedup_scope"] else None,
-        }
-    )
+    return model_of(Trigger, row)
 
 
 def _claim_of(row: NewTrigger, seq: int, token: str) -> Claim:

@@ -13,7 +13,7 @@ import pytest
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.executions.model import EventType
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Transaction, keys_like
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.turn_event_store import NewEvent
 from tests.support.activity_steps import DONE, LEDGER, LISTING, REFUSED, STORE, UNKNOWN, an_activity, an_intent, decide
@@ -119,7 +119,7 @@ def whole_life(it: Filled, tx: Transaction) -> None:
     LISTING.list_newest(tx, 10)
     LISTING.list_newest(tx, 10, task_id=it.running.task.id)
     LISTING.list_newest(tx, 10, status=ActivityStatus.UNKNOWN)
-    LISTING.keys_like(tx, "activity:x")
+    keys_like(tx, "activity_log", "activity:x", key="idem_key")
     LISTING.decisions(tx, third.seq)
     LISTING.list_history(tx, third)
 

@@ -11,6 +11,7 @@ import pytest
 from craftcore.activities.ledger import LEFT_BEHIND
 from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, StartedCall
 from craftcore.errors import IdempotencyConflict, StateRefused
+from craftcore.storage.transaction import keys_like
 from tests.support.activity_steps import (
     DONE,
     LEDGER,
@@ -296,8 +297,8 @@ def test_shortened_key_is_resolved_or_reported_as_ambiguous(core, running):
     start = f"activity:{running.task.id}:"
 
     with core.reading() as reader:
-        assert LISTING.keys_like(reader, start + "o") == [start + "order"]
-        assert len(LISTING.keys_like(reader, start)) == 2
-        assert LISTING.keys_like(reader, start + "2") == []
+        assert keys_like(reader, "activity_log", start + "o", key="idem_key") == [start + "order"]
+        assert len(keys_like(reader, "activity_log", start, key="idem_key")) == 2
+        assert keys_like(reader, "activity_log", start + "2", key="idem_key") == []
         assert STORE.get(reader, start + "1.1") == look(core, 1)
         assert STORE.get(reader, start + "1.") is None

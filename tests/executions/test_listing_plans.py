@@ -12,7 +12,7 @@ import pytest
 from craftcore.executions.listing_store import ExecutionListStore, RecordFilter, RecordSummary
 from craftcore.executions.model import Status
 from craftcore.executions.record_store import RecordStore
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Transaction, keys_like
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
 
@@ -131,7 +131,7 @@ def test_plan_check_detects_a_scan_of_records(handful, crowd):
 
 
 def test_record_is_found_by_its_id_and_by_its_trigger(crowd):
-    plan = plans_of(crowd, lambda tx: LISTING.ids_like(tx, "exec-fine-7"))
+    plan = plans_of(crowd, lambda tx: keys_like(tx, "executions", "exec-fine-7"))
     plan += plans_of(crowd, lambda tx: LISTING.ids_of(tx, "fine-7", 1))
 
     seek = "SEARCH executions USING COVERING INDEX executions_id (id>? AND id<?)"
