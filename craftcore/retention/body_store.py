@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.in_use_store import InUse
-from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import WindowScan
-from craftcore.storage.transaction import Reader, Transaction
+from craftcore.retention.model import BATCH, Taken
+from craftcore.retention.scan_store import OldRows
+from craftcore.storage.transaction import Row, Transaction
 
-FIRST = "SELECT created_at FROM executions WHERE seq > :after ORDER BY seq LIMIT 1"
-LAST = "SELECT max(seq) FROM (SELECT seq FROM executions WHERE seq > :after ORDER BY seq LIMIT :window)"
-
-DUE = """
+DUE_RECORDS = """
 SELECT seq,
        chain_seq,
        trigger_id,
@@ -44,10 +40,7 @@ UPDATE events
    AND seq IN (SELECT seq FROM events WHERE execution_seq = :seq AND payload_json <> '' ORDER BY seq LIMIT :most)
 """
 
-ACTS_FIRST = "SELECT created_at FROM activity_log WHERE seq > :after ORDER BY seq LIMIT 1"
-ACTS_LAST = "SELECT max(seq) FROM (SELECT seq FROM activity_log WHERE seq > :after ORDER BY seq LIMIT :window)"
-
-ACTS_DUE = """
+DUE_ACTIVITIES = """
 SELECT seq,
        idem_key,
        task_id,
@@ -65,55 +58,35 @@ SELECT seq,
 STRIP_ACT = "UPDATE activity_log SET request_json = NULL, result_json = NULL, error_message = NULL WHERE seq = :seq"
 
 
-RECORDS = WindowScan(
-    first=FIRST,
-    last=LAST,
-    due=DUE,
+def _strip_record(tx: Transaction, row: Row, taken: Taken) -> None:
+    """Strip a record, or of a long one as many events as the batch may hold."""
+    seq, room = row["seq"], BATCH - taken.rows
+    if row["stripped_at"] is None:
+        taken.stripped["executions"] += tx.run(STRIP, seq=seq)
+        taken.removed["blobs"] += tx.run("DELETE FROM blobs WHERE execution_seq = :seq", seq=seq)
+    events = tx.run(STRIP_EVENTS, seq=seq, most=room)
+    taken.stripped["events"] += events
+    taken.more = events == room  # there may be more of it
+
+
+def _strip_activity(tx: Transaction, row: Row, taken: Taken) -> None:
+    taken.stripped["activity_log"] += tx.run(STRIP_ACT, seq=row["seq"])
+
+
+OLD_BODIES = OldRows(
+    table="executions",
     since=lambda old: old.bodies,
+    due=DUE_RECORDS,
     at_rest=InUse.can_remove_record,
+    remove=_strip_record,
 )
+"""Bodies of old records. A running attempt has a CLAIMED trigger, and is left alone."""
 
-ACTS = WindowScan(
-    first=ACTS_FIRST,
-    last=ACTS_LAST,
-    due=ACTS_DUE,
+OLD_ARGUMENTS = OldRows(
+    table="activity_log",
     since=lambda old: old.bodies,
+    due=DUE_ACTIVITIES,
     at_rest=InUse.can_remove_activity,
+    remove=_strip_activity,
 )
-
-
-class OldBodies:
-    """Bodies of old records. A running attempt has a CLAIMED trigger, and is left alone."""
-
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        return RECORDS.find(tx, old, after)
-
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Strip those that are still due; of a long record as many events as a batch may hold."""
-        taken = Taken()
-        for row in RECORDS.select_due(tx, old, seqs):
-            if (room := BATCH - taken.rows) <= 0:
-                taken.more = True
-                break
-            seq = row["seq"]
-            if row["stripped_at"] is None:
-                taken.stripped["executions"] += tx.run(STRIP, seq=seq)
-                taken.removed["blobs"] += tx.run("DELETE FROM blobs WHERE execution_seq = :seq", seq=seq)
-            events = tx.run(STRIP_EVENTS, seq=seq, most=room)
-            taken.stripped["events"] += events
-            taken.more = events == room  # there may be more of it
-        return taken
-
-
-class OldArguments:
-    """Arguments and results of old activities. An activity in doubt keeps them."""
-
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        return ACTS.find(tx, old, after)
-
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Remove those that are still due."""
-        taken = Taken()
-        for row in ACTS.select_due(tx, old, seqs):
-            taken.stripped["activity_log"] += tx.run(STRIP_ACT, seq=row["seq"])
-        return taken
+"""Arguments and results of old activities. An activity in doubt keeps them."""

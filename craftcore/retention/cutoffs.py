@@ -33,16 +33,5 @@ def horizons(settings: RetentionSettings, now: float, longest_catch_up: float) -
     (999940.0, -inf, 308800.0)
     """
     keys = settings.keys and max(settings.keys, longest_catch_up + AFTER_CATCH_UP)
-    return Horizons(
-        triggers=_cutoff(now, settings.triggers),
-        dead=_cutoff(now, settings.dead),
-        keys=_cutoff(now, keys),
-        bodies=_cutoff(now, settings.bodies),
-        history=_cutoff(now, settings.history),
-        audit=_cutoff(now, settings.audit),
-        now=now,
-    )
-
-
-def _cutoff(now: float, seconds: float) -> float:
-    return now - seconds if seconds else NEVER
+    ages = (settings.triggers, settings.dead, keys, settings.bodies, settings.history, settings.audit)
+    return Horizons._make([*(now - seconds if seconds else NEVER for seconds in ages), now])

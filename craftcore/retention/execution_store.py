@@ -19,7 +19,7 @@ A record that is earlier in number and later in the chain ran at the same time, 
 ENDS = "SELECT anchor_seq, passed_seq FROM record_chain"
 NEWEST = "SELECT max(seq) FROM executions"
 
-UNPASSED = """
+RECORDS = """
 SELECT seq,
        chain_seq,
        record_hash,
@@ -28,6 +28,9 @@ SELECT seq,
        turn,
        ended_at
   FROM executions
+"""
+
+UNPASSED = f"""{RECORDS}
  WHERE seq > :after
    AND chain_seq > :anchor
  ORDER BY seq
@@ -66,14 +69,7 @@ SELECT max(chain_seq)
   FROM (SELECT chain_seq FROM retained_records WHERE chain_seq > :after ORDER BY chain_seq LIMIT :window)
 """
 
-OPEN = """
-SELECT seq,
-       chain_seq,
-       trigger_id,
-       task_id,
-       turn
-  FROM executions
- WHERE status = 'incomplete'
+OUTSIDE_CHAIN = """
    AND chain_seq IS NULL
    AND seq > :after
    AND coalesce(ended_at, created_at) <= :history
@@ -81,23 +77,9 @@ SELECT seq,
  ORDER BY seq
  LIMIT :most
 """
-
-UNCHAINED = """
-SELECT seq,
-       chain_seq,
-       trigger_id,
-       task_id,
-       turn
-  FROM executions
- WHERE seq > :after
-   AND seq <= (SELECT unchained_to FROM record_chain)
-   AND chain_seq IS NULL
-   AND status <> 'incomplete'
-   AND coalesce(ended_at, created_at) <= :history
-   AND seq < (SELECT max(seq) FROM executions)
- ORDER BY seq
- LIMIT :most
-"""
+OPEN = RECORDS + " WHERE status = 'incomplete'" + OUTSIDE_CHAIN
+BEFORE_CHAIN = " WHERE status <> 'incomplete' AND seq <= (SELECT unchained_to FROM record_chain)"
+UNCHAINED = RECORDS + BEFORE_CHAIN + OUTSIDE_CHAIN
 
 
 class OldRecords:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import WindowScan
+from craftcore.retention.scan_store import OldRows, build_removal
 from craftcore.storage.transaction import Reader, Row, Transaction
-
-FIRST = "SELECT decided_at FROM schedule_occurrences WHERE seq > :after ORDER BY seq LIMIT 1"
-LAST = "SELECT max(seq) FROM (SELECT seq FROM schedule_occurrences WHERE seq > :after ORDER BY seq LIMIT :window)"
 
 DUE = """
 SELECT seq,
@@ -37,29 +36,14 @@ SELECT seq,
 """
 """An invalidation counts while its record could be replayed."""
 
-
-WINDOWED = WindowScan(
-    first=FIRST,
-    last=LAST,
-    due=DUE,
+OLD_OCCURRENCES = OldRows(
+    table="schedule_occurrences",
+    moment="decided_at",
     since=lambda old: old.history,
+    due=DUE,
     at_rest=lambda rest, row: rest.is_idle(row["trigger_id"], row["trigger_id"]),
+    remove=build_removal(schedule_occurrences="DELETE FROM schedule_occurrences WHERE seq = :seq"),
 )
-
-
-class OldOccurrences:
-    """Finds and takes. Holds nothing."""
-
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        return WINDOWED.find(tx, old, after)
-
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Remove those that are still due."""
-        taken = Taken()
-        for row in WINDOWED.select_due(tx, old, seqs):
-            gone = tx.run("DELETE FROM schedule_occurrences WHERE seq = :seq", seq=row["seq"])
-            taken.removed["schedule_occurrences"] += gone
-        return taken
 
 
 class OldAudit:
@@ -70,24 +54,15 @@ class OldAudit:
         return Found(seqs, seqs[-1] if len(seqs) == BATCH else None)
 
     def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Return the oldest ones that are due now."""
+        """Remove the oldest ones that are due now."""
         taken = Taken()
-        due = self._due_rows(tx, old, 0)
-        if due:
-            last = due[-1]
-            tx.run("UPDATE record_chain SET audit_anchor_seq = :seq, audit_anchor_hash = :hash", **_place(last))
-            taken.removed["audit_log"] += tx.run("DELETE FROM audit_log WHERE seq <= :seq", seq=last["seq"])
+        if due := self._due_rows(tx, old, 0):
+            seq, digest = due[-1]["seq"], due[-1]["hash"]
+            tx.run("UPDATE record_chain SET audit_anchor_seq = :seq, audit_anchor_hash = :hash", seq=seq, hash=digest)
+            taken.removed["audit_log"] += tx.run("DELETE FROM audit_log WHERE seq <= :seq", seq=seq)
             taken.more = len(due) == BATCH
         return taken
 
     def _due_rows(self, tx: Reader, old: Horizons, after: int) -> list[Row]:
-        due: list[Row] = []
-        for row in tx.fetch_all(LOG, after=after, most=BATCH):
-            if row["at"] > old.audit or row["counts"]:
-                break
-            due.append(row)
-        return due
-
-
-def _place(row: Row) -> Row:
-    return {"seq": row["seq"], "hash": row["hash"]}
+        rows = tx.fetch_all(LOG, after=after, most=BATCH)
+        return list(takewhile(lambda row: row["at"] <= old.audit and not row["counts"], rows))

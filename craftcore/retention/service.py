@@ -11,33 +11,19 @@ from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from craftcore.config import RetentionSettings
-from craftcore.retention.body_store import OldArguments, OldBodies
+from craftcore.retention import size_store
+from craftcore.retention.body_store import OLD_ARGUMENTS, OLD_BODIES
 from craftcore.retention.cutoffs import Horizons, horizons
 from craftcore.retention.epoch_store import OldEpochs
 from craftcore.retention.execution_store import OldLooseRecords, OldRecords, OldRetainedRecords
-from craftcore.retention.history_store import OldAudit, OldOccurrences
+from craftcore.retention.history_store import OLD_OCCURRENCES, OldAudit
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.scan_store import LONGEST_CATCH_UP
 from craftcore.retention.size_limit import DOWN_TO, UNLIMITED, Limit, Size, limit_of, size_of
-from craftcore.retention.size_store import (
-    OF_ARGUMENTS,
-    OF_AUDIT,
-    OF_BODIES,
-    OF_ENDED_ACTS,
-    OF_ENDED_QUESTIONS,
-    OF_ENDED_WAITS,
-    OF_EPOCHS,
-    OF_OCCURRENCES,
-    OF_RECORDS,
-    OF_TASKS,
-    OF_TRIGGERS,
-    Statements,
-    TableSizes,
-    weigh,
-)
-from craftcore.retention.task_store import OldTasks
-from craftcore.retention.trigger_store import OldTriggers
-from craftcore.retention.turn_store import OLD_TURNS_ACTS, OLD_TURNS_QUESTIONS, OLD_TURNS_WAITS
+from craftcore.retention.size_store import Statements, TableSizes, weigh
+from craftcore.retention.task_store import OLD_TASKS
+from craftcore.retention.trigger_store import OLD_TRIGGERS
+from craftcore.retention.turn_store import OLD_ACTIVITIES, OLD_QUESTIONS, OLD_WAITS
 from craftcore.storage.transaction import Reader, Transaction
 
 
@@ -65,19 +51,19 @@ class Due(NamedTuple):
 
 
 STEPS = (
-    Step("triggers", OldTriggers(), OF_TRIGGERS),
-    Step("bodies of records", OldBodies(), OF_BODIES),
-    Step("bodies of activities", OldArguments(), OF_ARGUMENTS),
-    Step("records of ended turns", OldRetainedRecords(), OF_RECORDS),
-    Step("records", OldRecords(), OF_RECORDS),
-    Step("records of no chain", OldLooseRecords(), OF_RECORDS),
-    Step("waits of ended turns", OLD_TURNS_WAITS, OF_ENDED_WAITS),
-    Step("activities of ended turns", OLD_TURNS_ACTS, OF_ENDED_ACTS),
-    Step("questions of live tasks", OLD_TURNS_QUESTIONS, OF_ENDED_QUESTIONS),
-    Step("tasks", OldTasks(), OF_TASKS),
-    Step("occurrences", OldOccurrences(), OF_OCCURRENCES),
-    Step("operators' log", OldAudit(), OF_AUDIT),
-    Step("starts of the daemon", OldEpochs(), OF_EPOCHS),
+    Step("triggers", OLD_TRIGGERS, size_store.OF_TRIGGERS),
+    Step("bodies of records", OLD_BODIES, size_store.OF_BODIES),
+    Step("bodies of activities", OLD_ARGUMENTS, size_store.OF_ARGUMENTS),
+    Step("records of ended turns", OldRetainedRecords(), size_store.OF_RECORDS),
+    Step("records", OldRecords(), size_store.OF_RECORDS),
+    Step("records of no chain", OldLooseRecords(), size_store.OF_RECORDS),
+    Step("waits of ended turns", OLD_WAITS, size_store.OF_ENDED_WAITS),
+    Step("activities of ended turns", OLD_ACTIVITIES, size_store.OF_ENDED_ACTS),
+    Step("questions of live tasks", OLD_QUESTIONS, size_store.OF_ENDED_QUESTIONS),
+    Step("tasks", OLD_TASKS, size_store.OF_TASKS),
+    Step("occurrences", OLD_OCCURRENCES, size_store.OF_OCCURRENCES),
+    Step("operators' log", OldAudit(), size_store.OF_AUDIT),
+    Step("starts of the daemon", OldEpochs(), size_store.OF_EPOCHS),
 )
 
 

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from craftcore.retention.cutoffs import Horizons
-from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import WindowScan
-from craftcore.storage.transaction import Reader, Transaction
+from craftcore.retention.model import BATCH, Taken
+from craftcore.retention.scan_store import OldRows
+from craftcore.storage.transaction import Row, Transaction
 
 TASKS = 100
 """In one batch: each asks after six tables, whether it has anything there or not."""
-
-FIRST = "SELECT created_at FROM tasks WHERE seq > :after ORDER BY seq LIMIT 1"
-LAST = "SELECT max(seq) FROM (SELECT seq FROM tasks WHERE seq > :after ORDER BY seq LIMIT :window)"
 
 DUE = """
 SELECT *
@@ -66,33 +62,24 @@ CHILDREN = {
 STRIP = "UPDATE tasks SET state_json = 'null', result_json = NULL, error_message = NULL WHERE seq = :seq"
 
 
-WINDOWED = WindowScan(
-    first=FIRST,
-    last=LAST,
-    due=DUE,
+def _remove(tx: Transaction, row: Row, taken: Taken) -> None:
+    """Remove or strip a task; of one with many children as many as the batch may hold."""
+    for table, delete in CHILDREN.items():
+        if row["is_kept"] and table in LEDGER:
+            continue
+        taken.removed[table] += tx.run(delete, task=row["seq"], most=BATCH - taken.rows)
+        if taken.rows >= BATCH:
+            taken.more = True
+            return
+    if row["is_kept"]:
+        taken.stripped["tasks"] += tx.run(STRIP, seq=row["seq"])
+
+
+OLD_TASKS = OldRows(
+    table="tasks",
     since=lambda old: old.history,
+    due=DUE,
     at_rest=lambda rest, row: rest.is_idle(row["id"], row["id"]) and rest.can_remove_child(row["parent_id"], row["id"]),
+    remove=_remove,
     most=TASKS,
 )
-
-
-class OldTasks:
-    """Finds and takes. Holds nothing."""
-
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        return WINDOWED.find(tx, old, after)
-
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Remove those that are still due; of a task with many children as many as a batch may hold."""
-        taken = Taken()
-        for row in WINDOWED.select_due(tx, old, seqs):
-            for table, delete in CHILDREN.items():
-                if row["is_kept"] and table in LEDGER:
-                    continue
-                taken.removed[table] += tx.run(delete, task=row["seq"], most=BATCH - taken.rows)
-                if taken.rows >= BATCH:
-                    taken.more = True
-                    return taken
-            if row["is_kept"]:
-                taken.stripped["tasks"] += tx.run(STRIP, seq=row["seq"])
-        return taken

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.in_use_store import InUse
-from craftcore.retention.model import Found, Taken
-from craftcore.retention.scan_store import WindowScan
-from craftcore.storage.transaction import Reader, Transaction
-
-FIRST = "SELECT created_at FROM triggers WHERE seq > :after ORDER BY seq LIMIT 1"
-LAST = "SELECT max(seq) FROM (SELECT seq FROM triggers WHERE seq > :after ORDER BY seq LIMIT :window)"
+from craftcore.retention.model import Taken
+from craftcore.retention.scan_store import OldRows
+from craftcore.storage.transaction import Row, Transaction
 
 DUE = """
 SELECT *
@@ -45,33 +41,22 @@ UPDATE triggers
  WHERE seq = :seq
 """
 
-
 STRIP_EARLY_MAIL = "DELETE FROM early_mail WHERE trigger_id = (SELECT id FROM triggers WHERE seq = :seq)"
 """Signals to a task that never began. Those of a removed trigger go with it."""
 
 
-WINDOWED = WindowScan(
-    first=FIRST,
-    last=LAST,
-    due=DUE,
+def _remove(tx: Transaction, row: Row, taken: Taken) -> None:
+    if row["is_kept"]:
+        taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"])
+        tx.run(STRIP_EARLY_MAIL, seq=row["seq"])
+    else:
+        taken.removed["triggers"] += tx.run("DELETE FROM triggers WHERE seq = :seq", seq=row["seq"])
+
+
+OLD_TRIGGERS = OldRows(
+    table="triggers",
     since=lambda old: max(old.triggers, old.dead),
+    due=DUE,
     at_rest=InUse.can_remove_trigger,
+    remove=_remove,
 )
-
-
-class OldTriggers:
-    """Finds and takes. Holds nothing."""
-
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        return WINDOWED.find(tx, old, after)
-
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Remove those that are still due."""
-        taken = Taken()
-        for row in WINDOWED.select_due(tx, old, seqs):
-            if row["is_kept"]:
-                taken.stripped["triggers"] += tx.run(STRIP, seq=row["seq"])
-                tx.run(STRIP_EARLY_MAIL, seq=row["seq"])
-            else:
-                taken.removed["triggers"] += tx.run("DELETE FROM triggers WHERE seq = :seq", seq=row["seq"])
-        return taken

@@ -6,16 +6,10 @@ key. The newest activity of each task stays too: a FALLBACK asks whether a task 
 
 from __future__ import annotations
 
-from craftcore.retention.cutoffs import Horizons
 from craftcore.retention.in_use_store import InUse
-from craftcore.retention.model import BATCH, Found, Taken
-from craftcore.retention.scan_store import WindowScan
-from craftcore.storage.transaction import Reader, Transaction
+from craftcore.retention.scan_store import OldRows, build_removal
 
-FIRST_WAIT = "SELECT created_at FROM waits WHERE seq > :after ORDER BY seq LIMIT 1"
-LAST_WAIT = "SELECT max(seq) FROM (SELECT seq FROM waits WHERE seq > :after ORDER BY seq LIMIT :window)"
-
-OLD_WAITS = """
+DUE_WAITS = """
 SELECT waits.seq
   FROM waits
   JOIN tasks ON tasks.seq = waits.task_seq
@@ -29,17 +23,7 @@ SELECT waits.seq
  LIMIT :most
 """
 
-OF_A_WAIT = {
-    "mailbox": "DELETE FROM mailbox WHERE wait_seq = :seq",
-    "questions": "DELETE FROM questions WHERE wait_seq = :seq",
-    "waits": "DELETE FROM waits WHERE seq = :seq",
-}
-"""In the order in which they can go."""
-
-FIRST_ACT = "SELECT created_at FROM activity_log WHERE seq > :after ORDER BY seq LIMIT 1"
-LAST_ACT = "SELECT max(seq) FROM (SELECT seq FROM activity_log WHERE seq > :after ORDER BY seq LIMIT :window)"
-
-OLD_ACTS = """
+DUE_ACTIVITIES = """
 SELECT activity_log.seq,
        activity_log.idem_key,
        activity_log.task_id,
@@ -58,10 +42,7 @@ SELECT activity_log.seq,
  LIMIT :most
 """
 
-FIRST_QUESTION = "SELECT created_at FROM questions WHERE seq > :after ORDER BY seq LIMIT 1"
-LAST_QUESTION = "SELECT max(seq) FROM (SELECT seq FROM questions WHERE seq > :after ORDER BY seq LIMIT :window)"
-
-OLD_QUESTIONS = """
+DUE_QUESTIONS = """
 SELECT questions.seq
   FROM questions
   JOIN tasks ON tasks.seq = questions.task_seq
@@ -76,60 +57,33 @@ SELECT questions.seq
 """
 """Those that no turn waited for, like whether one is stalled."""
 
-OF_AN_ACT = {
-    "activity_decisions": "DELETE FROM activity_decisions WHERE activity_seq = :seq",
-    "questions": "DELETE FROM questions WHERE activity_seq = :seq",
-    "activity_log": "DELETE FROM activity_log WHERE seq = :seq",
-}
 
-WAITS = WindowScan(
-    first=FIRST_WAIT,
-    last=LAST_WAIT,
-    due=OLD_WAITS,
+OLD_WAITS = OldRows(
+    table="waits",
     since=lambda old: old.history,
-    at_rest=lambda rest, row: True,
+    due=DUE_WAITS,
+    remove=build_removal(
+        mailbox="DELETE FROM mailbox WHERE wait_seq = :seq",
+        questions="DELETE FROM questions WHERE wait_seq = :seq",
+        waits="DELETE FROM waits WHERE seq = :seq",
+    ),
 )
 
-ACTS = WindowScan(
-    first=FIRST_ACT,
-    last=LAST_ACT,
-    due=OLD_ACTS,
+OLD_ACTIVITIES = OldRows(
+    table="activity_log",
     since=lambda old: old.history,
+    due=DUE_ACTIVITIES,
     at_rest=InUse.can_remove_activity,
+    remove=build_removal(
+        activity_decisions="DELETE FROM activity_decisions WHERE activity_seq = :seq",
+        questions="DELETE FROM questions WHERE activity_seq = :seq",
+        activity_log="DELETE FROM activity_log WHERE seq = :seq",
+    ),
 )
 
-
-QUESTIONS = WindowScan(
-    first=FIRST_QUESTION,
-    last=LAST_QUESTION,
-    due=OLD_QUESTIONS,
+OLD_QUESTIONS = OldRows(
+    table="questions",
     since=lambda old: old.history,
-    at_rest=lambda rest, row: True,
+    due=DUE_QUESTIONS,
+    remove=build_removal(questions="DELETE FROM questions WHERE seq = :seq"),
 )
-
-
-class OldTurns:
-    """Finds and takes rows of one table, and what hangs on each. `deletes`: by table, children first."""
-
-    def __init__(self, rows: WindowScan, deletes: dict[str, str]) -> None:
-        self._rows = rows
-        self._deletes = deletes
-
-    def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        return self._rows.find(tx, old, after)
-
-    def take(self, tx: Transaction, old: Horizons, seqs: list[int]) -> Taken:
-        """Remove those that are still due, at least one."""
-        taken = Taken()
-        for row in self._rows.select_due(tx, old, seqs):
-            if taken.rows >= BATCH:
-                taken.more = True
-                break
-            for table, delete in self._deletes.items():
-                taken.removed[table] += tx.run(delete, seq=row["seq"])
-        return taken
-
-
-OLD_TURNS_WAITS = OldTurns(WAITS, OF_A_WAIT)
-OLD_TURNS_ACTS = OldTurns(ACTS, OF_AN_ACT)
-OLD_TURNS_QUESTIONS = OldTurns(QUESTIONS, {"questions": "DELETE FROM questions WHERE seq = :seq"})

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
-from craftcore.retention.body_store import OldArguments, OldBodies
+from craftcore.retention.body_store import OLD_ARGUMENTS, OLD_BODIES
 from craftcore.retention.cutoffs import NEVER, Horizons
 from craftcore.retention.execution_store import OldLooseRecords, OldRecords
-from craftcore.retention.history_store import OldAudit, OldOccurrences
-from craftcore.retention.task_store import OldTasks
-from craftcore.retention.trigger_store import OldTriggers
+from craftcore.retention.history_store import OLD_OCCURRENCES, OldAudit
+from craftcore.retention.task_store import OLD_TASKS
+from craftcore.retention.trigger_store import OLD_TRIGGERS
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
 from tests.retention.test_tasks import with_everything
@@ -36,13 +36,13 @@ TABLES = (
 )
 
 KINDS: dict[str, Any] = {
-    "triggers": OldTriggers(),
-    "bodies": OldBodies(),
-    "arguments": OldArguments(),
-    "tasks": OldTasks(),
+    "triggers": OLD_TRIGGERS,
+    "bodies": OLD_BODIES,
+    "arguments": OLD_ARGUMENTS,
+    "tasks": OLD_TASKS,
     "records": OldRecords(),
     "loose records": OldLooseRecords(),
-    "occurrences": OldOccurrences(),
+    "occurrences": OLD_OCCURRENCES,
     "log": OldAudit(),
 }
 
