@@ -6,11 +6,12 @@ import errno
 import os
 import stat
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import apsw
 
-from craftcore.errors import CannotCreate, DatabaseInvalid, StorageBusy, StorageError
+from craftcore.errors import CannotCreate, DatabaseInvalid, StorageError
 from craftcore.storage.sqlite_errors import is_read_only, translate, translate_os
 from craftcore.storage.write_pacer import backoff_sleep, busy_timeout_handler
 
@@ -121,25 +122,23 @@ def _refuse_device(path: Path) -> None:
         raise CannotCreate(f"{path}: cannot be opened: it is not a file; nothing was changed")
 
 
-def switch_to_wal(connection: apsw.Connection, patience: float) -> None:
-    """Switch to WAL. SQLite does not call the busy handler for this, so it is asked again until it answers."""
+def switch_journal(connection: apsw.Connection, mode: str, patience: float) -> bool:
+    """Switch to WAL, or away from it. SQLite calls no busy handler for this, so it is asked again until it answers.
+
+    Return False when other processes prevented it for `patience` seconds.
+    """
     deadline = time.monotonic() + patience
     while True:
-        try:
-            mode = connection.pragma("journal_mode", "wal")
-        except apsw.BusyError:
-            mode = None
-        if mode == "wal":
-            return
+        with suppress(apsw.BusyError):
+            if connection.pragma("journal_mode", mode) == mode:
+                return True
         if time.monotonic() > deadline:
-            raise StorageBusy("the database is locked by another process and cannot be switched to WAL. Try again")
+            return False
         backoff_sleep()
 
 
 def configure(connection: apsw.Connection) -> None:
     connection.pragma("foreign_keys", True)
     connection.pragma("trusted_schema", False)
-    connection.pragma(
-        "recursive_triggers", True
-    )  # without it INSERT OR REPLACE deletes past the triggers that refuse it
+    connection.pragma("recursive_triggers", True)  # without it INSERT OR REPLACE deletes past triggers that refuse it
     connection.pragma("cache_size", -16_384)  # 16 MiB: the live edge of every index fits, history need not

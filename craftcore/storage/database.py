@@ -21,6 +21,7 @@ from craftcore.errors import (
     NotFound,
     OutcomeUnknown,
     PermissionRefused,
+    StorageBusy,
     StorageError,
 )
 from craftcore.storage.commit import begin, close, commit, require_same, roll_back
@@ -35,10 +36,10 @@ from craftcore.storage.connection import (
     refuse_inherited,
     refuse_old_sqlite,
     refuse_unwritable,
-    switch_to_wal,
+    switch_journal,
 )
 from craftcore.storage.daemon_files import refuse_lost_by_daemon
-from craftcore.storage.file_modes import close_to_others
+from craftcore.storage.file_modes import close_to_others, make_folders
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
@@ -107,7 +108,8 @@ class Database:
             close_to_others(str(self.path) if self._vfs else os.path.realpath(self.path))
             if connection.pragma("page_count") == 0:  # it counts only now, and later it would be a write for nothing
                 connection.pragma("auto_vacuum", "incremental")
-            switch_to_wal(connection, self._busy_timeout)
+            if not switch_journal(connection, "wal", self._busy_timeout):
+                raise StorageBusy("the database is locked by another process and cannot be switched to WAL. Try again")
             connection.pragma("synchronous", self._synchronous)
             connection.pragma("secure_delete", True)
             connection.pragma("wal_autocheckpoint", CHECKPOINT_PAGES)
@@ -265,9 +267,7 @@ class Database:
                 f"{self.path}: is read only here, and this needs to write; nothing was opened for it"
             )
         try:
-            missing = [folder for folder in self.path.parents if not folder.exists()]
-            for folder in reversed(missing):  # one by one: mkdir(parents=True) leaves all but the last to the umask
-                folder.mkdir(mode=0o700, exist_ok=True)
+            make_folders(self.path.parent)
             # Made without a descriptor: to close one would drop the locks that another thread's connection has by then.
             os.mknod(os.path.realpath(self.path), 0o600 | stat.S_IFREG)
         except FileExistsError:

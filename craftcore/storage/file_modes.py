@@ -1,4 +1,4 @@
-"""Modes of a database's files, changed without opening them.
+"""Modes of a database's files, changed without opening them, and of its folders.
 
 Closing any descriptor of a file that SQLite has open drops the locks of this process on it. An O_PATH descriptor does
 not open the file, and closing it drops no lock.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from pathlib import Path
 
 
 def close_to_others(real: str) -> None:
@@ -27,6 +28,13 @@ def close_to_others(real: str) -> None:
                 os.chmod(f"/proc/self/fd/{descriptor}", 0o600)
         finally:
             os.close(descriptor)
+
+
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it with mode 0700, where they are missing. Raises OSError."""
+    missing = [one for one in (folder, *folder.parents) if not one.exists()]
+    for one in reversed(missing):  # one by one: mkdir(parents=True) leaves all but the last to the umask
+        one.mkdir(mode=0o700, exist_ok=True)
 
 
 def is_own_file(found: os.stat_result) -> bool:

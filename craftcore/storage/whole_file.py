@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from craftcore.errors import CannotCreate, PermissionRefused, StorageError
@@ -36,25 +37,20 @@ def write_whole(path: Path, body: bytes, *, mode: int = 0o600) -> None:
             os.replace(beside, path.name, src_dir_fd=folder, dst_dir_fd=folder)
             beside = None
             os.fsync(folder)
-            if not os.path.samestat(made, os.stat(path.name, dir_fd=folder, follow_symlinks=False)):
-                raise StorageError(
-                    f"{path}: another process has put something else there at this moment. "
-                    f"Do not use it; find out who may write in {path.parent}"
-                )
+            require_in_place(path, folder, made)
     except OSError as error:
         raise translate_os(error, path) from error
     finally:
         if beside is not None:
-            _unlink(beside, folder)
+            with suppress(FileNotFoundError):
+                os.unlink(beside, dir_fd=folder)
         if folder >= 0:
             os.close(folder)
 
 
 def _refuse_foreign(path: Path, folder: int) -> None:
     """Raise CannotCreate or PermissionRefused for a file that must not be replaced."""
-    try:
-        found = os.stat(path.name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
+    if (found := stat_at(path.name, folder)) is None:
         return
     if stat.S_ISLNK(found.st_mode):
         raise CannotCreate(f"{path}: is a symbolic link, which is left as it is. Name the file that it leads to")
@@ -66,11 +62,27 @@ def _refuse_foreign(path: Path, folder: int) -> None:
         raise PermissionRefused(f"{path}: belongs to user id {found.st_uid}, and is left as it is. Name another file")
 
 
-def _unlink(name: str, folder: int) -> None:
+def require_in_place(path: Path, folder: int, made: os.stat_result) -> None:
+    """Raise StorageError when the file of this name in the open folder is not the one that was made."""
+    if not is_at(path.name, folder, made):
+        raise StorageError(
+            f"{path}: another process has put something else there at this moment. "
+            f"Do not use it; find out who may write in {path.parent}"
+        )
+
+
+def is_at(name: str, folder: int, found: os.stat_result) -> bool:
+    """Return whether this file has that name in the open folder."""
+    there = stat_at(name, folder)
+    return there is not None and os.path.samestat(there, found)
+
+
+def stat_at(name: str, folder: int) -> os.stat_result | None:
+    """Return the state of the file, or the link, of that name in the open folder; None for a missing name."""
     try:
-        os.unlink(name, dir_fd=folder)
+        return os.stat(name, dir_fd=folder, follow_symlinks=False)
     except FileNotFoundError:
-        return
+        return None
 
 
 def flush_folder(folder: Path) -> None:

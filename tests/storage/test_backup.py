@@ -388,7 +388,7 @@ def test_manifest_with_a_value_of_another_type_is_refused(core, tmp_path, name):
     path = manifest_path(tmp_path / "backup.db")
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: ["?"]}))
 
-    with pytest.raises(DatabaseInvalid, match=f"{name} is wrong"):
+    with pytest.raises(DatabaseInvalid, match=rf"not the manifest of a backup: .* - at `\$\.{name}`"):
         read_manifest(tmp_path / "backup.db")
 
 
@@ -401,7 +401,7 @@ def test_manifest_with_an_invalid_moment_is_refused(core, tmp_path, moment):
     path.write_text(re.sub('"taken_at": [0-9.]+', f'"taken_at": {moment}', said))
     assert path.read_text() != said
 
-    with pytest.raises(DatabaseInvalid, match="taken_at is wrong"):
+    with pytest.raises(DatabaseInvalid, match=r"not the manifest of a backup: .* - at `\$\.taken_at`"):
         read_manifest(tmp_path / "backup.db")
 
 

@@ -372,12 +372,12 @@ def test_restore_that_cannot_keep_the_old_file_replaces_nothing(core, backup, mo
 
 
 def refusing(number: int) -> Callable[..., None]:
-    """`os.link` as it is where the system says that."""
+    """A call that the system refuses with this number."""
 
-    def link(*_: object) -> None:
+    def call(*_: object) -> None:
         raise OSError(number, os.strerror(number))
 
-    return link
+    return call
 
 
 @pytest.mark.parametrize("said", ["EPERM", "EOPNOTSUPP", "ENOSYS", "EXDEV", "EMLINK"])
@@ -432,14 +432,7 @@ def test_restore_without_space_for_the_copy_replaces_nothing(core, tmp_path, bac
     emit(core)
     core.close()
     monkeypatch.setattr(os, "link", refusing(errno.EPERM))
-    real = os.write
-
-    def full(descriptor: int, piece: memoryview) -> int:
-        if "before-restore" in os.readlink(f"/proc/self/fd/{descriptor}"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(descriptor, piece)
-
-    monkeypatch.setattr(os, "write", full)
+    monkeypatch.setattr("craftcore.storage.backup.restore.copyfileobj", refusing(errno.ENOSPC))
 
     with pytest.raises(StorageFull):
         restore(core.database, backup)

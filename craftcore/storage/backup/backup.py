@@ -15,7 +15,7 @@ import shlex
 import stat
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
-from hashlib import sha256
+from hashlib import file_digest
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,6 @@ from craftcore.storage.sqlite_errors import translate_os
 from craftcore.storage.transaction import Reader
 from craftcore.storage.whole_file import write_whole
 
-READ_BYTES = 1 << 20
 MANIFEST_MAX_BYTES = 1 << 20
 NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.db\Z")
 
@@ -204,16 +203,9 @@ def _check(database: Database, draft: StagingFile, taken_at: float, version: str
             "rows": reader.fetch_one(ROWS) or {},
             "head": head(reader),
         }
-    size = os.fstat(draft.descriptor).st_size
-    return Manifest(sha256=_digest(draft.descriptor), bytes=size, taken_at=taken_at, version=version, **facts)
-
-
-def _digest(descriptor: int) -> str:
-    digest, offset = sha256(), 0
-    while piece := os.pread(descriptor, READ_BYTES, offset):
-        digest.update(piece)
-        offset += len(piece)
-    return digest.hexdigest()
+    with open(draft.descriptor, "rb", closefd=False) as file:
+        digest, size = file_digest(file, "sha256").hexdigest(), file.tell()
+    return Manifest(sha256=digest, bytes=size, taken_at=taken_at, version=version, **facts)
 
 
 def _refuse(database: Path, target: Path) -> None:

@@ -10,7 +10,9 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import msgspec
 
 from craftcore.clock import YEAR_10000, utc_iso
 from craftcore.errors import DatabaseInvalid
@@ -29,7 +31,7 @@ class Manifest:
 
     sha256: str
     bytes: int
-    taken_at: float
+    taken_at: Annotated[float, msgspec.Meta(ge=0, lt=YEAR_10000)]
     version: str
     database_id: str | None
     epoch: int
@@ -52,31 +54,11 @@ def manifest_from(text: str, path: Path) -> Manifest:
     """Return what `manifest_text` wrote. Raises DatabaseInvalid for anything else."""
     try:
         found = json.loads(text)
-        if not isinstance(found, dict) or found.pop("craftcore_backup", None) != VERSION:
+        if not isinstance(found, dict) or found.get("craftcore_backup") != VERSION:
             raise ValueError("it is not an object")
-        found.pop("taken_at_iso", None)
-        manifest = Manifest(**found)
-        wrong = [name for name, kinds in KINDS.items() if type(found[name]) not in kinds]
-        wrong += [table for table, count in manifest.rows.items() if type(count) is not int] if not wrong else []
-        wrong += ["taken_at"] if not wrong and not 0 <= manifest.taken_at < YEAR_10000 else []
-        if wrong:
-            raise ValueError(f"{wrong[0]} is wrong")
-    except (ValueError, TypeError, RecursionError) as error:
+        return msgspec.convert(found, Manifest)
+    except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
         raise DatabaseInvalid(f"{path}: not the manifest of a backup: {error!s:.200}") from error
-    return manifest
-
-
-KINDS: dict[str, tuple[type, ...]] = {
-    "sha256": (str,),
-    "bytes": (int,),
-    "taken_at": (float,),
-    "version": (str,),
-    "database_id": (str, type(None)),
-    "epoch": (int,),
-    "schema": (str,),
-    "rows": (dict,),
-    "head": (dict, type(None)),
-}
 
 
 def list_expired(others: Iterable[tuple[Path, Manifest]], new: Manifest, keep: int) -> list[Path]:

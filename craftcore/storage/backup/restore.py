@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import glob
 import os
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -18,6 +17,7 @@ from datetime import UTC, datetime
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from shutil import copyfileobj
 
 import apsw
 
@@ -25,7 +25,7 @@ from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, Storag
 from craftcore.files import NoRegularFile, open_regular
 from craftcore.storage.backup.manifest import Manifest
 from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_stale, staging_file
-from craftcore.storage.connection import APPLICATION_ID, refuse_foreign
+from craftcore.storage.connection import APPLICATION_ID, refuse_foreign, switch_journal
 from craftcore.storage.database import Database
 from craftcore.storage.facts import get_fact
 from craftcore.storage.integrity import check_file
@@ -33,7 +33,6 @@ from craftcore.storage.migrate import list_pending, migrate
 from craftcore.storage.migrations import list_migrations
 from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.whole_file import flush_folder
-from craftcore.storage.write_pacer import backoff_sleep
 
 READ_BYTES = 1 << 20
 KEPT = ".before-restore-"
@@ -72,11 +71,10 @@ def bring(file: Path, manifest: Manifest | None, draft: StagingFile) -> str:
         _refuse_half(file)
     digest, size = sha256(), 0
     try:
-        with open_regular(file) as opened:
+        with open_regular(file) as opened, open(draft.descriptor, "wb", closefd=False) as copy:
             while piece := opened.read(READ_BYTES):
                 digest.update(piece)
-                size += len(piece)
-                _write(draft.descriptor, piece)
+                size += copy.write(piece)
     except NoRegularFile as error:
         raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
     except OSError as error:
@@ -198,7 +196,11 @@ def _connect_exclusively(path: Path, patience: float) -> apsw.Connection | None:
         try:
             connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # a damaged file is kept as it is
             refuse_foreign(connection, path)
-            _leave_wal(connection, path, patience)
+            if not switch_journal(connection, "delete", patience):  # SQLite does so only for the single connection
+                raise StorageBusy(
+                    f"{path}: another process has it open, and would go on writing to the file that is replaced. "
+                    "Stop whatever emits or reads there; nothing was changed"
+                )
             connection.execute("BEGIN EXCLUSIVE")
         except BaseException:
             connection.close()
@@ -208,23 +210,6 @@ def _connect_exclusively(path: Path, patience: float) -> apsw.Connection | None:
     except apsw.Error as error:
         raise translate(error, path) from error
     return connection
-
-
-def _leave_wal(connection: apsw.Connection, path: Path, patience: float) -> None:
-    """Leave WAL mode. SQLite does so only for the single connection of a file, and calls no busy handler."""
-    deadline = time.monotonic() + patience
-    while True:
-        try:
-            if connection.pragma("journal_mode", "delete") == "delete":
-                return
-        except apsw.BusyError:
-            pass
-        if time.monotonic() > deadline:
-            raise StorageBusy(
-                f"{path}: another process has it open, and would go on writing to the file that is replaced. "
-                "Stop whatever emits or reads there; nothing was changed"
-            )
-        backoff_sleep()
 
 
 def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
@@ -251,13 +236,12 @@ def _name_again(path: Path, name: Path, opened: ExitStack) -> None:
     except OSError as error:
         if error.errno not in NO_SECOND_NAMES:
             raise
-        source = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        opened.callback(os.close, source)
-        with staging_file(name) as copy:
-            give_to_owner(path, copy.descriptor)
-            while piece := os.read(source, READ_BYTES):
-                _write(copy.descriptor, piece)
-            copy.publish()
+        source = opened.enter_context(os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC), "rb"))
+        with staging_file(name) as draft:
+            give_to_owner(path, draft.descriptor)
+            with open(draft.descriptor, "wb", closefd=False) as copy:
+                copyfileobj(source, copy, READ_BYTES)
+            draft.publish()
 
 
 def _forget_second_names(place: Path) -> None:
@@ -275,9 +259,3 @@ def _unused_name(place: Path, now: float) -> Path:
         if not any(os.path.lexists(name.with_name(name.name + side)) for side in ("", *SIDES)):
             return name
     raise AssertionError(stem)
-
-
-def _write(descriptor: int, piece: bytes) -> None:
-    rest = memoryview(piece)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]

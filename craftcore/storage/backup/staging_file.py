@@ -21,7 +21,9 @@ import apsw
 from craftcore.clock import Clock
 from craftcore.errors import CannotCreate, CraftcoreError, PermissionRefused, StorageBusy, StorageError
 from craftcore.storage.database import Database
+from craftcore.storage.file_modes import make_folders
 from craftcore.storage.sqlite_errors import translate_os
+from craftcore.storage.whole_file import IN_FOLDER, is_at, require_in_place, stat_at
 
 BEGINS = ".craftcore-draft-"
 SIDES = ("-wal", "-shm", "-journal")
@@ -29,8 +31,6 @@ SIDES = ("-wal", "-shm", "-journal")
 
 NAME = "draft.db"
 """The file in the private directory."""
-
-IN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 class _AsNamed(apsw.VFS):
@@ -82,7 +82,7 @@ class StagingFile:
 
     def leftover_files(self) -> list[str]:
         """Return which files of SQLite's are left beside the draft."""
-        return [side for side in SIDES if _stat_at(NAME + side, self._private) is not None]
+        return [side for side in SIDES if stat_at(NAME + side, self._private) is not None]
 
     def publish(self) -> None:
         """Put it in its place, over what is there: on disk when this returns.
@@ -91,15 +91,11 @@ class StagingFile:
         """
         os.fsync(self.descriptor)
         made = os.fstat(self.descriptor)
-        if made.st_size == 0 or not _is_at(NAME, self._private, made):
+        if made.st_size == 0 or not is_at(NAME, self._private, made):
             raise StorageError(f"{self.place}: the copy is empty or was removed; nothing was put there. Try again")
         os.rename(NAME, self.place.name, src_dir_fd=self._private, dst_dir_fd=self._folder)
         os.fsync(self._folder)
-        if not _is_at(self.place.name, self._folder, made):
-            raise StorageError(
-                f"{self.place}: another process has put something else there at this moment. "
-                f"Do not use it; find out who may write in {self.place.parent}"
-            )
+        require_in_place(self.place, self._folder, made)
 
 
 @contextmanager
@@ -113,12 +109,12 @@ def staging_file(place: Path) -> Iterator[StagingFile]:
     shown = ""
     with ExitStack() as opened:
         try:
-            folder = _open_directory(opened, os.open(place.parent, IN_FOLDER))
-            private = _open_directory(opened, _enter(folder, name, staging_path(place), make=True))
+            folder = _close_at_end(opened, os.open(place.parent, IN_FOLDER))
+            private = _close_at_end(opened, _enter(folder, name, staging_path(place), make=True))
             opened.callback(_leave, folder, private, name)
             _clear(private)
             flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
-            descriptor = _open_directory(opened, os.open(NAME, flags, 0o600, dir_fd=private))
+            descriptor = _close_at_end(opened, os.open(NAME, flags, 0o600, dir_fd=private))
             os.fchmod(descriptor, 0o600)
             vfs = _AsNamed(f"craftcore-draft-{private}")
             opened.callback(vfs.unregister)
@@ -144,7 +140,7 @@ def remove_stale(folder: Path) -> list[str]:
     swept: list[str] = []
     with ExitStack() as opened:
         try:
-            there = _open_directory(opened, os.open(folder, IN_FOLDER))
+            there = _close_at_end(opened, os.open(folder, IN_FOLDER))
             names = sorted(name for name in os.listdir(there) if name.startswith(BEGINS))
         except OSError:
             return swept
@@ -179,7 +175,7 @@ def _enter(folder: int, name: str, shown: Path, *, make: bool) -> int:
         found = os.fstat(descriptor)
         if found.st_uid != os.geteuid() or found.st_mode & 0o077:
             raise foreign
-        if not _is_at(name, folder, found):
+        if not is_at(name, folder, found):
             raise StorageBusy(f"{shown}: another process has just made it. Try again")
     except BaseException:
         os.close(descriptor)
@@ -191,7 +187,7 @@ def _leave(folder: int, private: int, name: str) -> None:
     """Remove what is in the private directory, and the directory unless its name is another's by now."""
     with suppress(OSError):
         _clear(private)
-        if _is_at(name, folder, os.fstat(private)):
+        if is_at(name, folder, os.fstat(private)):
             os.rmdir(name, dir_fd=folder)
 
 
@@ -201,19 +197,7 @@ def _clear(private: int) -> None:
             os.unlink(NAME + side, dir_fd=private)
 
 
-def _is_at(name: str, folder: int, found: os.stat_result) -> bool:
-    there = _stat_at(name, folder)
-    return there is not None and os.path.samestat(there, found)
-
-
-def _stat_at(name: str, folder: int) -> os.stat_result | None:
-    try:
-        return os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return None
-
-
-def _open_directory(opened: ExitStack, descriptor: int) -> int:
+def _close_at_end(opened: ExitStack, descriptor: int) -> int:
     opened.callback(os.close, descriptor)
     return descriptor
 
@@ -227,9 +211,7 @@ def refuse_taken(place: Path) -> None:
 def make_folder(folder: Path) -> None:
     """Create a folder with mode 0700 where it is missing. Raises CannotCreate or PermissionRefused."""
     try:
-        missing = [one for one in (folder, *folder.parents) if not one.exists()]
-        for one in reversed(missing):
-            one.mkdir(mode=0o700, exist_ok=True)
+        make_folders(folder)
         if not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, "there is a file of that name")
     except OSError as error:
