@@ -15,6 +15,7 @@ from craftcore.clock import YEAR_10000
 from craftcore.errors import StorageFull
 from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import get_fact, set_fact
+from craftcore.storage.open_files import unreachable_reason
 from craftcore.storage.transaction import Reader, Transaction
 
 if TYPE_CHECKING:  # a command that only reads the state must not pay for the engine
@@ -113,7 +114,7 @@ def state_of(writer: Writer, solitude: ExclusiveRun, epoch: int) -> LiveState:
         epoch=epoch,
         checkpoint_failed=writer.checkpoints.failed,
         flush_seconds=None if slow is None else float(f"{slow:.1g}"),
-        unreachable=writer.group_commit.files.unreachable_reason(),
+        unreachable=unreachable_reason(writer.group_commit.files.path),
         alone=solitude.suspect,
         alone_since=None if solitude.suspect is None else solitude.since,
         alone_until=None if solitude.suspect is None else solitude.until,

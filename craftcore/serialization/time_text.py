@@ -41,14 +41,9 @@ def parse_duration(text: str) -> float:
         raise InvalidInput(f"{text!r:.80} is not a duration: give seconds, or e.g. 10s, 5m, 2h, 1d, 1h30m") from None
 
 
-def iso(moment: float | None) -> str | None:
-    """Return `2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
-    return utc_iso(moment)
-
-
 def clock_time(moment: float | None) -> str:
     """Return `2026-01-02 03:04:05Z`, or `-`."""
-    text = iso(moment)
+    text = utc_iso(moment)
     return "-" if text is None else f"{text[:10]} {text[11:19]}Z"
 
 
@@ -71,5 +66,5 @@ def add_iso_times(row: Mapping[str, Any]) -> dict[str, Any]:
     for name, value in row.items():
         document[name] = value
         if name in _MOMENTS or name.endswith(_MOMENT_ENDS):
-            document[f"{name}_iso"] = iso(value)
+            document[f"{name}_iso"] = utc_iso(value)
     return document

@@ -15,7 +15,8 @@ import structlog
 from craftcore.errors import StorageBusy, StorageError, StorageFull
 from craftcore.storage.connection import CHECKPOINT_PAGES, limit_wal
 from craftcore.storage.file_size import wal_bytes
-from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS, translate
+from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS as FAILS_SECONDS
+from craftcore.storage.sqlite_errors import translate
 
 log = structlog.get_logger(__name__)
 
@@ -29,8 +30,6 @@ WAL_KEPT = 1 << 20
 
 RETRY_SECONDS = 5.0
 """How often a checkpoint that failed is tried again."""
-
-FAILS_SECONDS = CHECKPOINTS_FAIL_SECONDS
 
 
 class Checkpoints:
@@ -83,9 +82,20 @@ class Checkpoints:
         Raises StorageError once checkpoints have failed for FAILS_SECONDS. A full disk is only waited for.
         """
         self._pages = 0
-        self.holds_work = not self._run(
-            apsw.SQLITE_CHECKPOINT_TRUNCATE if truncates else apsw.SQLITE_CHECKPOINT_PASSIVE
-        )
+        self.holds_work = True
+        if self.failed is not None and time.monotonic() < self._retry_at:
+            return
+        try:
+            limit_wal(self._connection)  # Litestream may have come since
+            mode = apsw.SQLITE_CHECKPOINT_TRUNCATE if truncates else apsw.SQLITE_CHECKPOINT_PASSIVE
+            frames, moved = self._connection.wal_checkpoint(mode=mode)
+        except apsw.Error as error:
+            self.holds_work = not self._is_over(translate(error, self._path, self._connection))
+            return
+        self.holds_work = False
+        if self.failed is not None and moved == frames:  # less says only that a reader is in the way
+            log.warning("checkpoint.recovered", seconds=round(time.monotonic() - self._failing_since, 3))
+            self.failed = None
 
     def note_truncation(self) -> None:
         """Note that a truncation is tried: the next one is TRUNCATE_SECONDS away."""
@@ -95,21 +105,8 @@ class Checkpoints:
         """Note whether the WAL is long enough to be truncated."""
         self._wal_is_long = wal_bytes(self._path) > WAL_KEPT
 
-    def _run(self, mode: int) -> bool:
-        """Return False when the checkpoint has to be tried again."""
-        if self.failed is not None and time.monotonic() < self._retry_at:
-            return False
-        try:
-            limit_wal(self._connection)  # Litestream may have come since
-            frames, moved = self._connection.wal_checkpoint(mode=mode)
-        except apsw.Error as error:
-            return self._is_over(translate(error, self._path, self._connection))
-        if self.failed is not None and moved == frames:  # less says only that a reader is in the way
-            log.warning("checkpoint.recovered", seconds=round(time.monotonic() - self._failing_since, 3))
-            self.failed = None
-        return True
-
     def _is_over(self, error: StorageError) -> bool:
+        """Return False when the checkpoint has to be tried again. Raises StorageError, as `run` does."""
         if isinstance(error, (StorageBusy, StorageFull)):
             log.debug("checkpoint.postponed", error=error.message)
             return isinstance(error, StorageBusy)  # the process that holds it up moves the WAL as well

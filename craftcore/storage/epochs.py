@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from craftcore.storage.facts import number
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
@@ -51,11 +51,7 @@ def begin_epoch(tx: Transaction, epoch: int, process: Process) -> None:
         VALUES (:epoch, :boot_id, :machine_boot_id, :pid, :host, :version, :now)
         """,
         epoch=epoch,
-        boot_id=process.boot_id,
-        machine_boot_id=process.machine_boot_id,
-        pid=process.pid,
-        host=process.host,
-        version=process.version,
+        **asdict(process),
     )
 
 

@@ -6,11 +6,11 @@ hash of the content.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain, islice
 
-import apsw
-
-from craftcore.storage.migrations import LEDGER, Migration, list_migrations
+from craftcore.storage.migrations import Migration, connect_migrated, list_migrations
 from craftcore.storage.transaction import Reader
 
 MOST = 100
@@ -42,41 +42,45 @@ class FileCheck:
         return bool(self.pages or self.keys)
 
     @property
+    def faults(self) -> list[str]:
+        return [*self.pages, *self.keys, *self.schema]
+
+    @property
     def is_sound(self) -> bool:
-        return not (self.pages or self.keys or self.schema)
+        return not self.faults
 
 
 def check_file(reader: Reader, migrations: list[Migration] | None = None) -> FileCheck:
     """Read the whole file, by a reader that knows its CHECKs. `migrations`: what made its schema, if not all."""
-    keys = []
-    for number, (table, rowid, parent, _) in enumerate(reader.fetch_tuples("PRAGMA foreign_key_check")):
-        if number == MOST:
-            keys.append("and more of them")
-            break
-        keys.append(f"{table}, row {rowid}: what it belongs to in {parent} is not there")
+    keys = list(islice(_key_faults(reader), MOST + 1))
+    keys[MOST:] = ["and more of them"] * len(keys[MOST:])
     return FileCheck(pages=check_pages(reader), keys=keys, schema=schema_faults(reader, migrations))
 
 
 def check_pages(reader: Reader) -> list[str]:
-    """Return the same of the pages alone, and the constraints of the rows on them."""
-    pages = [str(said) for (said,) in reader.fetch_tuples("PRAGMA integrity_check(100)")]
-    return [] if pages == ["ok"] else pages
+    """Return the faults of the pages alone, and of the constraints of the rows on them."""
+    return _page_faults(reader, f"PRAGMA integrity_check({MOST})")
 
 
 def quick_check(reader: Reader) -> list[str]:
     """Return what is wrong with the pages, without comparing them with the indexes; empty when nothing is."""
-    pages = [str(said) for (said,) in reader.fetch_tuples("PRAGMA quick_check(10)")]
-    return [] if pages == ["ok"] else pages
+    return _page_faults(reader, "PRAGMA quick_check(10)")
 
 
 def row_fault(reader: Reader) -> str | None:
     """Return the first row, or page, that breaks a rule of its table, or belongs to a row that is not there; None if
     none."""
-    if pages := quick_check(reader):
-        return pages[0]
+    return next(chain(quick_check(reader), _key_faults(reader)), None)
+
+
+def _page_faults(reader: Reader, check: str) -> list[str]:
+    faults = [str(said) for (said,) in reader.fetch_tuples(check)]
+    return [] if faults == ["ok"] else faults
+
+
+def _key_faults(reader: Reader) -> Iterator[str]:
     for table, rowid, parent, _ in reader.fetch_tuples("PRAGMA foreign_key_check"):
-        return f"{table}, row {rowid}: what it belongs to in {parent} is not there"
-    return None
+        yield f"{table}, row {rowid}: what it belongs to in {parent} is not there"
 
 
 def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> list[str]:
@@ -86,7 +90,7 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
     The user's own tables are not checked, nor what is attached to them.
     """
     there = _schema_objects(reader)
-    ours = _migrated_schema(list_migrations() if migrations is None else migrations)
+    ours = _schema_objects(Reader(connect_migrated(list_migrations() if migrations is None else migrations)))
     faults = [
         f"the {kind} {name} is missing: {_object_purpose(kind)}" for kind, name in ours if (kind, name) not in there
     ]
@@ -119,14 +123,3 @@ def _schema_objects(reader: Reader) -> dict[Thing, tuple[str, str, str]]:
     """Name, table and SQL of each, to the letter."""
     rows = reader.fetch_tuples(SCHEMA)
     return {(kind, name.lower()): (name, table, sql) for kind, name, table, sql in rows}
-
-
-def _migrated_schema(migrations: list[Migration]) -> dict[Thing, tuple[str, str, str]]:
-    """Return the schema of an empty database with these."""
-    connection = apsw.Connection(":memory:")
-    try:
-        for sql in (LEDGER, *(migration.sql for migration in migrations)):
-            connection.execute(sql)
-        return _schema_objects(Reader(connection))
-    finally:
-        connection.close()

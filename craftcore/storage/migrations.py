@@ -52,10 +52,13 @@ def object_names_of(migrations: list[Migration]) -> frozenset[str]:
 
     Asked of an empty database, because a real one holds tables of its user's, too.
     """
+    schema = connect_migrated(migrations).execute("SELECT name FROM sqlite_schema")
+    return frozenset(name.lower() for (name,) in schema)
+
+
+def connect_migrated(migrations: list[Migration]) -> apsw.Connection:
+    """Return a connection to an empty database in memory with these."""
     connection = apsw.Connection(":memory:")
-    try:
-        for sql in (LEDGER, *(migration.sql for migration in migrations)):
-            connection.execute(sql)
-        return frozenset(name.lower() for (name,) in connection.execute("SELECT name FROM sqlite_schema"))
-    finally:
-        connection.close()
+    for sql in (LEDGER, *(migration.sql for migration in migrations)):
+        connection.execute(sql)
+    return connection

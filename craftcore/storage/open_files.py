@@ -64,10 +64,6 @@ class OpenFiles:
                 return side
         return None
 
-    def unreachable_reason(self) -> str | None:
-        """Return why the database cannot be looked up by its name. None when it can, and when the name is missing."""
-        return unreachable_reason(self.path)
-
     def refuse_replaced(self, then: str) -> None:
         """Raise DatabaseInvalid when the database was deleted or replaced, StorageError for its WAL or shared memory.
 

@@ -171,10 +171,8 @@ class Writer:
                 fatal = self._fail(batch, error)
             self._batch_is_over = True
             pace.after_commit()
-            self._loop.call_soon(partial(self._answer, batch, after))
+            self._report(batch, after, fatal)
             self._batch, self._batch_is_over = [], False
-            if fatal is not None and self._on_fatal is not None:  # after the answers: it may cancel who waits for one
-                self._loop.call_soon(partial(self._on_fatal, fatal))
             if self.checkpoints.is_due:
                 self._checkpoint()
         if not self.group_commit.flushes.is_slow:
@@ -188,10 +186,7 @@ class Writer:
         if not self._batch_is_over:
             for piece in batch:
                 piece.error = why if piece.error is None else piece.error
-        fatal = self._fail_rest(batch, self.failed or why)
-        self._loop.call_soon(partial(self._answer, batch, []))
-        if self._on_fatal is not None:
-            self._loop.call_soon(partial(self._on_fatal, fatal))
+        self._report(batch, [], self._fail_rest(batch, self.failed or why))
 
     def _take(self) -> list[WorkItem] | None:
         """Return the next batch; None when the writer closes and nothing waits any more."""
@@ -224,6 +219,12 @@ class Writer:
         batch.extend(self.queue.fail(fatal))
         return fatal
 
+    def _report(self, batch: list[WorkItem], after: list[After], fatal: StorageError | None) -> None:
+        """Answer the callers on the loop's thread, and then tell it of the error that ended writing."""
+        self._loop.call_soon(partial(self._answer, batch, after))
+        if fatal is not None and self._on_fatal is not None:  # after the answers: it may cancel who waits for one
+            self._loop.call_soon(partial(self._on_fatal, fatal))
+
     def _wait_for_lock(self, tries: int) -> bool:
         """Wait for the write lock. Give up only now and then, while the writer closes."""
         self.lock_wait.wait()
@@ -239,9 +240,7 @@ class Writer:
         except StorageError as error:
             batch: list[WorkItem] = []
             fatal = self._fail(batch, error)
-            self._loop.call_soon(partial(self._answer, batch, []))
-            if fatal is not None and self._on_fatal is not None:
-                self._loop.call_soon(partial(self._on_fatal, fatal))
+            self._report(batch, [], fatal)
 
     def _truncate(self) -> None:
         """Cut the WAL off, unless a reader or another writer needs it, without waiting for them."""

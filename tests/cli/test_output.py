@@ -9,12 +9,12 @@ import pytest
 
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session, state_directory
+from craftcore.clock import utc_iso
 from craftcore.errors import InvalidInput
 from craftcore.serialization.time_text import (
     add_iso_times,
     clock_time,
     format_span,
-    iso,
     parse_duration,
     parse_moment,
     relative_text,
@@ -48,9 +48,9 @@ def test_moments_are_parsed_from_epoch_seconds_or_iso():
 
 
 def test_moments_are_formatted_in_utc():
-    assert iso(1767225600.25) == "2026-01-01T00:00:00.250Z"
+    assert utc_iso(1767225600.25) == "2026-01-01T00:00:00.250Z"
     assert clock_time(1767225600.25) == "2026-01-01 00:00:00Z"
-    assert (iso(None), iso(1e18), clock_time(None)) == (None, None, "-")
+    assert (utc_iso(None), utc_iso(1e18), clock_time(None)) == (None, None, "-")
     assert add_iso_times({"at": 0.0, "what": 1}) == {"at": 0.0, "at_iso": "1970-01-01T00:00:00.000Z", "what": 1}
     assert add_iso_times({"due_at": 0.0, "lease_until": None, "note": 1}) == {
         "due_at": 0.0,

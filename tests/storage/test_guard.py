@@ -58,6 +58,8 @@ async def test_transaction_object_does_nothing_after_its_function(database):
             lambda tx: tx.all("SELECT 1"),
             lambda tx: tx.value("SELECT 1"),
             lambda tx: tx.tuples("SELECT 1"),
+            lambda tx: tx.each("INSERT INTO notes (id) VALUES (4) RETURNING id"),
+            lambda tx: tx.fetch_all_as_bytes("INSERT INTO notes (id) VALUES (4) RETURNING id"),
             lambda tx: tx.many(BulkStatement("INSERT INTO notes (id) VALUES {rows}", width=1), [(5,)]),
         ):
             with pytest.raises(InvalidInput, match="the transaction is over"):

@@ -15,13 +15,14 @@ from craftcore.cli.database.gc import format_due_counts, gc
 from craftcore.cli.database.restore import restore
 from craftcore.cli.exit_codes import DATABASE, NO_SUCH, PROBLEM, TRY_LATER
 from craftcore.cli.session import Session
+from craftcore.clock import utc_iso
 from craftcore.daemon.lock import DaemonLock
 from craftcore.diagnostics.database_size import OLDEST, PAGES, ROWS, SIZES
 from craftcore.errors import DatabaseInvalid
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.retention.service import Retention
 from craftcore.serialization.plurals import format_count
-from craftcore.serialization.time_text import clock_time, iso
+from craftcore.serialization.time_text import clock_time
 from craftcore.storage.file_size import wal_bytes
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import list_pending, require_current
@@ -133,7 +134,7 @@ def stats(session: Session, /) -> None:
         due = Retention(core.config.retention).tighten(reader, now).count_due(reader, now).kinds
     wal = wal_bytes(core.database.path)
     if session.json:
-        moments = {table: {"at": at, "at_iso": iso(at)} for table, at in oldest.items()}
+        moments = {table: {"at": at, "at_iso": utc_iso(at)} for table, at in oldest.items()}
         told = {**pages, "wal_bytes": wal, "rows": rows, "sizes": sizes, "oldest": moments, "due": due}
         session.out.document(told)
         return

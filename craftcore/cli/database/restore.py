@@ -15,12 +15,13 @@ from craftcore.cli.caller import actor
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import DATABASE, TRY_LATER
 from craftcore.cli.session import Session, hint
+from craftcore.clock import utc_iso
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.boot import Process, RestoreMark
 from craftcore.errors import InvalidInput
 from craftcore.operations import maintenance
 from craftcore.serialization.plurals import format_count
-from craftcore.serialization.time_text import add_iso_times, iso
+from craftcore.serialization.time_text import add_iso_times
 from craftcore.services import Services
 from craftcore.storage.backup.backup import read_manifest
 from craftcore.storage.backup.manifest import manifest_path
@@ -94,8 +95,8 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
 
 def _name_files(brought: Origin) -> str:
     if brought.has_manifest:
-        return f"the backup of {iso(brought.until)}"
-    return f"a copy that goes up to {iso(brought.until) or 'an unknown time'}"
+        return f"the backup of {utc_iso(brought.until)}"
+    return f"a copy that goes up to {utc_iso(brought.until) or 'an unknown time'}"
 
 
 def _summary(place: Path, id: str | None, brought: Origin) -> str:

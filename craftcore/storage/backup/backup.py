@@ -44,26 +44,12 @@ from craftcore.storage.whole_file import write_whole
 MANIFEST_MAX_BYTES = 1 << 20
 NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.db\Z")
 
-ROWS = """
-SELECT (SELECT count(*) FROM triggers)             AS triggers,
-       (SELECT count(*) FROM executions)           AS executions,
-       (SELECT count(*) FROM retained_records)     AS retained_records,
-       (SELECT count(*) FROM events)               AS events,
-       (SELECT count(*) FROM blobs)                AS blobs,
-       (SELECT count(*) FROM tasks)                AS tasks,
-       (SELECT count(*) FROM task_holds)           AS task_holds,
-       (SELECT count(*) FROM waits)                AS waits,
-       (SELECT count(*) FROM questions)            AS questions,
-       (SELECT count(*) FROM mailbox)              AS mailbox,
-       (SELECT count(*) FROM early_mail)           AS early_mail,
-       (SELECT count(*) FROM activity_log)         AS activity_log,
-       (SELECT count(*) FROM activity_decisions)   AS activity_decisions,
-       (SELECT count(*) FROM schedules)            AS schedules,
-       (SELECT count(*) FROM schedule_occurrences) AS schedule_occurrences,
-       (SELECT count(*) FROM clock_events)         AS clock_events,
-       (SELECT count(*) FROM epochs)               AS epochs,
-       (SELECT count(*) FROM audit_log)            AS audit_log
-"""
+COUNTED = (
+    *("triggers", "executions", "retained_records", "events", "blobs", "tasks", "task_holds", "waits", "questions"),
+    *("mailbox", "early_mail", "activity_log", "activity_decisions", "schedules", "schedule_occurrences"),
+    *("clock_events", "epochs", "audit_log"),
+)
+"""The tables whose rows the manifest counts."""
 
 Head = Callable[[Reader], dict[str, Any] | None]
 """Reads the ends of the chains, which storage knows nothing of."""
@@ -126,9 +112,8 @@ def _unused_name(folder: Path, database: Database) -> Path:
 def _sweep_manifests(folder: Path) -> None:
     """Remove manifests of backups that a killed process never completed. A backup in the making has a draft until it is
     there."""
-    for path in sorted(folder.glob(f"*{ENDS}")):
-        file = path.with_name(path.name.removesuffix(ENDS))
-        if NAMED.search(file.name) is None or os.path.lexists(staging_path(file)) or os.path.lexists(file):
+    for path, file in _list_rotated(folder):
+        if os.path.lexists(staging_path(file)) or os.path.lexists(file):
             continue
         try:
             found = path.lstat()
@@ -139,16 +124,21 @@ def _sweep_manifests(folder: Path) -> None:
             continue
 
 
+def _list_rotated(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """Yield each manifest with its backup. A backup with a name that a person gave is left out: it is to be kept."""
+    for path in sorted(folder.glob(f"*{ENDS}")):
+        file = path.with_name(path.name.removesuffix(ENDS))
+        if NAMED.search(file.name) is not None:
+            yield path, file
+
+
 def complete(folder: Path) -> Iterator[tuple[Path, Manifest]]:
     """Yield the backups under names that `back_up_into` gives, with a manifest and the size that the manifest says.
 
     They belong to this user or to the owner of the folder: others may put files into a folder with the sticky bit.
     """
     owners = {os.geteuid(), folder.stat().st_uid}
-    for path in sorted(folder.glob(f"*{ENDS}")):
-        file = path.with_name(path.name.removesuffix(ENDS))
-        if NAMED.search(file.name) is None:
-            continue  # somebody gave it a name of its own, and wants it kept
+    for path, file in _list_rotated(folder):
         try:
             manifest = read_manifest(file)
             beside, found = path.lstat(), file.lstat()
@@ -189,8 +179,7 @@ def read_manifest(file: Path) -> Manifest:
 def _check(database: Database, draft: StagingFile, taken_at: float, version: str, head: Head) -> Manifest:
     with draft.database(database.clock).reading(with_checks=True) as reader:
         found = check_file(reader)
-        if not found.is_sound:
-            wrong = [*found.pages, *found.keys, *found.schema]
+        if wrong := found.faults:
             more = f" (and {format_count(len(wrong) - 1, 'more fault')})" if len(wrong) > 1 else ""
             raise DatabaseInvalid(
                 f"{database.path}: a copy of it is not sound: {wrong[0]}{more}. No backup was made, and those from "
@@ -200,7 +189,7 @@ def _check(database: Database, draft: StagingFile, taken_at: float, version: str
             "database_id": get_fact(reader, "database_id"),
             "epoch": reader.fetch_value("SELECT max(epoch) FROM epochs") or 0,
             "schema": reader.fetch_value("SELECT max(name) FROM schema_migrations"),
-            "rows": reader.fetch_one(ROWS) or {},
+            "rows": {table: reader.fetch_value(f"SELECT count(*) FROM {table}") for table in COUNTED},  # noqa: S608
             "head": head(reader),
         }
     with open(draft.descriptor, "rb", closefd=False) as file:

@@ -97,8 +97,7 @@ def make_current(draft: StagingFile, file: Path, database: Database) -> list[str
             )
         missing = list_pending(reader, list_migrations(), file)
         found = check_file(reader, [one for one in list_migrations() if one not in missing])
-        if not found.is_sound:
-            wrong = [*found.pages, *found.keys, *found.schema]
+        if wrong := found.faults:
             raise DatabaseInvalid(f"{file}: is not sound: {wrong[0]}. Nothing was restored: take another one")
     return migrate(brought, database.clock, keep_copy=False)
 

@@ -7,7 +7,7 @@ engine prepared for itself, never meet.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import CoroutineType
 from typing import Any, NoReturn, TypeVar, cast
 
@@ -46,6 +46,13 @@ class UserTransaction(Transaction):
         with self._guard.statement(sql):
             return super().fetch_all(sql, **params)
 
+    def fetch_all_as_bytes(self, sql: str, /, **params: Any) -> list[Row]:
+        with self._guard.statement(sql):
+            return super().fetch_all_as_bytes(sql, **params)
+
+    def iterate(self, sql: str, /, **params: Any) -> Iterator[Row]:
+        return iter(self.fetch_all(sql, **params))
+
     def fetch_tuples(self, sql: str, params: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         with self._guard.statement(sql):
             return list(super().fetch_tuples(sql, params))
@@ -64,14 +71,7 @@ class UserTransaction(Transaction):
         with self._guard.statement(statement.sizes[-1][1]):
             return super().execute_many(statement, rows)
 
-    one, all, value, tuples, many, each = (
-        fetch_one,
-        fetch_all,
-        fetch_value,
-        fetch_tuples,
-        execute_many,
-        Transaction.iterate,
-    )
+    one, all, value, tuples, many, each = fetch_one, fetch_all, fetch_value, fetch_tuples, execute_many, iterate
     """Shorter names of these methods, for functions that use them."""
 
     def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> NoReturn:
