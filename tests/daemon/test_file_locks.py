@@ -239,6 +239,7 @@ MAY_OPEN = {
     "files.py": "a file that a person names",
     "storage/daemon_files.py": "the lock file",
     "storage/backup/staging_file.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
+    "storage/backup/backup.py": "the descriptor of a file in the making, which it does not close",
     "storage/migrations.py": "files of the package",
     "storage/file_modes.py": "by O_PATH, which opens no file: its close drops no locks",
     "storage/backup/restore.py": "the database that is replaced, under the daemon's lock; closed after SQLite",
