@@ -43,8 +43,7 @@ REROUTING_PREFIXES = ("x-forwarded-", "proxy-")
 
 
 def comparable_name(header: str) -> str:
-    """Return the name as servers compare it: many take capital letters for small ones, and an underscore for a
-    hyphen."""
+    """Return the name as servers compare it: in lower case, and to many an underscore is a hyphen."""
     return header.lower().replace("_", "-")
 
 
@@ -78,8 +77,7 @@ class HttpTarget:
 
 
 def http_targets(where: str, given: object, mistakes: list[str]) -> dict[str, HttpTarget]:
-    """Return the targets of a file. A mistake is noted in one line that tells no value of a header; its target is left
-    out."""
+    """Return the targets of a file that have no mistake. A mistake is one line, without the values of headers."""
     if not isinstance(given, dict) or not all(isinstance(table, dict) for table in given.values()):
         mistakes.append(f"{where} must be written as [{where}.NAME], once for each")
         return {}
@@ -98,8 +96,7 @@ def http_targets(where: str, given: object, mistakes: list[str]) -> dict[str, Ht
 
 
 def window_mistakes(where: str, targets: Mapping[str, HttpTarget], timeout: float) -> Iterator[str]:
-    """Yield the mistake of a window that is too short: the provider would forget a key while a call with it may still
-    run."""
+    """Yield a line for each window that is too short: the provider would forget a key while a call may still run."""
     longest = timeout + ANSWER_MARGIN_SECONDS
     for name, target in targets.items():
         if target.dedup_window is not None and target.dedup_window <= longest:

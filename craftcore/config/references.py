@@ -36,8 +36,7 @@ class SecretReference(NamedTuple):
 
 
 def secret_reference(text: object) -> SecretReference | None:
-    """Return what a reference refers to. None when the text is not a reference: it may be the secret itself, so do not
-    show it."""
+    """Return what a reference refers to. None for any other text: do not show it, because it may be the secret."""
     found = _REFERENCE.fullmatch(text) if isinstance(text, str) else None
     if found is None or found[4] in (".", ".."):
         return None
@@ -84,8 +83,7 @@ class Endpoint(NamedTuple):
 
 
 def endpoint(text: object) -> Endpoint | None:
-    """Return `unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`. None for what other machines could
-    reach."""
+    """Return `unix:PATH`, `127.0.0.1:PORT`, `[::1]:PORT` or `localhost:PORT`; None for what others could reach."""
     if not isinstance(text, str) or not is_one_line(text):
         return None
     if text.startswith("unix:"):
@@ -103,7 +101,7 @@ def is_one_line(text: str) -> bool:
 
 
 def is_host(text: str) -> bool:
-    """Return the name of a machine, or its address without a port."""
+    """Return whether this is the name of a machine, or its address without a port."""
     return bool(_DOMAIN.fullmatch(text)) or _is_ip_address(text)
 
 

@@ -86,8 +86,7 @@ class OldRecords:
     """Old records of the chain, from its anchor on."""
 
     def find(self, tx: Reader, old: Horizons, after: int) -> Found:
-        """Return the records that may go. `after`: a number of a record. A look ends where every record is too
-        young."""
+        """Return the records after this number that may go. The search ends where every record is too young."""
         anchor, passed = _read_chain_state(tx)
         rows = tx.fetch_all(UNPASSED, after=max(after, passed), anchor=anchor, looked_at=BATCH)
         passing = _passable_records(tx, old, rows)
@@ -175,8 +174,7 @@ class OldLooseRecords:
 
 
 def _read_chain_state(tx: Reader) -> tuple[int, int]:
-    """Return the place of the anchor, and the number up to which every closed record was passed. Raises
-    UnreadableRow."""
+    """Return the place of the anchor, and the number up to which all was passed. Raises UnreadableRow."""
     row = tx.fetch_one(ENDS)
     assert row is not None
     for name, value in row.items():

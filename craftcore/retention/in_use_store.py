@@ -98,8 +98,7 @@ class InUse:
         return self._busy[task_id]
 
     def can_remove_record(self, row: Row) -> bool:
-        """Return whether no turn reads this record again: it has no completed step of a last turn and no evidence of a
-        doubt."""
+        """Return whether no turn reads this record again: no completed step of a last turn, no evidence of a doubt."""
         if row["chain_seq"] is None and self._tx.fetch_value(CLAIMED, trigger_id=row["trigger_id"]):
             return False  # it may be the attempt that runs
         busy = self.busy_task(row["task_id"])

@@ -80,8 +80,7 @@ def size_of(tx: Reader, settings: RetentionSettings, now: float) -> Size:
 
 
 def limit_of(tx: Reader, old: Horizons, excess: int, beat: Callable[[], object]) -> Limit:
-    """Return the moments up to which the oldest settled bodies, then the oldest settled rows, come to `excess`
-    bytes."""
+    """Return the moments up to which the oldest settled bodies, then rows, come to `excess` bytes."""
     rest = InUse(tx, old.dead)
     streams = (
         _weights(tx.iterate(RECORD_BODIES), rest.can_remove_record, old.bodies, old.now),

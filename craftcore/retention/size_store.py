@@ -36,8 +36,7 @@ class TableSizes(NamedTuple):
 
 
 Statements = tuple[tuple[str, str], ...]
-"""Table and statement. `:seqs` are the rows that were found, `:kept` those of them that are only stripped, `:gone` the
-others."""
+"""Table and statement. `:seqs` are the found rows, `:kept` those of them that are only stripped, `:gone` the others."""
 
 GONE = "IN (SELECT value FROM json_each(:gone))"
 KEPT = "IN (SELECT value FROM json_each(:kept))"

@@ -1,5 +1,4 @@
-"""Checks of what an author passes to a declaration or an outcome. Every refusal names the argument, what was given and
-what is expected."""
+"""Checks of arguments of declarations and outcomes. A refusal has the argument, its value and what is expected."""
 
 from __future__ import annotations
 
@@ -42,8 +41,7 @@ def require_whole_number(what: str, value: object, least: int, most: int, refuse
 
 
 def list_of(what: str, value: object, of: str, refuse: type[Exception]) -> tuple[object, ...]:
-    """Return the parts of a list or another iterable. Raises `refuse` for all else and for text: its parts are
-    letters."""
+    """Return the parts of a list or another iterable. Raises `refuse` for anything else, and for text and bytes."""
     if isinstance(value, str | bytes) or not isinstance(value, Iterable):
         hint = f": write [{show_value(value)}]" if isinstance(value, str) else ""
         raise refuse(f"{what} {show_value(value)} must be a list of {of}{hint}")

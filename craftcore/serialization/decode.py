@@ -24,8 +24,7 @@ _UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
 
 
 def decode(text: str, type_: Any = Any, where: str = "value") -> Any:
-    """Return the value of a text, as that type. Raises InvalidInput with the path, from `where` on, to what does not
-    fit."""
+    """Return the value of a text, as that type. Raises InvalidInput with the path to what does not fit."""
     try:
         return msgspec.json.decode(text, type=type_, dec_hook=decode_custom)
     except msgspec.MsgspecError as error:
@@ -40,7 +39,7 @@ def decode(text: str, type_: Any = Any, where: str = "value") -> Any:
 
 def encode_roundtrip(value: Any, type_: Any, where: str) -> tuple[str, Any]:
     """Return the canonical text of a value, and the value as that text will bring it back: what is returned the first
-    time equals what is returned from the record. Raises InvalidInput as `json_text` and `from_json` do."""
+    time equals what is returned from the record. Raises InvalidInput as `encode` and `decode` do."""
     text = encode(value, where)
     kind = type(value)
     if kind in SCALARS and (type_ is Any or type_ is kind):

@@ -168,12 +168,11 @@ def _set_fields(value: Any, fields: Iterable[str]) -> dict[str, Any]:
 
 
 class _Unknown(TypeError):
-    """Neither msgspec nor `_unknown` can make JSON of it."""
+    """Neither msgspec nor `_encode_unknown` can make JSON of it."""
 
 
 def _encode_unknown(value: Any) -> Any:
-    """Return what msgspec asks for values of types that it does not know: pydantic models, and heirs of text and
-    numbers."""
+    """Return what msgspec asks for types that it does not know: pydantic models, and heirs of text and numbers."""
     if isinstance(value, str):
         return str.__str__(value)
     if isinstance(value, int):
@@ -274,8 +273,7 @@ def describe_error(error: BaseException) -> str:
 
 
 def describe(tell: Callable[[Any], str], value: Any) -> str:
-    """Return what `str` or `repr` tells of it, in one line that can be stored; the name of its type where that
-    fails."""
+    """Return what `str` or `repr` tells of it, in one line that can be stored, or the name of its type."""
     try:
         text = " ".join(tell(value).split())
     except BaseException:  # somebody's __repr__ is broken, or it is too deep for it

@@ -6,13 +6,16 @@ import errno
 import os
 import stat
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
-from craftcore.errors import CannotCreate, DatabaseInvalid, StorageError
+from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, StorageError
 from craftcore.storage.sqlite_errors import is_read_only, translate, translate_os
+from craftcore.storage.transaction import Reader
 from craftcore.storage.write_pacer import backoff_sleep, busy_timeout_handler
 
 OLDEST_SQLITE = 3_051_003
@@ -101,6 +104,32 @@ def open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> ap
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def read_passively(path: Path) -> Iterator[Reader]:
+    """Read what is there now: this creates no file and waits for no lock.
+
+    SQLite creates a `-shm` for every reader beside a `-wal`. Without a `-wal` the file is complete, and is read as
+    immutable. With a `-wal` but no `-shm` the file is not read. Raises NotFound, DatabaseInvalid or an apsw.Error; the
+    caller goes on without the data.
+    """
+    real = os.path.realpath(path)
+    beside = [os.path.exists(f"{real}{end}") for end in ("-wal", "-shm", "-journal")]
+    if not os.path.isfile(real) or beside not in ([True, True, False], [False, False, False]):
+        raise NotFound(f"{path}: not a database that can be read without waiting")
+    how = "" if beside[0] else "&immutable=1"
+    connection = apsw.Connection(
+        f"file:{quote(real)}?mode=ro{how}", flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+    )
+    try:
+        connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+        connection.pragma("query_only", True)
+        connection.pragma("trusted_schema", False)
+        refuse_foreign(connection, path)
+        yield Reader(connection)
+    finally:
+        connection.close()
 
 
 def refuse_unwritable(connection: apsw.Connection, path: Path) -> None:

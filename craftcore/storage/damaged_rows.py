@@ -29,8 +29,7 @@ class Damaged(NamedTuple):
 def read_rows(
     tx: Reader, sql: str, model: Callable[[Row], Model], /, *, key: str = "id", **params: Any
 ) -> list[Model | Damaged]:
-    """Return every row as its model, a damaged one in its place as what is wrong with it; `key`: the column that names
-    it."""
+    """Return every row as its model, a damaged row as Damaged. `key`: the column that names a row."""
     try:
         return [model(row) for row in tx.fetch_all(sql, **params)]
     except UNREADABLE:  # one is at fault, and the others must not pay
@@ -123,7 +122,7 @@ def readable_text(value: bytes | None) -> str | None:
 
 
 def readable_value(value: Any) -> Any:
-    """Return the same of a value that is one of those, or of another kind and stays as it is."""
+    """Return the text of bytes, and any other value as it is."""
     return readable_text(value) if isinstance(value, bytes) else value
 
 

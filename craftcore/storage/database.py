@@ -128,8 +128,7 @@ class Database:
     def connect_and_watch(
         self, *, on_busy: Callable[[int], bool] | None = None, on_wal: Callable[[int], object] | None = None
     ) -> tuple[apsw.Connection, OpenFiles]:
-        """Return the same, and which files it has open. Raises a StorageError when one was deleted or replaced
-        meanwhile."""
+        """Open a connection as `connect` does. Return its files, too. Raises StorageError when one was replaced."""
         connection = self.connect(on_busy=on_busy, on_wal=on_wal)
         try:
             return connection, OpenFiles.from_connection(self.path)

@@ -19,8 +19,7 @@ class Loop(Protocol):
     """The event loop the writer answers to."""
 
     def create_waiter(self) -> Any:
-        """Create an object that one coroutine can wait on once. Raises InvalidInput on another loop, which could not be
-        woken."""
+        """Create an object that one coroutine can wait on once. Raises InvalidInput on another event loop."""
 
     async def wait(self, waiter: Any) -> None:
         """Wait until it is woken."""

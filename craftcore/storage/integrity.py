@@ -68,8 +68,7 @@ def quick_check(reader: Reader) -> list[str]:
 
 
 def row_fault(reader: Reader) -> str | None:
-    """Return the first row, or page, that breaks a rule of its table, or belongs to a row that is not there; None if
-    none."""
+    """Return the first page or row that breaks a rule of its table, or refers to a missing row. None: there is none."""
     return next(chain(quick_check(reader), _key_faults(reader)), None)
 
 

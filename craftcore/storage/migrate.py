@@ -118,8 +118,7 @@ def _apply(
 
 
 def _keep_copy(database: Database, before: Migration) -> None:
-    """Write a checked copy of the whole file, mode 0600. Its name says which migration follows; it replaces an older
-    one."""
+    """Write a checked copy of the file, mode 0600, over an older copy. Its name says which migration follows."""
     from craftcore.storage.backup.staging_file import staging_file
 
     copy = database.path.with_name(f"{database.path.name}.before-{before.name}")

@@ -1,6 +1,6 @@
 """The argument of each store method: a reader of one snapshot, or a transaction that also writes.
 
-Rows come by name (`one`, `all`: for people and full models) or as tuples (`tuples`, `many`: for the main path).
+Rows come by name (`fetch_one`, `fetch_all`) or, for the main path, as tuples (`fetch_tuples`, `execute_many`).
 """
 
 from __future__ import annotations
@@ -114,8 +114,7 @@ class Transaction(Reader):
         self.before: dict[Callable[[Any], object], Any] = {}
 
     def run(self, sql: str, /, **params: Any) -> int:
-        """Execute one writing statement, for which `:now` is the instant of the transaction; how many rows it
-        changed."""
+        """Execute one writing statement; `:now` is the instant of the transaction. Return how many rows it changed."""
         params.setdefault("now", self.now)
         self._connection.execute(sql, params)
         return self._connection.changes()

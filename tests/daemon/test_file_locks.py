@@ -29,8 +29,8 @@ from craftcore.daemon.retention_loop import RetentionLoop
 from craftcore.engine.engine import Engine
 from craftcore.errors import DaemonRunning
 from craftcore.services import Services
+from craftcore.storage.connection import read_passively
 from craftcore.storage.file_size import wal_in_use
-from craftcore.storage.passive_read import read_passively
 from tests.support.kernel_locks import HELD, locks_of
 from tests.support.metrics_client import listening, scrape
 from tests.support.processes import APP, a_daemon, craftcore, until

@@ -20,7 +20,7 @@ from craftcore.cli.completion.id_store import MOST, QUERIES
 from craftcore.daemon.log_format import escape_control
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import Status
-from craftcore.storage.passive_read import read_passively
+from craftcore.storage.connection import read_passively
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.model import TriggerSource, TriggerStatus
 

@@ -110,8 +110,7 @@ def _unused_name(folder: Path, database: Database) -> Path:
 
 
 def _sweep_manifests(folder: Path) -> None:
-    """Remove manifests of backups that a killed process never completed. A backup in the making has a draft until it is
-    there."""
+    """Remove manifests of backups that a killed process never completed. A backup in the making has a draft."""
     for path, file in _list_rotated(folder):
         if os.path.lexists(staging_path(file)) or os.path.lexists(file):
             continue

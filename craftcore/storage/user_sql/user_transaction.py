@@ -75,8 +75,7 @@ class UserTransaction(Transaction):
     """Shorter names of these methods, for functions that use them."""
 
     def after_commit(self, fn: Callable[..., object], *args: Any, **kwargs: Any) -> NoReturn:
-        """Raise InvalidInput: a crash after the commit would lose the call. A step after the transaction is not
-        lost."""
+        """Raise InvalidInput: a crash after the commit would lose the call, and does not lose a step."""
         raise InvalidInput("a user transaction has no after_commit: do that in a step after it")
 
     def before_answers(self, fn: Callable[[Any], object], value: Any) -> NoReturn:
@@ -119,7 +118,7 @@ class UserConnection:
         return record(tx, result)
 
     def close(self, *, as_it_is: bool) -> None:
-        """See `database.close`."""
+        """Close the connection, if it was ever opened. `as_it_is` leaves the WAL alone."""
         if self._connection is not None:
             close(self._connection, as_it_is=as_it_is)
 
