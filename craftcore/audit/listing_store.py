@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from craftcore.audit.model import AuditRow, row_of
+from craftcore.audit.model import AuditRow
 from craftcore.storage.damaged_rows import readable_value
 from craftcore.storage.transaction import Reader
 
@@ -84,7 +84,7 @@ class AuditListStore:
             until=those.until,
             limit=limit,
         )
-        return [row_of(map(readable_value, row.values())) for row in rows]
+        return [AuditRow(**{name: readable_value(value) for name, value in row.items()}) for row in rows]
 
     def subjects_between(self, tx: Reader, first: str, end: str) -> list[str]:
         """Return the ids to which something was done, from `first` on and before `end`."""

@@ -6,8 +6,7 @@ hash   sha256 of the canonical JSON of the row: [seq, at, uid, name, action, sub
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from craftcore.serialization.canonical import canonicalize, sha256_of
@@ -52,25 +51,11 @@ class AuditRow:
     @property
     def hash_now(self) -> str:
         """The hash of the row as it is now."""
-        details = json.loads(self.details_json)
         row = [
-            self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, details, self.prev_hash
+            self.seq, self.at, self.uid, self.name, self.action, self.subject, self.reason, self.details, self.prev_hash
         ]  # fmt: skip
         return sha256_of(canonicalize(row))
 
 
-def row_of(row: Iterable[Any]) -> AuditRow:
-    """Return a row from its columns, in the order of the table."""
-    seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash_ = row
-    return AuditRow(
-        seq=seq,
-        at=at,
-        uid=uid,
-        name=name,
-        action=action,
-        subject=subject,
-        reason=reason,
-        details_json=details_json,
-        prev_hash=prev_hash,
-        hash=hash_,
-    )
+COLUMNS = tuple(field.name for field in fields(AuditRow))
+"""The columns of the table, in its order."""

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from typing import Any
 
-from craftcore.audit.model import Actor, AuditRow, row_of
+from craftcore.audit.model import COLUMNS, Actor, AuditRow
 from craftcore.errors import DatabaseInvalid
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import readable_text
@@ -44,20 +45,8 @@ def audit(
         hash="",
     )
     tx.run(
-        """
-        INSERT INTO audit_log (seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash)
-        VALUES (:seq, :at, :uid, :name, :action, :subject, :reason, :details_json, :prev_hash, :hash)
-        """,
-        seq=row.seq,
-        at=row.at,
-        uid=row.uid,
-        name=row.name,
-        action=row.action,
-        subject=row.subject,
-        reason=row.reason,
-        details_json=row.details_json,
-        prev_hash=row.prev_hash,
-        hash=row.hash_now,
+        f"INSERT INTO audit_log ({', '.join(COLUMNS)}) VALUES (:{', :'.join(COLUMNS)})",  # noqa: S608 - of the model
+        **{**asdict(row), "hash": row.hash_now},
     )
     return row.seq
 
@@ -69,16 +58,8 @@ def last_number(tx: Reader) -> int:
 
 def list_rows(tx: Reader, after: int = 0) -> Iterator[AuditRow]:
     """Return every row from that number on, in order; stepped as they are taken."""
-    rows = tx.fetch_tuples(
-        """
-        SELECT seq, at, uid, name, action, subject, reason, details_json, prev_hash, hash
-          FROM audit_log
-         WHERE seq > ?1
-         ORDER BY seq
-        """,
-        (after,),
-    )
-    return map(row_of, rows)
+    rows = tx.iterate("SELECT * FROM audit_log WHERE seq > :after ORDER BY seq", after=after)
+    return (AuditRow(**row) for row in rows)
 
 
 def _last_row(tx: Reader) -> tuple[int, str]:

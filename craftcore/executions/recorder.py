@@ -10,7 +10,7 @@ from craftcore.executions.chain.append import ChainWriter, KnownRecord, RecordEn
 from craftcore.executions.chain.seal import Stream
 from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
 from craftcore.executions.responses import response_of, truncate_result
-from craftcore.executions.store import EventRow, ExecutionStore, NewRecord, OpenHeader
+from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
@@ -85,16 +85,15 @@ class Recorder:
     def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[AttemptInfo]) -> list[Record]:
         """Open a record for each started attempt, with its first events."""
         now = tx.now
-        openings: list[NewRecord] = []
+        openings: list[tuple[OpenHeader, str]] = []
         events: list[EventRow] = []
         records: list[Record] = []
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
-            opening = _opening_row(seq, epoch, now, attempt)
-            openings.append(opening)
+            header, text = _opening(seq, epoch, now, attempt)
+            openings.append((header, text))
             stream = Stream()
             for type_, text in self._opening_events(now, attempt):
                 events.append((seq, stream.append(type_, now, text), type_, now, text))
-            header = OpenHeader(*opening[:9], opening.envelope_hash, opening.routing_json)
             records.append(Record(KnownRecord(header, stream.text, stream.count), attempt.routed, now))
         self._store.open_all(tx, openings)
         self._store.add_events(tx, events)
@@ -132,10 +131,8 @@ class Recorder:
 
     def release_open(self, tx: Transaction, epoch: int, reason: str) -> None:
         """Close the records of this epoch's started claims as released; before the claims are handed back."""
-        events = [(EventType.ATTEMPT_RELEASED, canonicalize({"reason": reason}))]
-        self._chaining.close_all(
-            tx, [_interrupted_end(seq, Status.INCOMPLETE, events) for seq in self._store.list_started(tx, epoch)]
-        )
+        started = self._store.list_started(tx, epoch)
+        self._chaining.close_all(tx, [_release_end(seq, Status.INCOMPLETE, reason, None) for seq in started])
 
     def truncate_result(self, result_json: str) -> str:
         """Return the result, or a stub with its size and hash when it is over the limit."""
@@ -165,17 +162,14 @@ class Recorder:
     def _end_of(self, record: Record, outcome: Outcome, now: float) -> RecordEnd:
         match outcome:
             case Released(reason=reason):
-                event = (EventType.ATTEMPT_RELEASED, canonicalize({"reason": reason}))
-                return _interrupted_end(record.seq, Status.INCOMPLETE, [event], record.known)
+                return _release_end(record.seq, Status.INCOMPLETE, reason, record.known)
             case Rerouted(session_id=session_id):
-                event = (EventType.ATTEMPT_RELEASED, canonicalize({"reason": f"waits for session {session_id}"}))
-                return _interrupted_end(record.seq, Status.INCOMPLETE, [event], record.known)
+                return _release_end(record.seq, Status.INCOMPLETE, f"waits for session {session_id}", record.known)
             case Snoozed():
-                event = (EventType.ATTEMPT_RELEASED, canonicalize({"reason": "snoozed"}))
-                return _interrupted_end(record.seq, Status.SUSPENDED, [event], record.known)
+                return _release_end(record.seq, Status.SUSPENDED, "snoozed", record.known)
             case Suspended(event=told):
                 event = (EventType.TURN_SUSPENDED, canonicalize(told))
-                return _interrupted_end(record.seq, Status.SUSPENDED, [event], record.known)
+                return _interrupted_end(record.seq, Status.SUSPENDED, event, record.known)
             case _:
                 pass
         response = response_of(outcome, self._response_max_bytes)
@@ -200,14 +194,18 @@ class Recorder:
         return RecordEnd(record.seq, stream, status, reason_, response.text, response.error_code, record.known)
 
 
-def _interrupted_end(
-    seq: int, status: Status, events: Sequence[tuple[EventType, str]], known: KnownRecord | None = None
-) -> RecordEnd:
+def _release_end(seq: int, status: Status, reason: str, known: KnownRecord | None) -> RecordEnd:
+    event = (EventType.ATTEMPT_RELEASED, canonicalize({"reason": reason}))
+    return _interrupted_end(seq, status, event, known)
+
+
+def _interrupted_end(seq: int, status: Status, event: tuple[EventType, str], known: KnownRecord | None) -> RecordEnd:
     """Return the end of an attempt without a response."""
-    return RecordEnd(seq, events, status, Reason.EXECUTION_INCOMPLETE, None, None, known)
+    return RecordEnd(seq, [event], status, Reason.EXECUTION_INCOMPLETE, None, None, known)
 
 
-def _opening_row(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> NewRecord:
+def _opening(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> tuple[OpenHeader, str]:
+    """Return the header of a new record, and the text of its envelope."""
     claim, routed = attempt.claim, attempt.routed
     asked = envelope(
         workflow=claim.workflow,
@@ -217,7 +215,7 @@ def _opening_row(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> NewR
         session_id=claim.session_id,
         description=claim.description,
     )
-    return NewRecord(
+    header = OpenHeader(
         seq,
         execution_id(claim.id, claim.starts),
         claim.id,
@@ -227,10 +225,10 @@ def _opening_row(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> NewR
         epoch,
         routed.intent or routed.workflow if routed else None,
         now,
-        asked.text,
         asked.hash,
         _routing(routed) if routed else None,
     )
+    return header, asked.text
 
 
 @lru_cache(maxsize=1024)

@@ -7,15 +7,15 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from craftcore.errors import DatabaseInvalid
-from craftcore.executions.chain.seal import Event, Stream
+from craftcore.executions.chain.seal import Event, Header, Stream
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
 OPEN = BulkStatement(
     """
     INSERT INTO executions (
-        seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at, envelope_json, envelope_hash,
-        routing_json
+        seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at, envelope_hash, routing_json,
+        envelope_json
     ) VALUES {rows}
     """,
     width=12,
@@ -93,25 +93,8 @@ EventRow = tuple[int, int, str, float, str]
 """An event in the order of the columns: execution_seq, seq, type, at, payload_json."""
 
 
-class NewRecord(NamedTuple):
-    """A new record, in the order of the columns."""
-
-    seq: int
-    id: str
-    trigger_id: str
-    task_id: str | None
-    turn: int | None
-    attempt: int
-    epoch: int
-    workflow: str | None
-    created_at: float
-    envelope_json: str
-    envelope_hash: str
-    routing_json: str | None
-
-
 class OpenHeader(NamedTuple):
-    """The header of an open record."""
+    """The header of an open record, in the order of the columns."""
 
     seq: int
     id: str
@@ -126,27 +109,12 @@ class OpenHeader(NamedTuple):
     routing_json: str | None
 
 
-class RecordClosure(NamedTuple):
-    """How a record ends, in the order of the statement."""
+class SealedRecord(NamedTuple):
+    """A record that ends: its last header, the hash of that, and its response."""
 
-    status: str
-    replayable: int
-    replayable_reason: str | None
-    response_json: str | None
-    error_code: str | None
-    ended_at: float
-    latency_ms: float | None
-    chain_seq: int
-    events_hash: str
-    response_hash: str | None
-    prev_hash: str
+    header: Header
     record_hash: str
-    seq: int
-
-
-def is_large(body: str | None) -> bool:
-    """Return whether a body is kept beside the row of its record."""
-    return body is not None and len(body) > BODY_MAX
+    response_json: str | None
 
 
 class ExecutionStore:
@@ -156,16 +124,11 @@ class ExecutionStore:
         """Return the number of the next record: the writer assigns them, because RETURNING promises no order."""
         return int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM executions"))
 
-    def open_all(self, tx: Transaction, openings: Sequence[NewRecord]) -> None:
-        """Insert records. A body that is large lies beside its row."""
-        large = [(one.seq, "envelope", one.envelope_json) for one in openings if is_large(one.envelope_json)]
-        if large:
-            tx.execute_many(
-                OPEN, [one._replace(envelope_json="") if is_large(one.envelope_json) else one for one in openings]
-            )
-            tx.execute_many(KEEP_BODY, large)
-        else:
-            tx.execute_many(OPEN, openings)
+    def open_all(self, tx: Transaction, openings: Sequence[tuple[OpenHeader, str]]) -> None:
+        """Insert records, each with the text of its envelope. A body that is large lies beside its row."""
+        large: list[tuple[int, str, str]] = []
+        tx.execute_many(OPEN, [(*header, _row_body(large, header.seq, "envelope", text)) for header, text in openings])
+        tx.execute_many(KEEP_BODY, large)
 
     def list_open(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
         """Return those of these records that have no end yet, each with the number of its newest event."""
@@ -194,18 +157,22 @@ class ExecutionStore:
                     return place, hash_
         raise DatabaseInvalid("the end of the chain of records is damaged: no record can be closed. Restore a backup")
 
-    def close_all(self, tx: Transaction, closings: Sequence[RecordClosure]) -> None:
+    def close_all(self, tx: Transaction, closings: Sequence[SealedRecord]) -> None:
         """Close records that are open, in the order of the chain. A body that is large lies beside its row."""
-        large = [(one.seq, "response", one.response_json) for one in closings if is_large(one.response_json)]
-        if large:
-            tx.execute_many(
-                CLOSE, [one._replace(response_json="") if is_large(one.response_json) else one for one in closings]
+        large: list[tuple[int, str, str]] = []
+        rows = [
+            (
+                header.status, header.replayable, header.replayable_reason,
+                _row_body(large, header.seq, "response", response), header.error_code, header.ended_at,
+                header.latency_ms, header.chain_seq, header.events_hash, header.response_hash, header.prev_hash,
+                record_hash, header.seq,
             )
-            tx.execute_many(KEEP_BODY, large)
-        else:
-            tx.execute_many(CLOSE, closings)
-        head = closings[-1]
-        tx.run("UPDATE record_chain SET head_seq = :seq, head_hash = :hash", seq=head.chain_seq, hash=head.record_hash)
+            for header, record_hash, response in closings
+        ]  # fmt: skip
+        tx.execute_many(CLOSE, rows)
+        tx.execute_many(KEEP_BODY, large)
+        head, head_hash, _ = closings[-1]
+        tx.run("UPDATE record_chain SET head_seq = :seq, head_hash = :hash", seq=head.chain_seq, hash=head_hash)
 
     def decide(self, tx: Transaction, header: OpenHeader) -> None:
         """Note on an open record what was decided of it since: where it goes, and which turn of which task it is."""
@@ -289,3 +256,11 @@ class ExecutionStore:
         return tx.fetch_all(
             "SELECT seq, type, at, payload_json FROM events WHERE execution_seq = :seq ORDER BY seq", seq=execution_seq
         )
+
+
+def _row_body(large: list[tuple[int, str, str]], seq: int, part: str, body: str | None) -> str | None:
+    """Return the body as its row has it: '' for a large one, which is added to `large`."""
+    if body is None or len(body) <= BODY_MAX:
+        return body
+    large.append((seq, part, body))
+    return ""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from craftcore.executions.chain.seal import Header, Stream, record_hash
 from craftcore.executions.model import milliseconds
-from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, RecordClosure
+from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, SealedRecord
 from craftcore.serialization.canonical import sha256_of
 from craftcore.storage.transaction import Transaction
 
@@ -33,10 +33,6 @@ class RecordEnd(NamedTuple):
     error_code: str | None
     known: KnownRecord | None = None
 
-    @property
-    def is_replayable(self) -> bool:
-        return self.replayable_reason is None
-
 
 class ChainWriter:
     """Seals. Each method is a rule over a transaction it is given."""
@@ -53,7 +49,7 @@ class ChainWriter:
         place, before = self._store.head(tx)
         now = tx.now
         events: list[EventRow] = []
-        closings: list[RecordClosure] = []
+        closings: list[SealedRecord] = []
         for end in ends:
             header = headers.pop(end.execution_seq, None)
             if header is None:
@@ -62,9 +58,9 @@ class ChainWriter:
             for type_, text in end.events:
                 events.append((header.seq, stream.append(type_, now, text), type_, now, text))
             place += 1
-            closing = _closing_row(header, end, place, before, stream.hash, now)
-            before = closing.record_hash
-            closings.append(closing)
+            sealed = _closing_header(header, end, place, before, stream.hash, now)
+            before = record_hash(sealed)
+            closings.append(SealedRecord(sealed, before, end.response_json))
         if closings:
             self._store.add_events(tx, events)
             self._store.close_all(tx, closings)
@@ -101,15 +97,10 @@ def _is_consistent(header: OpenHeader, stream: Stream | None, newest: int) -> bo
     return type(header.created_at) is float and newest == (stream.count if stream is not None else 0)
 
 
-def _closing_row(header: OpenHeader, end: RecordEnd, place: int, before: str, events: str, now: float) -> RecordClosure:
-    latency = milliseconds(header.created_at, now)
-    response_hash = None if end.response_json is None else sha256_of(end.response_json)
-    sealed = Header(
+def _closing_header(header: OpenHeader, end: RecordEnd, place: int, before: str, events: str, now: float) -> Header:
+    return Header(
         header.attempt, place, header.created_at, now, header.envelope_hash, header.epoch, end.error_code, events,
-        header.id, latency, before, int(end.is_replayable), end.replayable_reason, response_hash, header.routing_json,
-        header.seq, end.status, header.task_id, header.trigger_id, header.turn, header.workflow,
-    )  # fmt: skip
-    return RecordClosure(
-        end.status, int(end.is_replayable), end.replayable_reason, end.response_json, end.error_code, now, latency,
-        place, events, response_hash, before, record_hash(sealed), header.seq,
+        header.id, milliseconds(header.created_at, now), before, int(end.replayable_reason is None),
+        end.replayable_reason, None if end.response_json is None else sha256_of(end.response_json),
+        header.routing_json, header.seq, end.status, header.task_id, header.trigger_id, header.turn, header.workflow,
     )  # fmt: skip

@@ -18,7 +18,6 @@ from craftcore.executions.chain.verify_rules import (
     Chain,
     ChainState,
     Fault,
-    Retained,
     count_fault,
     record_faults,
     unchained_faults,
@@ -124,7 +123,7 @@ class Verification:
             self.counts.chained += 1
             self.counts.retained += 1
             id, record, wrong_of_it = self._read(seq, is_flag, record_faults)
-            yield from behind.look(Retained(place, seq, hash_), id, record, wrong_of_it)
+            yield from behind.look(place, hash_, id, record, wrong_of_it)
             if self._before is not None and place == self._before.place and record is not None:
                 self._there = record.record_hash
 

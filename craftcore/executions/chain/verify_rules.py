@@ -68,14 +68,6 @@ class ChainState(NamedTuple):
     audit_anchor_hash: str
 
 
-class Retained(NamedTuple):
-    """A row of `retained_records`: a record behind the anchor that a live turn still read when the anchor passed it."""
-
-    place: int
-    seq: int
-    hash: str
-
-
 class Behind:
     """The records that retention kept behind the anchor: each is there, and is the one that the anchor passed.
 
@@ -88,17 +80,18 @@ class Behind:
         self._last = 0
         self._hash: str | None = None
 
-    def look(self, kept: Retained, id: str, record: ExecutionRecord | None, wrong: list[str]) -> Iterator[Fault]:
-        """Yield what is wrong with the next one, in the order of the chain. `record` is None when it cannot be read or
-        is missing: `wrong` says which."""
-        place = kept.place
+    def look(
+        self, place: int, hash_: str, id: str, record: ExecutionRecord | None, wrong: list[str]
+    ) -> Iterator[Fault]:
+        """Yield what is wrong with the next one, in the order of the chain: it was noted at `place`, with `hash_`.
+        `record` is None when it cannot be read: `wrong` says why."""
         found = [*wrong]
         if not 0 < place <= self._ends.anchor_seq:
             found.append(f"it is noted as kept behind the anchor, which is at place {self._ends.anchor_seq}")
         if record is not None:
             if record.chain_seq != place:
                 found.append(f"it was kept at place {place}, and its own place is {record.chain_seq}")
-            if record.record_hash != kept.hash:
+            if record.record_hash != hash_:
                 found.append("it is not the record that was kept when the anchor passed it")
             if place == self._last + 1 and self._hash is not None and record.prev_hash != self._hash:
                 found.append("it does not follow the record before it in the chain")

@@ -18,21 +18,10 @@ import json
 from typing import Any
 
 from craftcore.clock import utc_iso
+from craftcore.executions.document.schema import FORMAT, OurEvent, OurHeader
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.replay import refusal
 from craftcore.serialization.canonical import canonicalize
-
-FORMAT = 1
-
-HEADER = (
-    "seq", "trigger_id", "task_id", "turn", "attempt", "epoch", "workflow", "created_at", "ended_at", "status",
-    "replayable", "replayable_reason", "error_code", "latency_ms", "chain_seq", "events_hash", "response_hash",
-    "prev_hash", "record_hash", "stripped_at", "invalidated",
-)  # fmt: skip
-"""Fields of a record that the document itself does not have, or has as people read them."""
-
-EVENT = ("at", "task_seq", "turn", "memo", "activity_seq")
-"""The same of an event; None is left out."""
 
 
 def document_of(record: ExecutionRecord) -> dict[str, Any]:
@@ -66,9 +55,9 @@ def document_of(record: ExecutionRecord) -> dict[str, Any]:
         "finalResponse": response,
         "craftcore": {
             "format": FORMAT,
-            "header": {name: getattr(record, name) for name in HEADER},
+            "header": {name: getattr(record, name) for name in OurHeader.__struct_fields__},
             "events": [
-                {name: getattr(event, name) for name in EVENT if getattr(event, name) is not None}
+                {name: value for name in OurEvent.__struct_fields__ if (value := getattr(event, name)) is not None}
                 for event in record.events
             ],
             "texts": texts,

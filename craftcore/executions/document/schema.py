@@ -8,8 +8,9 @@ import msgspec
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput
-from craftcore.executions.document.export import FORMAT
 from craftcore.executions.model import Status
+
+FORMAT = 1
 
 DEPTH_MAX = 100
 """Levels of a document: a result has at most 64."""
@@ -43,7 +44,7 @@ class DocumentEvent(msgspec.Struct):
 
 
 class OurHeader(msgspec.Struct, forbid_unknown_fields=True):
-    """`craftcore.header`."""
+    """`craftcore.header`: fields of a record that the document itself does not have, or has as people read them."""
 
     seq: Number
     trigger_id: Name
@@ -69,7 +70,7 @@ class OurHeader(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class OurEvent(msgspec.Struct, forbid_unknown_fields=True):
-    """One of `craftcore.events`."""
+    """One of `craftcore.events`: the same of an event; None is left out."""
 
     at: Moment
     task_seq: Number | None = None
