@@ -4,37 +4,33 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from craftcore.activities.model import (
-    Activity,
-    CallOutcome,
-    NewIntent,
-    StartedCall,
-)
+from craftcore.activities.model import Activity, CallOutcome, NewIntent, StartedCall
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import model_of, model_reader
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
+COLUMNS = ("idem_key", *NewIntent._fields[1:], "first_call_at", "last_call_at", "created_at", "updated_at")
+"""The columns of a new activity: its intent, and the moment of its call four times."""
+
 INSERT = BulkStatement(
-    """
-    INSERT INTO activity_log (
-        seq, idem_key, task_id, task_seq, turn, action, policy, args_hash, request_json, execution_seq, epoch,
-        first_call_at, last_call_at, created_at, updated_at, status, reason
-    ) VALUES {rows}
-    """,
-    width=17,
+    f"""
+    INSERT INTO activity_log ({", ".join(COLUMNS)}, seq, status, reason)
+    VALUES {{rows}}
+    """,  # noqa: S608 - the columns of the model
+    width=len(COLUMNS) + 3,
 )
 
 SETTLE = BulkStatement(
-    """
-    WITH ending (seq, calls, status, reason, result, unstored, ref, code, message, may_retry, now) AS (VALUES {rows})
+    f"""
+    WITH ending (seq, calls, {", ".join(CallOutcome._fields)}, now) AS (VALUES {{rows}})
     UPDATE activity_log
        SET status          = ending.status,
            reason          = ending.reason,
-           result_json     = ending.result,
-           result_unstored = ending.unstored,
-           provider_ref    = coalesce(ending.ref, provider_ref),
-           error_code      = ending.code,
-           error_message   = ending.message,
+           result_json     = ending.result_json,
+           result_unstored = ending.result_unstored,
+           provider_ref    = coalesce(ending.provider_ref, activity_log.provider_ref),
+           error_code      = ending.error_code,
+           error_message   = ending.error_message,
            may_retry       = ending.may_retry,
            in_doubt        = ending.status = 'UNKNOWN',
            updated_at      = ending.now,
@@ -44,8 +40,8 @@ SETTLE = BulkStatement(
        AND activity_log.calls = ending.calls
        AND activity_log.status = 'INTENT'
     RETURNING activity_log.seq
-    """,
-    width=11,
+    """,  # noqa: S608 - the fields of the model
+    width=len(CallOutcome._fields) + 3,
 )
 
 KNOWN = """
@@ -83,31 +79,10 @@ class ActivityStore:
     def add_intents(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[StartedCall]:
         """Write new intents."""
         first = int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM activity_log"))
-        now = tx.now
+        called_at = (tx.now,) * 4
         tx.execute_many(
             INSERT,
-            [
-                (
-                    seq,
-                    new.key,
-                    new.task_id,
-                    new.task_seq,
-                    new.turn,
-                    new.action,
-                    new.policy,
-                    new.args_hash,
-                    new.request_json,
-                    new.execution_seq,
-                    new.epoch,
-                    now,
-                    now,
-                    now,
-                    now,
-                    "INTENT",
-                    "about to be called",
-                )
-                for seq, new in enumerate(intents, first)
-            ],
+            [(*new, *called_at, seq, "INTENT", "about to be called") for seq, new in enumerate(intents, first)],
         )
         return [StartedCall(seq, 1, False) for seq, _ in enumerate(intents, first)]
 
@@ -119,16 +94,13 @@ class ActivityStore:
                 idem_key, task_id, task_seq, turn, action, policy, args_hash, request_json, execution_seq, epoch,
                 first_call_at, last_call_at, created_at, updated_at, status, reason, in_doubt, may_retry
             )
-            SELECT :key, :task_id, :task_seq, :turn, :action, :policy, :args_hash, :request, 0, :epoch,
+            SELECT :key, :task_id, :task_seq, :turn, :action, :policy, :args_hash, :request_json, 0, :epoch,
                    min(created_at, :now), :now, :now, :now, 'UNKNOWN', :reason, 1, 1
               FROM tasks
              WHERE seq = :task_seq
             RETURNING *
             """,
-            **{
-                name: value for name, value in intent._asdict().items() if name not in ("request_json", "execution_seq")
-            },
-            request=intent.request_json,
+            **intent._asdict(),
             now=tx.now,
             reason=reason,
         )
@@ -218,22 +190,7 @@ class ActivityStore:
 
     def settle_all(self, tx: Transaction, endings: Sequence[tuple[StartedCall, CallOutcome]]) -> set[int]:
         """Write what calls came to; the seqs of those that still were that call's intent."""
-        rows = [
-            (
-                begun.seq,
-                begun.calls,
-                end.status,
-                end.reason,
-                end.result_json,
-                end.result_unstored,
-                end.provider_ref,
-                end.error_code,
-                end.error_message,
-                int(end.may_retry),
-                tx.now,
-            )
-            for begun, end in endings
-        ]
+        rows = [(begun.seq, begun.calls, *end, tx.now) for begun, end in endings]
         return {seq for (seq,) in tx.execute_many(SETTLE, rows)}
 
     def intents(self, tx: Reader) -> list[Activity]:
