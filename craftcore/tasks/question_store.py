@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
@@ -20,6 +21,9 @@ SELECT questions.*, tasks.id AS task_id, tasks.workflow AS workflow,
   JOIN tasks ON tasks.seq = questions.task_seq
   LEFT JOIN activity_log ON activity_log.seq = questions.activity_seq
 """
+
+CLOSE = "UPDATE questions SET status = :status, closed_at = :now WHERE status = 'OPEN' AND"
+GIVEN = "(SELECT value FROM json_each(:seqs))"
 
 
 class QuestionStore:
@@ -83,15 +87,7 @@ class QuestionStore:
     def close(self, tx: Transaction, task_seq: int, wait_seq: int, status: QuestionStatus) -> None:
         """Close a question whose wait has ended without an answer. One about an activity stays open."""
         tx.run(
-            """
-            UPDATE questions
-               SET status    = :status,
-                   closed_at = :now
-             WHERE task_seq = :task_seq
-               AND wait_seq = :wait_seq
-               AND kind <> 'activity'
-               AND status = 'OPEN'
-            """,
+            f"{CLOSE} task_seq = :task_seq AND wait_seq = :wait_seq AND kind <> 'activity'",
             task_seq=task_seq,
             wait_seq=wait_seq,
             status=status,
@@ -101,14 +97,8 @@ class QuestionStore:
         """Withdraw the open questions of these tasks (of this kind; None: of any that is the task's own; a question
         about an irreversible action is not)."""
         tx.run(
-            """
-            UPDATE questions
-               SET status    = 'WITHDRAWN',
-                   closed_at = :now
-             WHERE task_seq IN (SELECT value FROM json_each(:seqs))
-               AND coalesce(kind = :kind, kind <> 'activity')
-               AND status = 'OPEN'
-            """,
+            f"{CLOSE} task_seq IN {GIVEN} AND coalesce(kind = :kind, kind <> 'activity')",
+            status=QuestionStatus.WITHDRAWN,
             seqs=canonicalize(list(task_seqs)),
             kind=kind,
         )
@@ -116,45 +106,36 @@ class QuestionStore:
     def withdraw_about(self, tx: Transaction, activity_seqs: Sequence[int]) -> None:
         """Withdraw the open questions about these activities."""
         tx.run(
-            """
-            UPDATE questions
-               SET status    = 'WITHDRAWN',
-                   closed_at = :now
-             WHERE activity_seq IN (SELECT value FROM json_each(:seqs))
-               AND status = 'OPEN'
-            """,
+            f"{CLOSE} activity_seq IN {GIVEN}",
+            status=QuestionStatus.WITHDRAWN,
             seqs=canonicalize(list(activity_seqs)),
         )
 
     def open_question_about(self, tx: Reader, activity_seq: int) -> Question | None:
         """Return the open question about an activity; None when there is none."""
-        row = tx.fetch_one(
-            SELECT + "WHERE questions.activity_seq = :seq AND questions.status = 'OPEN'", seq=activity_seq
-        )
-        return question_of(row) if row else None
+        return _find(tx, "questions.activity_seq = :seq AND questions.status = 'OPEN'", seq=activity_seq)
 
     def has_open(self, tx: Reader, task_seq: int, kind: QuestionKind) -> bool:
         """Return whether a question of this kind about a task is open."""
-        found: int | None = tx.fetch_value(
+        row = tx.fetch_value(
             "SELECT 1 FROM questions WHERE task_seq = :task_seq AND kind = :kind AND status = 'OPEN' LIMIT 1",
             task_seq=task_seq,
             kind=kind,
         )
-        return found is not None
+        return row is not None
 
     def find_of_wait(self, tx: Reader, task_seq: int, wait_seq: int) -> Question | None:
         """Return the open question a wait belongs to; None when there is none."""
-        row = tx.fetch_one(
-            SELECT + "WHERE questions.task_seq = :task_seq AND wait_seq = :wait_seq AND questions.status = 'OPEN'",
+        return _find(
+            tx,
+            "questions.task_seq = :task_seq AND wait_seq = :wait_seq AND questions.status = 'OPEN'",
             task_seq=task_seq,
             wait_seq=wait_seq,
         )
-        return question_of(row) if row else None
 
     def get(self, tx: Reader, question_id: str) -> Question | None:
         """Return the whole row; None when there is none."""
-        row = tx.fetch_one(SELECT + "WHERE questions.id = :id", id=question_id)
-        return question_of(row) if row else None
+        return _find(tx, "questions.id = :id", id=question_id)
 
     def open_ones(self, tx: Reader, limit: int) -> list[Question | Damaged]:
         """Return what waits for an answer, asked longest ago first."""
@@ -172,6 +153,11 @@ class QuestionStore:
             "SELECT id FROM questions WHERE task_seq = (SELECT seq FROM tasks WHERE id = :id)", id=task_id
         )
         return [row["id"] for row in rows]
+
+
+def _find(tx: Reader, condition: str, **params: Any) -> Question | None:
+    row = tx.fetch_one(f"{SELECT} WHERE {condition}", **params)
+    return question_of(row) if row else None
 
 
 @model_reader
