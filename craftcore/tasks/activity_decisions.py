@@ -63,10 +63,6 @@ class ActivityDecisions:
                 task = self._tasks.get_by_seq(tx, question.task_seq)
                 wait = self._waits.open_of(tx, task.seq)
                 if wait is not None and wait.seq == question.wait_seq:
-                    told = {
-                        "by": decided_by,
-                        "decision": decision,
-                        "reference": reference,
-                    }  # for the record of the turn
+                    told = {"by": decided_by, "decision": decision, "reference": reference}  # for the turn's record
                     self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonicalize(told))
         return decided

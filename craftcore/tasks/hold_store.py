@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from craftcore.storage.damaged_rows import Damaged, read_rows, readable_text
-from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
+from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 
 COLUMNS = """
 SELECT CAST(tasks.id AS BLOB),
@@ -161,8 +161,4 @@ class HoldStore:
 
     def list_held(self, tx: Reader, limit: int) -> list[Hold | Damaged]:
         """Return the live tasks that are held, the one held for longest first."""
-        return read_rows(tx, OLDEST_HELD, _hold, key="task_id", limit=limit)
-
-
-def _hold(row: Row) -> Hold:
-    return Hold(**row)
+        return read_rows(tx, OLDEST_HELD, lambda row: Hold(**row), key="task_id", limit=limit)

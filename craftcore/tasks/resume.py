@@ -103,7 +103,7 @@ class ResumeContract:
         wait = NewWait(name=f"{QuestionKind.STALE}:{epoch}", kind=WaitKind.QUESTION, question=asked)
         begun = self._waiting.begin(tx, task, task.turn, wait)
         move = Advance(
-            TaskStatus.WAITING, "stale: waits for an answer", task.turn, None, None, None, None, begun.trigger_id,
-            task.turns_alone, task.steps_alone, None, tx.now, task.seq, task.turn,
+            task.seq, task.turn, tx.now, TaskStatus.WAITING, "stale: waits for an answer", task.turn,
+            begun.trigger_id, task.turns_alone, task.steps_alone,
         )  # fmt: skip
         self._tasks.advance_all(tx, [move])

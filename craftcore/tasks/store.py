@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
@@ -12,59 +12,66 @@ from craftcore.tasks.model import NewTask, Task, TaskStatus
 from craftcore.tasks.rows import task_of
 
 CREATE = BulkStatement(
-    """
-    INSERT INTO tasks (
-        id, workflow, session_id, schedule_id, parent_id, trigger_id, max_attempts, deadline_at, dedup_key, seq,
-        status, created_at, updated_at
-    ) VALUES {rows}
-    """,
-    width=13,
+    f"""
+    INSERT INTO tasks ({", ".join(NewTask._fields)}, seq, status, created_at, updated_at)
+    VALUES {{rows}}
+    """,  # noqa: S608 - the columns of the model
+    width=len(NewTask._fields) + 4,
 )
 
+
+class Advance(NamedTuple):
+    """A decided move of a live task. `turn`: the one that it leaves. `state_json` None: it stays."""
+
+    seq: int
+    turn: int
+    now: float
+    status: TaskStatus
+    reason: str | None
+    next_turn: int
+    trigger_id: str | None
+    turns_alone: int
+    steps_alone: int
+    state_json: str | None = None
+    result_json: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    ended_at: float | None = None
+
+
 ADVANCE = BulkStatement(
-    """
-    WITH move (
-        status, reason, next_turn, state, result, code, message, trigger_id, turns, steps, ended, now, seq, turn
-    ) AS (VALUES {rows})
+    f"""
+    WITH move ({", ".join(Advance._fields)}) AS (VALUES {{rows}})
     UPDATE tasks
        SET status        = move.status,
            reason        = move.reason,
            turn          = move.next_turn,
-           state_json    = coalesce(move.state, state_json),
-           result_json   = move.result,
-           error_code    = move.code,
-           error_message = move.message,
+           state_json    = coalesce(move.state_json, tasks.state_json),
+           result_json   = move.result_json,
+           error_code    = move.error_code,
+           error_message = move.error_message,
            trigger_id    = move.trigger_id,
-           turns_alone   = move.turns,
-           steps_alone   = move.steps,
-           ended_at      = move.ended,
+           turns_alone   = move.turns_alone,
+           steps_alone   = move.steps_alone,
+           ended_at      = move.ended_at,
            updated_at    = move.now
       FROM move
      WHERE tasks.seq = move.seq
        AND tasks.turn = move.turn
        AND +tasks.status IN ('RUNNING', 'WAITING')
-    """,
-    width=14,
+    """,  # noqa: S608 - the fields of the model
+    width=len(Advance._fields),
 )
 
-
-class Advance(NamedTuple):
-    """A decided move of a live task, in the order of the statement. `state_json` None: it stays."""
-
-    status: TaskStatus
-    reason: str | None
-    next_turn: int
-    state_json: str | None
-    result_json: str | None
-    error_code: str | None
-    error_message: str | None
-    trigger_id: str | None
-    turns_alone: int
-    steps_alone: int
-    ended_at: float | None
-    now: float
-    seq: int
-    turn: int
+NEW: dict[str, Any] = {
+    **dict.fromkeys(("agents", "agent", "reason", "result_json", "error_code", "error_message", "ended_at")),
+    "status": TaskStatus.RUNNING,
+    "turn": 1,
+    "state_json": "null",
+    "turns_alone": 0,
+    "steps_alone": 0,
+}
+"""The values of a new task that are the same for all, as in the schema."""
 
 
 class TaskStore:
@@ -81,7 +88,10 @@ class TaskStore:
         )
         assert found is not None
         first: int = found["seq"]
-        tasks = [_new_task(row, seq, tx.now) for seq, row in enumerate(rows, first)]
+        tasks = [
+            Task(seq=seq, created_at=tx.now, updated_at=tx.now, **row._asdict(), **NEW)
+            for seq, row in enumerate(rows, first)
+        ]
         tx.execute_many(CREATE, [(*row, seq, "RUNNING", tx.now, tx.now) for seq, row in enumerate(rows, first)])
         if found["has_mail"]:
             EarlyMailStore().deliver(tx, [(task.seq, task.id) for task in tasks])
@@ -244,8 +254,7 @@ class TaskStore:
     def has_creator(self, tx: Reader, task_id: str) -> bool:
         """Return whether the trigger that created this task is there with its payload: retention may have taken
         either."""
-        found: int | None = tx.fetch_value("SELECT 1 FROM triggers WHERE id = :id AND stripped_at IS NULL", id=task_id)
-        return found is not None
+        return tx.fetch_value("SELECT 1 FROM triggers WHERE id = :id AND stripped_at IS NULL", id=task_id) is not None
 
     def trigger_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str | None]:
         """Return why each of these triggers came back to be started again."""
@@ -254,32 +263,3 @@ class TaskStore:
             (canonicalize(list(seqs)),),
         )
         return dict(rows)
-
-
-def _new_task(row: NewTask, seq: int, now: float) -> Task:
-    return Task(
-        seq=seq,
-        id=row.id,
-        workflow=row.workflow,
-        agents=None,
-        agent=None,
-        session_id=row.session_id,
-        schedule_id=row.schedule_id,
-        parent_id=row.parent_id,
-        status=TaskStatus.RUNNING,
-        reason=None,
-        turn=1,
-        state_json="null",
-        result_json=None,
-        error_code=None,
-        error_message=None,
-        trigger_id=row.trigger_id,
-        max_attempts=row.max_attempts,
-        turns_alone=0,
-        steps_alone=0,
-        deadline_at=row.deadline_at,
-        created_at=now,
-        updated_at=now,
-        ended_at=None,
-        dedup_key=row.dedup_key,
-    )

@@ -95,18 +95,6 @@ def end_of_task(
     if status is TaskStatus.CANCELLED:
         code, message = code or ErrorCode.WORKFLOW_ABORTED, message or reason
     return Advance(
-        status,
-        reason,
-        task.turn,
-        None,
-        result_json,
-        code,
-        message,
-        task.trigger_id,
-        task.turns_alone,
-        task.steps_alone,
-        now,
-        now,
-        task.seq,
-        task.turn,
-    )
+        task.seq, task.turn, now, status, reason, task.turn, task.trigger_id, task.turns_alone, task.steps_alone,
+        result_json=result_json, error_code=code, error_message=message, ended_at=now,
+    )  # fmt: skip

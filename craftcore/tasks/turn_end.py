@@ -147,9 +147,8 @@ class TurnService:
         begun = self._waiting.begin(tx, task, turn, wait)
         turns, steps = _since_input(end, turn, renews=begun.renews)
         move = Advance(
-            begun.status, begun.reason, turn, state, None, None, None, begun.trigger_id, turns, steps, None, tx.now,
-            task.seq, task.turn,
-        )  # fmt: skip
+            task.seq, task.turn, tx.now, begun.status, begun.reason, turn, begun.trigger_id, turns, steps, state
+        )
         return move, Followed(due_at=begun.due_at)
 
     def _next_turn(self, tx: Transaction, epoch: int, end: TurnEnd, state: str) -> tuple[Advance, Followed]:
@@ -174,10 +173,7 @@ class TurnService:
             self._triggers.emit_all(tx, [row])
             follows = Followed(due_at=row.due_at)
         turns, steps = _since_input(end, turn, renews=False)
-        move = Advance(
-            TaskStatus.RUNNING, "continued", turn, state, None, None, None, row.id, turns, steps, None, tx.now,
-            task.seq, task.turn,
-        )  # fmt: skip
+        move = Advance(task.seq, task.turn, tx.now, TaskStatus.RUNNING, "continued", turn, row.id, turns, steps, state)
         return move, follows
 
 

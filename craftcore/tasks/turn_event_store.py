@@ -8,13 +8,6 @@ from typing import NamedTuple
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 
-ADD = BulkStatement(
-    """
-    INSERT INTO events (execution_seq, seq, type, at, payload_json, task_seq, turn, memo, activity_seq) VALUES {rows}
-    """,
-    width=9,
-)
-
 HELD = """
 SELECT seq, lease_token
   FROM triggers
@@ -41,6 +34,14 @@ class NewEvent(NamedTuple):
     activity_seq: int | None = None
 
 
+_STORED = NewEvent._fields[NewEvent._fields.index("execution_seq") :]
+
+ADD = BulkStatement(
+    f"INSERT INTO events (seq, at, {', '.join(_STORED)}) VALUES {{rows}}",  # noqa: S608 - the columns of the model
+    width=len(_STORED) + 2,
+)
+
+
 class StreamRow(NamedTuple):
     """One event of a task's stream, over all its attempts."""
 
@@ -62,23 +63,7 @@ class MemoStore:
 
     def add_all(self, tx: Transaction, numbered: Sequence[tuple[int, NewEvent]]) -> None:
         """Append events with the numbers they have in their records."""
-        tx.execute_many(
-            ADD,
-            [
-                (
-                    new.execution_seq,
-                    number,
-                    new.type,
-                    tx.now,
-                    new.payload_json,
-                    new.task_seq,
-                    new.turn,
-                    new.memo,
-                    new.activity_seq,
-                )
-                for number, new in numbered
-            ],
-        )
+        tx.execute_many(ADD, [(number, tx.now, *new[-len(_STORED) :]) for number, new in numbered])
 
     def read_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
         """Return what this turn completed: memo -> the event's text."""

@@ -9,11 +9,7 @@ from craftcore.clock import Clock
 from craftcore.errors import LeaseLost
 from craftcore.executions.store import ExecutionStore
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.model import (
-    NewQuestion,
-    NewTask,
-    Task,
-)
+from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent, StreamRow

@@ -8,16 +8,7 @@ from typing import NamedTuple
 
 from craftcore.executions.trigger_view import Creator
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.model import (
-    RESUMED_BY,
-    Entry,
-    NewTask,
-    QuestionKind,
-    Resume,
-    Task,
-    TaskStatus,
-    Wait,
-)
+from craftcore.tasks.model import RESUMED_BY, Entry, NewTask, QuestionKind, Resume, Task, TaskStatus, Wait
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore

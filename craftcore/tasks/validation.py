@@ -21,9 +21,7 @@ def check_texts(**texts: str | None) -> None:
 
 
 def text_of(value: Any, where: str) -> str:
-    from craftcore.serialization.encode import (
-        encode,  # when it is needed: a reading command must not pay for msgspec
-    )
+    from craftcore.serialization.encode import encode  # when it is needed: a reading command must not pay for msgspec
 
     return encode(value, where)
 

@@ -129,7 +129,7 @@ class WaitService:
         brought = self._resolution_by(tx, wait, mail)
         if brought is None:
             return False
-        self._take(tx, wait, mail)
+        self._mails.read(tx, mail, wait.seq)
         return self.resolve(tx, task, wait, *brought)
 
     def is_full(self, tx: Transaction, task: Task) -> bool:
@@ -152,7 +152,7 @@ class WaitService:
                 for mail in self._mails.list_unread_of(tx, task.seq, event or ""):
                     json.loads(mail.payload_json)  # a mail that is none is set aside, and not brought
                     if (brought := self._resolution_by(tx, wait, mail)) is not None:
-                        self._take(tx, wait, mail)
+                        self._mails.read(tx, mail, wait.seq)
                         return self._waits.resolve(tx, wait.seq, *brought)
         return False
 
@@ -168,9 +168,6 @@ class WaitService:
                 self._questions.answer(tx, question.seq, answer, note=None, answered_by=sender)
                 return ResolvedBy.ANSWER, canonicalize(answer)
         return None
-
-    def _take(self, tx: Transaction, wait: Wait, mail: Mail) -> None:
-        self._mails.read(tx, mail, wait.seq)
 
     def _emit(self, tx: Transaction, task: Task, wait: Wait, at: float) -> str:
         """Return the one trigger that goes on with the turn of this wait."""
