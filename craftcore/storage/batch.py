@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, cast
 
 import apsw
@@ -21,24 +22,19 @@ BATCH_LIMIT = 1000
 """Pieces per commit, so that no caller waits for an endless one."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class WorkItem:
-    """One caller's work, and later its answer."""
+    """One caller's work, and later its answer. `each`: it groups with others of the same work. `apart`: it has a commit
+    of its own."""
 
-    __slots__ = ("apart", "args", "done", "each", "error", "result", "waiter", "work")
-
-    def __init__(
-        self, work: Callable[..., Any], args: tuple[Any, ...], waiter: Any, *, each: bool = False, apart: bool = False
-    ) -> None:
-        self.work = work
-        self.args = args
-        self.waiter = waiter
-        self.each = each
-        """It groups with others of the same work."""
-        self.apart = apart
-        """It has a commit of its own."""
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self.done = False
+    work: Callable[..., Any]
+    args: tuple[Any, ...]
+    waiter: Any
+    each: bool = False
+    apart: bool = False
+    result: Any = None
+    error: BaseException | None = None
+    done: bool = False
 
 
 After = Callable[[], object]

@@ -61,7 +61,7 @@ class Checkpoints:
 
     @property
     def idle_seconds(self) -> float | None:
-        """The seconds without work after which `run_idle` has something to do. None: it has nothing to do."""
+        """The seconds without work after which the WAL is moved or truncated. None: there is nothing to do."""
         if self.holds_work:
             return IDLE_SECONDS
         return max(0.0, self._written_at + TRUNCATE_SECONDS - time.monotonic()) if self._wal_is_long else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import apsw
@@ -48,6 +49,17 @@ def require_same(files: OpenFiles) -> None:
         files.refuse_replaced("during the commit: the write may be lost")
     except StorageError as error:
         raise OutcomeUnknown(f"{error.message}. {CAN_BE_EMITTED_AGAIN}", exit_code=error.exit_code) from error
+
+
+def call_after_commit(calls: Iterable[Callable[[], object]]) -> None:
+    """Make the calls that waited for a commit. Their errors are logged: the commit stays."""
+    for call in calls:
+        try:
+            call()
+        except Exception:
+            import structlog  # when it is needed: a reading command must not pay for it
+
+            structlog.get_logger(__name__).exception("after_commit.failed")
 
 
 def roll_back(connection: apsw.Connection) -> bool:

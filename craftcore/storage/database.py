@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import apsw
 
@@ -24,7 +23,7 @@ from craftcore.errors import (
     StorageBusy,
     StorageError,
 )
-from craftcore.storage.commit import begin, close, commit, require_same, roll_back
+from craftcore.storage.commit import begin, call_after_commit, close, commit, require_same, roll_back
 from craftcore.storage.connection import (
     CHECKPOINT_PAGES,
     STATEMENT_CACHE,
@@ -171,12 +170,7 @@ class Database:
                 raise
             finally:
                 self._pace.after_commit()
-        before: list[Callable[[], object]] = [partial(fn, value) for fn, value in tx.before.items()]
-        for after in before + tx.after:
-            try:
-                after()
-            except Exception:
-                _log().exception("after_commit.failed")
+        call_after_commit([*(partial(fn, value) for fn, value in tx.before.items()), *tx.after])
 
     @contextmanager
     def reading(self, *, with_checks: bool = False, within: float | None = None) -> Iterator[Reader]:
@@ -281,9 +275,3 @@ NOTHING_WRITTEN = "while it was in use. Nothing was written. The next call opens
 def _tell_wal(on_wal: Callable[[int], object], _connection: apsw.Connection, _name: str, pages: int) -> int:
     on_wal(pages)
     return apsw.SQLITE_OK
-
-
-def _log() -> Any:
-    import structlog  # when it is needed: a reading command must not pay for it
-
-    return structlog.get_logger(__name__)

@@ -28,6 +28,7 @@ from craftcore.errors import StorageError, StorageFull, WriterDied
 from craftcore.serialization.untrusted import safe_repr
 from craftcore.storage.batch import After, WorkItem
 from craftcore.storage.checkpoints import Checkpoints
+from craftcore.storage.commit import call_after_commit
 from craftcore.storage.commit_queue import CommitQueue
 from craftcore.storage.database import Database
 from craftcore.storage.event_loop import Loop, get_current_loop
@@ -180,13 +181,13 @@ class Writer:
 
     def _die(self, error: BaseException) -> None:
         """Answer every caller after an error that ends this thread; the daemon ends. A finished commit stays."""
-        log.critical("writer.died", exc_info=error)
         why = WriterDied(f"{self._database.path}: the thread that writes was ended by {safe_repr(error)}")
         batch = self._batch
         if not self._batch_is_over:
             for piece in batch:
                 piece.error = why if piece.error is None else piece.error
         self._report(batch, [], self._fail_rest(batch, self.failed or why))
+        log.critical("writer.died", exc_info=error)  # last: the rendering of an error may fail, too
 
     def _take(self) -> list[WorkItem] | None:
         """Return the next batch; None when the writer closes and nothing waits any more."""
@@ -261,8 +262,4 @@ class Writer:
                 wake(piece.waiter)
             except Exception:  # the others must hear all the same
                 log.exception("answer.failed")
-        for fn in after:
-            try:
-                fn()
-            except Exception:
-                log.exception("after_commit.failed")
+        call_after_commit(after)

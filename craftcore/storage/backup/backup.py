@@ -14,9 +14,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from hashlib import file_digest
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +30,7 @@ from craftcore.storage.backup.staging_file import (
     remove_stale,
     staging_file,
     staging_path,
+    unused_name,
 )
 from craftcore.storage.database import Database
 from craftcore.storage.facts import get_fact
@@ -89,24 +88,14 @@ def back_up_into(
     make_folder(folder)
     remove_stale(folder)
     _sweep_manifests(folder)
-    target = _unused_name(folder, database)
+    stem = Path(os.path.realpath(database.path)).stem
+    target = unused_name(folder, f"{stem}-", database.clock.now(), ".db", [ENDS])
     manifest = back_up(database, target, version, head)
     others = [(file, other) for file, other in complete(folder) if file.name != target.name]
     gone = list_expired(others, manifest, keep)
     for file in gone:
         _remove(file)
     return target, manifest, gone
-
-
-def _unused_name(folder: Path, database: Database) -> Path:
-    """Return a name for this moment, numbered when one of the same second exists."""
-    moment = datetime.fromtimestamp(database.clock.now(), UTC)
-    stem = f"{Path(os.path.realpath(database.path)).stem}-{moment:%Y%m%dT%H%M%SZ}"
-    for number in count(1):
-        name = folder / (f"{stem}.db" if number == 1 else f"{stem}-{number}.db")
-        if not os.path.lexists(name) and not os.path.lexists(manifest_path(name)):
-            return name
-    raise AssertionError(stem)
 
 
 def _sweep_manifests(folder: Path) -> None:

@@ -13,9 +13,7 @@ import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from hashlib import sha256
-from itertools import count
 from pathlib import Path
 from shutil import copyfileobj
 
@@ -24,7 +22,7 @@ import apsw
 from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, StorageBusy, StorageError
 from craftcore.files import NoRegularFile, open_regular
 from craftcore.storage.backup.manifest import Manifest
-from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_stale, staging_file
+from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_stale, staging_file, unused_name
 from craftcore.storage.connection import APPLICATION_ID, refuse_foreign, switch_journal
 from craftcore.storage.database import Database
 from craftcore.storage.facts import get_fact
@@ -218,7 +216,7 @@ def _keep(place: Path, now: float, opened: ExitStack) -> Path | None:
     if not place.exists() and not beside:
         return None
     _forget_second_names(place)
-    kept = _unused_name(place, now)
+    kept = unused_name(place.parent, f"{place.name}{KEPT}", now, "", SIDES)
     for side in ("", *beside):
         if side != "-shm" and (path := place.with_name(place.name + side)).exists():
             _name_again(path, kept.with_name(kept.name + side), opened)
@@ -249,12 +247,3 @@ def _forget_second_names(place: Path) -> None:
     for path in place.parent.glob(f"{glob.escape(place.name)}{KEPT}*"):
         if place.exists() and path.samefile(place):
             path.unlink()
-
-
-def _unused_name(place: Path, now: float) -> Path:
-    stem = f"{place.name}{KEPT}{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}"
-    for number in count(1):
-        name = place.with_name(stem if number == 1 else f"{stem}-{number}")
-        if not any(os.path.lexists(name.with_name(name.name + side)) for side in ("", *SIDES)):
-            return name
-    raise AssertionError(stem)

@@ -12,8 +12,10 @@ import errno
 import fcntl
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from datetime import UTC, datetime
+from itertools import chain, count
 from pathlib import Path
 
 import apsw
@@ -206,6 +208,13 @@ def refuse_taken(place: Path) -> None:
     """Raise CannotCreate where something has that name already, be it a link that leads nowhere."""
     if os.path.lexists(place):
         raise CannotCreate(f"{place}: is there already, and is left as it is. Give another name")
+
+
+def unused_name(folder: Path, stem: str, now: float, end: str, beside: Sequence[str]) -> Path:
+    """Return a name for this moment, numbered when it is taken, by itself or with one of the ends `beside`."""
+    stem = f"{stem}{datetime.fromtimestamp(now, UTC):%Y%m%dT%H%M%SZ}"
+    names = (folder / f"{stem}{number}{end}" for number in chain([""], (f"-{number}" for number in count(2))))
+    return next(name for name in names if not any(os.path.lexists(f"{name}{side}") for side in ("", *beside)))
 
 
 def make_folder(folder: Path) -> None:
