@@ -51,7 +51,6 @@ OPEN_ACTIVITIES = Quarantine(
     check=check_activity,
     becomes={
         "idem_key": KEY,
-        "result_json": "NULL",
         "result_unstored": "CASE WHEN status = 'DONE' THEN :said END",
         "error_message": ":said",
         "reason": "'corrupt row'",
@@ -59,12 +58,12 @@ OPEN_ACTIVITIES = Quarantine(
         "status": "CASE WHEN status = 'DONE' THEN 'DONE' ELSE 'UNKNOWN' END",
         "may_retry": "0",
         "in_doubt": "status <> 'DONE'",
-        "decision": "NULL",
         "first_call_at": f"CASE WHEN {IS_TIMED} THEN first_call_at ELSE :now END",
         "last_call_at": f"CASE WHEN {IS_TIMED} THEN last_call_at ELSE :now END",
         "updated_at": ":now",
         "settled_at": "CASE WHEN status = 'DONE' THEN :now END",
     },
+    nulls=("result_json", "decision"),
 )
 """The activities that a turn, a boot or a person will read again."""
 

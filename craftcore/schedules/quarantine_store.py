@@ -28,14 +28,12 @@ SCHEDULES = Quarantine(
         "reason": "'corrupt row: ' || :wrong",
         "timezone": "'UTC'",
         "kind": "'startup'",
-        **dict.fromkeys(("at", "anchor_at", "step_seconds", "cron", "next_at"), "NULL"),
         "payload_json": "'{}'",
-        "session_id": "NULL",
-        "description": "NULL",
         "catch_up": "'none'",
         "overlap": "'skip'",
         "updated_at": ":now",
     },
+    nulls=("at", "anchor_at", "step_seconds", "cron", "next_at", "session_id", "description"),
 )
 
 

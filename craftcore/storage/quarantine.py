@@ -7,8 +7,8 @@ Rows are inspected only after a statement over many rows has failed. A sound dat
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from craftcore.serialization.canonical import canonicalize
@@ -22,7 +22,6 @@ OWNER = "owner"
 class CorruptRow(NamedTuple):
     """A row that the engine cannot use. `row`: its texts as bytes; `owner`: the task that needs it, or None."""
 
-    table: str
     row: Row
     owner: int | None
     wrong: str
@@ -34,8 +33,9 @@ class Quarantine:
     """Rows of one table, and the repair of a corrupt one.
 
     `rows` is a query, and `check` raises for a corrupt row. `becomes` has an SQL expression for each column that the
-    repair sets. Its parameters are the columns of the query, `now`, `wrong`, and `said`: `wrong` with the row's name.
-    Other texts that are not UTF-8 keep their bad bytes as escapes. `json` has the columns that must stay JSON.
+    repair sets, `nulls` the columns that it empties. Parameters of `becomes` are the columns of the query, `now`,
+    `wrong`, and `said`: `wrong` with the row's name. Other texts that are not UTF-8 keep their bad bytes as escapes.
+    `json` has the columns that must stay JSON.
     """
 
     table: str
@@ -43,7 +43,8 @@ class Quarantine:
     name: str | None = "id"
     rows: str
     check: Callable[[Row], object] = dict
-    becomes: Mapping[str, str]
+    becomes: dict[str, str] = field(default_factory=dict)
+    nulls: tuple[str, ...] = ()
     json: tuple[str, ...] = ()
     where: str = "seq = :seq"
 
@@ -56,7 +57,7 @@ class Quarantine:
         values = {name: readable_value(value) for name, value in found.row.items()}
         values |= {name: _to_json(values[name]) for name in self.json}
         bad = [name for name, value in found.row.items() if invalid_text({name: value})]
-        sets = {**{name: f":{name}" for name in (*bad, *self.json)}, **self.becomes}
+        sets = {name: f":{name}" for name in (*bad, *self.json)} | dict.fromkeys(self.nulls, "NULL") | self.becomes
         return tx.run(
             f"UPDATE {self.table} SET {', '.join(f'{name} = {value}' for name, value in sets.items())} "  # noqa: S608
             f"WHERE {self.where}",
@@ -71,12 +72,11 @@ class Quarantine:
         if wrong is None:
             try:
                 self.check({name: readable_value(value) for name, value in row.items()})
+                return None
             except UNREADABLE as error:
                 wrong = describe_damage(error)
-        if wrong is None:
-            return None
         name = "" if self.name is None else f" {readable_value(row[self.name])!s:.80}"
-        return CorruptRow(self.table, row, owner, wrong, f"{self.kind}{name}: {wrong}")
+        return CorruptRow(row, owner, wrong, f"{self.kind}{name}: {wrong}")
 
 
 def _to_json(text: str | None) -> str | None:

@@ -11,6 +11,7 @@ from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import question_of
 from craftcore.tasks.rows import task_of
+from craftcore.tasks.store import TaskStore
 from craftcore.tasks.wait_store import wait_of
 
 
@@ -24,11 +25,9 @@ def find_corrupt(tx: Reader) -> list[tuple[Quarantine, CorruptRow]]:
 def fail_task(tx: Transaction, task_seq: int, wrong: str) -> Task | None:
     """Fail a live task and make its row readable. Return the new row, or None when the task had ended."""
     [row] = tx.fetch_all_as_bytes("SELECT * FROM tasks WHERE seq = :seq", seq=task_seq)
-    if not LIVE_TASKS.repair(tx, CorruptRow("tasks", row, task_seq, wrong, wrong)):
+    if not LIVE_TASKS.repair(tx, CorruptRow(row, task_seq, wrong, wrong)):
         return None
-    failed = tx.fetch_one("SELECT * FROM tasks WHERE seq = :seq", seq=task_seq)
-    assert failed is not None, task_seq
-    return task_of(failed)
+    return TaskStore().get_by_seq(tx, task_seq)
 
 
 def check_wait(row: Row) -> None:
@@ -66,21 +65,20 @@ LIVE_TASKS = Quarantine(
         "error_message": ":said",
         "reason": "'corrupt row'",
         "turn": "max(turn, 1)",
-        "agents_json": "NULL",
-        "agent": "NULL",
         "max_attempts": "CASE WHEN max_attempts BETWEEN 1 AND 1000 THEN max_attempts END",
         "turns_alone": "0",
         "steps_alone": "0",
         "ended_at": ":now",
         "updated_at": ":now",
     },
+    nulls=("agents_json", "agent"),
 )
 
 ENDED_TASKS = Quarantine(
     table="tasks",
     kind="task",
     rows="SELECT * FROM tasks WHERE status IN ('DONE', 'FAILED', 'CANCELLED')",
-    becomes={"agents_json": "NULL", "agent": "NULL"},
+    nulls=("agents_json", "agent"),
     json=("result_json",),
 )
 
@@ -109,9 +107,9 @@ WAITS = Quarantine(
         "resolved_by": "'end'",
         "value_json": "'null'",
         "kind": "'timer'",
-        "event": "NULL",
         "resolved_at": ":now",
     },
+    nulls=("event",),
 )
 
 QUESTIONS = Quarantine(
@@ -127,11 +125,11 @@ QUESTIONS = Quarantine(
     becomes={
         "status": "'WITHDRAWN'",
         "kind": "CASE WHEN kind IN ('ask', 'stale', 'budget', 'stalled', 'conflict') THEN kind ELSE 'ask' END",
-        **dict.fromkeys(("activity_seq", "options_json", "answer", "note", "answered_by"), "NULL"),
         "default_json": "'null'",
         "by_message": "0",
         "closed_at": ":now",
     },
+    nulls=("activity_seq", "options_json", "answer", "note", "answered_by"),
 )
 
 MESSAGES = Quarantine(
@@ -140,7 +138,8 @@ MESSAGES = Quarantine(
     name="seq",
     rows="SELECT * FROM mailbox WHERE status NOT IN ('READ', 'EMITTED', 'LEFT')",
     check=check_message,
-    becomes={"status": "'LEFT'", "wait_seq": "NULL"},
+    becomes={"status": "'LEFT'"},
+    nulls=("wait_seq",),
     json=("payload_json",),
 )
 
@@ -159,7 +158,7 @@ MEMOS = Quarantine(
      WHERE tasks.status NOT IN ('DONE', 'FAILED', 'CANCELLED')
     """,
     where="execution_seq = :execution_seq AND seq = :seq",
-    becomes={"memo": "NULL"},
+    nulls=("memo",),
     json=("payload_json",),
 )
 
@@ -179,6 +178,5 @@ CREATORS = Quarantine(
      WHERE tasks.status NOT IN ('DONE', 'FAILED', 'CANCELLED')
        AND triggers.status NOT IN ('PENDING', 'CLAIMED')
     """,
-    becomes={},
 )
 """The settled triggers that created live tasks. No other rule inspects them."""

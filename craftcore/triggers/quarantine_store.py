@@ -45,16 +45,12 @@ TRIGGERS = Quarantine(
     becomes={
         "status": "'DEAD'",
         "reason": "'corrupt row'",
-        "error_code": "NULL",
         "error_message": ":wrong",
-        "superseded_by": "NULL",
         "source": f"CASE WHEN source IN {tuple(map(str, TriggerSource))} THEN source ELSE 'SYSTEM' END",
         "dedup_key": "CASE WHEN dedup_key = :dedup_key THEN dedup_key END",  # NULL when it is not text
         "dedup_scope": "CASE WHEN dedup_key = :dedup_key THEN 'ever' END",
-        "claimed_epoch": "NULL",
-        "lease_token": "NULL",
-        "lease_until": "NULL",
         "settled_at": ":now",
         "updated_at": ":now",
     },
+    nulls=("error_code", "superseded_by", "claimed_epoch", "lease_token", "lease_until"),
 )
