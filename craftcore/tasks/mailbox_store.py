@@ -1,4 +1,4 @@
-"""The only SQL of the mailbox: what was sent to a task, in the order it came."""
+"""The only SQL of the mailbox: what was sent to a task, in the order it came, also before its first turn."""
 
 from __future__ import annotations
 
@@ -116,15 +116,8 @@ class MailStore:
 
     def count_unread(self, tx: Reader, task_seq: int, limit: int) -> int:
         """Return how many messages of a task are unread, counted no further than `limit`."""
-        count: int = tx.fetch_value(
-            """
-            SELECT count(*)
-              FROM (SELECT 1 FROM mailbox WHERE task_seq = :seq AND status = 'UNREAD' LIMIT :limit)
-            """,
-            seq=task_seq,
-            limit=limit,
-        )
-        return count
+        unread = "SELECT 1 FROM mailbox WHERE task_seq = :seq AND status = 'UNREAD' LIMIT :limit"
+        return int(tx.fetch_value(f"SELECT count(*) FROM ({unread})", seq=task_seq, limit=limit))  # noqa: S608 - static
 
     def list_unread(self, tx: Reader, task_seq: int, limit: int) -> list[Row]:
         """Return the unread messages, oldest first, as people see them."""
@@ -140,3 +133,39 @@ class MailStore:
             seq=task_seq,
             limit=limit,
         )
+
+
+class EarlyMailStore:
+    """Rows of `early_mail`: signals to a task whose first turn has not begun. Holds nothing."""
+
+    def put(self, tx: Transaction, trigger_id: str, event: str, payload_json: str, sent_by: str | None) -> None:
+        """Keep a signal for the task that this trigger will create."""
+        tx.run(
+            """
+            INSERT INTO early_mail (trigger_id, event, payload_json, sent_by, created_at)
+            VALUES (:trigger_id, :event, :payload, :sent_by, :now)
+            """,
+            trigger_id=trigger_id,
+            event=event,
+            payload=payload_json,
+            sent_by=sent_by,
+        )
+
+    def count(self, tx: Reader, trigger_id: str) -> int:
+        """Return how many signals are kept for this trigger."""
+        return int(tx.fetch_value("SELECT count(*) FROM early_mail WHERE trigger_id = :id", id=trigger_id))
+
+    def deliver(self, tx: Transaction, tasks: Sequence[tuple[int, str]]) -> None:
+        """Put what is kept into the mailboxes of these new tasks (seq, id), in the order in which it came."""
+        ids = canonicalize({task_id: seq for seq, task_id in tasks})
+        tx.run(
+            """
+            INSERT INTO mailbox (task_seq, event, payload_json, sent_by, created_at)
+            SELECT new.value, event, payload_json, sent_by, created_at
+              FROM json_each(:ids) AS new
+              JOIN early_mail ON early_mail.trigger_id = new.key
+             ORDER BY early_mail.seq
+            """,
+            ids=ids,
+        )
+        tx.run("DELETE FROM early_mail WHERE trigger_id IN (SELECT key FROM json_each(:ids))", ids=ids)

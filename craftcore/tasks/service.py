@@ -14,9 +14,8 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.activity_decisions import ActivityDecisions
-from craftcore.tasks.early_mail_store import EarlyMailStore
 from craftcore.tasks.holds import Holds
-from craftcore.tasks.mailbox_store import MailStore
+from craftcore.tasks.mailbox_store import EarlyMailStore, MailStore
 from craftcore.tasks.model import (
     CANCEL,
     TRY_AGAIN,

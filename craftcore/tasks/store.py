@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
-from craftcore.tasks.early_mail_store import EarlyMailStore
+from craftcore.tasks.mailbox_store import EarlyMailStore
 from craftcore.tasks.model import NewTask, Task, TaskStatus
 from craftcore.tasks.rows import task_of
 
@@ -152,8 +152,7 @@ class TaskStore:
         tx.run("UPDATE tasks SET deadline_at = :at WHERE seq = :seq", at=task.deadline_at, seq=task.seq)
 
     def revive(self, tx: Transaction, seq: int, trigger_id: str) -> bool:
-        """Move FAILED -> RUNNING: its last turn is tried again, with all the time it had. False when it is not
-        FAILED."""
+        """Move FAILED -> RUNNING: its last turn is tried again, with all the time it had. False: it is not FAILED."""
         return tx.run_one(
             """
             UPDATE tasks
@@ -252,8 +251,7 @@ class TaskStore:
         )
 
     def has_creator(self, tx: Reader, task_id: str) -> bool:
-        """Return whether the trigger that created this task is there with its payload: retention may have taken
-        either."""
+        """Return whether the trigger that created this task is there with its payload: retention takes both."""
         return tx.fetch_value("SELECT 1 FROM triggers WHERE id = :id AND stripped_at IS NULL", id=task_id) is not None
 
     def trigger_reasons(self, tx: Reader, seqs: Sequence[int]) -> dict[int, str | None]:
