@@ -1,7 +1,7 @@
 """The rules of the ledger: an intent before the call, an end after it, and the treatment of an intent without an end.
 
 begin    INTENT is on disk before the provider is called; an activity on record is returned instead
-settle   DONE, FAILED or UNKNOWN, once, by the holder of the intent
+settle   DONE, FAILED or UNKNOWN, once, by the holder of the intent: `ActivityStore.settle_all`
 decide   a person or a policy ends a doubt
 """
 
@@ -19,8 +19,7 @@ from craftcore.storage.transaction import Transaction
 LEFT_BEHIND = CallOutcome(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
 
 RESTORED = "the database was restored: it may be done"
-"""The reason of an activity that the lost file may have known more about: it has no row, or could have been called
-again."""
+"""The reason of an activity that the lost file may know more about: it has no row, or could have been called again."""
 
 
 class Ledger:
@@ -46,8 +45,7 @@ class Ledger:
         return [begun.get(intent.key) or self._reenter(tx, known[intent.key], intent) for intent in intents]
 
     def _intents_of_restored_tasks(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[NewIntent]:
-        """Return those of tasks that were there when the database was restored: the file they ran on before may have
-        known more of them."""
+        """Return those of tasks that were there when the database was restored: the lost file may know more of them."""
         restored_at = get_fact(tx, "restored_at")
         if restored_at is None or not intents:
             return []
@@ -71,21 +69,15 @@ class Ledger:
         return self.call_again(tx, before, intent) if may_be_called else before
 
     def _may_have_gone_further(self, tx: Transaction, activity: Activity) -> bool:
-        """Return whether it was last touched before the database was restored: the lost file may have called it
-        again."""
+        """Return whether it was last touched before the restore of the database: it may have been called again."""
         restored_at, restored_epoch = get_fact(tx, "restored_at"), get_fact(tx, "restored_epoch")
         if restored_at is None or restored_epoch is None:
             return False
         return activity.epoch < int(restored_epoch) and activity.updated_at <= float(restored_at)
 
     def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity:
-        """Write the intent of another call of an activity as it was seen. Return the activity when it has changed
-        meanwhile."""
+        """Write the intent of another call of an activity. Return the activity when it has changed meanwhile."""
         return self._store.begin_again(tx, before, intent) or self._store.get_by_seq(tx, before.seq)
-
-    def settle_all(self, tx: Transaction, endings: Sequence[tuple[StartedCall, CallOutcome]]) -> set[int]:
-        """Write what calls came to; the seqs of those that were still to be settled by them."""
-        return self._store.settle_all(tx, endings)
 
     def mark_interrupted(self, tx: Transaction) -> list[Activity]:
         """Put every intent without an end in doubt, while nothing runs. Return them as they were."""

@@ -110,7 +110,7 @@ class ActivityEvents:
     def settle_all(self, tx: Transaction, ends: list[ActEnd]) -> list[bool | Exception]:
         """Write what calls came to; an answer each: whether the activity was still to be settled by this call. It is
         written also when the turn has lost its lease: it happened."""
-        settled = self._ledger.settle_all(tx, [(end.begun, end.ending) for end in ends])
+        settled = self._store.settle_all(tx, [(end.begun, end.ending) for end in ends])
         self._recording.record_all(tx, [end.event for end in ends if end.begun.seq in settled])
         return [end.begun.seq in settled for end in ends]
 
@@ -137,8 +137,7 @@ class ActivityEvents:
         reference: str | None,
         event: NewEvent,
     ) -> Activity:
-        """Write that a policy ended a doubt. Return the activity as it is then. Raises StateRefused when another did
-        before."""
+        """Write that a policy ended a doubt. Return the activity after that. Raises StateRefused when another did."""
         now = self._store.get_by_seq(tx, activity.seq)
         if not now.is_open or now.calls != activity.calls:
             raise StateRefused(f"{now.key} {describe_status(now)}; nothing was written")
@@ -189,8 +188,7 @@ def intent_event(act: NewAct, begun: StartedCall) -> NewEvent:
 
 
 def question_about(activity: Activity, why: str | None) -> NewQuestion:
-    """Return what a person is asked about an activity in doubt. Its arguments are shown beside it, and not written
-    here."""
+    """Return what a person is asked about an activity in doubt. Its arguments are shown beside it, not written here."""
     called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     said = f" ({activity.error_message})" if activity.error_message else ""
     happened = f"It was called at {called}, and {activity.reason}{said}."

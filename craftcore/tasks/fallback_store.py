@@ -42,7 +42,7 @@ class Agents:
 
     def has_acted(self, tx: Reader, task_id: str) -> bool:
         """Return whether an irreversible action of this task was ever begun."""
-        found: int = tx.fetch_value(
+        found = tx.fetch_value(
             """
             SELECT EXISTS (
                 SELECT 1

@@ -45,8 +45,7 @@ class TaskLists:
         )
 
     def children(self, tx: Reader, task: Task, limit: int) -> list[Task]:
-        """Return the tasks that this one started, the first first. All are younger than it, and older ones are not
-        visited."""
+        """Return the tasks that this one started, the first first. Older ones than this are not visited."""
         rows = tx.fetch_all(
             "SELECT * FROM tasks WHERE seq > :seq AND parent_id = :id ORDER BY seq LIMIT :limit",
             seq=task.seq,

@@ -209,8 +209,7 @@ class NewQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWait:
-    """A wait, before it is stored. `due_at` None: for as long as it takes; `at_given`: it was given as a moment, not
-    as a delay."""
+    """A wait, before it is stored. `due_at` None: for as long as it takes; `at_given`: as a moment, not as a delay."""
 
     name: str
     kind: WaitKind

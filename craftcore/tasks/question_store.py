@@ -173,8 +173,7 @@ def question_of(row: Row) -> Question:
 
 
 def _add_arguments(row: Row) -> str:
-    """Return the question about an activity as it is put: with its arguments, which no other row holds a second
-    time."""
+    """Return the question about an activity as it is put: with its arguments, which only the activity's row holds."""
     request = row["request_json"] or "arguments that are not kept"
     if len(request) > REQUEST_SHOWN:
         request = request[:REQUEST_SHOWN] + "…"

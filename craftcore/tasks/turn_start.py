@@ -44,8 +44,7 @@ class TurnStarter:
         self._questions = QuestionStore()
 
     def enter_all(self, tx: Transaction, starts: Sequence[TurnStart]) -> list[Entry | StaleTurn | None]:
-        """Return what each started claim finds of its task; a task that is new is created. None: it belongs to no
-        task."""
+        """Return what each started claim finds of its task; a new task is created. None: it belongs to no task."""
         fresh = [start for start in starts if start.is_task and start.claim.task_id is None and start.claim.starts == 1]
         created = iter(self._tasks.create_all(tx, [_new_task_row(start, tx.now) for start in fresh]) if fresh else ())
         entries: list[Entry | StaleTurn | None] = []

@@ -191,8 +191,7 @@ def has_renewed_budget(wait: Wait) -> bool:
 
 
 def answer_in(question: Question, payload_json: str) -> str | None:
-    """Return what a message answers to a question that may be answered by one: its `text`. None when it is not an
-    answer."""
+    """Return the `text` by which a message answers a question that one may answer. None when it is not an answer."""
     if not question.by_message:
         return None
     payload: Any = json.loads(payload_json)

@@ -198,7 +198,7 @@ def test_ten_thousand_that_are_over_cost_no_step_more_than_ten(handful, crowd, l
         def some_open(tx: Transaction) -> None:
             _, doubt, refused = begin_acts(it, tx, "1.1", "1.2", "1.3")
             settle_acts(it, tx, doubt)
-            LEDGER.settle_all(tx, [(refused, REFUSED)])
+            STORE.settle_all(tx, [(refused, REFUSED)])
             tx.run("UPDATE tasks SET status = 'CANCELLED', ended_at = 1 WHERE seq = :seq", seq=it.running.task.seq)
 
         return steps(it, lambda tx: LOOKS[look](it, tx), some_open)

@@ -81,7 +81,7 @@ def test_hundreds_of_acts_in_a_batch_get_separate_answers(core, running):
     intents = [an_intent(running, f"1.{number}") for number in range(500)]
     firsts = core.do(LEDGER.begin_all, intents[::2])
     calls = [first for first in firsts if isinstance(first, StartedCall)]
-    assert core.do(LEDGER.settle_all, [(call, DONE) for call in calls]) == set(range(1, 251))
+    assert core.do(STORE.settle_all, [(call, DONE) for call in calls]) == set(range(1, 251))
 
     answers = core.do(LEDGER.begin_all, intents)
 
@@ -109,14 +109,14 @@ def test_conflict_in_a_batch_does_not_stop_the_others(core, running):
 
 def test_empty_batch_begins_and_settles_nothing(core):
     assert core.do(LEDGER.begin_all, []) == []
-    assert core.do(LEDGER.settle_all, []) == set()
+    assert core.do(STORE.settle_all, []) == set()
 
 
 def test_settle_returns_the_ends_that_were_still_open(core, running):
     calls = [begun(core, an_intent(running, place)) for place in ("1.1", "1.2", "1.3")]
     end_call(core, calls[1], DONE)
 
-    assert core.do(LEDGER.settle_all, [(call, UNKNOWN) for call in calls]) == {1, 3}
+    assert core.do(STORE.settle_all, [(call, UNKNOWN) for call in calls]) == {1, 3}
     assert [row["status"] for row in rows(core, "activity_log")] == ["UNKNOWN", "DONE", "UNKNOWN"]
 
 

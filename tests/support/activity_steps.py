@@ -58,7 +58,7 @@ def begun(core: VirtualCore, intent: NewIntent) -> StartedCall:
 
 def end_call(core: VirtualCore, call: StartedCall, end: CallOutcome) -> bool:
     """Whether it was still to be settled by this call."""
-    return core.do(LEDGER.settle_all, [(call, end)]) == {call.seq}
+    return core.do(STORE.settle_all, [(call, end)]) == {call.seq}
 
 
 def an_activity(core: VirtualCore, running: Running, end: CallOutcome | None = None, place: str = "1.1") -> Activity:
