@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 from craftcore.activities.ledger import describe_status
 from craftcore.activities.model import Activity, Decision
 from craftcore.activities.store import ActivityStore
@@ -12,13 +10,6 @@ from craftcore.operations.audit_scope import AuditScope
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import Task
-
-
-class Resolved(NamedTuple):
-    """The activity after a decision, and its task."""
-
-    activity: Activity
-    task: Task
 
 
 def resolve(
@@ -30,8 +21,8 @@ def resolve(
     *,
     reference: str | None = None,
     note: str | None = None,
-) -> Resolved:
-    """Decide about an activity as the operator saw it.
+) -> tuple[Activity, Task]:
+    """Decide about an activity as the operator saw it; return it after the decision, and its task.
 
     Raises InvalidInput, NotFound, or StateRefused when it is not in doubt or has changed since it was `seen`.
     """
@@ -40,4 +31,4 @@ def resolve(
         raise StateRefused(f"{now.key} has moved on meanwhile: it {describe_status(now)}; nothing was written")
     after = services.deciding.decide(tx, seen.key, decision, decided_by=scope.operator, reference=reference, note=note)
     scope.record(after.key, reason=note, decision=decision, reference=reference, task=after.task_id)
-    return Resolved(after, services.tasks.get(tx, after.task_id))
+    return after, services.tasks.get(tx, after.task_id)

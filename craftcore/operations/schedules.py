@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import fields
-from typing import Any, NamedTuple
+from typing import Any
 
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.schedules.clock_guard import ClockTrust
@@ -24,42 +24,6 @@ CHANGED_MAX = 500
 """The characters of each side of a change that the audit log keeps."""
 
 
-class Paused(NamedTuple):
-    """A paused schedule, and its earlier occurrence that is not over."""
-
-    schedule: Schedule
-    live: RunningOccurrence | None
-
-
-class Resumed(NamedTuple):
-    """A resumed schedule, and how many occurrences the pause skipped; None: none came."""
-
-    schedule: Schedule
-    skipped: int | None
-
-
-class Removed(NamedTuple):
-    """A removed schedule, the ids of its cancelled triggers, and its earlier occurrence that is not over."""
-
-    schedule: Schedule
-    cancelled: list[str]
-    live: RunningOccurrence | None
-
-
-class RanNow(NamedTuple):
-    """The occurrence that was fired by hand, and an earlier one that is not over."""
-
-    placed: FiringResult
-    live: RunningOccurrence | None
-
-
-class ClockTrusted(NamedTuple):
-    """The moment that schedules waited for, None when they did not wait, and the ids of those beyond now."""
-
-    held_until: float | None
-    ahead: list[str]
-
-
 def declare(
     tx: Transaction, scope: AuditScope, services: Services, spec: ScheduleSpec, *, checks_workflow: bool = True
 ) -> DeclareResult:
@@ -73,38 +37,53 @@ def declare(
     return put
 
 
-def pause(tx: Transaction, scope: AuditScope, services: Services, before: Schedule, reason: str) -> Paused:
-    """Stop a schedule from firing until it is resumed. Raises NotFound or StateRefused."""
+def pause(
+    tx: Transaction, scope: AuditScope, services: Services, before: Schedule, reason: str
+) -> tuple[Schedule, RunningOccurrence | None]:
+    """Stop a schedule from firing until it is resumed. Return it, and its earlier occurrence that is not over.
+
+    Raises NotFound or StateRefused.
+    """
     after = services.schedules.pause(tx, before.id, reason)
     if before.status is not ScheduleStatus.PAUSED:
         scope.record(after.id, reason=reason)
-    return Paused(after, AccountStore().running_occurrence(tx, before.id))
+    return after, AccountStore().running_occurrence(tx, before.id)
 
 
-def resume(tx: Transaction, scope: AuditScope, services: Services, before: Schedule) -> Resumed:
-    """Let a paused or disabled schedule fire again from now. Raises NotFound or StateRefused."""
+def resume(tx: Transaction, scope: AuditScope, services: Services, before: Schedule) -> tuple[Schedule, int | None]:
+    """Let a paused or disabled schedule fire again from now.
+
+    Return it, and how many occurrences the pause skipped, None when none came. Raises NotFound or StateRefused.
+    """
     after = services.schedules.resume(tx, before.id)
     if before.status is not ScheduleStatus.ACTIVE:
         scope.record(after.id, was=before.status)
     newest = AccountStore().list_history(tx, before.id, 1)
     skipped = [one.count for one in newest if one.decided_at == tx.now and one.outcome is Outcome.SKIPPED]
-    return Resumed(after, skipped[0] if skipped else None)
+    return after, skipped[0] if skipped else None
 
 
-def remove(tx: Transaction, scope: AuditScope, services: Services, schedule_id: str) -> Removed:
-    """Remove a schedule, and cancel its triggers that have not started. Raises NotFound or StateRefused."""
+def remove(
+    tx: Transaction, scope: AuditScope, services: Services, schedule_id: str
+) -> tuple[Schedule, list[str], RunningOccurrence | None]:
+    """Remove a schedule, and cancel its triggers that have not started.
+
+    Return it, the ids of those triggers, and its earlier occurrence that is not over. Raises NotFound or StateRefused.
+    """
     cancelled = services.schedules.remove(tx, schedule_id)
     scope.record(schedule_id, triggers_cancelled=len(cancelled))
     removed = ScheduleStore().get(tx, schedule_id)
     assert removed is not None, schedule_id
-    return Removed(removed, cancelled, AccountStore().running_occurrence(tx, schedule_id))
+    return removed, cancelled, AccountStore().running_occurrence(tx, schedule_id)
 
 
-def run_now(tx: Transaction, scope: AuditScope, services: Services, schedule_id: str) -> RanNow:
-    """Fire a schedule once more, now. Raises NotFound."""
+def run_now(
+    tx: Transaction, scope: AuditScope, services: Services, schedule_id: str
+) -> tuple[FiringResult, RunningOccurrence | None]:
+    """Fire a schedule once more, now; return it, and an earlier occurrence that is not over. Raises NotFound."""
     placed = services.schedules.run_now(tx, schedule_id)
     scope.record(schedule_id, reason=placed.reason, outcome=placed.outcome, trigger=placed.trigger_id)
-    return RanNow(placed, AccountStore().running_occurrence(tx, schedule_id))
+    return placed, AccountStore().running_occurrence(tx, schedule_id)
 
 
 def skip_next(tx: Transaction, scope: AuditScope, services: Services, schedule_id: str) -> tuple[Schedule, float]:
@@ -125,11 +104,14 @@ def backfill(
     return placed
 
 
-def trust_clock(tx: Transaction, scope: AuditScope) -> ClockTrusted:
-    """Accept the wall clock, so that held schedules go on."""
+def trust_clock(tx: Transaction, scope: AuditScope) -> tuple[float | None, list[str]]:
+    """Accept the wall clock, so that held schedules go on.
+
+    Return the moment that they waited for, None when they did not wait, and the ids of those beyond now.
+    """
     held_until = ClockTrust().trust(tx)
     scope.record(held_until=held_until)
-    return ClockTrusted(held_until, [schedule.id for schedule in ScheduleStore().list_ahead(tx, tx.now)])
+    return held_until, [schedule.id for schedule in ScheduleStore().list_ahead(tx, tx.now)]
 
 
 def reanchor(tx: Transaction, scope: AuditScope, services: Services, schedule_ids: Sequence[str]) -> list[Schedule]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
@@ -13,26 +13,16 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import Question, Task
 
 
-class Signalled(NamedTuple):
-    """The task after a signal, None before its first turn; `waited`: it waited for this event."""
+def signal(
+    tx: Transaction, scope: AuditScope, services: Services, task_id: str, event: str, payload: Any
+) -> tuple[Task | None, bool]:
+    """Tell a task that an event has happened. Return the task, None before its first turn, and whether it waited.
 
-    task: Task | None
-    waited: bool
-
-
-class Answered(NamedTuple):
-    """The question with its answer, its task, and the activity that it is about."""
-
-    question: Question
-    task: Task
-    activity: Activity | None
-
-
-def signal(tx: Transaction, scope: AuditScope, services: Services, task_id: str, event: str, payload: Any) -> Signalled:
-    """Tell a task that an event has happened. Raises InvalidInput, PayloadTooLarge, NotFound or StateRefused."""
+    Raises InvalidInput, PayloadTooLarge, NotFound or StateRefused.
+    """
     waited = services.tasks.signal(tx, task_id, event, payload, sent_by=scope.operator)
     scope.record(task_id, event=event, waited=waited)
-    return Signalled(services.tasks.find(tx, task_id), waited)
+    return services.tasks.find(tx, task_id), waited
 
 
 def cancel(tx: Transaction, scope: AuditScope, services: Services, task_id: str, reason: str | None) -> Task:
@@ -58,12 +48,15 @@ def answer(
     *,
     note: str | None = None,
     reference: str | None = None,
-) -> Answered:
-    """Answer an open question, once. Raises InvalidInput, NotFound or StateRefused."""
+) -> tuple[Question, Task, Activity | None]:
+    """Answer an open question, once; return it, its task, and the activity that it is about.
+
+    Raises InvalidInput, NotFound or StateRefused.
+    """
     question = services.tasks.answer(
         tx, question_id, choice, note=note, reference=reference, answered_by=scope.operator
     )
     scope.record(question_id, reason=note, choice=choice, reference=reference, task=question.task_id)
     key = question.activity_key
     about = None if key is None else ActivityStore().get(tx, key)
-    return Answered(question, services.tasks.get(tx, question.task_id), about)
+    return question, services.tasks.get(tx, question.task_id), about

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.services import Services
@@ -14,13 +13,6 @@ from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import Trigger
 
 DEAD_MAX = 1_000_000
-
-
-class CancelledAll(NamedTuple):
-    """The triggers as they are now, and the ids of all work that was cancelled."""
-
-    triggers: list[Trigger]
-    work: CancelledWork
 
 
 def cancel(
@@ -35,12 +27,15 @@ def cancel(
 
 def cancel_all(
     tx: Transaction, scope: AuditScope, services: Services, reason: str | None, *, with_schedules: bool
-) -> CancelledAll:
-    """Cancel all live triggers and tasks, and every schedule too when asked."""
+) -> tuple[list[Trigger], CancelledWork]:
+    """Cancel all live triggers and tasks, and every schedule too when asked.
+
+    Return the triggers as they are now, and the ids of all work that was cancelled.
+    """
     work = services.cancel_all(tx, make_reason(reason), with_schedules=with_schedules)
     for subject in dict.fromkeys([*work.triggers, *work.tasks, *work.schedules]):
         scope.record(subject, reason=reason)
-    return CancelledAll([services.triggers.get(tx, id) for id in work.triggers], work)
+    return [services.triggers.get(tx, id) for id in work.triggers], work
 
 
 def requeue(tx: Transaction, scope: AuditScope, services: Services, trigger_ids: Iterable[str]) -> list[Trigger]:
