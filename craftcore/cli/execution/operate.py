@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import Literal
 
 import click
 
@@ -22,6 +23,7 @@ REFUSED = {
     PROBLEM: "it runs, has succeeded, was tried again since, or is in doubt; it says which",
     NO_SUCH: None,
 }
+DECIDED = {"retry": "retried", "skip": "skipped"}
 
 
 @click.group(cls=CommandGroup)
@@ -48,12 +50,7 @@ def retry(session: Session, /, execution_id: str, reason: str) -> None:
     A trigger in backoff does not wait longer; a DEAD or FAILED one gets another life, and so does its task. An
     irreversible action with an unknown outcome has to be resolved first.
     """
-    decided = _decide(session, "retry", execution_id, reason)
-    if session.json:
-        return
-    trigger = decided.trigger
-    session.out.line(f"{decided.execution_id} is retried: {trigger.id} {requeued_text(trigger, decided.tasks)}")
-    session.say_without_daemon(session.core())
+    _decide(session, "retry", execution_id, reason, requeued_text)
 
 
 @execution.command(
@@ -71,11 +68,7 @@ def skip(session: Session, /, execution_id: str, reason: str) -> None:
 
     A dead letter is discarded, and stays readable as FAILED.
     """
-    decided = _decide(session, "skip", execution_id, reason)
-    if session.json:
-        return
-    trigger = decided.trigger
-    session.out.line(f"{decided.execution_id} is skipped: {trigger.id} {_skipped_text(trigger, decided.tasks)}")
+    _decide(session, "skip", execution_id, reason, _skipped_text)
 
 
 def _skipped_text(trigger: Trigger, tasks: dict[str, Task]) -> str:
@@ -88,14 +81,14 @@ def _skipped_text(trigger: Trigger, tasks: dict[str, Task]) -> str:
             return cancelled_text(trigger, tasks)
 
 
-class _Decided(NamedTuple):
-    execution_id: str
-    trigger: Trigger
-    tasks: dict[str, Task]
-
-
-def _decide(session: Session, decision: Literal["retry", "skip"], given: str, reason: str) -> _Decided:
-    """Decide and log it, in one commit; print it with --json."""
+def _decide(
+    session: Session,
+    decision: Literal["retry", "skip"],
+    given: str,
+    reason: str,
+    words: Callable[[Trigger, dict[str, Task]], str],
+) -> None:
+    """Decide and log it, in one commit, and print it. `words`: what became of the trigger."""
     refuse_bad_reason(reason)
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
@@ -108,7 +101,10 @@ def _decide(session: Session, decision: Literal["retry", "skip"], given: str, re
     if session.json:
         told = {"trigger": trigger_document(trigger), "task": task_summary(tasks.get(trigger.id))}
         session.out.document({"execution_id": record.id, "decision": decision, **told})
-    return _Decided(record.id, trigger, tasks)
+        return
+    session.out.line(f"{record.id} is {DECIDED[decision]}: {trigger.id} {words(trigger, tasks)}")
+    if decision == "retry":
+        session.say_without_daemon(core)
 
 
 @click.command(
