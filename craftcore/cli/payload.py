@@ -28,18 +28,27 @@ def read_json(given: str) -> Any:
 
 def _read(given: str) -> tuple[Any, str]:
     """Return the value, and the name of its place for messages."""
+    where, text = "the payload", given
+    if given == "-":
+        where = "the payload on standard input"
+        try:
+            text = utf8_text(sys.stdin.buffer.read(READ_MAX_BYTES + 1), where, READ_MAX_BYTES)
+        except OSError as error:
+            raise InvalidInput(f"{where} cannot be read: {error.strerror}") from None
+    elif given.startswith("@"):
+        where = f"the payload in {given[1:]}"
+        text = read_text_file(given[1:], where, READ_MAX_BYTES)
+    return parse_strict_json(text, where), where
+
+
+def read_text_file(path: str, where: str, max_bytes: int) -> str:
+    """Return the text of a regular file. Raises InvalidInput, whose message begins with `where`."""
     try:
-        if given == "-":
-            where, body = "the payload on standard input", sys.stdin.buffer.read(READ_MAX_BYTES + 1)
-        elif given.startswith("@"):
-            where = f"the payload in {given[1:]}"
-            with open_regular(given[1:]) as file:
-                body = file.read(READ_MAX_BYTES + 1)
-        else:
-            return parse_strict_json(given, "the payload"), "the payload"
+        with open_regular(path) as file:
+            body = file.read(max_bytes + 1)
     except OSError as error:
-        raise InvalidInput(f"the payload {given[:200]} cannot be read: {error.strerror}") from None
-    return parse_strict_json(utf8_text(body, where, READ_MAX_BYTES), where), where
+        raise InvalidInput(f"{where} cannot be read: {error.strerror}") from None
+    return utf8_text(body, where, max_bytes)
 
 
 def parse_strict_json(text: str, where: str) -> Any:

@@ -206,9 +206,9 @@ def test_head_file_is_not_written_for_a_faulty_database(cli, clock, database, tm
     ("text", "told"),
     [
         (b"{}", "it is not one"),
-        (b"\xff", "it is not text"),
+        (b"\xff", "is not UTF-8 text"),
         (b"[" * 10_000, "recursion"),
-        (b"{}" + b" " * (64 << 10), "it is too large"),
+        (b"{}" + b" " * (64 << 10), "has over 65,536 bytes"),
         (None, "cannot be read"),
     ],
     ids=["empty", "bytes", "deep", "large", "absent"],

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.cli.lookup import find_record
-from craftcore.cli.payload import parse_strict_json, utf8_text
+from craftcore.cli.payload import parse_strict_json, read_text_file
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
 from craftcore.executions.record import ExecutionRecord
-from craftcore.files import open_regular
 
 READ_MAX_BYTES = 256 << 20
 
@@ -33,7 +32,7 @@ def record_in(path: str) -> ExecutionRecord:
     # It brings msgspec, which other reading commands do without.
     from craftcore.executions.document.load import record_of
 
-    value = _read(path, path)
+    value = parse_strict_json(read_text_file(path, path, READ_MAX_BYTES), path)
     try:
         return record_of(value)
     except InvalidInput as error:
@@ -43,18 +42,10 @@ def record_in(path: str) -> ExecutionRecord:
 def envelope_in(path: str) -> dict[str, Any]:
     """Return the envelope in a file, by itself or in an exported record. Raises InvalidInput for anything but a JSON
     object."""
-    envelope = _read(path, f"the envelope in {path}")
+    where = f"the envelope in {path}"
+    envelope = parse_strict_json(read_text_file(path, where, READ_MAX_BYTES), where)
     if isinstance(envelope, dict) and {"header", "envelope"} <= envelope.keys():  # an envelope has neither
         envelope = envelope["envelope"]
     if not isinstance(envelope, dict):
-        raise InvalidInput(f"the envelope in {path} must be a JSON object, not {type(envelope).__name__}")
+        raise InvalidInput(f"{where} must be a JSON object, not {type(envelope).__name__}")
     return envelope
-
-
-def _read(path: str, where: str) -> Any:
-    try:
-        with open_regular(path) as file:
-            body = file.read(READ_MAX_BYTES + 1)
-    except OSError as error:
-        raise InvalidInput(f"{where} cannot be read: {error.strerror}") from None
-    return parse_strict_json(utf8_text(body, where, READ_MAX_BYTES), where)

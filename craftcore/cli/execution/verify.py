@@ -14,6 +14,7 @@ from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_database, resolve_execution_id
 from craftcore.cli.output import Output
+from craftcore.cli.payload import read_text_file
 from craftcore.cli.session import Session
 from craftcore.errors import InvalidInput
 from craftcore.executions.chain.head import Head, head_from, head_text
@@ -21,7 +22,6 @@ from craftcore.executions.chain.verify import Counts, Verification
 from craftcore.executions.chain.verify_rules import Area, Fault
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
-from craftcore.files import open_regular
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.transaction import Reader
@@ -127,16 +127,9 @@ def _record(reader: Reader, execution_id: str) -> tuple[ExecutionRecord | None, 
 
 
 def _head_in(file: str) -> Head:
+    text = read_text_file(file, file, HEAD_MAX_BYTES)
     try:
-        with open_regular(file) as there:
-            body = there.read(HEAD_MAX_BYTES + 1)
-        if len(body) > HEAD_MAX_BYTES:
-            raise InvalidInput("not a chain head: it is too large")
-        return head_from(body.decode())
-    except OSError as error:
-        raise InvalidInput(f"{file}: cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"{file}: not a chain head: it is not text") from error
+        return head_from(text)
     except InvalidInput as error:
         raise InvalidInput(f"{file}: {error.message}") from error
 
