@@ -15,6 +15,11 @@ def ids_or_all(ids: tuple[str, ...], everything: bool, yes: bool, what: str) -> 
         confirm(yes, what, who="--all")
 
 
+def confirm_by_person(yes: bool, what: str) -> None:
+    """Ask a person at a terminal, who may have meant another id. A script that gives an id is not asked."""
+    confirm(yes or not sys.stdin.isatty(), what)
+
+
 def confirm(yes: bool, what: str, *, who: str = "this") -> None:
     """Require a confirmation: asked for on a terminal, given as --yes elsewhere."""
     if yes:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from craftcore.activities.model import Activity, Decision
 from craftcore.cli.activity.view import confirmation_text, decision_result, retry_command, task_summary
 from craftcore.cli.base import OperatorCommand
-from craftcore.cli.confirm import confirm
+from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import find_activity, refuse_bad_note
 from craftcore.cli.session import Session
@@ -60,8 +58,7 @@ def resolve(
     core = session.core()
     with core.reading() as reader:
         seen = find_activity(reader, key)
-    # A script named it; a person at a terminal may have meant another one.
-    confirm(yes or not sys.stdin.isatty(), escape_control(confirmation_text(seen, decision)))
+    confirm_by_person(yes, escape_control(confirmation_text(seen, decision)))
     reference = None if happened == NOT_SAID else happened
     with session.write(core) as (tx, scope):
         after, task = activities.resolve(tx, scope, core, seen, decision, reference=reference, note=note)

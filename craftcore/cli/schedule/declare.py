@@ -182,6 +182,3 @@ def _say_put(session: Session, put: DeclareResult, holds: str | None, now: float
     session.out.line(next_occurrence_text(schedule, now))
     if schedule.status is ScheduleStatus.ACTIVE and holds is not None:
         session.out.line(holds, style="warn")
-
-
-COMMANDS: tuple[click.Command, ...] = (add, edit)

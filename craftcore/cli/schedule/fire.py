@@ -204,6 +204,3 @@ def reanchor(session: Session, /, ids: tuple[str, ...]) -> None:
         session.out.line(f"{schedule.id} goes on from now. {next_occurrence_text(schedule, now)}")
     if not done:
         session.out.line("no schedule is ahead of the clock; nothing was changed")
-
-
-COMMANDS: tuple[click.Command, ...] = (run_now, skip_next, backfill, trust_clock, reanchor)

@@ -8,13 +8,8 @@ from craftcore.cli.base import CommandGroup
 from craftcore.cli.schedule import declare, fire, show, state
 from craftcore.cli.schedule.preview import preview
 
-VERBS = (
-    *("add", "list", "show", "why", "preview", "pause", "resume", "edit", "run-now", "skip-next", "backfill"),
-    *("history", "remove", "trust-clock", "reanchor"),
-)
 
-
-@click.group(cls=CommandGroup, verbs=VERBS)
+@click.group(cls=CommandGroup)
 def schedule() -> None:
     """Schedules: add, list, preview, pause, edit, …
 
@@ -23,10 +18,20 @@ def schedule() -> None:
 
 
 for command in (
-    *declare.COMMANDS,
-    *state.COMMANDS,
-    *show.COMMANDS,
+    declare.add,
+    show.list_,
+    show.show,
+    show.why,
     preview,
-    *fire.COMMANDS,
+    state.pause,
+    state.resume,
+    declare.edit,
+    fire.run_now,
+    fire.skip_next,
+    fire.backfill,
+    show.history,
+    state.remove,
+    fire.trust_clock,
+    fire.reanchor,
 ):
     schedule.add_command(command)

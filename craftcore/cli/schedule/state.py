@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from craftcore.cli.base import OperatorCommand
-from craftcore.cli.confirm import confirm
+from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_reason
 from craftcore.cli.schedule.id_lookup import find_schedule
@@ -106,11 +104,7 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
     with core.reading() as reader:
         whole = find_schedule(reader, schedule_id).id
         waiting = len(AccountStore().list_unstarted_triggers(reader, whole))
-    # A script named it, and its history stays; a person at a terminal may have meant another one.
-    confirm(
-        yes or not sys.stdin.isatty(),
-        f"remove schedule {whole}" + (f" and cancel {_triggers(waiting)}" if waiting else ""),
-    )
+    confirm_by_person(yes, f"remove schedule {whole}" + (f" and cancel {_triggers(waiting)}" if waiting else ""))
     with session.write(core) as (tx, scope):
         removed, cancelled, live = schedules.remove(tx, scope, core, whole)
     if session.json:
@@ -124,6 +118,3 @@ def remove(session: Session, /, schedule_id: str, yes: bool) -> None:
 
 def _triggers(count: int) -> str:
     return format_count(count, "trigger")
-
-
-COMMANDS: tuple[click.Command, ...] = (pause, resume, remove)

@@ -50,16 +50,12 @@ ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN =
 TEXT_MAX = 1_000
 
 
-@click.group(cls=CommandGroup, verbs=("list", "show", "events", "cancel", "retry", "signal"))
+@click.group(cls=CommandGroup)
 def task() -> None:
     """Workflows in progress: list, show, events, cancel, …
 
     A workflow that takes ctx is a task. Its id is that of the trigger that created it, which `emit` prints.
     """
-
-
-for command_ in operate.COMMANDS:
-    task.add_command(command_)
 
 
 @task.command(
@@ -82,7 +78,7 @@ def list_(
     Each line shows the turn and what the task waits for. Live tasks are RUNNING or WAITING. The reason of a held task
     says what does not fit.
     """
-    chosen = parse_choice("status", status, list(TaskStatus))
+    chosen = parse_choice("status", status, TaskStatus)
     with session.core().reading() as reader:
         tasks = TaskLists().list_newest(
             reader, status=chosen, held=held, workflow=workflow, session_id=session_id, limit=limit
@@ -157,6 +153,10 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
         return
     rows = [(clock_time(one["at"]), one["turn"], one["type"], event_text(one["type"], one["payload"])) for one in told]
     session.out.table(EVENT_COLUMNS, rows)
+
+
+for command_ in (operate.cancel, operate.retry, operate.signal):
+    task.add_command(command_)
 
 
 def _related_document(reader: Reader, task: Task) -> dict[str, Any]:

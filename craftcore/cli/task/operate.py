@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
 
 from craftcore.cli.base import OperatorCommand
-from craftcore.cli.confirm import confirm
+from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import find_task, refuse_bad_reason, resolve_id
 from craftcore.cli.payload import read_json
@@ -97,8 +95,7 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
     core = session.core()
     with core.reading() as reader:
         before = find_task(reader, task_id)
-    # A script named it; a person at a terminal may have meant another one.
-    confirm(yes or not sys.stdin.isatty(), f"cancel task {before.id} of {before.workflow}, {summary_text(before)}")
+    confirm_by_person(yes, f"cancel task {before.id} of {before.workflow}, {summary_text(before)}")
     with session.write(core) as (tx, scope):
         after = tasks.cancel(tx, scope, core, before.id, reason)
     if session.json:
@@ -137,6 +134,3 @@ def retry(session: Session, /, task_id: str) -> None:
     else:
         session.out.line(f"{after.id} goes on at turn {after.turn}, with trigger {after.trigger_id}")
     session.say_without_daemon(core)
-
-
-COMMANDS: tuple[click.Command, ...] = (signal, cancel, retry)
