@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from enum import StrEnum
 from pathlib import Path
+from typing import TypeVar
 
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
@@ -23,6 +25,8 @@ from craftcore.tasks.store import TaskStore
 from craftcore.tasks.validation import NOTE_MAX
 from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.validation import is_name, moment
+
+Choice = TypeVar("Choice", bound=StrEnum)
 
 REASON_MAX = 500
 RECORDS_NAMED = 10
@@ -105,13 +109,14 @@ def find_record(reader: Reader, given: str) -> ExecutionRecord:
     return record
 
 
-def parse_choice(field: str, value: str | None, those: Sequence[str]) -> str | None:
-    """Return the filter as it is stored, however it was typed. Raises FilterInvalid, naming those there are."""
+def parse_choice(field: str, value: str | None, those: type[Choice]) -> Choice | None:
+    """Return the filter as it is stored, in any case. Raises FilterInvalid, naming those there are."""
     if value is None:
         return None
-    if value.upper() not in those:
-        raise FilterInvalid(f"{field} {value!r:.80} is unknown; it must be one of {', '.join(those)}")
-    return value.upper()
+    for one in those:
+        if one.casefold() == value.casefold():
+            return one
+    raise FilterInvalid(f"{field} {value!r:.80} is unknown; it must be one of {', '.join(those)}")
 
 
 def parse_time_bound(field: str, given: str | None) -> float | None:

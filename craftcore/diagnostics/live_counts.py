@@ -5,11 +5,20 @@ They do not while no daemon runs, and not while one boots: then they belong to t
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_note import LockInfo
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.model import Trigger, TriggerStatus
 
 BOOTED_AT = "SELECT started_at FROM epochs ORDER BY epoch DESC LIMIT 1"
+
+
+def are_claims_live(reader: Reader, database: Path) -> bool:
+    """Return whether a daemon runs on the database, and has taken back the claims of the one before it."""
+    note, held = read_note(database)
+    return held and not is_booting(reader, note, held=held)
 
 
 def is_booting(reader: Reader, note: LockInfo | None, *, held: bool) -> bool:

@@ -17,9 +17,8 @@ from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.lookup import find_activity, find_task, parse_choice
 from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session
-from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import activity_document, event_document
-from craftcore.diagnostics.live_counts import is_booting
+from craftcore.diagnostics.live_counts import are_claims_live
 from craftcore.registry.call import message_id
 from craftcore.serialization.display import json_or_text, shorten
 from craftcore.serialization.time_text import add_iso_times, clock_time
@@ -61,12 +60,12 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
 
     Each line shows the outcome and the provider's reference.
     """
-    chosen = parse_choice("status", status, list(ActivityStatus))
+    chosen = parse_choice("status", status, ActivityStatus)
     with session.core().reading() as reader:
         found = ActivityListStore().list_newest(
             reader,
             limit,
-            status=None if chosen is None else ActivityStatus(chosen),
+            status=chosen,
             task_id=None if task_id is None else find_task(reader, task_id).id,
             action=action,
         )
@@ -86,10 +85,9 @@ def show(session: Session, /, key: str) -> None:
     It shows what was sent, the outcome, the calls, the history, the decisions, and the commands that settle it.
     """
     core = session.core()
-    note, held = read_note(core.database.path)
     with core.reading() as reader:
         found = find_activity(reader, key)
-        claims_live = held and not is_booting(reader, note, held=held)
+        claims_live = are_claims_live(reader, core.database.path)
         task = TaskStore().get_by_seq(reader, found.task_seq)
         question = QuestionStore().open_question_about(reader, found.seq)
         told = {**activity_document(found), **_related_document(reader, found, task)}

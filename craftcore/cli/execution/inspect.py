@@ -21,7 +21,7 @@ from craftcore.cli.execution.view import (
     summary_document,
 )
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
-from craftcore.cli.lookup import find_record, parse_time_bound, require_text
+from craftcore.cli.lookup import find_record, parse_choice, parse_time_bound, require_text
 from craftcore.cli.output import paste
 from craftcore.cli.session import Session, finding_text
 from craftcore.daemon.lock import read_note
@@ -161,7 +161,7 @@ def _parse_filter(reader: Reader, given: dict[str, Any]) -> RecordFilter:
         if given[field] is not None:
             require_text(field.replace("_", " "), given[field])
     return RecordFilter(
-        status=_status(given["status"]),
+        status=parse_choice("status", given["status"], Status),
         error_code=_error_code(reader, given["error_code"]),
         workflow=given["workflow"],
         since=parse_time_bound("since", given["since"]),
@@ -176,12 +176,6 @@ def _hash(given: str | None) -> str | None:
     raise FilterInvalid(
         f"envelope hash {given!r:.80} is not a hash; give sha256: and its 64 digits, as inspect ID shows it"
     )
-
-
-def _status(given: str | None) -> Status | None:
-    if given is None or given.lower() in list(Status):
-        return None if given is None else Status(given.lower())
-    raise FilterInvalid(f"status {given!r:.80} is unknown; it must be one of {', '.join(Status)}")
 
 
 def _error_code(reader: Reader, code: str | None) -> str | None:

@@ -20,20 +20,7 @@ Told = dict[str, Any]
 
 def summary_document(row: RecordSummary) -> Told:
     """Return a row of the list, for programs."""
-    return add_iso_times(
-        {
-            "id": row.id,
-            "created_at": row.created_at,
-            "workflow": row.workflow,
-            "status": row.status,
-            "replayable": row.replayable_reason is None,
-            "replayable_reason": row.replayable_reason,
-            "error_code": row.error_code,
-            "latency_ms": row.latency_ms,
-            "trigger_id": row.trigger_id,
-            "attempt": row.attempt,
-        }
-    )
+    return add_iso_times({**row._asdict(), "replayable": row.replayable_reason is None})
 
 
 def record_row(row: RecordSummary) -> tuple[object, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -220,21 +221,9 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
 def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
     """Return a line of the account, with what its trigger is now; None for one that is gone."""
     trigger = reader.fetch_one(TRIGGER_STATUS, id=line.trigger_id) if line.trigger_id else None
-    return add_iso_times(
-        {
-            "schedule_id": line.schedule_id,
-            "generation": line.generation,
-            "cause": line.cause,
-            "nominal_at": line.nominal_at,
-            "last_at": line.last_at,
-            "count": line.count,
-            "outcome": line.outcome,
-            "reason": line.reason,
-            "trigger_id": line.trigger_id,
-            **(trigger or NO_TRIGGER),
-            "decided_at": line.decided_at,
-        }
-    )
+    told = add_iso_times({**asdict(line), **(trigger or NO_TRIGGER)})
+    del told["seq"]  # a number of the table
+    return told
 
 
 def _print_account(out: Output, account: list[dict[str, Any]], zone: str) -> None:
@@ -264,6 +253,3 @@ def _readable_value(name: str, told: dict[str, Any]) -> object:
     if name in DURATIONS:
         return None if value is None else f"{value:g} s"
     return show_json(value) if isinstance(value, dict) else value
-
-
-COMMANDS: tuple[click.Command, ...] = (list_, show, why, history)

@@ -22,8 +22,8 @@ from craftcore.cli.trigger.view import (
     tasks_of,
 )
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.documents import trigger_document
-from craftcore.diagnostics.live_counts import BOOTED_AT, explain_claim, has_not_booted, is_booting, is_cut_off
+from craftcore.diagnostics.documents import event_document, trigger_document
+from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_booting, is_cut_off
 from craftcore.diagnostics.trigger_reasons import list_reasons
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
@@ -70,8 +70,8 @@ def list_(
     Each line shows due time, status, attempts and reason. With --json whole rows.
     """
     chosen = {
-        "status": parse_choice("status", status, list(TriggerStatus)),
-        "source": parse_choice("source", source, list(TriggerSource)),
+        "status": parse_choice("status", status, TriggerStatus),
+        "source": parse_choice("source", source, TriggerSource),
     }
     with session.core().reading() as reader:
         found = TriggerLists().list_newest(reader, **chosen, workflow=workflow, session_id=session_id, limit=limit)
@@ -94,9 +94,7 @@ def show(session: Session, /, trigger_id: str) -> None:
         row = _get(reader, trigger_id)
         task = task_of(reader, row)
         records = [_record(reader, record) for record in ExecutionStore().list_of_trigger(reader, row.id)]
-        booted_at = reader.fetch_value(BOOTED_AT)
-    note, held = read_note(session.path)
-    claims_live = held and not has_not_booted(booted_at, note, held=held)
+        claims_live = are_claims_live(reader, session.path)
     told = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
     if session.json:
         session.out.document({**told, "task": task_summary(task), "executions": records})
@@ -230,13 +228,7 @@ def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     told = add_iso_times({name: value for name, value in row.items() if not name.endswith("_json")})
     for name in ("envelope", "routing", "response"):
         told[name] = json_or_text(row[f"{name}_json"])
-    told["events"] = [_event(event) for event in ExecutionStore().events(reader, row["seq"])]
-    return told
-
-
-def _event(row: dict[str, Any]) -> dict[str, Any]:
-    told = add_iso_times(row)
-    told["payload"] = json_or_text(told.pop("payload_json"))
+    told["events"] = [event_document(event) for event in ExecutionStore().events(reader, row["seq"])]
     return told
 
 

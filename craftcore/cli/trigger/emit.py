@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+from dataclasses import asdict
 from typing import Any
 
 import click
@@ -137,14 +138,7 @@ def _duplicate_text(emitted: Emitted, dedup_key: str | None) -> str:
 
 
 def _emitted_document(emitted: Emitted) -> dict[str, Any]:
-    told: dict[str, Any] = {
-        "id": emitted.id,
-        "created": emitted.created,
-        "status": emitted.status.value,
-        "due_at": emitted.due_at,
-    }
-    if emitted.dedup_scope is not None:
-        told["dedup_scope"] = emitted.dedup_scope.value
-    if emitted.held is not None:
-        told["held"] = emitted.held
-    return {**told, "payload_differs": True} if emitted.payload_differs else told
+    told = {name: value for name, value in asdict(emitted).items() if value is not None}
+    if not emitted.payload_differs:
+        del told["payload_differs"]
+    return told

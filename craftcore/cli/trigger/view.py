@@ -8,9 +8,8 @@ from typing import Any
 
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.session import Session
-from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import trigger_document
-from craftcore.diagnostics.live_counts import explain_claim, is_booting, is_cut_off
+from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_cut_off
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
@@ -51,8 +50,7 @@ def cancelled_text(row: Trigger, tasks: dict[str, Task]) -> str:
 def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
     """Print a table, or an array, each trigger with its task. Return the exit code."""
     tasks = {row.id: _task_of_trigger(reader, row) for row in found if not isinstance(row, Damaged)}
-    note, held = read_note(session.path)
-    claims_live = held and not is_booting(reader, note, held=held)
+    claims_live = are_claims_live(reader, session.path)
 
     def to_document(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]
