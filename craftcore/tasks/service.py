@@ -76,8 +76,7 @@ class TaskService:
 
     def get(self, tx: Reader, task_id: str) -> Task:
         """Return the task with this id. Raises NotFound."""
-        task = self._tasks.get(tx, task_id)
-        if task is None:
+        if (task := self._tasks.get(tx, task_id)) is None:
             raise NotFound(f"no task {task_id}")
         return task
 
@@ -264,12 +263,12 @@ class TaskService:
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.CONFLICT)
 
     def _live_task(self, tx: Transaction, task_id: str) -> Task:
-        if self._tasks.get(tx, task_id) is None and self._triggers.is_live(tx, task_id):
+        task = self._tasks.get(tx, task_id)
+        if task is None and self._triggers.is_live(tx, task_id):
             raise StateRefused(
                 f"{task_id} is a trigger that has no task: it has not begun, or its workflow takes no ctx. Nothing was "
                 f"written. To cancel it: craftcore trigger cancel {task_id}"
             )
-        task = self._tasks.get(tx, task_id)
         if task is None:
             is_trigger = self._triggers.has_trigger(tx, task_id)
             raise NotFound(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from craftcore.clock import Clock
 from craftcore.errors import LeaseLost
 from craftcore.executions.store import ExecutionStore
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
@@ -55,10 +55,7 @@ class TurnRecorder:
 
     def record(self, tx: Transaction, event: NewEvent) -> int:
         """Record one event: `record_all` for one. Raises LeaseLost."""
-        [answer] = self.record_all(tx, [event])
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        return get_single_result(self.record_all(tx, [event]))
 
     def append_to_open(self, tx: Transaction, events: Sequence[tuple[int, int, int, str, str, int]]) -> None:
         """Append events (record, task, turn, type, text, activity) to those of these records that are still open, while
@@ -80,9 +77,7 @@ class TurnRecorder:
 
         Raises LeaseLost, or DuplicateTrigger when the spec asked for it.
         """
-        [emitted] = self._triggers.emit_all(tx, [row])
-        if isinstance(emitted, Exception):
-            raise emitted
+        emitted = get_single_result(self._triggers.emit_all(tx, [row]))
         if child is not None and emitted.created:
             self._tasks.create_all(tx, [child])
         self.record(tx, event(emitted))

@@ -102,13 +102,13 @@ class TurnStarter:
 def _new_task_row(start: TurnStart, now: float) -> NewTask:
     claim = start.claim
     return NewTask(
-        claim.id,
-        start.workflow,
-        claim.session_id,
-        claim.schedule_id,
-        None,
-        claim.id,
-        claim.max_attempts,
-        None if start.deadline is None else now + start.deadline,
-        claim.active_key,
+        id=claim.id,
+        workflow=start.workflow,
+        session_id=claim.session_id,
+        schedule_id=claim.schedule_id,
+        parent_id=None,
+        trigger_id=claim.id,
+        max_attempts=claim.max_attempts,
+        deadline_at=None if start.deadline is None else now + start.deadline,
+        dedup_key=claim.active_key,
     )

@@ -124,10 +124,7 @@ class WaitService:
         """
         mail = self._mails.put(tx, task.seq, event, payload_json, trigger_id=trigger_id, sent_by=sent_by)
         wait = self._waits.open_of(tx, task.seq)
-        if wait is None:
-            return False
-        brought = self._resolution_by(tx, wait, mail)
-        if brought is None:
+        if wait is None or (brought := self._resolution_by(tx, wait, mail)) is None:
             return False
         self._mails.read(tx, mail, wait.seq)
         return self.resolve(tx, task, wait, *brought)
