@@ -35,34 +35,19 @@ def with_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -
 def declare_ready_made(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
     """Declare the built-in workflows that run programs, send mail and call HTTP providers, and the irreversible ones as
     actions for `ctx.act`."""
-    _declare_command(app, config, environ)
-    _declare_email(app, config, environ)
-    _declare_http(app, config, environ)
-
-
-def _declare_command(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
     settings = config.command
     programs = Programs(
         timeout=settings.timeout,
         output_max_bytes=settings.output_max_bytes,
         environment=select_environment(settings.environment, environ),
     )
-    action = command_action(programs)
-    if COMMAND not in app.actions:
-        app.declare_action(action)
+    secret = Secrets(environ).get
+    command = command_action(programs)
+    for action in (command, email_action(config.email, secret), http_action(config.http, secret)):
+        if action.name not in app.actions:
+            app.declare_action(action)
     if COMMAND not in app.workflows:
-        app.declare(COMMAND, command_run(programs, action), task_when=is_irreversible)
-
-
-def _declare_email(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
-    if EMAIL not in app.actions:
-        app.declare_action(email_action(config.email, Secrets(environ).get))
-    if EMAIL not in app.workflows:
-        app.declare(EMAIL, send_email)
-
-
-def _declare_http(app: Registry, config: Config, environ: Mapping[str, str]) -> None:
-    if HTTP_REQUEST not in app.actions:
-        app.declare_action(http_action(config.http, Secrets(environ).get))
-    if HTTP_REQUEST not in app.workflows:
-        app.declare(HTTP_REQUEST, send_request)
+        app.declare(COMMAND, command_run(programs, command), task_when=is_irreversible)
+    for name, workflow in ((EMAIL, send_email), (HTTP_REQUEST, send_request)):
+        if name not in app.workflows:
+            app.declare(name, workflow)

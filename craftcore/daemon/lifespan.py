@@ -72,29 +72,21 @@ async def running(
     counts as a crash.
     """
     _silence_logging()
-    with with_ready_made(app, config, os.environ):
-        async with _engine(app, path, config, clock, paused=paused, held_back=held_back, owns_loop=owns_loop) as engine:
-            yield engine
-
-
-@asynccontextmanager
-async def _engine(
-    app: Registry, path: Path, config: Config, clock: Clock | None, *, paused: bool, held_back: bool, owns_loop: bool
-) -> AsyncIterator[Engine]:
     core = Services(path, config, clock)
-    app.default_retry = default_retry(config)
-    declared = declarations(app, config, core.schedules)
-    app.check_fallbacks()
-    for name in app.check_actions():
-        log.warning("action.not_irreversible", action=name, advice=MARK_IT)
-    process = booting.Process(
-        boot_id=core.clock.new_id(),
-        machine_boot_id=_machine_boot_id(),
-        pid=os.getpid(),
-        host=socket.gethostname(),
-        version=version("craftcore"),
-    )
     async with AsyncExitStack() as life:
+        life.enter_context(with_ready_made(app, config, os.environ))
+        app.default_retry = default_retry(config)
+        declared = declarations(app, config, core.schedules)
+        app.check_fallbacks()
+        for name in app.check_actions():
+            log.warning("action.not_irreversible", action=name, advice=MARK_IT)
+        process = booting.Process(
+            boot_id=core.clock.new_id(),
+            machine_boot_id=_machine_boot_id(),
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            version=version("craftcore"),
+        )
         life.callback(core.close)
         core.database.create()
         lock = DaemonLock.acquire(core.database.path, pid=process.pid, host=process.host, now=core.clock.now())

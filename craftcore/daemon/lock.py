@@ -12,7 +12,7 @@ import os
 import threading
 from dataclasses import replace
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from craftcore.daemon.lock_file import (
     describe_holder,
@@ -55,13 +55,9 @@ class DaemonLock:
         descriptor = take_lock(path)
         try:
             previous = read_note_at(descriptor)
-            note = replace(
-                previous or LockInfo(pid=pid, host=host, started_at=now),
-                pid=pid,
-                host=host,
-                started_at=now,
-                inodes=None,
-            )
+            note = LockInfo(pid=pid, host=host, started_at=now)
+            if previous is not None:
+                note = replace(previous, pid=pid, host=host, started_at=now, inodes=None)
             write_note(descriptor, path, note, is_new=previous is None)
         except BaseException:
             os.close(descriptor)
@@ -70,9 +66,7 @@ class DaemonLock:
 
     def write(self, *, database_id: str, epoch: int, call_mark: int) -> None:
         """Note, durably, which database this is, and which epoch and call mark it has come to."""
-        assert self._descriptor is not None, "the lock was released"
-        self._note = replace(self._note, database_id=database_id, epoch=epoch, call_mark=call_mark, ended_at=None)
-        write_note(self._descriptor, self.path, self._note)
+        self._write(database_id=database_id, epoch=epoch, call_mark=call_mark, ended_at=None)
 
     def note_files(self, files: OpenFiles | None) -> None:
         """Name the files that the engine has open, for producers to compare. None: before it closes them.
@@ -80,9 +74,7 @@ class DaemonLock:
         Not flushed: the numbers mean nothing once the lock has fallen.
         """
         with self._one_writes:
-            assert self._descriptor is not None, "the lock was released"
-            self._note = replace(self._note, inodes=None if files is None else files.inode_numbers)
-            write_note(self._descriptor, self.path, self._note, flush=False)
+            self._write(flush=False, inodes=None if files is None else files.inode_numbers)
 
     def note_end(self, at: float) -> None:
         """Note, durably, that the epoch ended in order at this wall time. The note is written in place, so a full disk
@@ -92,10 +84,7 @@ class DaemonLock:
         """
         with self._one_writes:
             self._put_back()
-            assert self._descriptor is not None, "the lock was released"
-            note = replace(self._note, ended_at=at)
-            write_note(self._descriptor, self.path, note)
-            self._note = note
+            self._write(ended_at=at)
 
     def mark(self, call_mark: int) -> None:
         """Note, durably, that irreversible calls up to this mark may have been made. It never goes back.
@@ -106,12 +95,8 @@ class DaemonLock:
         """
         with self._one_writes:
             self._put_back()
-            if call_mark <= (self._note.call_mark or 0):
-                return
-            note = replace(self._note, call_mark=call_mark)
-            assert self._descriptor is not None, "the lock was released"
-            write_note(self._descriptor, self.path, note)
-            self._note = note
+            if call_mark > (self._note.call_mark or 0):
+                self._write(call_mark=call_mark)
 
     def fileno(self) -> int:
         """Return the open lock file."""
@@ -131,12 +116,17 @@ class DaemonLock:
         finally:
             self._one_writes.release()
 
+    def _write(self, *, flush: bool = True, **changes: Any) -> None:
+        note = replace(self._note, **changes)
+        write_note(self.fileno(), self.path, note, flush=flush)
+        self._note = note
+
     def _put_back(self) -> bool:
-        assert self._descriptor is not None, "the lock was released"
-        if is_at(self._descriptor, self.path):
-            if not is_open_to_others(self._descriptor):
+        held = self.fileno()
+        if is_at(held, self.path):
+            if not is_open_to_others(held):
                 return False
-            self._descriptor = renew(self._descriptor, self.path)
+            self._descriptor = renew(held, self.path)
             return True
         descriptor = open_lock(self.path)
         try:
@@ -147,7 +137,7 @@ class DaemonLock:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(self._descriptor)
+        os.close(held)
         self._descriptor = descriptor
         return True
 

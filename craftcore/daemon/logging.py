@@ -49,7 +49,7 @@ def configure(
             _Renderer(render, priorities=under_systemd),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=_Lines.create(stream),
+        logger_factory=partial(_Lines, stream, threading.Lock()),
         cache_logger_on_first_use=True,
     )
     _bridge(level)
@@ -93,14 +93,9 @@ class _Renderer:
 class _Lines:
     """Writes whole lines, from any thread. The daemon goes on when the reader has gone."""
 
-    def __init__(self, stream: TextIO | None, turn: threading.Lock) -> None:
+    def __init__(self, stream: TextIO | None, turn: threading.Lock, *_name: object) -> None:
         self._stream = stream
         self._turn = turn
-
-    @classmethod
-    def create(cls, stream: TextIO | None) -> Callable[..., _Lines]:
-        turn = threading.Lock()
-        return lambda *_: cls(stream, turn)
 
     def msg(self, line: str) -> None:
         if self._stream is None:

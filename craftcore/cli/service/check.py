@@ -95,7 +95,7 @@ def _try_check(run: Check) -> tuple[str, CraftcoreError | None]:
 
 def _config(session: Session) -> str:
     if session.load_config().metrics.listen:
-        from craftcore.daemon.metrics.prometheus import require_client
+        from craftcore.daemon.metrics.endpoint import require_client
 
         require_client()
     return f"{session.config_path or 'the defaults'}"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Container
 
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
 from craftcore.clock import Clock
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
@@ -27,8 +29,6 @@ class Counters:
     """The observer of an engine, with a registry of its own. `has_booted`: each claim is of this engine."""
 
     def __init__(self, workflows: Container[str], clock: Clock) -> None:
-        from prometheus_client import CollectorRegistry, Counter, Histogram
-
         def make_histogram(name: str, text: str, bounds: tuple[float, ...], labels: tuple[str, ...] = ()) -> Histogram:
             return Histogram(f"craftcore_{name}", text, labels, registry=self.registry, buckets=bounds)
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from functools import partial
 
 import anyio
 import anyio.to_thread
@@ -13,11 +12,10 @@ import structlog
 
 from craftcore.config import MetricsSettings
 from craftcore.config.references import endpoint
-from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.http_server import MetricsServer
-from craftcore.daemon.metrics.prometheus import render, require_client
 from craftcore.engine.failure import sole_exception
 from craftcore.engine.observer import Observer, Unobserved
+from craftcore.errors import ConfigInvalid
 from craftcore.registry.registry import Registry
 from craftcore.services import Services
 
@@ -38,13 +36,18 @@ async def observing(app: Registry, core: Services, settings: MetricsSettings) ->
         yield Unobserved()
         return
     require_client()
+    from prometheus_client import CONTENT_TYPE_LATEST
+
+    from craftcore.daemon.metrics.counters import Counters
+    from craftcore.daemon.metrics.prometheus import render
+
     counters = Counters(app.workflows, core.clock)
-    server = MetricsServer(where, core.database.path, partial(_answer, core, counters))
+    server = MetricsServer(where, core.database.path, lambda: (CONTENT_TYPE_LATEST, render(core, counters)))
     threading.Thread(target=server.run, name="craftcore-metrics", daemon=True).start()
     log.info("metrics.listening", where=server.where)
     try:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(_watch_loop, counters)
+            tasks.start_soon(_watch_loop, counters.on_lagged)
             yield counters
             tasks.cancel_scope.cancel()
     except BaseExceptionGroup as group:
@@ -54,14 +57,16 @@ async def observing(app: Registry, core: Services, settings: MetricsSettings) ->
             await anyio.to_thread.run_sync(server.stop)
 
 
-def _answer(core: Services, counters: Counters) -> tuple[str, bytes]:
-    from prometheus_client import CONTENT_TYPE_LATEST
+def require_client() -> None:
+    """Raise ConfigInvalid when prometheus-client is not installed."""
+    try:
+        import prometheus_client  # noqa: F401
+    except ImportError as error:
+        raise ConfigInvalid("metrics.listen needs prometheus-client: pip install 'craftcore[metrics]'") from error
 
-    return CONTENT_TYPE_LATEST, render(core, counters)
 
-
-async def _watch_loop(counters: Counters) -> None:
+async def _watch_loop(on_lagged: Callable[[float], None]) -> None:
     while True:
         wanted = anyio.current_time() + LAG_SECONDS
         await anyio.sleep_until(wanted)
-        counters.on_lagged(anyio.current_time() - wanted)
+        on_lagged(anyio.current_time() - wanted)

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from importlib.metadata import version
-from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.gauge_store import Gauges, read_gauges
-from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.errors import CraftcoreError
+from craftcore.services import Services
 from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.open_files import unreachable_reason
-
-if TYPE_CHECKING:
-    from prometheus_client.metrics_core import Metric
-
-    from craftcore.services import Services
 
 READ_SECONDS = 2.0
 """Limit on the read of the gauges. A scrape without them is better than a late one."""
@@ -41,40 +40,29 @@ OF_FILES = (
 )
 
 
-def require_client() -> None:
-    """Raise ConfigInvalid when prometheus-client is not installed."""
-    try:
-        import prometheus_client  # noqa: F401
-    except ImportError as error:
-        raise ConfigInvalid("metrics.listen needs prometheus-client: pip install 'craftcore[metrics]'") from error
-
-
 def render(core: Services, counters: Counters, within: float = READ_SECONDS) -> bytes:
     """Return the text of one scrape. Reads the database on a connection of its own, and blocks meanwhile.
 
     A read that fails or takes longer than `within` seconds leaves out the gauges, and `craftcore_database_read` is 0.
     """
-    from prometheus_client import CollectorRegistry, generate_latest
-
     try:
         with core.reading(within=within) as reader:
             gauges = read_gauges(reader, core.clock.now(), claims_live=counters.has_booted)
     except (CraftcoreError, ValueError):  # a damaged row, which the engine will log and set aside; or no file
         gauges = None
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(
-        _Collector([*_counter_metrics(counters), *_database_metrics(gauges), *_file_metrics(core), _build()])
-    )
-    text: bytes = generate_latest(registry)
-    return text
+    build = {"version": version("craftcore"), "python": platform.python_version()}
+    runs = InfoMetricFamily("craftcore_build", "What runs.", value=build)
+    registry.register(_Collector([*_counter_metrics(counters), *_database_metrics(gauges), *_file_metrics(core), runs]))
+    return generate_latest(registry)
 
 
-class _Collector:
-    def __init__(self, metrics: list[Metric]) -> None:
-        self._metrics = metrics
+class _Collector(Collector):
+    def __init__(self, metrics: Iterable[Metric]) -> None:
+        self.metrics = metrics
 
-    def collect(self) -> list[Metric]:
-        return self._metrics
+    def collect(self) -> Iterable[Metric]:
+        return self.metrics
 
 
 def _counter_metrics(counters: Counters) -> Iterator[Metric]:
@@ -88,8 +76,6 @@ def _database_metrics(gauges: Gauges | None) -> Iterator[Metric]:
     yield _gauge("database_read", read, gauges is not None)
     if gauges is None:
         return
-    from prometheus_client.core import GaugeMetricFamily
-
     triggers = GaugeMetricFamily(
         "craftcore_triggers", "Triggers that are not settled, and dead ones.", labels=("state",)
     )
@@ -111,14 +97,5 @@ def _file_metrics(core: Services) -> Iterator[Metric]:
             yield _gauge(name, text, 0)
 
 
-def _build() -> Metric:
-    from prometheus_client.core import InfoMetricFamily
-
-    value = {"version": version("craftcore"), "python": platform.python_version()}
-    return InfoMetricFamily("craftcore_build", "What runs.", value=value)
-
-
 def _gauge(name: str, text: str, value: float) -> Metric:
-    from prometheus_client.core import GaugeMetricFamily
-
     return GaugeMetricFamily(f"craftcore_{name}", text, value=float(value))
