@@ -22,7 +22,6 @@ from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.validation import NOTE_MAX
 from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.validation import is_name, moment
 
@@ -133,16 +132,12 @@ def require_text(field: str, given: str) -> None:
         raise FilterInvalid(f"{field} {given!r:.80} is not a text to look for")
 
 
-def refuse_bad_reason(reason: str) -> None:
-    """Raise InvalidInput for a text that cannot be read, or stored."""
-    if not reason.strip() or len(reason) > REASON_MAX or any("\ud800" <= char <= "\udfff" for char in reason):
-        raise InvalidInput(f"the reason must be 1 to {REASON_MAX} characters of text")
-
-
-def refuse_bad_note(note: str) -> None:
-    """Raise InvalidInput for a text that cannot be read, or stored."""
-    if not note.strip() or len(note) > NOTE_MAX or any("\ud800" <= char <= "\udfff" for char in note):
-        raise InvalidInput(f"the note must be 1 to {NOTE_MAX:,} characters of text")
+def refuse_bad_text(field: str, text: str | None, max_chars: int = REASON_MAX) -> None:
+    """Raise InvalidInput for a reason, or a note, that cannot be read or stored. None is valid."""
+    if text is None:
+        return
+    if not text.strip() or len(text) > max_chars or any("\ud800" <= char <= "\udfff" for char in text):
+        raise InvalidInput(f"the {field} must be 1 to {max_chars:,} characters of text")
 
 
 def refuse_database(database: Path, output: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -163,6 +163,14 @@ def finding_text(finding: Finding) -> str:
         hint(*words) if program == "craftcore" else paste(program, *words) for program, *words in finding.remedies
     ]
     return f"{finding.text}: {', '.join(commands)}" if commands else finding.text
+
+
+def print_reasons(session: Session, headline: str, reasons: Sequence[Finding]) -> None:
+    """Print the answer of a `why`: each reason, and the query that proves it."""
+    session.out.line(headline, style="bold")
+    for one in reasons:
+        session.out.line(f"  {finding_text(one)}")
+        session.out.line(f"    {one.query};", style="dim")
 
 
 def finding_document(finding: Finding) -> dict[str, Any]:

@@ -9,12 +9,13 @@ from craftcore.cli.activity.view import confirmation_text, decision_result, retr
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import find_activity, refuse_bad_note
+from craftcore.cli.lookup import find_activity, refuse_bad_text
 from craftcore.cli.session import Session
 from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.documents import activity_document
 from craftcore.operations import activities
 from craftcore.tasks.model import Task
+from craftcore.tasks.validation import NOTE_MAX
 
 NOT_SAID = "\0"
 """`--happened` without a reference. No argument of a process can hold this."""
@@ -53,8 +54,7 @@ def resolve(
     if len(chosen) != 1:
         raise click.UsageError("give one of --happened, --resend and --give-up")
     [decision] = chosen
-    if note is not None:
-        refuse_bad_note(note)
+    refuse_bad_text("note", note, NOTE_MAX)
     core = session.core()
     with core.reading() as reader:
         seen = find_activity(reader, key)

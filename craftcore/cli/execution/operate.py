@@ -10,7 +10,7 @@ import click
 from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.execution.view import record_document
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import find_record, refuse_bad_reason
+from craftcore.cli.lookup import find_record, refuse_bad_text
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import cancelled_text, requeued_text, task_summary, tasks_of
 from craftcore.daemon.lock import read_note
@@ -89,7 +89,7 @@ def _decide(
     words: Callable[[Trigger, dict[str, Task]], str],
 ) -> None:
     """Decide and log it, in one commit, and print it. `words`: what became of the trigger."""
-    refuse_bad_reason(reason)
+    refuse_bad_text("reason", reason)
     core = session.core()
     _, daemon_runs = read_note(core.database.path)
     with session.write(core) as (tx, scope):
@@ -122,7 +122,7 @@ def invalidate(session: Session, /, ids: tuple[str, ...], reason: str) -> None:
 
     The records stay as they are; this cannot be taken back, and is not asked about. All of them, or none.
     """
-    refuse_bad_reason(reason)
+    refuse_bad_text("reason", reason)
     core = session.core()
     with session.write(core) as (tx, scope):
         done = executions.invalidate(tx, scope, [find_record(tx, given).id for given in ids], reason)

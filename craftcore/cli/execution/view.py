@@ -13,6 +13,10 @@ from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times, clock_time, format_span
 
 LIST_COLUMNS = ("id", "created", "workflow", "status", "replayable")
+RECORD_KEYS = (
+    *("trigger_id", "task_id", "turn", "attempt", "created_at", "ended_at", "workflow", "status", "latency_ms"),
+    "envelope_hash",
+)
 REPLAYABLE, NOT_REPLAYABLE = "replayable", "not-replayable"
 
 Told = dict[str, Any]
@@ -36,16 +40,7 @@ def record_document(record: ExecutionRecord) -> Told:
     return add_iso_times(
         {
             "execution_id": record.id,
-            "trigger_id": record.trigger_id,
-            "task_id": record.task_id,
-            "turn": record.turn,
-            "attempt": record.attempt,
-            "created_at": record.created_at,
-            "ended_at": record.ended_at,
-            "workflow": record.workflow,
-            "status": record.status,
-            "latency_ms": record.latency_ms,
-            "envelope_hash": record.envelope_hash,
+            **{name: getattr(record, name) for name in RECORD_KEYS},
             "replayable": reason is None,
             "replayable_reason": reason,
             "invalidated": record.invalidated,

@@ -20,7 +20,7 @@ from craftcore.cli.schedule.view import (
     next_occurrence_text,
     schedules_held_text,
 )
-from craftcore.cli.session import Session, finding_document, finding_text, hint
+from craftcore.cli.session import Session, finding_document, hint, print_reasons
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import schedule_document
 from craftcore.diagnostics.schedule_reasons import schedule_reasons
@@ -188,10 +188,7 @@ def why(session: Session, /, schedule_id: str) -> None:
         told = {"id": schedule.id, "status": schedule.status.value, "next_at": next_firing(schedule)}
         session.out.document({**add_iso_times(told), "reasons": [finding_document(one) for one in found]})
         return
-    session.out.line(f"{schedule.id} is {schedule.status.value}: {schedule.expression}", style="bold")
-    for one in found:
-        session.out.line(f"  {finding_text(one)}")
-        session.out.line(f"    {one.query};", style="dim")
+    print_reasons(session, f"{schedule.id} is {schedule.status.value}: {schedule.expression}", found)
 
 
 @click.command(

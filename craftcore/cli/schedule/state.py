@@ -7,7 +7,7 @@ import click
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import refuse_bad_reason
+from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
@@ -33,7 +33,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
 
     Fired work goes on; the command that stops it is printed. Occurrences meanwhile are recorded as skipped.
     """
-    refuse_bad_reason(reason)
+    refuse_bad_text("reason", reason)
     core = session.core()
     with session.write(core) as (tx, scope):
         before = find_schedule(tx, schedule_id)

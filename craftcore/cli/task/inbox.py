@@ -9,7 +9,7 @@ from craftcore.cli.activity.resolve import say_decided
 from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.lookup import find_question, refuse_bad_note
+from craftcore.cli.lookup import find_question, refuse_bad_text
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session
 from craftcore.diagnostics.documents import question_document
@@ -22,6 +22,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, QuestionKind, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
+from craftcore.tasks.validation import NOTE_MAX
 
 OPTIONS_SHOWN = 10
 """Up to this many options have a command each, if all of them are short."""
@@ -93,7 +94,7 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
     the answer.
     """
     if note is not None and not note.strip():
-        refuse_bad_note(note)
+        refuse_bad_text("note", note, NOTE_MAX)
     core = session.core()
     with session.write(core) as (tx, scope):
         whole = find_question(tx, question_id).id

@@ -7,7 +7,7 @@ import click
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
-from craftcore.cli.lookup import find_task, refuse_bad_reason, resolve_id
+from craftcore.cli.lookup import find_task, refuse_bad_text, resolve_id
 from craftcore.cli.payload import read_json
 from craftcore.cli.session import Session
 from craftcore.cli.task.view import summary_text
@@ -90,8 +90,7 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
     It is CANCELLED then, its timers and open questions with it. Its effects stay; an irreversible action that is being
     called is settled first, or in doubt.
     """
-    if reason is not None:
-        refuse_bad_reason(reason)
+    refuse_bad_text("reason", reason)
     core = session.core()
     with core.reading() as reader:
         before = find_task(reader, task_id)

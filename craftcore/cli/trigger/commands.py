@@ -9,9 +9,9 @@ import click
 from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
-from craftcore.cli.lookup import parse_choice, refuse_bad_reason, resolve_id
+from craftcore.cli.lookup import parse_choice, refuse_bad_text, resolve_id
 from craftcore.cli.output import show_json
-from craftcore.cli.session import Session, finding_document, finding_text, hint
+from craftcore.cli.session import Session, finding_document, hint, print_reasons
 from craftcore.cli.trigger.view import (
     cancelled_text,
     print_triggers,
@@ -150,10 +150,7 @@ def why(session: Session, /, trigger_id: str) -> None:
         session.out.document({**told, "reasons": [finding_document(one) for one in found]})
         return
     of_task = "" if task is None else f"; {task_status_text(row, task)}"
-    session.out.line(f"{row.id} is {row.status.value}{of_task}", style="bold")
-    for one in found:
-        session.out.line(f"  {finding_text(one)}")
-        session.out.line(f"    {one.query};", style="dim")
+    print_reasons(session, f"{row.id} is {row.status.value}{of_task}", found)
 
 
 @trigger.command(
@@ -181,8 +178,7 @@ def cancel(
     With --schedules nothing is left that could run: schedules that were added by hand are removed, and those that code
     or a settings file declares are paused until `craftcore schedule resume`.
     """
-    if reason is not None:
-        refuse_bad_reason(reason)
+    refuse_bad_text("reason", reason)
     if schedules and not everything:
         raise click.UsageError("--schedules needs --all")
     stopping = ", and stop every schedule" if schedules else ""
