@@ -56,7 +56,7 @@ def default_retry(config: Config) -> RetryPolicy:
 
 def answer(
     tx: Transaction, epoch: int, *, began: float, applied: list[str], at_next_start: list[str], refused: list[str]
-) -> Reloaded:
+) -> None:
     """Leave word of what a reload came to."""
     before = last_reload(tx)
     number = before.number + 1 if before is not None and before.epoch == epoch else 1
@@ -70,7 +70,6 @@ def answer(
         refused=refused,
     )
     set_fact(tx, "reload", json.dumps(asdict(told)))
-    return told
 
 
 def last_reload(tx: Reader) -> Reloaded | None:

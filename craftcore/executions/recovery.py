@@ -91,7 +91,8 @@ class Recommendation:
 
 def assess(facts: AttemptFacts) -> Recommendation:
     """Return the state of an attempt, and what to do about it."""
-    state = state_of(facts)
+    state, ended = state_of(facts), _ended_text(facts)
+    why = ("trigger", "why", facts.trigger_id)
     match state:
         case State.COMPLETE:
             return _complete(facts)
@@ -102,38 +103,33 @@ def assess(facts: AttemptFacts) -> Recommendation:
             return Recommendation(state=state, text="it ended as it should, and goes on later", commands=(_see(facts),))
         case State.GONE:
             text = f"trigger {facts.trigger_id} is not there any more: nothing runs it again"
-            return Recommendation(state=state, text=text, commands=_task_commands(facts))
+            task = () if facts.task_id is None else (_see(facts),)
+            return Recommendation(state=state, text=text, commands=task)
         case State.CANCELLING:
             text = "its cancellation was asked for: running code ends at its next await, "
             text += "and where its process died the next daemon settles it"
-            return Recommendation(state=state, text=text, commands=(("trigger", "why", facts.trigger_id),))
+            return Recommendation(state=state, text=text, commands=(why,))
         case State.RUNNING:
             text = "a daemon has its trigger: it runs, or is about to"
-            return Recommendation(state=state, text=text, commands=(("trigger", "why", facts.trigger_id),))
+            return Recommendation(state=state, text=text, commands=(why,))
         case State.IN_DOUBT:
             return _doubt_recommendation(facts)
         case State.INTERRUPTED:
-            text = (
-                f"{_ended_text(facts)}; the daemon that had its trigger is gone, and the next one runs it "
-                "again by itself. "
-            )
-            text += _safety(facts)
-            return Recommendation(state=state, text=text, commands=(RUN, _skip(facts)))
+            text = f"{ended}; the daemon that had its trigger is gone, and the next one runs it again by itself."
+            return Recommendation(state=state, text=f"{text} {_safety(facts)}", commands=(RUN, _skip(facts)))
         case State.PENDING:
-            text = f"{_ended_text(facts)}; its trigger {_due_text(facts)} and runs it again by itself. {_safety(facts)}"
-            return Recommendation(state=state, text=text, commands=(_retry(facts), _skip(facts)))
+            text = f"{ended}; its trigger {_due_text(facts)} and runs it again by itself."
+            return Recommendation(state=state, text=f"{text} {_safety(facts)}", commands=(_retry(facts), _skip(facts)))
         case State.DEAD:
-            text = f"{_ended_text(facts)}; its trigger is DEAD ({facts.trigger_reason}): a person decides."
+            text = f"{ended}; its trigger is DEAD ({facts.trigger_reason}): a person decides."
             return Recommendation(state=state, text=f"{text} {_safety(facts)}", commands=(_retry(facts), _skip(facts)))
         case State.FAILED:
-            failed = f"its trigger is FAILED ({facts.trigger_reason}): nothing runs it again by itself."
-            text = f"{_ended_text(facts)}; {failed}"
+            text = f"{ended}; its trigger is FAILED ({facts.trigger_reason}): nothing runs it again by itself."
             return Recommendation(state=state, text=f"{text} {_safety(facts)}", commands=(_retry(facts),))
         case State.OVER:
-            since = (
-                "its task has ended since" if facts.task_is_over else f"its trigger is DONE ({facts.trigger_reason})"
-            )
-            text = f"{_ended_text(facts)}; {since}: there is nothing to decide of it"
+            done = f"its trigger is DONE ({facts.trigger_reason})"
+            since = "its task has ended since" if facts.task_is_over else done
+            text = f"{ended}; {since}: there is nothing to decide of it"
             return Recommendation(state=state, text=text, commands=(_see(facts),))
 
 
@@ -230,7 +226,3 @@ def _skip(facts: AttemptFacts) -> tuple[str, ...]:
 
 def _see(facts: AttemptFacts) -> tuple[str, ...]:
     return ("trigger", "why", facts.trigger_id) if facts.task_id is None else ("task", "show", facts.task_id)
-
-
-def _task_commands(facts: AttemptFacts) -> tuple[tuple[str, ...], ...]:
-    return () if facts.task_id is None else (("task", "show", facts.task_id),)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
-from craftcore.executions.invalidation import Invalidation
+from craftcore.executions.invalidation import invalidate_record
 from craftcore.executions.record import ExecutionRecord
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.services import Services
@@ -41,4 +41,4 @@ def invalidate(tx: Transaction, scope: AuditScope, execution_ids: Iterable[str],
 
     The rule adds the rows to `audit_log` itself.
     """
-    return [Invalidation().invalidate(tx, id, scope.actor, reason) for id in dict.fromkeys(execution_ids)]
+    return [invalidate_record(tx, id, scope.actor, reason) for id in dict.fromkeys(execution_ids)]

@@ -7,7 +7,7 @@ import pytest
 from craftcore.audit.model import Actor
 from craftcore.audit.store import list_rows
 from craftcore.errors import NotFound, StateRefused
-from craftcore.executions.invalidation import Invalidation
+from craftcore.executions.invalidation import invalidate_record
 from craftcore.executions.record import faults, refusal_to_replay
 from craftcore.executions.record_store import RecordStore
 from craftcore.triggers.settlement import Succeeded
@@ -47,7 +47,7 @@ def test_invalidated_record_stays_unreplayable_and_unchanged_after_a_restart(cor
     [before] = core.rows("SELECT * FROM executions")
     assert refusal_to_replay(look(core, id_)) is None
 
-    told = core.do(Invalidation().invalidate, id_, ADA, "the price was wrong")
+    told = core.do(invalidate_record, id_, ADA, "the price was wrong")
     core.close()
 
     again = VirtualCore(path, VirtualClock())
@@ -62,7 +62,7 @@ def test_invalidated_record_stays_unreplayable_and_unchanged_after_a_restart(cor
 def test_invalidation_is_in_the_audit_log_with_actor_subject_and_reason(core):
     id_ = a_record(core)
 
-    core.do(Invalidation().invalidate, id_, ADA, "the price was wrong")
+    core.do(invalidate_record, id_, ADA, "the price was wrong")
 
     with core.reading() as reader:
         [row] = list_rows(reader)
@@ -73,17 +73,17 @@ def test_invalidation_is_in_the_audit_log_with_actor_subject_and_reason(core):
 
 def test_invalidation_of_an_invalidated_record_is_refused(core):
     id_ = a_record(core)
-    core.do(Invalidation().invalidate, id_, ADA, "the price was wrong")
+    core.do(invalidate_record, id_, ADA, "the price was wrong")
 
     with pytest.raises(StateRefused, match="already: the price was wrong"):
-        core.do(Invalidation().invalidate, id_, ADA, "again")
+        core.do(invalidate_record, id_, ADA, "again")
 
     assert core.rows("SELECT count(*) AS rows FROM audit_log") == [{"rows": 1}]
 
 
 def test_invalidation_of_an_unknown_record_is_refused(core):
     with pytest.raises(NotFound, match=r"no execution exec-t\.1"):
-        core.do(Invalidation().invalidate, "exec-t.1", ADA, "why not")
+        core.do(invalidate_record, "exec-t.1", ADA, "why not")
 
     assert core.rows("SELECT * FROM audit_log") == []
 
@@ -91,7 +91,7 @@ def test_invalidation_of_an_unknown_record_is_refused(core):
 def test_invalidation_before_the_end_makes_the_record_unreplayable(core):
     begun = begin(core)
 
-    core.do(Invalidation().invalidate, begun.id, ADA, "the input was wrong")
+    core.do(invalidate_record, begun.id, ADA, "the input was wrong")
 
     assert refusal_to_replay(look(core, begun.id)) == "execution_incomplete", "which it is, first of all"
     end(core, begun, Succeeded(result_json='"hi"'))

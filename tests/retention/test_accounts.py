@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
-from craftcore.executions.invalidation import Invalidation
+from craftcore.executions.invalidation import invalidate_record
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Succeeded
 from tests.support.attempts import begin, end
@@ -100,7 +100,7 @@ def test_audit_row_is_removed_exactly_after_ninety_days_and_the_anchor_advances(
 def test_audit_row_of_an_invalidation_is_kept_while_the_record_can_be_replayed(core, clock):
     begun = begin(core)
     end(core, begun, Succeeded(result_json="1"))
-    core.do(Invalidation().invalidate, begun.id, ADA, "wrong city")
+    core.do(invalidate_record, begun.id, ADA, "wrong city")
     core.do(audit, ADA, "release")
     clock.advance(400 * DAY)
 

@@ -8,7 +8,7 @@ from typing import Any
 import apsw
 
 from craftcore.executions.chain.head import head_document
-from craftcore.executions.chain.head_store import read_head
+from craftcore.executions.chain.verify_store import read_head
 from craftcore.storage.backup.backup import back_up, back_up_into
 from craftcore.storage.backup.manifest import Manifest
 from craftcore.storage.database import Database

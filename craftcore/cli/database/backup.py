@@ -12,7 +12,7 @@ from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, DATABASE, NO_SUCH
 from craftcore.cli.session import Session
 from craftcore.executions.chain.head import head_document
-from craftcore.executions.chain.head_store import read_head
+from craftcore.executions.chain.verify_store import read_head
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.backup.backup import back_up, back_up_into

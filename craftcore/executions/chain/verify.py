@@ -81,16 +81,7 @@ class Verification:
         yield from self._orphan_faults()
         audit = AuditChain(ends.audit_anchor_seq, ends.audit_anchor_hash)
         yield from self._audit_faults(audit)
-        self.head = Head(
-            at=self._now,
-            place=ends.head_seq,
-            hash=ends.head_hash,
-            newest=self._store.numbers(self._reader).newest,
-            unchained_to=ends.unchained_to,
-            removed=ends.removed,
-            audit_place=audit.last,
-            audit_hash=audit.hash,
-        )
+        self.head = self._store.head(self._reader, self._now, ends, audit_place=audit.last, audit_hash=audit.hash)
         if self._before is not None:
             yield from self._head_faults(self._before, self.head, ends)
 

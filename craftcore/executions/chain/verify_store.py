@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from craftcore.executions.chain.head import Head
 from craftcore.executions.chain.verify_rules import ChainState
 from craftcore.storage.transaction import Reader
 
@@ -102,6 +103,19 @@ class VerifyingStore:
         [row] = tx.fetch_tuples("SELECT count(*), coalesce(max(seq), 0) FROM executions")
         return Numbers._make(row)
 
+    def head(self, tx: Reader, now: float, ends: ChainState, *, audit_place: int, audit_hash: str) -> Head:
+        """Return the heads of the chains, of which the operators' log ends there."""
+        return Head(
+            at=now,
+            place=ends.head_seq,
+            hash=ends.head_hash,
+            newest=self.numbers(tx).newest,
+            unchained_to=ends.unchained_to,
+            removed=ends.removed,
+            audit_place=audit_place,
+            audit_hash=audit_hash,
+        )
+
     def missing_numbers(self, tx: Reader) -> list[int]:
         """Return the first numbers of records that are not there."""
         return [number for (number,) in tx.fetch_tuples(ABSENT)]
@@ -117,3 +131,16 @@ class VerifyingStore:
     def audit_rows(self, tx: Reader) -> Iterable[tuple[Any, ...]]:
         """Yield (seq,) of each row of the audit log, in order."""
         return tx.fetch_tuples("SELECT seq FROM audit_log ORDER BY seq")
+
+
+def read_head(reader: Reader, now: float) -> Head | None:
+    """Return the heads of the chains without a walk over what leads there. None where the file has lost them, or they
+    are none: `craftcore verify` says what is wrong."""
+    store = VerifyingStore()
+    try:
+        [ends] = store.chain_states(reader)
+        last = reader.fetch_one("SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1")
+        place, hash_ = (last["seq"], last["hash"]) if last else (ends.audit_anchor_seq, ends.audit_anchor_hash)
+        return store.head(reader, now, ends, audit_place=place, audit_hash=hash_)
+    except ValueError:
+        return None
