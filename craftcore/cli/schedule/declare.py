@@ -72,13 +72,8 @@ def add(
     if len(words) > 1:
         raise click.UsageError(f'put EXPR in quotes: "{" ".join(words):.80}"; a command comes after --')
     declared = read_options(given)
-    if command is not None:
-        if "workflow" in declared or "payload" in declared:
-            raise click.UsageError("a command is a workflow and a payload already: give one or the other")
-        declared |= {"workflow": COMMAND, "payload": command_payload(command, irreversible)}
-    elif irreversible is not None:
-        refuse_irreversible()
-    elif "workflow" not in declared:
+    declared |= _work(None, declared, command, irreversible)
+    if "workflow" not in declared:
         raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
     spec = ScheduleSpec(id=schedule_id, when=words[0], **declared)
     core = session.core()
@@ -147,12 +142,14 @@ def edit(
 
 
 def _work(
-    before: Schedule, changes: dict[str, Any], command: list[str] | None, irreversible: bool | None
+    before: Schedule | None, changes: dict[str, Any], command: list[str] | None, irreversible: bool | None
 ) -> dict[str, Any]:
-    """Return what a changed command comes to; its directory, environment and timeout stay, and that it is
-    irreversible."""
-    runs_command = before.workflow == COMMAND
-    kept = spec_of(before).payload if runs_command else {}
+    """Return the workflow and payload of a new or changed command; nothing where no command is concerned.
+
+    A changed command keeps its directory, environment and timeout, and stays irreversible.
+    """
+    kept = {} if before is None or before.workflow != COMMAND else spec_of(before).payload
+    runs_command = before is not None and before.workflow == COMMAND
     if command is None:
         if irreversible is not None:
             if not runs_command or "workflow" in changes or "payload" in changes:
@@ -163,10 +160,7 @@ def _work(
         return {}
     if "workflow" in changes or "payload" in changes:
         raise click.UsageError("a command is a workflow and a payload already: give one or the other")
-    return {
-        "workflow": COMMAND,
-        "payload": irreversible_payload({**kept, **command_payload(command, None)}, irreversible),
-    }
+    return {"workflow": COMMAND, "payload": irreversible_payload({**kept, **command_payload(command)}, irreversible)}
 
 
 def _say_put(session: Session, put: DeclareResult, holds: str | None, now: float) -> None:

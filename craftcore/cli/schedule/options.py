@@ -96,11 +96,11 @@ class WithCommand(OperatorCommand):
         return [*super().collect_usage_pieces(ctx), "[-- COMMAND...]"]
 
 
-def command_payload(command: list[str], irreversible: bool | None) -> dict[str, Any]:
+def command_payload(command: list[str]) -> dict[str, Any]:
     """Return the payload that makes `command.run` run it. Raises UsageError when there is no program."""
     if not command or not command[0]:
         raise click.UsageError("after -- there is no command")
-    return irreversible_payload({"argv": command}, irreversible)
+    return {"argv": command}
 
 
 def irreversible_payload(payload: dict[str, Any], irreversible: bool | None) -> dict[str, Any]:
