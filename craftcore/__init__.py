@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from craftcore.activities.model import OnUnknown
     from craftcore.app import App
+    from craftcore.async_producer import AsyncProducer
     from craftcore.engine.turn.context import TaskContext
     from craftcore.engine.turn.emit import Child
     from craftcore.engine.turn.task_events import TaskEvent
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
         NotReplayable,
         ReplayHashMismatch,
         StateRefused,
+        StillWaiting,
+        WorkFailed,
     )
     from craftcore.executions.model import Strategy
     from craftcore.executions.replay import ReplayEntry, ReplayResult
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from craftcore.registry.router import LiveSession, Route, RoutedTrigger, Router, RoutingContext
     from craftcore.registry.workflow import Rate
     from craftcore.replay_engine import ReplayEngine
+    from craftcore.results.handle import BlockingHandle, Handle
     from craftcore.schedules.model import CatchUp, Overlap
     from craftcore.tasks.model import Resume
     from craftcore.tasks.outcomes import Continue, Done
@@ -43,6 +47,8 @@ _HOMES = {
     "Action": "craftcore.registry.action",
     "ActivityUnknown": "craftcore.errors",
     "App": "craftcore.app",
+    "AsyncProducer": "craftcore.async_producer",
+    "BlockingHandle": "craftcore.results.handle",
     "Call": "craftcore.registry.call",
     "CatchUp": "craftcore.schedules.model",
     "Child": "craftcore.engine.turn.emit",
@@ -54,6 +60,7 @@ _HOMES = {
     "Emitted": "craftcore.triggers.model",
     "ErrorCode": "craftcore.error_codes",
     "Fail": "craftcore.outcome_exceptions",
+    "Handle": "craftcore.results.handle",
     "IdempotencyConflict": "craftcore.errors",
     "InvalidInput": "craftcore.errors",
     "LiveSession": "craftcore.registry.router",
@@ -77,12 +84,14 @@ _HOMES = {
     "RoutingContext": "craftcore.registry.router",
     "Snooze": "craftcore.outcome_exceptions",
     "StateRefused": "craftcore.errors",
+    "StillWaiting": "craftcore.errors",
     "Strategy": "craftcore.executions.model",
     "TaskContext": "craftcore.engine.turn.context",
     "TaskEvent": "craftcore.engine.turn.task_events",
     "TriggerSource": "craftcore.triggers.model",
     "TriggerSpec": "craftcore.triggers.model",
     "TriggerView": "craftcore.executions.trigger_view",
+    "WorkFailed": "craftcore.errors",
     "living_ui_key": "craftcore.triggers.sources",
     "proactive_key": "craftcore.triggers.sources",
 }
@@ -91,6 +100,8 @@ __all__ = [
     "Action",
     "ActivityUnknown",
     "App",
+    "AsyncProducer",
+    "BlockingHandle",
     "Call",
     "CatchUp",
     "Child",
@@ -102,6 +113,7 @@ __all__ = [
     "Emitted",
     "ErrorCode",
     "Fail",
+    "Handle",
     "IdempotencyConflict",
     "InvalidInput",
     "LiveSession",
@@ -125,12 +137,14 @@ __all__ = [
     "RoutingContext",
     "Snooze",
     "StateRefused",
+    "StillWaiting",
     "Strategy",
     "TaskContext",
     "TaskEvent",
     "TriggerSource",
     "TriggerSpec",
     "TriggerView",
+    "WorkFailed",
     "living_ui_key",
     "proactive_key",
 ]

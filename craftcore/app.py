@@ -6,13 +6,15 @@ from collections.abc import Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Unpack
 
 from craftcore.config import Config, config_of
 from craftcore.errors import InvalidInput
 from craftcore.registry.registry import Registry
+from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
 from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
-from craftcore.triggers.model import Emitted, OnDuplicate, TriggerSource, TriggerSpec
+from craftcore.tasks.work_store import WorkFilter
+from craftcore.triggers.model import EmitOptions, TriggerSpec
 
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
@@ -87,49 +89,40 @@ class App(Registry):
         self._declare_schedule(spec)
 
     async def emit(
-        self,
-        workflow: str | None,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        source: TriggerSource | str = TriggerSource.IMMEDIATE,
-        dedup_key: str | None = None,
-        dedup_scope: str | None = None,
-        session_id: str | None = None,
-        at: datetime | float | None = None,
-        delay: float | timedelta | None = None,
-        expires_at: datetime | float | None = None,
-        priority: int | None = None,
-        description: str | None = None,
-        supersedes: Literal["session"] | None = None,
-        on_duplicate: OnDuplicate = "keep",
-        max_attempts: int | None = None,
-    ) -> Emitted:
-        """Accept a trigger: it is on disk when this returns. The arguments are those of TriggerSpec.
+        self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Unpack[EmitOptions]
+    ) -> EmittedHandle[Any]:
+        """Accept a trigger: it is on disk when this returns. The options are those of TriggerSpec.
 
+        `await handle.result()` waits for what becomes of it.
         Raises InvalidInput (PayloadTooLarge, UnknownWorkflow, DuplicateTrigger): nothing was written;
         StorageFull: nothing was written, try again later; OutcomeUnknown: emit its `spec` again after a restart.
         """
-        spec = TriggerSpec(
-            workflow=workflow,
-            payload={} if payload is None else payload,
-            source=source,
-            dedup_key=dedup_key,
-            dedup_scope=dedup_scope,
-            session_id=session_id,
-            at=at,
-            delay=delay,
-            expires_at=expires_at,
-            priority=priority,
-            description=description,
-            supersedes=supersedes,
-            on_duplicate=on_duplicate,
-            max_attempts=max_attempts,
-        )
+        spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
         return await self._running.requests.emit(spec)
 
-    async def emit_many(self, specs: Iterable[TriggerSpec]) -> list[Emitted]:
+    async def emit_many(self, specs: Iterable[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all or, when one is refused, none."""
         return await self._running.requests.emit_many(list(specs))
+
+    def handle(self, id: str) -> Handle[Any]:
+        """Return the handle of emitted work by its id. Nothing is read until one of its methods is called."""
+        return KnownHandle(id, self._running.requests)
+
+    async def find(
+        self,
+        *,
+        workflow: str | None = None,
+        session_id: str | None = None,
+        dedup_key: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+    ) -> list[Handle[Any]]:
+        """Return the newest work that matches all that is given, newest first.
+
+        `status`: that of the task, or of a trigger that has created none. `limit`: up to 10,000. Found is what
+        retention has not deleted. Raises InvalidInput for a status or a limit that there is not.
+        """
+        return await self._running.requests.find_work(WorkFilter(workflow, session_id, dedup_key, status), limit)
 
     async def cancel(self, trigger_id: str) -> None:
         """Cancel a trigger; running code is cancelled at its next await. Raises NotFound or StateRefused."""

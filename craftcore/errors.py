@@ -14,6 +14,7 @@ The tree:
     ├── NotFound              no row of that id                             exit 10
     ├── StateRefused          the row is not in a state that allows it      exit 1
     ├── StillWaiting          the time to wait for it is over; it goes on   exit 75
+    ├── WorkFailed            awaited work ended without a result           exit 4
     ├── LeaseLost             the claim belongs to a later attempt; nothing was written
     ├── StepConflict          a step's name was used before in this turn, or its arguments changed
     ├── KeyRequired           without a key, several activities cannot be distinguished
@@ -129,6 +130,17 @@ class StillWaiting(CraftcoreError):
 
     code = ErrorCode.AGENT_TIMEOUT
     exit_code = 75
+
+
+class WorkFailed(CraftcoreError):
+    """Awaited work ended without a result: it FAILED, is DEAD, or was cancelled, superseded or stale.
+
+    `code` is that of its failure, AGENT_ERROR where none is on record. `details` has its `id`, `status` and
+    `reason`, and the `code` as it is on record.
+    """
+
+    code = ErrorCode.AGENT_ERROR
+    exit_code = 4
 
 
 class LeaseLost(CraftcoreError):

@@ -4,27 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Unpack
 
 from craftcore.config import Config, config_of
 from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import Failpoint, hit
+from craftcore.results.database_watch import ResultWatch
+from craftcore.results.handle import (
+    BlockingHandle,
+    EmittedBlockingHandle,
+    KnownBlockingHandle,
+    copy_emitted,
+    require_result,
+    timeout_seconds,
+)
 from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from craftcore.storage.transaction import get_single_result
 from craftcore.tasks.all_work import CancelledWork
-from craftcore.triggers.model import Emitted, OnDuplicate, TriggerSource, TriggerSpec
+from craftcore.tasks.model import Task
+from craftcore.tasks.work_store import WorkFilter
+from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
 from craftcore.triggers.workflow_store import refuse_unknown
+
+
+class ProducedWork:
+    """The calls behind the handles of a producer."""
+
+    def __init__(self, core: Services) -> None:
+        self._core = core
+        self.watch = ResultWatch(core)
+
+    def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
+        """Wait for the end, and return the result as `type`; None: as plain JSON values."""
+        return require_result(self.watch.wait(id, timeout_seconds(timeout)), type)
+
+    def state_of(self, id: str) -> Task | Trigger:
+        """Return the task, or the trigger that has created none."""
+        with self._core.reading() as reader:
+            return self._core.state_of_work(reader, id)
+
+    def cancel_work(self, id: str) -> None:
+        """Cancel the work, and let the daemon know."""
+        with self._core.transaction() as tx:
+            self._core.cancel_work(tx, id)
+        hit(Failpoint.ANSWER_COMMITTED)
+        ring(self._core.database.path, EVERYTHING)
 
 
 class Producer:
     """Writes into a database that a daemon runs, now or later. May be shared by threads.
 
         with Producer("agent.db") as producer:
-            producer.emit("greet", {"name": "Ada"})
+            greeting = producer.emit("greet", {"name": "Ada"})
+            print(greeting.result(timeout=60))
             producer.signal(task_id, "approved", {"by": "Ada"})
 
     The file is made when it is missing. Raises a StorageError when it cannot be opened.
@@ -33,6 +69,7 @@ class Producer:
     def __init__(self, path: str | Path, *, config: Config | str | Path | None = None) -> None:
         self._core = Services(Path(path), config_of(config))
         self._core.prepare()
+        self.work = ProducedWork(self._core)
 
     def __enter__(self) -> Producer:
         return self
@@ -43,44 +80,14 @@ class Producer:
         self.close()
 
     def emit(
-        self,
-        workflow: str | None,
-        payload: Mapping[str, Any] | None = None,
-        *,
-        source: TriggerSource | str = TriggerSource.IMMEDIATE,
-        dedup_key: str | None = None,
-        dedup_scope: str | None = None,
-        session_id: str | None = None,
-        at: datetime | float | None = None,
-        delay: float | timedelta | None = None,
-        expires_at: datetime | float | None = None,
-        priority: int | None = None,
-        description: str | None = None,
-        supersedes: Literal["session"] | None = None,
-        on_duplicate: OnDuplicate = "keep",
-        max_attempts: int | None = None,
-    ) -> Emitted:
+        self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Unpack[EmitOptions]
+    ) -> EmittedBlockingHandle[Any]:
         """Accept a trigger: it is on disk when this returns. Arguments and errors are those of App.emit, and
         UnknownWorkflow when the last daemon on this database declared other names only."""
-        spec = TriggerSpec(
-            workflow=workflow,
-            payload={} if payload is None else payload,
-            source=source,
-            dedup_key=dedup_key,
-            dedup_scope=dedup_scope,
-            session_id=session_id,
-            at=at,
-            delay=delay,
-            expires_at=expires_at,
-            priority=priority,
-            description=description,
-            supersedes=supersedes,
-            on_duplicate=on_duplicate,
-            max_attempts=max_attempts,
-        )
+        spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
         return get_single_result(self.emit_many([spec]))
 
-    def emit_many(self, specs: Iterable[TriggerSpec]) -> list[Emitted]:
+    def emit_many(self, specs: Iterable[TriggerSpec]) -> list[EmittedBlockingHandle[Any]]:
         """Accept many in one commit: all or, when one is refused, none."""
         given = list(specs)
         rows = [self._core.triggers.accept(spec) for spec in given]
@@ -93,7 +100,24 @@ class Producer:
             raise error.from_timeout(again[0] if len(again) == 1 else again) from error
         hit(Failpoint.EMIT_COMMITTED)
         ring(self._core.database.path)
-        return answers
+        return [EmittedBlockingHandle(client=self.work, **copy_emitted(answer)) for answer in answers]
+
+    def handle(self, id: str) -> BlockingHandle[Any]:
+        """Return the handle of emitted work by its id. Nothing is read until one of its methods is called."""
+        return KnownBlockingHandle(id, self.work)
+
+    def find(
+        self,
+        *,
+        workflow: str | None = None,
+        session_id: str | None = None,
+        dedup_key: str | None = None,
+        status: str | None = None,
+        limit: int = 100,
+    ) -> list[BlockingHandle[Any]]:
+        """Return the newest work that matches all that is given, newest first. The arguments are those of App.find."""
+        ids = self._core.find_work(WorkFilter(workflow, session_id, dedup_key, status), limit)
+        return [self.handle(id) for id in ids]
 
     def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
         """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;

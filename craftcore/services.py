@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 from craftcore.activities.ledger import Ledger
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
-from craftcore.errors import NotFound
+from craftcore.errors import CraftcoreError, InvalidInput, NotFound
 from craftcore.schedules.service import ScheduleService
 from craftcore.schedules.tick_service import TickService
+from craftcore.serialization.arguments import require_whole_number, show_value
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.facts import give_id
@@ -20,6 +21,7 @@ from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.all_work import CancelledWork, cancel_all
 from craftcore.tasks.holds import Holds
+from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.resume import ResumeContract
 from craftcore.tasks.service import TaskService
 from craftcore.tasks.task_end import TaskCloser
@@ -27,8 +29,14 @@ from craftcore.tasks.turn_end import TurnService
 from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.tasks.turn_start import TurnStarter
 from craftcore.tasks.waits import WaitService
+from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore
 from craftcore.triggers.claim_service import ClaimService
+from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
+from craftcore.triggers.store import TriggerStore
+
+FIND_MAX = 10_000
+"""How much work one search may return."""
 
 
 class Services:
@@ -82,6 +90,34 @@ class Services:
         """Cancel all work: every live trigger and task, and, unless they are to stay, every schedule."""
         stopped = self.schedules.stop_all(tx, reason) if with_schedules else []
         return cancel_all(tx, self.triggers, self.tasks, reason, stopped)
+
+    def state_of_work(self, tx: Reader, id: str) -> Task | Trigger:
+        """Return the task of this id, or the trigger while it has created none. Raises NotFound."""
+        work = self.tasks.find(tx, id) or TriggerStore().get(tx, id)
+        if work is None:
+            raise NotFound(f"no trigger or task {id}")
+        return work
+
+    def cancel_work(self, tx: Transaction, id: str, reason: str = "cancelled") -> None:
+        """Cancel the task of this id, or the trigger that has created none. Raises NotFound, or StateRefused when it
+        has ended."""
+        (self.triggers if self.tasks.find(tx, id) is None else self.tasks).cancel(tx, id, reason)
+
+    def find_work(self, those: WorkFilter, limit: int) -> list[str]:
+        """Return the ids of the newest work that matches, newest first. Raises InvalidInput for a status or limit that
+        there is not."""
+        statuses = {*TriggerStatus, *TaskStatus}
+        if those.status is not None and those.status not in statuses:
+            known = ", ".join(sorted(statuses))
+            raise InvalidInput(f"status {show_value(those.status)} is unknown; it must be one of {known}")
+        require_whole_number("limit", limit, 1, FIND_MAX, InvalidInput)
+        with self.reading() as reader:
+            return WorkStore().find(reader, those, limit)
+
+    def find_ends_of_work(self, ids: Sequence[str]) -> Mapping[str, WorkResult | CraftcoreError]:
+        """Return the ends of those of these ids that have ended; NotFound for one of which no row is left."""
+        with self.reading() as reader:
+            return WorkStore().find_ends(reader, ids)
 
     def prepare(self) -> None:
         """Make sure the schema is this program's: a new file gets it, and its id; an older one is refused."""

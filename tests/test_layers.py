@@ -33,16 +33,18 @@ ALLOWED = {
     "tasks": "storage triggers executions activities",
     "registry": "triggers schedules executions activities",
     "services": "storage triggers schedules activities tasks config",
-    "engine": "storage triggers schedules executions activities tasks registry services config",
+    "results": "storage triggers tasks services",
+    "engine": "storage triggers schedules executions activities tasks registry services results config",
     "actions": "triggers activities tasks registry engine config",
     "daemon": (
         "storage triggers schedules executions activities tasks registry engine actions services retention config"
     ),
     "diagnostics": "storage triggers schedules activities tasks retention services config engine daemon",
     "operations": "storage audit triggers schedules activities executions tasks services retention engine",
-    "producer": "storage triggers tasks services config",
+    "producer": "storage triggers tasks services results config",
+    "async_producer": "storage triggers tasks results producer config",
     "replay_engine": "storage executions services config",
-    "app": "triggers schedules tasks registry engine daemon config",
+    "app": "triggers schedules tasks results registry engine daemon config",
     "testing": "storage config",
 }
 """A folder, and the folders that it may import besides the ground. `cli` may import all but `app`; `__init__` all."""
@@ -118,7 +120,10 @@ def _name(path: Path) -> str:
 STORES = "*/*store.py"
 HOMES = {
     "apsw": ["storage/*", STORES, "testing/*"],
-    "anyio": ["storage/writer.py", "storage/event_loop.py", "engine/*", "daemon/*", "actions/*", "testing/*"],
+    "anyio": [
+        *("storage/writer.py", "storage/event_loop.py", "results/engine_waits.py", "async_producer.py"),
+        *("engine/*", "daemon/*", "actions/*", "testing/*"),
+    ],
     "httpx2": ["actions/*"],
 }
 """Libraries that only these modules import, function bodies included."""

@@ -96,11 +96,16 @@ async def running(
         held_tasks = HeldTasks(app, core.holds)
         boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused, places=config.daemon.concurrency)
         observer.on_booted()
+
+        def on_flushed(pieces: int, seconds: float) -> None:
+            observer.on_flushed(pieces, seconds)
+            engine.results.note_change()
+
         try:
             bell = Doorbell.open(core.database.path)
             life.callback(bell.close)
             writer = await life.enter_async_context(
-                Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=observer.on_flushed)
+                Writer(core.database, on_fatal=lambda error: engine.fail(error), on_flushed=on_flushed)
             )
             lock.note_files(writer.group_commit.files)
         except StorageFull as full:

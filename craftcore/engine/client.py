@@ -6,29 +6,53 @@ Each is one commit on the writer, and the loop that acts on it is woken once it 
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import timedelta
 from functools import partial
 from typing import Any
+
+import anyio
 
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
+from craftcore.results.engine_waits import ResultWaits
+from craftcore.results.handle import (
+    EmittedHandle,
+    Handle,
+    KnownHandle,
+    copy_emitted,
+    require_result,
+    result_type,
+    timeout_seconds,
+)
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
-from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec, TriggerStatus
+from craftcore.tasks.work_store import WorkFilter
+from craftcore.triggers.model import Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
 
 
 class EngineClient:
     """Calls of a program, made from the engine's own loop."""
 
     def __init__(
-        self, app: Registry, services: Services, writer: Writer, feeder: Feeder, events: EngineEvents, *, epoch: int
+        self,
+        app: Registry,
+        services: Services,
+        writer: Writer,
+        feeder: Feeder,
+        results: ResultWaits,
+        events: EngineEvents,
+        *,
+        epoch: int,
     ) -> None:
         self._app = app
+        self._results = results
+        self._services = services
         self._triggers = services.triggers
         self._tasks = services.tasks
         self._cancel_all = services.cancel_all
@@ -45,7 +69,7 @@ class EngineClient:
         self._app.check(row)
         return row
 
-    async def emit(self, spec: TriggerSpec) -> Emitted:
+    async def emit(self, spec: TriggerSpec) -> EmittedHandle[Any]:
         """Accept one trigger; it is on disk when this returns."""
         row = self.accept(spec)
         try:
@@ -56,18 +80,21 @@ class EngineClient:
             raise error.from_timeout(replace(spec, id=row.id)) from error
         hit(Failpoint.EMIT_COMMITTED)
         self._feeder.notify_due(emitted.due_at)
-        return emitted
+        return self._handle_of(emitted)
 
-    async def _emit_into_window(self, row: NewTrigger) -> Emitted:
+    async def _emit_into_window(self, row: NewTrigger) -> EmittedHandle[Any]:
         claim = None
         try:
             claim = await self._writer.commit_batched(self._emit_claimed, row)
             hit(Failpoint.EMIT_COMMITTED)
         finally:
             self._feeder.push_new(claim)
-        return Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
+        return EmittedHandle(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at, client=self)
 
-    async def emit_many(self, specs: list[TriggerSpec]) -> list[Emitted]:
+    def _handle_of(self, emitted: Emitted) -> EmittedHandle[Any]:
+        return EmittedHandle(client=self, **copy_emitted(emitted))
+
+    async def emit_many(self, specs: list[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all, or none."""
         rows = [self.accept(spec) for spec in specs]
         try:
@@ -78,7 +105,7 @@ class EngineClient:
         hit(Failpoint.EMIT_COMMITTED)
         if emitted:
             self._feeder.notify_due(min(answer.due_at for answer in emitted))
-        return emitted
+        return [self._handle_of(answer) for answer in emitted]
 
     async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
         """Cancel a trigger; a running one at its next await."""
@@ -120,6 +147,28 @@ class EngineClient:
     async def task(self, task_id: str) -> Task | None:
         """Return the current row of a task; None when there is none."""
         return await self._writer.commit(self._tasks.find, task_id)
+
+    async def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
+        """Wait for the end of the work, and return its result as `type`; None: as its workflow's return type."""
+        end = await self._results.wait(id, timeout_seconds(timeout))
+        declared = self._app.workflows.get(end.workflow or "")
+        if type is None and declared is not None:
+            type = result_type(declared.fn)
+        return require_result(end, type)
+
+    async def state_of(self, id: str) -> Task | Trigger:
+        """Return the task of this id, or the trigger while it has created none. Raises NotFound."""
+        return await self._writer.commit(self._services.state_of_work, id)
+
+    async def cancel_work(self, id: str) -> None:
+        """Cancel the task of this id, or the trigger that has created none."""
+        await self._writer.commit(self._services.cancel_work, id)
+        self._run_shielded()
+
+    async def find_work(self, those: WorkFilter, limit: int) -> list[Handle[Any]]:
+        """Return the newest work that matches, read beside the writer."""
+        ids = await anyio.to_thread.run_sync(self._services.find_work, those, limit)
+        return [KnownHandle(id, self) for id in ids]
 
     async def questions(self, limit: int) -> list[Question]:
         """Return what waits for an answer, asked longest ago first."""

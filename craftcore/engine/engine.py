@@ -32,6 +32,7 @@ from craftcore.engine.turn.turn import TurnServices
 from craftcore.errors import CraftcoreError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.registry.registry import Registry
+from craftcore.results.engine_waits import ResultWaits
 from craftcore.services import Services
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.storage.transaction import Transaction
@@ -80,7 +81,8 @@ class Engine:
         commits = DurableCommits(writer, Corruption(services.tasks, services.claims))
         self.feeder = Feeder(services, commits, self._queue, self.limits, self, epoch=epoch)
         self.scheduler = Scheduler(services, commits, self, epoch=epoch)
-        self.requests = EngineClient(app, services, writer, self.feeder, self, epoch=epoch)
+        self.results = ResultWaits(services, get_current_loop())
+        self.requests = EngineClient(app, services, writer, self.feeder, self.results, self, epoch=epoch)
         doors = TurnServices(
             writer=writer,
             commits=commits,
@@ -137,6 +139,7 @@ class Engine:
                 self.consumer.settle,
                 self.progress.watch,
                 self.consumer.solitude.watch,
+                self.results.serve,
                 partial(keep_live_state, self.writer, self.live_state),
             )
             for task in loops:
@@ -148,6 +151,7 @@ class Engine:
                 if not self._end.ends_now:
                     await self._drain()
             finally:
+                self.results.close()
                 self.consumer.leave()  # nobody waits for a thread that does not return
                 tasks.cancel_scope.cancel()
         if self.failure is not None:
@@ -181,6 +185,7 @@ class Engine:
     def ring(self, *, schedules: bool) -> None:
         """Poll the table after a change from outside, and the schedules when they are named."""
         self.feeder.ring()
+        self.results.note_change()
         if schedules:
             self.scheduler.ring()
 

@@ -176,13 +176,16 @@ def _keys(value: Any) -> set[str]:
 @lru_cache(maxsize=1024)
 def _return_type(fn: Any) -> Any:
     try:
-        return readable_type(fn if isinstance(fn, type) else _return_hint(fn))
+        return readable_type(fn if isinstance(fn, type) else return_hint(fn))
     except Exception:  # an annotation is an expression, and may raise anything
         return Any
 
 
-def _return_hint(fn: Any) -> Any:
-    """Return the annotation alone: a parameter may be of a type that only the checker imports."""
+def return_hint(fn: Any) -> Any:
+    """Return the annotation of what a function returns; Any when it has none. Raises what evaluating it raises.
+
+    It is evaluated alone: a parameter may be of a type that only the checker imports.
+    """
     for annotated in (fn, type(fn).__call__):
         annotations = getattr(annotated, "__annotations__", {})
         if "return" in annotations:

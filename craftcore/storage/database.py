@@ -194,7 +194,7 @@ class Database:
         except OSError as error:
             raise translate_os(error, self.path) from error
         try:
-            connection = self._connect_to_read(with_checks, self._busy_timeout if within is None else within)
+            connection = self.connect_to_read(with_checks, self._busy_timeout if within is None else within)
         except apsw.Error as error:
             raise self._read_error(error) from error
         try:
@@ -222,7 +222,7 @@ class Database:
         """
         with self.reading():  # refuses what is not there or not ours
             pass
-        connection = self._connect_to_read(False, self._busy_timeout, apsw.SQLITE_OPEN_URI)
+        connection = self.connect_to_read(False, self._busy_timeout, apsw.SQLITE_OPEN_URI)
         try:
             connection.pragma("query_only", False)  # it is open to be read only, and what is written is elsewhere
             connection.execute("VACUUM INTO ?", (empty,))
@@ -233,7 +233,8 @@ class Database:
         finally:
             connection.close()
 
-    def _connect_to_read(self, with_checks: bool, patience: float, also: int = 0) -> apsw.Connection:
+    def connect_to_read(self, with_checks: bool = False, patience: float = 0.0, also: int = 0) -> apsw.Connection:
+        """Open a connection that only reads. Raises an apsw.Error; `reading` says what is wrong."""
         flags = (apsw.SQLITE_OPEN_READWRITE if with_checks else apsw.SQLITE_OPEN_READONLY) | also
         try:
             return open_to_read(self.path, patience, flags, self._vfs)

@@ -104,6 +104,7 @@ class EmitOptions(TypedDict, total=False):
     supersedes: Literal["session"] | None
     on_duplicate: OnDuplicate
     max_attempts: int | None
+    id: str | None
 
 
 class NewTrigger(NamedTuple):

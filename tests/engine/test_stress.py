@@ -11,7 +11,7 @@ import itertools
 import random
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ import anyio.lowlevel
 import anyio.to_thread
 import pytest
 
-from craftcore import App, Fail, Retry, Route, RoutedTrigger, RoutingContext, Snooze, TriggerSpec
+from craftcore import App, Emitted, Fail, Retry, Route, RoutedTrigger, RoutingContext, Snooze, TriggerSpec
 from craftcore.engine.engine import Engine
 from craftcore.errors import StateRefused
 from craftcore.producer import Producer
@@ -165,13 +165,13 @@ class Chaos:
         rng = self.random
         while count > 0:
             door = rng.random()
+            emitted: Sequence[Emitted]
             if door < 0.4:
                 emitted = [await it.engine.requests.emit(self.spec())]
             elif door < 0.5:  # somebody who cannot make up his mind
                 key = {"dedup_key": f"r{rng.randrange(3)}", "dedup_scope": "active", "on_duplicate": "replace"}
-                emitted = []
-                for _ in range(4):
-                    emitted.append(await it.engine.requests.emit(TriggerSpec(workflow="yields", **key)))  # type: ignore[arg-type]
+                again = TriggerSpec(workflow="yields", **key)  # type: ignore[arg-type]
+                emitted = [await it.engine.requests.emit(again) for _ in range(4)]
             elif door < 0.75:
                 emitted = await it.engine.requests.emit_many([self.spec() for _ in range(rng.randrange(1, 20))])
             else:

@@ -134,8 +134,8 @@ async def start_child(
     turn: Turn, workflow: str, payload: Mapping[str, Any] | None, key: str | None, options: EmitOptions
 ) -> Child:
     """Start a task, once per key, or place among the keyless, in a turn."""
-    if options.get("dedup_key") is not None:
-        raise InvalidInput("a child is started once for each key=… in a turn; it takes no dedup_key")
+    if options.get("dedup_key") is not None or options.get("id") is not None:
+        raise InvalidInput("a child is started once for each key=… in a turn; it takes no dedup_key and no id")
     identity = turn.next_ordinal("start_child", key)
     digest = digest_of([workflow, payload, options])
     if identity in turn.memo:

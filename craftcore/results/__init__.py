@@ -1,0 +1,1 @@
+"""Handles of emitted work, and the callers that wait for its end: beside the engine, and in other processes."""

@@ -1,0 +1,309 @@
+"""Handles of an app that runs in this process: results, states, cancellation, and search."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Continue, Done, Emitted, ErrorCode, Fail, Handle, NotFound, TaskContext, TriggerSpec
+from craftcore.config import RecordSettings
+from craftcore.errors import InvalidInput, PayloadTooLarge, StateRefused, StillWaiting, WorkFailed
+from craftcore.tasks.model import Task
+from craftcore.triggers.model import Trigger
+from tests.support.engine_harness import lab, settings
+from tests.support.statements import record_statements
+
+pytestmark = pytest.mark.anyio
+
+
+@dataclass
+class Sum:
+    total: int
+
+
+def an_app() -> App:
+    app = App()
+
+    @app.workflow("add")
+    async def add(a: int, b: int) -> Sum:
+        return Sum(a + b)
+
+    @app.workflow("untyped")
+    async def untyped(value: Any = None):
+        return value
+
+    @app.workflow("turns")
+    async def turns(ctx: TaskContext[int]) -> Done[Sum] | Continue[int]:
+        return Continue(ctx.turn) if ctx.turn < 3 else Done(Sum(ctx.turn))
+
+    @app.workflow("waits")
+    async def waits(ctx: TaskContext) -> str:
+        return str(await ctx.wait_for("go"))
+
+    @app.workflow("refuses")
+    async def refuses() -> None:
+        raise Fail("VALIDATION_ERROR", "no such customer")
+
+    @app.workflow("breaks", max_attempts=1)
+    async def breaks(ctx: TaskContext) -> None:
+        raise RuntimeError("it broke")
+
+    @app.workflow("chat")
+    async def chat(ctx: TaskContext) -> str:
+        return str((await ctx.wait_for("message"))["text"])
+
+    return app
+
+
+async def test_result_of_a_trigger_is_of_the_workflows_return_type(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        emitted = await app.emit("add", {"a": 2, "b": 3})
+
+        assert isinstance(emitted, Emitted)
+        assert await emitted.result() == Sum(5)
+        assert await emitted.result(dict) == {"total": 5}
+        assert await emitted.result(timeout=0) == Sum(5)
+        assert await app.handle(emitted.id).result(timeout=timedelta(seconds=5)) == Sum(5)
+
+
+async def test_result_of_a_task_comes_after_its_last_turn(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        assert await (await app.emit("turns")).result() == Sum(3)
+
+
+async def test_result_of_an_untyped_workflow_is_plain_json(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        assert await (await app.emit("untyped", {"value": {"a": [1]}})).result() == {"a": [1]}
+        assert await (await app.emit("untyped")).result() is None
+
+
+async def test_result_that_does_not_fit_the_asked_type_is_refused(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        emitted = await app.emit("add", {"a": 2, "b": 3})
+        with pytest.raises(InvalidInput, match=r"the result of .* Expected `int`, got `object`"):
+            await emitted.result(int)
+
+
+async def test_failure_of_a_trigger_is_raised_with_its_code(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        refused = await app.emit("refuses")
+        with pytest.raises(WorkFailed, match=r"refuses .* ended FAILED: no such customer") as failed:
+            await refused.result()
+
+    assert failed.value.code is ErrorCode.VALIDATION_ERROR
+    assert failed.value.details["id"] == refused.id
+    assert failed.value.details["status"] == "FAILED"
+
+
+async def test_failure_of_a_task_is_raised_with_its_code(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        with pytest.raises(WorkFailed, match=r"ended FAILED: .*it broke") as failed:
+            await (await app.emit("breaks")).result()
+
+    assert failed.value.code is ErrorCode.INTERNAL_AGENT_ERROR
+
+
+async def test_timeout_leaves_the_work_alone(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        waiting = await app.emit("waits")
+        with pytest.raises(TimeoutError, match=r"has not ended within 0.05 seconds; it goes on"):
+            await waiting.result(timeout=0.05)
+
+        await it.waiting(waiting.id)
+        await app.signal(waiting.id, "go", "now")
+        assert await waiting.result() == "now"
+
+
+@pytest.mark.parametrize("timeout", [-1, float("nan"), "5 s"])
+async def test_timeout_that_is_no_time_is_refused(tmp_path, timeout):
+    app = an_app()
+    async with lab(app, tmp_path):
+        with pytest.raises(InvalidInput, match="timeout"):
+            await (await app.emit("untyped")).result(timeout=timeout)
+
+
+async def test_cancelled_caller_leaves_the_work_and_other_callers_alone(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        waiting = await app.emit("waits")
+        results: list[str] = []
+
+        async def ask() -> None:
+            results.append(await waiting.result())
+
+        async with anyio.create_task_group() as callers:
+            callers.start_soon(ask)
+            with anyio.move_on_after(0.05) as scope:
+                await waiting.result()
+            assert scope.cancelled_caught
+            await it.waiting(waiting.id)
+            await app.signal(waiting.id, "go", "now")
+
+    assert results == ["now"]
+
+
+async def test_state_is_the_trigger_and_then_the_task(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        later = await app.emit("waits", delay=3600)
+        state = await later.state()
+        assert isinstance(state, Trigger)
+        assert state.status == "PENDING"
+
+        now = await app.emit("waits")
+        await it.waiting(now.id)
+        state = await now.state()
+        assert isinstance(state, Task)
+        assert state.status == "WAITING"
+
+
+async def test_unknown_id_is_not_found(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        nothing = app.handle("01900000-0000-7000-8000-000000000000")
+        for call in (nothing.result, nothing.state, nothing.cancel):
+            with pytest.raises(NotFound):
+                await call()
+
+
+async def test_cancelled_work_raises_its_cancellation(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        trigger = await app.emit("waits", delay=3600)
+        task = await app.emit("waits")
+        await it.waiting(task.id)
+        for work in (trigger, task):
+            await work.cancel()
+            with pytest.raises(WorkFailed, match="cancelled") as failed:
+                await work.result()
+            assert failed.value.details["reason"] == "cancelled"
+            with pytest.raises(StateRefused):
+                await work.cancel()
+
+
+async def test_message_delivered_to_a_live_task_has_no_result(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        chat = await app.emit("chat")
+        await it.waiting(chat.id)
+        message = await app.emit(None, {"text": "hi"}, source="MESSAGE", task_id=chat.id)
+
+        assert await message.result() is None
+        assert await chat.result() == "hi"
+
+
+async def test_result_that_was_too_large_for_its_record_is_refused(tmp_path):
+    app = an_app()
+    small = replace(settings(), records=RecordSettings(response_max_bytes=1024))
+    async with lab(app, tmp_path, small):
+        work = await app.emit("untyped", {"value": "x" * 2000})
+        with pytest.raises(PayloadTooLarge, match=r"has 2002 bytes and was not stored: records.response_max_bytes"):
+            await work.result()
+
+
+async def test_result_that_is_not_json_is_refused(tmp_path):
+    app = an_app()
+
+    @app.workflow("opaque")
+    async def opaque() -> object:
+        return object()
+
+    async with lab(app, tmp_path):
+        with pytest.raises(InvalidInput, match="was not stored"):
+            await (await app.emit("opaque")).result()
+
+
+async def test_engine_that_stops_ends_the_wait(tmp_path):
+    app = an_app()
+    told: list[BaseException] = []
+
+    async def ask(work: Any) -> None:
+        try:
+            await work.result()
+        except StillWaiting as error:
+            told.append(error)
+
+    async with anyio.create_task_group() as callers:
+        async with lab(app, tmp_path) as it:
+            work = await app.emit("waits")
+            callers.start_soon(ask, work)
+            await it.waiting(work.id)
+
+    assert len(told) == 1
+    with pytest.raises(StillWaiting, match="the engine has stopped"):
+        await work.result()
+
+
+async def test_find_matches_everything_that_is_given(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        first = await app.emit("waits", session_id="ada", dedup_key="a")
+        second = await app.emit("waits", session_id="ada")
+        other = await app.emit("untyped", session_id="bob")
+        await it.waiting(first.id)
+        await it.waiting(second.id)
+        await other.result()
+
+        async def found(**those: Any) -> list[str]:
+            return [work.id for work in await app.find(**those)]
+
+        assert await found(session_id="ada") == [second.id, first.id]
+        assert await found(dedup_key="a") == [first.id]
+        assert await found(workflow="waits", status="WAITING", limit=1) == [second.id]
+        assert await found(workflow="untyped", status="DONE") == [other.id]
+        assert await found(session_id="nobody") == []
+        with pytest.raises(InvalidInput, match="status 'ENDED' is unknown"):
+            await app.find(status="ENDED")
+        with pytest.raises(InvalidInput, match="limit 0"):
+            await app.find(limit=0)
+
+
+async def test_id_given_to_emit_is_that_of_the_work(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        id = "01900000-0000-7000-8000-000000000001"
+        first = await app.emit("untyped", {"value": 1}, id=id)
+        again = await app.emit("untyped", {"value": 1}, id=id)
+
+        assert (first.id, first.created) == (id, True)
+        assert (again.id, again.created) == (id, False)
+        assert await again.result() == 1
+
+
+async def test_many_callers_read_nothing_while_nothing_changes(tmp_path):
+    app = an_app()
+    results: list[str] = []
+
+    async def ask(work: Handle[str]) -> None:
+        results.append(await work.result())
+
+    with record_statements() as statements:
+        async with lab(app, tmp_path) as it, anyio.create_task_group() as callers:
+            works = await app.emit_many([TriggerSpec(workflow="waits") for _ in range(100)])
+            for work in works:
+                callers.start_soon(ask, work)
+            waiting = "SELECT count(*) AS n FROM tasks WHERE status = 'WAITING'"
+            await it.until(lambda: it.rows(waiting) == [{"n": 100}])
+            await it.idle()
+            await anyio.sleep(0.2)  # the reads after the last commit
+
+            statements.clear()
+            await anyio.sleep(1)
+            assert [sql for sql in statements if "FROM json_each(:ids) AS asked" in sql] == []
+
+            for work in works:
+                await app.signal(work.id, "go", work.id)
+
+    assert sorted(results) == sorted(work.id for work in works)
+    assert [sql for sql in statements if "FROM json_each(:ids) AS asked" in sql] != []

@@ -1,0 +1,194 @@
+"""Handles of producers: another process runs the work, and this one waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import pytest
+
+from craftcore import AsyncProducer, ErrorCode, NotFound, Producer, WorkFailed
+from craftcore.errors import InvalidInput
+from tests.support.processes import APP, PATIENCE, a_daemon, until
+from tests.support.statements import record_statements
+
+TASKS = """
+from craftcore import TaskContext
+
+@app.workflow("waits")
+async def waits(ctx: TaskContext) -> str:
+    return str(await ctx.wait_for("go"))
+
+@app.workflow("asks")
+async def asks(ctx: TaskContext) -> str:
+    return await ctx.ask("Send it?", options=["send", "hold"])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(APP + TASKS)
+    return tmp_path
+
+
+@contextmanager
+def a_running_daemon(folder: Path) -> Iterator[Any]:
+    with a_daemon(folder, "app:app") as daemon:
+        yield daemon.ready()
+
+
+def test_result_arrives_from_the_daemon(folder):
+    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+        work = producer.emit("greet", {"name": "Ada"})
+
+        assert work.created
+        assert work.result(timeout=PATIENCE) == "Hello Ada"
+        assert producer.handle(work.id).result(str, timeout=0) == "Hello Ada"
+        assert work.state().status == "DONE"
+
+
+def test_failure_is_raised_with_its_code(folder):
+    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+        with pytest.raises(WorkFailed, match="it never will") as failed:
+            producer.emit("fails").result(timeout=PATIENCE)
+
+    assert failed.value.code is ErrorCode.VALIDATION_ERROR
+    assert failed.value.exit_code == 4
+
+
+def test_timeout_leaves_the_work_for_the_next_daemon(folder):
+    with Producer(folder / "agent.db") as producer:
+        work = producer.emit("greet")
+        for timeout in (0, 0.05):
+            with pytest.raises(TimeoutError, match="it goes on"):
+                work.result(timeout=timeout)
+        assert work.state().status == "PENDING"
+
+        with a_running_daemon(folder):
+            assert work.result(timeout=PATIENCE) == "Hello you"
+
+
+def test_cancel_reaches_the_running_task(folder):
+    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+        work = producer.emit("waits")
+        until(lambda: work.state().status == "WAITING", "the task to wait")
+        work.cancel()
+        with pytest.raises(WorkFailed, match="cancelled"):
+            work.result(timeout=PATIENCE)
+
+
+def test_handle_of_an_unknown_id_is_not_found(folder):
+    with Producer(folder / "agent.db") as producer:
+        nothing = producer.handle("01900000-0000-7000-8000-000000000000")
+        for call in (nothing.result, nothing.state, nothing.cancel):
+            with pytest.raises(NotFound):
+                call()
+
+
+def test_find_returns_handles_of_matching_work(folder):
+    with Producer(folder / "agent.db") as producer:
+        first = producer.emit("greet", session_id="ada")
+        second = producer.emit("greet", session_id="ada", dedup_key="second")
+
+        assert [work.id for work in producer.find(session_id="ada")] == [second.id, first.id]
+        assert [work.id for work in producer.find(dedup_key="second")] == [second.id]
+        assert producer.find(workflow="other") == []
+
+
+def test_waiting_caller_reads_no_table_while_nothing_changes(folder):
+    with record_statements() as statements, Producer(folder / "agent.db") as producer:
+        work = producer.emit("waits")
+        with ThreadPoolExecutor() as threads:
+            result = threads.submit(work.result, timeout=PATIENCE)
+            until(lambda: any("FROM json_each(:ids) AS asked" in sql for sql in statements), "the first read")
+            time.sleep(0.5)  # the caller's own read, and that of the watch
+
+            statements.clear()
+            time.sleep(2)
+            looks = list(statements)
+            with a_running_daemon(folder):
+                until(lambda: work.state().status == "WAITING", "the task to wait")
+                producer.signal(work.id, "go", "now")
+                assert result.result(PATIENCE) == "now"
+
+    assert set(looks) == {'pragma "data_version"'}
+    assert len(looks) <= 21, "more than ten a second"
+
+
+def test_watching_thread_ends_with_its_last_caller(folder):
+    with Producer(folder / "agent.db") as producer:
+        with pytest.raises(TimeoutError):
+            producer.emit("greet").result(timeout=0.05)
+        until(lambda: "craftcore-results" not in {thread.name for thread in threading.enumerate()}, "the thread to end")
+
+        with pytest.raises(TimeoutError):
+            producer.emit("greet").result(timeout=0.05)
+
+
+def test_file_that_is_taken_away_ends_the_wait(folder):
+    with Producer(folder / "agent.db") as producer, ThreadPoolExecutor() as threads:
+        work = producer.emit("greet")
+        result = threads.submit(work.result)
+        until(lambda: "craftcore-results" in {thread.name for thread in threading.enumerate()}, "the thread")
+        for file in folder.glob("agent.db*"):
+            file.rename(folder / f"away-{file.name}")
+
+        with pytest.raises(NotFound):
+            result.result(PATIENCE)
+
+
+@pytest.mark.anyio
+async def test_async_producer_awaits_results(folder):
+    with a_running_daemon(folder):
+        async with AsyncProducer(folder / "agent.db") as producer:
+            work = await producer.emit("greet", {"name": "Ada"})
+            assert await work.result(timeout=PATIENCE) == "Hello Ada"
+            assert await producer.handle(work.id).result(timeout=0) == "Hello Ada"
+            assert [found.id for found in await producer.find(workflow="greet")] == [work.id]
+            with pytest.raises(WorkFailed):
+                await (await producer.emit("fails")).result(timeout=PATIENCE)
+
+
+@pytest.mark.anyio
+async def test_async_producer_speaks_to_tasks(folder):
+    with a_running_daemon(folder):
+        async with AsyncProducer(folder / "agent.db") as producer:
+            waiting, asking, endless = [await producer.emit(name) for name in ("waits", "asks", "waits")]
+            for work in (waiting, asking, endless):
+                with anyio.fail_after(PATIENCE):
+                    while (await work.state()).status != "WAITING":  # noqa: ASYNC110 - a table has no event to wait on
+                        await anyio.sleep(0.01)
+            await producer.signal(waiting.id, "go", "now")
+            assert await waiting.result(timeout=PATIENCE) == "now"
+            await endless.cancel()
+            with pytest.raises(WorkFailed, match="cancelled"):
+                await endless.result(timeout=PATIENCE)
+            assert (await producer.cancel_all()).tasks == [asking.id]
+
+
+@pytest.mark.anyio
+async def test_async_caller_that_gives_up_leaves_nothing_behind(folder):
+    async with AsyncProducer(folder / "agent.db") as producer:
+        work = await producer.emit("greet")
+        with pytest.raises(TimeoutError, match="it goes on"):
+            await work.result(timeout=0.05)
+        with anyio.move_on_after(0.05) as scope:
+            await work.result()
+        assert scope.cancelled_caught
+        await anyio.to_thread.run_sync(
+            until, lambda: "craftcore-results" not in {thread.name for thread in threading.enumerate()}
+        )
+
+
+@pytest.mark.anyio
+async def test_async_producer_refuses_calls_outside_its_block(folder):
+    producer = AsyncProducer(folder / "agent.db")
+    with pytest.raises(InvalidInput, match="async with AsyncProducer"):
+        await producer.emit("greet")
