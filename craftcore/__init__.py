@@ -36,7 +36,8 @@ if TYPE_CHECKING:
     from craftcore.registry.workflow import Rate
     from craftcore.replay_engine import ReplayEngine
     from craftcore.results.handle import BlockingHandle, Handle
-    from craftcore.schedules.model import CatchUp, Overlap
+    from craftcore.schedules.calls import BlockingSchedules, Schedules
+    from craftcore.schedules.model import CatchUp, Overlap, Schedule
     from craftcore.tasks.model import Resume
     from craftcore.tasks.outcomes import Continue, Done
     from craftcore.triggers.backoff import RetryPolicy
@@ -49,6 +50,7 @@ _HOMES = {
     "App": "craftcore.app",
     "AsyncProducer": "craftcore.async_producer",
     "BlockingHandle": "craftcore.results.handle",
+    "BlockingSchedules": "craftcore.schedules.calls",
     "Call": "craftcore.registry.call",
     "CatchUp": "craftcore.schedules.model",
     "Child": "craftcore.engine.turn.emit",
@@ -82,6 +84,8 @@ _HOMES = {
     "RoutedTrigger": "craftcore.registry.router",
     "Router": "craftcore.registry.router",
     "RoutingContext": "craftcore.registry.router",
+    "Schedule": "craftcore.schedules.model",
+    "Schedules": "craftcore.schedules.calls",
     "Snooze": "craftcore.outcome_exceptions",
     "StateRefused": "craftcore.errors",
     "StillWaiting": "craftcore.errors",
@@ -102,6 +106,7 @@ __all__ = [
     "App",
     "AsyncProducer",
     "BlockingHandle",
+    "BlockingSchedules",
     "Call",
     "CatchUp",
     "Child",
@@ -135,6 +140,8 @@ __all__ = [
     "RoutedTrigger",
     "Router",
     "RoutingContext",
+    "Schedule",
+    "Schedules",
     "Snooze",
     "StateRefused",
     "StillWaiting",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
-from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from craftcore.config import Config, config_of
 from craftcore.errors import InvalidInput
-from craftcore.registry.registry import Registry
+from craftcore.registry.registry import F, Registry
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
-from craftcore.schedules.model import DAY, CatchUp, Overlap, ScheduleSpec
+from craftcore.schedules.calls import Schedules
+from craftcore.schedules.model import ScheduleOptions, ScheduleSpec
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import EmitOptions, TriggerSpec
 
@@ -43,21 +43,7 @@ class App(Registry):
         *,
         workflow: str,
         payload: Mapping[str, Any] | None = None,
-        timezone: str | None = None,
-        catch_up: CatchUp | str = CatchUp.LATEST,
-        catch_up_window: float | timedelta = DAY,
-        catch_up_max: int = 20,
-        catch_up_spacing: float | timedelta = 5.0,
-        overlap: Overlap | str = Overlap.BUFFER_ONE,
-        jitter: float | timedelta = 0.0,
-        expires_after: float | timedelta | None = None,
-        start: datetime | float | None = None,
-        until: datetime | float | None = None,
-        max_runs: int | None = None,
-        session_id: str | None = None,
-        priority: int | None = None,
-        description: str | None = None,
-        max_attempts: int | None = None,
+        **options: Unpack[ScheduleOptions],
     ) -> None:
         """Declare a schedule. The arguments are those of ScheduleSpec.
 
@@ -65,28 +51,32 @@ class App(Registry):
         takes effect from then on; one that is gone is disabled. Raises ConfigInvalid for an id declared twice or an app
         that runs already, and when the app starts for what cannot be used.
         """
-        spec = ScheduleSpec(
-            id=id,
-            when=when,
-            workflow=workflow,
-            payload={} if payload is None else payload,
-            timezone=timezone,
-            catch_up=catch_up,
-            catch_up_window=catch_up_window,
-            catch_up_max=catch_up_max,
-            catch_up_spacing=catch_up_spacing,
-            overlap=overlap,
-            jitter=jitter,
-            expires_after=expires_after,
-            start=start,
-            until=until,
-            max_runs=max_runs,
-            session_id=session_id,
-            priority=priority,
-            description=description,
-            max_attempts=max_attempts,
+        self._declare_schedule(
+            ScheduleSpec(id=id, when=when, workflow=workflow, payload={} if payload is None else payload, **options)
         )
-        self._declare_schedule(spec)
+
+    def every(self, interval: str, name: str | None = None, /, **options: Unpack[ScheduleOptions]) -> Callable[[F], F]:
+        """Declare a workflow and its schedule: `@app.every("5m")`. The interval is that of `every 5m`.
+
+        Both are called `name`; None: as the function. Options and errors are those of `schedule`.
+        """
+        return self._scheduled(f"every {interval}", name, options)
+
+    def cron(self, expression: str, name: str | None = None, /, **options: Unpack[ScheduleOptions]) -> Callable[[F], F]:
+        """Declare a workflow and its schedule: `@app.cron("0 7 * * *", timezone="Europe/Berlin")`.
+
+        Both are called `name`; None: as the function. Options and errors are those of `schedule`.
+        """
+        return self._scheduled(expression, name, options)
+
+    def _scheduled(self, when: str, name: str | None, options: ScheduleOptions) -> Callable[[F], F]:
+        def declare(fn: F) -> F:
+            id = fn.__name__ if name is None else name
+            self.declare(id, fn)
+            self.schedule(id, when, workflow=id, **options)
+            return fn
+
+        return declare
 
     async def emit(
         self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Unpack[EmitOptions]
@@ -123,6 +113,12 @@ class App(Registry):
         retention has not deleted. Raises InvalidInput for a status or a limit that there is not.
         """
         return await self._running.requests.find_work(WorkFilter(workflow, session_id, dedup_key, status), limit)
+
+    @property
+    def schedules(self) -> Schedules:
+        """The schedules at run time: add, edit, pause, resume, remove, run_now, skip_next, list, get, history and
+        preview. Raises InvalidInput while the app does not run."""
+        return self._running.requests.schedules
 
     async def cancel(self, trigger_id: str) -> None:
         """Cancel a trigger; running code is cancelled at its next await. Raises NotFound or StateRefused."""

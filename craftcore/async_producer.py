@@ -23,6 +23,7 @@ from craftcore.results.handle import (
     timeout_error,
     timeout_seconds,
 )
+from craftcore.schedules.calls import Schedules
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Task
@@ -97,6 +98,11 @@ class AsyncProducer:
         )
         return [self.handle(work.id) for work in found]
 
+    @property
+    def schedules(self) -> Schedules:
+        """The calls on schedules."""
+        return Schedules(self._producer.schedules.rules, _AwaitableWork(self._producer.work))
+
     async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
         """Tell a live task that something happened, as Producer.signal does."""
         return await _run_in_thread(self._producer.signal, task_id, event, payload, sent_by=sent_by)
@@ -162,6 +168,14 @@ class _AwaitableWork:
         if isinstance(answers[0], CraftcoreError):
             raise answers[0]
         return answers[0]
+
+    async def write(self, name: str, kind: Any, call: Callable[..., T], *args: Any) -> T:
+        """Commit `call(tx, *args)`, and let the daemon know."""
+        return await _run_in_thread(self._work.write, name, kind, call, *args)
+
+    async def read(self, call: Callable[..., T], *args: Any) -> T:
+        """Return `call(reader, *args)`."""
+        return await _run_in_thread(self._work.read, call, *args)
 
     async def state_of(self, id: str) -> Task | Trigger:
         """Return the task, or the trigger that has created none."""

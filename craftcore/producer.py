@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 from craftcore.config import Config, config_of
 from craftcore.errors import OutcomeUnknown
@@ -21,6 +21,8 @@ from craftcore.results.handle import (
     require_result,
     timeout_seconds,
 )
+from craftcore.schedules.calls import BlockingSchedules
+from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from craftcore.storage.transaction import get_single_result
@@ -30,9 +32,11 @@ from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
 from craftcore.triggers.workflow_store import refuse_unknown
 
+T = TypeVar("T")
+
 
 class ProducedWork:
-    """The calls behind the handles of a producer."""
+    """The calls behind the handles of a producer, and the database of its schedules."""
 
     def __init__(self, core: Services) -> None:
         self._core = core
@@ -44,19 +48,32 @@ class ProducedWork:
 
     def state_of(self, id: str) -> Task | Trigger:
         """Return the task, or the trigger that has created none."""
-        with self._core.reading() as reader:
-            return self._core.state_of_work(reader, id)
+        return self.read(self._core.state_of_work, id)
 
     def cancel_work(self, id: str) -> None:
         """Cancel the work, and let the daemon know."""
+        self.write("cancel", None, self._core.cancel_work, id)
+
+    def write(self, name: str, kind: Any, call: Callable[..., T], *args: Any) -> T:
+        """Commit `call(tx, *args)`, and let the daemon know."""
         with self._core.transaction() as tx:
-            self._core.cancel_work(tx, id)
+            result = call(tx, *args)
+        self._ring()
+        return result
+
+    def read(self, call: Callable[..., T], *args: Any) -> T:
+        """Return `call(reader, *args)`."""
+        return self._core.read(call, *args)
+
+    def _ring(self) -> None:
         hit(Failpoint.ANSWER_COMMITTED)
         ring(self._core.database.path, EVERYTHING)
 
 
 class Producer:
     """Writes into a database that a daemon runs, now or later. May be shared by threads.
+
+    `schedules` has the calls on schedules.
 
         with Producer("agent.db") as producer:
             greeting = producer.emit("greet", {"name": "Ada"})
@@ -70,6 +87,10 @@ class Producer:
         self._core = Services(Path(path), config_of(config))
         self._core.prepare()
         self.work = ProducedWork(self._core)
+        rules = RuntimeSchedules(
+            self._core.schedules, self._core.clock, lambda tx, spec: refuse_unknown(tx, [spec.workflow])
+        )
+        self.schedules = BlockingSchedules(rules, self.work)
 
     def __enter__(self) -> Producer:
         return self

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import Any, TypeVar
 
 from craftcore.activities.ledger import Ledger
 from craftcore.clock import Clock, SystemClock
@@ -34,6 +35,8 @@ from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.store import TriggerStore
+
+T = TypeVar("T")
 
 FIND_MAX = 10_000
 """How much work one search may return."""
@@ -142,6 +145,11 @@ class Services:
         with self.database.reading(within=within) as reader:
             migrate.require_current(reader, self.database.path)
             yield reader
+
+    def read(self, call: Callable[..., T], *args: Any) -> T:
+        """Return `call(reader, *args)`."""
+        with self.reading() as reader:
+            return call(reader, *args)
 
     def close(self) -> None:
         """Close what the synchronous door opened."""

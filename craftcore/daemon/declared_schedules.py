@@ -25,7 +25,7 @@ def declarations(app: Registry, config: Config, schedules: ScheduleService) -> d
     """Return what is declared where. Raises ConfigInvalid with one line per mistake: an invalid expression or option,
     an unknown workflow, a payload that does not fit, or an id that is declared twice."""
     declared = {
-        Origin.CODE: list(app.schedules.values()),
+        Origin.CODE: list(app.declared_schedules.values()),
         Origin.FILE: [_spec(table) for table in config.schedule],
     }
     mistakes: list[str] = []

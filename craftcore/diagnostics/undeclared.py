@@ -28,7 +28,7 @@ SCHEDULES = """
 SELECT CAST(workflow AS BLOB), CAST(id AS BLOB)
   FROM schedules
  WHERE status IN ('ACTIVE', 'PAUSED')
-   AND origin = 'operator'
+   AND origin IN ('operator', 'api')
    AND workflow NOT IN (SELECT value FROM json_each(?1))
  ORDER BY id
 """

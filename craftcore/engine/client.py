@@ -5,10 +5,11 @@ Each is one commit on the writer, and the loop that acts on it is woken once it 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 
@@ -27,6 +28,8 @@ from craftcore.results.handle import (
     result_type,
     timeout_seconds,
 )
+from craftcore.schedules.calls import Schedules
+from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
@@ -34,6 +37,8 @@ from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
+
+T = TypeVar("T")
 
 
 class EngineClient:
@@ -59,6 +64,8 @@ class EngineClient:
         self._writer = writer
         self._feeder = feeder
         self._events = events
+        self.schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
+        self.schedules = Schedules(self.schedule_rules, self)
         lease_seconds = services.claims.lease_seconds
         self._emit_claimed = partial(services.triggers.emit_claimed, epoch=epoch, lease_seconds=lease_seconds)
 
@@ -180,3 +187,15 @@ class EngineClient:
 
     def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
         return [get_single_result([answer]) for answer in self._triggers.emit_all(tx, rows)]
+
+    # The database of `schedules`
+
+    async def write(self, name: str, kind: Any, call: Callable[..., T], *args: Any) -> T:
+        """Commit `call(tx, *args)`, and wake the scheduler."""
+        result: T = await self._writer.commit(call, *args)
+        self._run_shielded()
+        return result
+
+    async def read(self, call: Callable[..., T], *args: Any) -> T:
+        """Return `call(reader, *args)`, read beside the writer."""
+        return await anyio.to_thread.run_sync(self._services.read, call, *args)

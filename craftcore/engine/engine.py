@@ -99,6 +99,9 @@ class Engine:
             threads=anyio.CapacityLimiter(STEP_THREADS),
             settings=config.tasks,
             bounded=recorder.truncate_result,
+            schedules=self.requests.schedule_rules,
+            on_changed=self.on_changed,
+            read=services.read,
         )
         self._runner = Runner(app, doors, config)
         self.progress = Progress(self._running_attempts, doors)

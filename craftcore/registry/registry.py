@@ -13,7 +13,7 @@ from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.action import Action, Declare, terms_of
 from craftcore.registry.workflow import Rate, Workflow, order_mistake, parameters
-from craftcore.schedules.model import ScheduleSpec
+from craftcore.schedules.model import Declared, ScheduleSpec
 from craftcore.serialization.arguments import list_of, require_whole_number, seconds
 from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.untrusted import message_of
@@ -43,7 +43,7 @@ class Registry:
         self.workflows: dict[str, Workflow] = {}
         self.actions: dict[str, Action] = {}
         self.by_source: dict[str, str] = {}
-        self.schedules: dict[str, ScheduleSpec] = {}
+        self.declared_schedules: dict[str, ScheduleSpec] = {}
         self.default_retry = RetryPolicy()
         self._engine: Any = None
 
@@ -229,9 +229,9 @@ class Registry:
             raise ConfigInvalid(f"schedule {shown(spec.id)} must be the id of a schedule, as text")
         if self._engine is not None:
             raise ConfigInvalid(f"schedule {spec.id}: the app runs already; declare schedules before it is started")
-        if spec.id in self.schedules:
+        if spec.id in self.declared_schedules:
             raise ConfigInvalid(f"schedule {spec.id} is declared twice")
-        self.schedules[spec.id] = spec
+        self.declared_schedules[spec.id] = spec
 
     def policy_of(self, workflow: str | None) -> RetryPolicy:
         """Return the retry policy of a workflow, the default where it declares none or is unknown."""
@@ -242,8 +242,8 @@ class Registry:
             return replace(self.default_retry, max_attempts=declared.max_attempts)
         return declared.retry or self.default_retry
 
-    def check(self, row: NewTrigger) -> None:
-        """Refuse an accepted trigger that this app could only fail: unknown workflow, payload that does not fit."""
+    def check(self, row: NewTrigger | Declared) -> None:
+        """Refuse a trigger or schedule that could only fail: unknown workflow, or a payload that does not fit it."""
         if row.workflow is None:
             return
         workflow = self.workflows.get(row.workflow)

@@ -45,18 +45,18 @@ class Declarations:
 
     def begin(self, declared: Declared, origin: Origin, before: Schedule | None, now: float) -> Schedule:
         """Return the schedule with a timing that is read now. Raises ScheduleInvalid for an expression that cannot be
-        read, and to an operator for one that would never fire."""
+        read, and for one that would never fire unless it is declared at each start."""
         timing = parse(
             declared.expression,
             now=now,
             timezone=declared.timezone,
             zone_given=declared.timezone_given,
-            past_allowed=origin is not Origin.OPERATOR,
+            past_allowed=origin.is_declared,
         ).timing
         if isinstance(timing, Once) and declared.start_at is not None and timing.at < declared.start_at:
             raise ScheduleInvalid("start is after the only moment at which it would fire")
         schedule = new_schedule(declared, timing, origin, before, now)
-        if origin is Origin.OPERATOR and schedule.status is ScheduleStatus.FINISHED:
+        if not origin.is_declared and schedule.status is ScheduleStatus.FINISHED:
             raise ScheduleInvalid(f"{declared.expression} would never fire: {schedule.reason}")
         return schedule
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any
+from typing import Any, TypedDict
 
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 
@@ -31,11 +31,17 @@ class Overlap(StrEnum):
 
 
 class Origin(StrEnum):
-    """The origin of a schedule. Schedules of code and file are declared again at each start of the daemon."""
+    """The origin of a schedule: `operator` for one of the command line, `api` for one that a program made."""
 
     CODE = "code"
     FILE = "file"
     OPERATOR = "operator"
+    API = "api"
+
+    @property
+    def is_declared(self) -> bool:
+        """True for those that each start of the daemon declares again."""
+        return self in (Origin.CODE, Origin.FILE)
 
 
 class ScheduleStatus(StrEnum):
@@ -100,6 +106,34 @@ class ScheduleSpec:
     priority: int | None = None
     description: str | None = None
     max_attempts: int | None = None
+
+
+class ScheduleOptions(TypedDict, total=False):
+    """The options of a schedule beside its id, time, workflow and payload: those of ScheduleSpec."""
+
+    timezone: str | None
+    catch_up: CatchUp | str
+    catch_up_window: float | timedelta
+    catch_up_max: int
+    catch_up_spacing: float | timedelta
+    overlap: Overlap | str
+    jitter: float | timedelta
+    expires_after: float | timedelta | None
+    start: datetime | float | None
+    until: datetime | float | None
+    max_runs: int | None
+    session_id: str | None
+    priority: int | None
+    description: str | None
+    max_attempts: int | None
+
+
+class ScheduleChanges(ScheduleOptions, total=False):
+    """Everything of a schedule that can be changed."""
+
+    when: str
+    workflow: str
+    payload: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,18 +61,20 @@ class ScheduleService:
         """Declare a schedule, or change the one with this id.
 
         A changed timing starts a new generation from now; anything else changes in place. Raises InvalidInput, or
-        StateRefused when an operator would change what code or file declare, or revive what has finished by saying
-        the same again.
+        StateRefused when an operator or a program would change what code or file declare, or revive what has finished
+        by saying the same again.
         """
         declared = self.accept(spec)
         before = self._store.get(tx, spec.id)
         if before is None or before.status is ScheduleStatus.REMOVED:
             return self._begin(tx, declared, origin, before, "added")
-        if origin is Origin.OPERATOR and before.origin is not origin:
+        if not origin.is_declared and before.origin.is_declared:
             place = place_of(before.origin)
             if before.status is ScheduleStatus.DISABLED:
                 raise StateRefused(f"schedule {spec.id} was declared in {place}: remove it to use its id again")
             raise StateRefused(f"schedule {spec.id} is declared in {place}: change it there, or choose another id")
+        if not origin.is_declared:
+            origin = before.origin  # that of who made it stays
         if before.declared_hash == declared.declared_hash and before.origin is origin:
             return self._redeclare(tx, before)
         if has_timing_changed(before, declared):
@@ -86,7 +88,7 @@ class ScheduleService:
                 changed = self._wake(tx, changed)
             case ScheduleStatus.FINISHED if not before.is_one_time:  # its end or its number of runs may have changed
                 changed = self._wake(tx, changed)
-            case ScheduleStatus.FINISHED if origin is Origin.OPERATOR:
+            case ScheduleStatus.FINISHED if not origin.is_declared:
                 refuse_finished(before)
         return self._write(tx, changed, "changed")
 
@@ -155,8 +157,7 @@ class ScheduleService:
         Raises NotFound, or StateRefused for one that code or file would declare again.
         """
         schedule = self.get(tx, schedule_id)
-        declared = schedule.origin is not Origin.OPERATOR
-        if declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
+        if schedule.origin.is_declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED):
             raise StateRefused(
                 f"schedule {schedule_id} is declared in {place_of(schedule.origin)}: remove it there, or pause it"
             )
@@ -167,12 +168,12 @@ class ScheduleService:
         return cancelled
 
     def stop_all(self, tx: Transaction, reason: str) -> list[str]:
-        """Remove every schedule of an operator, and pause every other one: the next start would declare it again.
+        """Remove every schedule of an operator or a program, and pause every other one: the next start declares it.
         Return their ids."""
         ended = (ScheduleStatus.FINISHED, ScheduleStatus.DISABLED)
         live = [schedule for schedule in self.list_all(tx) if schedule.status not in ended]
         for schedule in live:
-            if schedule.origin is Origin.OPERATOR:
+            if not schedule.origin.is_declared:
                 self.remove(tx, schedule.id)
             else:
                 self.pause(tx, schedule.id, reason)
@@ -254,7 +255,7 @@ class ScheduleService:
         """Handle the same declaration once more."""
         if before.status is ScheduleStatus.DISABLED:
             return self._write(tx, self._wake(tx, before), "enabled")
-        if before.status is ScheduleStatus.FINISHED and before.origin is Origin.OPERATOR:
+        if before.status is ScheduleStatus.FINISHED and not before.origin.is_declared:
             refuse_finished(before)
         return DeclareResult(schedule=before, change="unchanged")
 

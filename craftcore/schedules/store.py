@@ -27,7 +27,7 @@ class ScheduleStore:
 
     def put(self, tx: Transaction, schedule: Schedule) -> None:
         """Write the whole row, over the one with this id. Only declaring and changing do: a tick has `advance`."""
-        tx.run(UPSERT, **_columns(schedule))
+        tx.run(UPSERT, **columns_of(schedule))
 
     def get(self, tx: Reader, schedule_id: str) -> Schedule | None:
         """Return None when there is none, removed ones included."""
@@ -174,7 +174,8 @@ def _timing_of(row: Row) -> Timing:
             return Startup()
 
 
-def _columns(schedule: Schedule) -> dict[str, Any]:
+def columns_of(schedule: Schedule) -> dict[str, Any]:
+    """Return the values of its row, by column."""
     columns = asdict(schedule)
     timing = columns.pop("timing")
     timing["cron"] = timing.pop("expression", None)

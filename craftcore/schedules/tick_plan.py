@@ -10,10 +10,17 @@ Every occurrence in (high-water mark, now] is in the answer once: it fires, or i
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 
-from craftcore.schedules.model import CatchUp, Schedule
-from craftcore.schedules.recurrence.occurrences import count, last_occurrence, newest_occurrences, next_occurrence
+from craftcore.schedules.model import CatchUp, Schedule, ScheduleStatus
+from craftcore.schedules.recurrence.occurrences import (
+    count,
+    last_occurrence,
+    list_moments,
+    newest_occurrences,
+    next_occurrence,
+)
 
 MISFIRE_GRACE = 60.0
 """Seconds after which an occurrence counts as missed: longer than the scheduler ever sleeps."""
@@ -60,6 +67,21 @@ def next_upcoming(schedule: Schedule, *, after: float) -> float | None:
     """Return the first occurrence after that moment and within the schedule's end; None when there is none."""
     moment = next_occurrence(schedule.timing, after)
     return None if moment is None or (schedule.until_at is not None and moment > schedule.until_at) else moment
+
+
+def list_upcoming(schedule: Schedule, now: float, count: int, *, since: float | None = None) -> list[float]:
+    """Return the next occurrences that fire, `since` that moment, else from now on; what is late already is not among
+    them. Raises ScheduleInvalid when this machine does not know its zone."""
+    if schedule.status in (ScheduleStatus.FINISHED, ScheduleStatus.REMOVED):
+        return []
+    after = schedule.high_water_at
+    if not schedule.is_one_time:
+        after = max(after, schedule.skip_to_at or 0.0, now)
+    if since is not None:
+        after = max(math.ceil(since) - 1, (schedule.start_at or 0.0) - 1)  # occurrences are whole seconds
+    if schedule.max_runs is not None:
+        count = min(count, max(0, schedule.max_runs - schedule.runs))
+    return list_moments(lambda moment: next_upcoming(schedule, after=moment), after, count)
 
 
 def skip(schedule: Schedule, after: float, until: float, reason: str) -> Skipped | None:

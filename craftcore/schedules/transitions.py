@@ -181,4 +181,9 @@ def require_status(schedule: Schedule, *allowed: ScheduleStatus, verb: str) -> N
 
 def place_of(origin: Origin) -> str:
     """Return where a person finds the declaration."""
-    return {Origin.CODE: "code", Origin.FILE: "the configuration file", Origin.OPERATOR: "the command line"}[origin]
+    return {
+        Origin.CODE: "code",
+        Origin.FILE: "the configuration file",
+        Origin.OPERATOR: "the command line",
+        Origin.API: "a program",
+    }[origin]

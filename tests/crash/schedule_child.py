@@ -205,7 +205,7 @@ def an_app(life: Life) -> App:
             raise Retry("not the first time", after=mood * 1000)  # so the next occurrence finds it unsettled
 
     for spec in declared_in_code(life):
-        app.schedules[spec.id] = spec
+        app.declared_schedules[spec.id] = spec
     return app
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
-from itertools import islice
 from typing import Any
 
 import click
@@ -19,9 +17,9 @@ from craftcore.errors import RowInvalid, ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import note
 from craftcore.schedules.recurrence.expression import parse
-from craftcore.schedules.recurrence.occurrences import next_occurrence
+from craftcore.schedules.recurrence.occurrences import list_moments, next_occurrence
 from craftcore.schedules.recurrence.timing import Once, Startup, Timing
-from craftcore.schedules.tick_plan import jitter, next_upcoming
+from craftcore.schedules.tick_plan import jitter, list_upcoming
 from craftcore.serialization.time_text import add_iso_times, clock_time, format_span, parse_moment
 from craftcore.triggers.validation import moment
 
@@ -85,7 +83,7 @@ def preview(
             after = timing.at - 1  # `immediate` is now, which is not after now
         rows = [
             _row(timing, zone, at)
-            for at in islice(_chain(lambda instant: next_occurrence(timing, instant), after), count)
+            for at in list_moments(lambda instant: next_occurrence(timing, instant), after, count)
         ]
     if session.json:
         session.out.document(rows)
@@ -96,19 +94,12 @@ def preview(
 
 
 def upcoming_rows(schedule: Schedule, now: float, count: int, *, since: float | None = None) -> list[dict[str, Any]]:
-    """Return the next occurrences that fire, as rows; what is late already is not among them. Raises ScheduleInvalid
-    when this machine does not know its zone."""
-    if schedule.status in (ScheduleStatus.FINISHED, ScheduleStatus.REMOVED):
-        return []
-    after = schedule.high_water_at
-    if not schedule.is_one_time:
-        after = max(after, schedule.skip_to_at or 0.0, now)
-    if since is not None:
-        after = max(_moment_before(since), (schedule.start_at or 0.0) - 1)
-    if schedule.max_runs is not None:
-        count = min(count, max(0, schedule.max_runs - schedule.runs))
-    found = islice(_chain(lambda instant: next_upcoming(schedule, after=instant), after), count)
-    return [_row(schedule.timing, schedule.timezone, at, jitter(schedule.id, at, schedule.jitter)) for at in found]
+    """Return the next occurrences that fire, as rows. Raises ScheduleInvalid when this machine does not know its
+    zone."""
+    return [
+        _row(schedule.timing, schedule.timezone, at, jitter(schedule.id, at, schedule.jitter))
+        for at in list_upcoming(schedule, now, count, since=since)
+    ]
 
 
 def print_moments(out: Output, rows: list[dict[str, Any]], zone: str) -> None:
@@ -135,13 +126,6 @@ def _row(timing: Timing, zone: str, at: float, later: float = 0.0) -> dict[str, 
             "fire_at": at + later,
         }
     )
-
-
-def _chain(following: Callable[[float], float | None], after: float) -> Iterator[float]:
-    moment_ = following(after)
-    while moment_ is not None:
-        yield moment_
-        moment_ = following(moment_)
 
 
 def _moment_before(first: float) -> float:

@@ -13,7 +13,7 @@ from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.documents import schedule_document
 from craftcore.operations import schedules
-from craftcore.schedules.model import Origin, ScheduleStatus
+from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.serialization.plurals import format_count
 
@@ -80,7 +80,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
         if skipped is not None:
             session.out.line(f"skipped: {skipped:,} that came meanwhile")
     session.out.line(next_occurrence_text(after, now))
-    if before.status is ScheduleStatus.DISABLED and before.origin is not Origin.OPERATOR:
+    if before.status is ScheduleStatus.DISABLED and before.origin.is_declared:
         remark = "unless it is declared again, the next start of the daemon disables it again"
         session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
 

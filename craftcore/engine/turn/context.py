@@ -15,16 +15,16 @@ from craftcore.engine.turn.act import act
 from craftcore.engine.turn.emit import Child, emit_recorded, start_child
 from craftcore.engine.turn.questions import check_question
 from craftcore.engine.turn.redeclared_actions import refuse_done_act
-from craftcore.engine.turn.steps import OnChange, run_step, run_transaction
+from craftcore.engine.turn.schedule_calls import TurnDatabase
+from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import InvalidInput
-from craftcore.executions.model import EventType
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.registry.action import Action
+from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import require_whole_number
-from craftcore.serialization.encode import encode
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import EmitOptions, Emitted
@@ -83,6 +83,14 @@ class TaskContext(Generic[S]):
     def log(self) -> Any:
         """A structlog logger that knows task, turn and attempt."""
         return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
+
+    @cached_property
+    def schedules(self) -> Schedules:
+        """The calls of `app.schedules`. Each change is made once in this turn, in the commit that records it.
+
+        A re-entry takes its result from there. Raises StepConflict when a re-entry makes other calls.
+        """
+        return Schedules(self._turn.doors.schedules, TurnDatabase(self._turn))
 
     @track_await("ctx.events")
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
@@ -147,14 +155,7 @@ class TaskContext(Generic[S]):
     async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:
         """Put something into the task's stream, once. Raises StepConflict, InvalidInput for what is not JSON, or
         PayloadTooLarge."""
-        identity = self._turn.claim_identity("note", name, key)
-        if identity in self._turn.memo:
-            return
-        text = encode(data, f"note {name}")
-        self._turn.require_small(text, f"note {name}")
-        self._turn.charge_budget()
-        keyed = "null" if key is None else f'"{key}"'
-        await self._turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
+        await record_note(self._turn, name, data, key)
 
     @track_await("ctx.transaction")
     async def transaction(

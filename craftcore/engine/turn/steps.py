@@ -167,6 +167,18 @@ async def run_transaction(
     return value
 
 
+async def record_note(turn: Turn, name: str, data: Any, key: str | None) -> None:
+    """Record something that the turn tells, once per name and key."""
+    identity = turn.claim_identity("note", name, key)
+    if identity in turn.memo:
+        return
+    text = encode(data, f"note {name}")
+    turn.require_small(text, f"note {name}")
+    turn.charge_budget()
+    keyed = "null" if key is None else f'"{key}"'
+    await turn.record(EventType.NOTE, f'{{"data":{text},"key":{keyed},"name":"{name}"}}', identity)
+
+
 def _check(name: object, fn: object, on_change: object, retry: object) -> None:
     """Raise InvalidInput."""
     if not callable(fn):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import anyio
 
@@ -23,6 +23,7 @@ from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
 from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action
+from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.serialization.plurals import format_count
 from craftcore.storage.event_loop import Loop
 from craftcore.storage.writer import Writer
@@ -59,6 +60,9 @@ class TurnServices(NamedTuple):
     accept      refuses a spec that the app could only fail
     due         makes the feeder poll at a moment
     flights     the irreversible actions that are being called, by key
+    schedules   the rules of ctx.schedules
+    on_changed  wakes the scheduler
+    read        calls a function with a reader of the database
     """
 
     writer: Writer
@@ -76,6 +80,9 @@ class TurnServices(NamedTuple):
     threads: anyio.CapacityLimiter
     settings: TaskSettings
     bounded: Callable[[str], str]
+    schedules: RuntimeSchedules
+    on_changed: Callable[[], None]
+    read: Callable[..., Any]
 
 
 class Turn(TurnState):

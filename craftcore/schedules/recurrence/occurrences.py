@@ -7,7 +7,7 @@ and cron are whole seconds; none lies beyond the year 9999.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from craftcore.clock import YEAR_10000
 from craftcore.schedules.recurrence.cron import CRON_END, count_cron, cron_after
@@ -77,6 +77,15 @@ def newest_occurrences(timing: Timing, after: float, until: float, limit: int) -
         found.append(moment)
         until = moment - 1
     return found[::-1]
+
+
+def list_moments(following: Callable[[float], float | None], after: float, count: int) -> list[float]:
+    """Return the next moments, at most `count`, where `following` returns the first one after a moment."""
+    moments: list[float] = []
+    while len(moments) < count and (moment := following(after)) is not None:
+        moments.append(moment)
+        after = moment
+    return moments
 
 
 def _round_to_second(instant: float) -> int:

@@ -352,7 +352,7 @@ CREATE TABLE schedule_occurrences (
 -- table schedules
 CREATE TABLE schedules (
     id                TEXT NOT NULL PRIMARY KEY,
-    origin            TEXT NOT NULL CHECK (origin IN ('code', 'file', 'operator')),
+    origin            TEXT NOT NULL CHECK (origin IN ('code', 'file', 'operator', 'api')),
     declared_hash     TEXT NOT NULL,         -- sha256 of the declaration: the same again changes nothing
     generation        INTEGER NOT NULL,      -- grows when the timing changes or the id is used again
     status            TEXT NOT NULL CHECK (status IN ('ACTIVE', 'PAUSED', 'DISABLED', 'FINISHED', 'REMOVED')),
