@@ -72,7 +72,7 @@ class AsyncProducer:
         """Accept many in one commit: all or, when one is refused, none."""
         work = _AwaitableWork(self._producer.work)
         emitted = await _run_in_thread(self._producer.emit_many, list(specs))
-        return [EmittedHandle(client=work, **copy_emitted(answer)) for answer in emitted]
+        return [EmittedHandle(work, **copy_emitted(answer)) for answer in emitted]
 
     def handle(self, id: str) -> Handle[Any]:
         """Return the handle of emitted work by its id. Nothing is read until one of its methods is called."""

@@ -96,10 +96,10 @@ class EngineClient:
             hit(Failpoint.EMIT_COMMITTED)
         finally:
             self._feeder.push_new(claim)
-        return EmittedHandle(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at, client=self)
+        return EmittedHandle(self, id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
 
     def _handle_of(self, emitted: Emitted) -> EmittedHandle[Any]:
-        return EmittedHandle(client=self, **copy_emitted(emitted))
+        return EmittedHandle(self, **copy_emitted(emitted))
 
     async def emit_many(self, specs: list[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all, or none."""

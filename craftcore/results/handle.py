@@ -114,18 +114,26 @@ class KnownBlockingHandle(BlockingHandle[T]):
     client: BlockingWorkClient = field(repr=False, compare=False)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EmittedHandle(Emitted, Handle[T]):
-    """The result of an emit, with the calls of a handle."""
+    """The result of an emit, with the calls of a handle. `client` is no field: `asdict` gives the answer alone."""
 
-    client: WorkClient = field(repr=False, compare=False)
+    __slots__ = ("client",)
+    client: WorkClient
+
+    def __init__(self, client: WorkClient, **emitted: Any) -> None:
+        super().__init__(**emitted)
+        object.__setattr__(self, "client", client)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class EmittedBlockingHandle(Emitted, BlockingHandle[T]):
     """The result of an emit, with the calls of a blocking handle."""
 
-    client: BlockingWorkClient = field(repr=False, compare=False)
+    __slots__ = ("client",)
+    client: BlockingWorkClient
+
+    def __init__(self, client: BlockingWorkClient, **emitted: Any) -> None:
+        super().__init__(**emitted)
+        object.__setattr__(self, "client", client)
 
 
 _EMITTED = tuple(item.name for item in fields(Emitted))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -65,6 +65,7 @@ async def test_result_of_a_trigger_is_of_the_workflows_return_type(tmp_path):
         emitted = await app.emit("add", {"a": 2, "b": 3})
 
         assert isinstance(emitted, Emitted)
+        assert asdict(emitted)["id"] == emitted.id
         assert await emitted.result() == Sum(5)
         assert await emitted.result(dict) == {"total": 5}
         assert await emitted.result(timeout=0) == Sum(5)
