@@ -134,13 +134,23 @@ class App(Registry):
         """
         return await self._running.requests.cancel_all(reason, with_schedules=with_schedules)
 
-    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
+    async def signal(
+        self,
+        task_id: str | None,
+        event: str,
+        payload: Any = None,
+        *,
+        sent_by: str | None = None,
+        start: TriggerSpec | None = None,
+    ) -> bool:
         """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;
-        otherwise it is kept until the task does.
+        otherwise it is kept until the task does, also before its first turn.
 
+        `start`: emitted in the same commit when there is no such live task; the signal goes to the task that it starts.
+        With `task_id` None its dedup key says whether one lives.
         Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended or its mailbox is full.
         """
-        return await self._running.requests.signal(task_id, event, payload, sent_by=sent_by)
+        return await self._running.requests.signal(task_id, event, payload, sent_by=sent_by, start=start)
 
     async def answer(
         self,

@@ -103,9 +103,17 @@ class AsyncProducer:
         """The calls on schedules."""
         return Schedules(self._producer.schedules.rules, _AwaitableWork(self._producer.work))
 
-    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
+    async def signal(
+        self,
+        task_id: str | None,
+        event: str,
+        payload: Any = None,
+        *,
+        sent_by: str | None = None,
+        start: TriggerSpec | None = None,
+    ) -> bool:
         """Tell a live task that something happened, as Producer.signal does."""
-        return await _run_in_thread(self._producer.signal, task_id, event, payload, sent_by=sent_by)
+        return await _run_in_thread(self._producer.signal, task_id, event, payload, sent_by=sent_by, start=start)
 
     async def answer(
         self,

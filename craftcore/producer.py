@@ -140,14 +140,22 @@ class Producer:
         ids = self._core.find_work(WorkFilter(workflow, session_id, dedup_key, status), limit)
         return [self.handle(id) for id in ids]
 
-    def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
-        """Tell a live task that something happened; it is on disk when this returns. True when it waited for just that;
-        otherwise it is kept until the task does.
-
-        Raises InvalidInput or PayloadTooLarge; NotFound; StateRefused when the task has ended.
-        """
+    def signal(
+        self,
+        task_id: str | None,
+        event: str,
+        payload: Any = None,
+        *,
+        sent_by: str | None = None,
+        start: TriggerSpec | None = None,
+    ) -> bool:
+        """Tell a live task that something happened; it is on disk when this returns. Arguments and errors are those of
+        App.signal."""
+        row = None if start is None else self._core.triggers.accept(start)
         with self._core.transaction() as tx:
-            waited = self._core.tasks.signal(tx, task_id, event, payload, sent_by=sent_by)
+            if row is not None:
+                refuse_unknown(tx, [row.workflow])
+            waited = self._core.signal(tx, task_id, event, payload, sent_by=sent_by, start=row)
         self._reopen_after()
         return waited
 

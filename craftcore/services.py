@@ -17,7 +17,7 @@ from craftcore.serialization.arguments import require_whole_number, show_value
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.facts import give_id
-from craftcore.storage.transaction import Reader, Transaction
+from craftcore.storage.transaction import Reader, Transaction, get_single_result
 from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.all_work import CancelledWork, cancel_all
@@ -32,7 +32,7 @@ from craftcore.tasks.turn_start import TurnStarter
 from craftcore.tasks.waits import WaitService
 from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore
 from craftcore.triggers.claim_service import ClaimService
-from craftcore.triggers.model import Trigger, TriggerStatus
+from craftcore.triggers.model import NewTrigger, Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.store import TriggerStore
 
@@ -93,6 +93,24 @@ class Services:
         """Cancel all work: every live trigger and task, and, unless they are to stay, every schedule."""
         stopped = self.schedules.stop_all(tx, reason) if with_schedules else []
         return cancel_all(tx, self.triggers, self.tasks, reason, stopped)
+
+    def signal(
+        self,
+        tx: Transaction,
+        task_id: str | None,
+        event: str,
+        payload: Any,
+        *,
+        sent_by: str | None,
+        start: NewTrigger | None,
+    ) -> bool:
+        """Tell a live task that something happened, as `tasks.signal` does. `start` is emitted when no task of this id
+        lives, or no id is given; the signal goes to its task then."""
+        if start is not None and (task_id is None or not self.tasks.can_signal(tx, task_id)):
+            task_id = get_single_result(self.triggers.emit_all(tx, [start])).id
+        if task_id is None:
+            raise InvalidInput("signal names no task: give its id, or start=TriggerSpec(…)")
+        return self.tasks.signal(tx, task_id, event, payload, sent_by=sent_by)
 
     def state_of_work(self, tx: Reader, id: str) -> Task | Trigger:
         """Return the task of this id, or the trigger while it has created none. Raises NotFound."""

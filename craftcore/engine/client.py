@@ -126,9 +126,18 @@ class EngineClient:
         self._run_shielded()
         return work
 
-    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> bool:
-        """Tell a live task that something happened; whether it waited for just that."""
-        waited = await self._writer.commit(self._tasks.signal, task_id, event, payload, sent_by=sent_by)
+    async def signal(
+        self,
+        task_id: str | None,
+        event: str,
+        payload: Any = None,
+        *,
+        sent_by: str | None = None,
+        start: TriggerSpec | None = None,
+    ) -> bool:
+        """Tell a live task, or one that is started for it, that something happened; whether it waited for just that."""
+        row = None if start is None else self.accept(start)
+        waited = await self._writer.commit(self._services.signal, task_id, event, payload, sent_by=sent_by, start=row)
         self._run_shielded()
         return waited
 

@@ -100,6 +100,7 @@ class Engine:
             settings=config.tasks,
             bounded=recorder.truncate_result,
             schedules=self.requests.schedule_rules,
+            tasks=services.tasks,
             on_changed=self.on_changed,
             read=services.read,
         )

@@ -115,7 +115,7 @@ class KnownBlockingHandle(BlockingHandle[T]):
 
 
 class EmittedHandle(Emitted, Handle[T]):
-    """The result of an emit, with the calls of a handle. `client` is no field: `asdict` gives the answer alone."""
+    """The result of an emit, with the calls of a handle. `asdict` gives the answer without the `client`."""
 
     __slots__ = ("client",)
     client: WorkClient

@@ -254,6 +254,7 @@ class Entry:
     creator       payload, description and occurrence of the trigger that created the task; None: it is the claimed
                   one, or its row is gone
     memo          what this turn completed already, by its identity: the texts of the events
+    failures      the identities of the failed tries of its steps
     waits         those of this turn that are over, by name
     received      the wait that began this turn, where one did
     """
@@ -262,6 +263,7 @@ class Entry:
     resume: Resume
     creator: Creator | None = None
     memo: dict[str, str] = field(default_factory=dict)
+    failures: frozenset[str] = frozenset()
     waits: dict[str, Wait] = field(default_factory=dict)
 
     @property

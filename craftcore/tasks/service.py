@@ -104,6 +104,11 @@ class TaskService:
             raise StateRefused(f"task {task_id} has {MAILBOX_MAX:,} unread mails; nothing was written")
         return self._waiting.deliver(tx, task, event, text, trigger_id=None, sent_by=sent_by)
 
+    def can_signal(self, tx: Transaction, task_id: str) -> bool:
+        """Return whether a task of this id lives, or is to be created by a live trigger."""
+        task = self._tasks.get(tx, task_id)
+        return self._triggers.is_live(tx, task_id) if task is None else task.status.is_live
+
     def _keep_for_first_turn(
         self, tx: Transaction, trigger_id: str, event: str, payload_json: str, sent_by: str | None
     ) -> bool:

@@ -15,6 +15,9 @@ SELECT seq, lease_token
    AND +status = 'CLAIMED'
 """
 
+FAILURE_MARK = "!"
+"""A character of the identities of failed tries, and of no other."""
+
 
 class NewEvent(NamedTuple):
     """An event of a running turn. `memo` None: nothing that a re-entry needs to find. `activity_seq`: of the activity
@@ -66,7 +69,7 @@ class MemoStore:
         tx.execute_many(ADD, [(number, tx.now, *new[-len(_STORED) :]) for number, new in numbered])
 
     def read_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
-        """Return what this turn completed: memo -> the event's text."""
+        """Return what this turn completed, and the failed tries of its steps: memo -> the event's text."""
         rows = tx.fetch_tuples(
             "SELECT memo, payload_json FROM events WHERE task_seq = ?1 AND turn = ?2 AND memo IS NOT NULL",
             (task_seq, turn),

@@ -11,7 +11,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import RESUMED_BY, Entry, NewTask, QuestionKind, Resume, Task, TaskStatus, Wait
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.turn_event_store import MemoStore
+from craftcore.tasks.turn_event_store import FAILURE_MARK, MemoStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService
 from craftcore.triggers.model import Claim, TriggerSource
@@ -77,11 +77,14 @@ class TurnStarter:
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.STALLED)  # of an attempt that is over
         waits = self._waits.list_of_turn(tx, task.seq, task.turn)
         creator = self._tasks.creator(tx, task.id) if claim.id != task.id else None
+        memo = self._memos.read_turn(tx, task.seq, task.turn)
+        failures = frozenset(name for name in memo if FAILURE_MARK in name)
         return Entry(
             task=task,
             resume=self._entry_reason(tx, claim, task, waits),
             creator=Creator(**creator) if creator else None,
-            memo=self._memos.read_turn(tx, task.seq, task.turn),
+            memo={name: text for name, text in memo.items() if name not in failures},
+            failures=failures,
             waits={wait.name: wait for wait in waits},
         )
 

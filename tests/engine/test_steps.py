@@ -295,6 +295,79 @@ async def test_step_with_spent_retries_fails_the_turn_with_the_last_error(tmp_pa
         assert len(tries) == 2 * 3
 
 
+async def test_step_retries_keep_their_count_over_a_restart(tmp_path):
+    tries: list[int] = []
+    stuck = anyio.Event()
+
+    async def broken() -> None:
+        tries.append(len(tries))
+        if len(tries) == 3:
+            stuck.set()
+            await anyio.sleep_forever()  # until the engine stops
+        raise ConnectionError(f"reset {len(tries)}")
+
+    app = App()
+
+    @app.workflow("fetches", max_attempts=1)
+    async def fetches(ctx: TaskContext) -> None:
+        await ctx.step("fetch", broken, retry=replace(AT_ONCE, max_attempts=4))
+
+    config = replace(settings(), daemon=replace(settings().daemon, shutdown_grace=0.0))
+    async with lab(app, tmp_path, config):
+        work = await app.emit("fetches")
+        await stuck.wait()
+    async with lab(app, tmp_path, config) as it:
+        assert failure(await it.ended(work.id)) == ("TRANSPORT_ERROR", "reset 5")
+
+    assert len(tries) == 5, "two failures, the interrupted try, and two more: the last is the fourth that counts"
+
+
+async def test_step_timeout_fails_the_try_and_is_retried(tmp_path):
+    tries: list[int] = []
+
+    async def slow() -> str:
+        tries.append(len(tries))
+        if len(tries) == 1:
+            await anyio.sleep_forever()
+        return "at last"
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.step("fetch", slow, retry=AT_ONCE, timeout=0.05)
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "at last"
+        [failed] = it.rows("SELECT payload_json FROM events WHERE type = 'STEP_FAILED'")
+        assert "step fetch did not end within 0.05 seconds" in failed["payload_json"]
+
+
+async def test_step_timeout_without_retry_fails_the_turn(tmp_path):
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", anyio.sleep_forever, timeout=timedelta(milliseconds=10))
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert (code, message) == ("AGENT_TIMEOUT", "step fetch did not end within 0.01 seconds")
+
+
+@pytest.mark.parametrize("timeout", [0, -1, "5s"])
+async def test_step_timeout_that_is_no_time_is_refused(tmp_path, timeout):
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", anyio.sleep_forever, timeout=timeout)
+
+    async with lab(App(), tmp_path) as it:
+        assert failure(await run(it, turn))[0] == "VALIDATION_ERROR"
+
+
+async def test_step_timeout_of_a_plain_function_is_refused(tmp_path):
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.step("fetch", str, timeout=5)
+
+    async with lab(App(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert code == "VALIDATION_ERROR"
+        assert "timeout needs an async function" in message
+
+
 async def test_step_retry_waits_for_the_longer_of_retry_after_and_backoff(tmp_path):
     async def limited() -> str:
         if not waits:

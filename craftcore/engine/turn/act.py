@@ -110,7 +110,9 @@ async def _act_plainly(
     run = run_async if action.is_async else run_plain
     run.__annotations__["return"] = action.result_type
     key = place.partition("@")[0] if _NUMBERED.fullmatch(place) else place  # a step's agent is told apart anyway
-    return await run_step(turn, action.name, run, (dict(arguments),), key=key, retry=None, on_change="error")
+    return await run_step(
+        turn, action.name, run, (dict(arguments),), key=key, retry=None, timeout=None, on_change="error"
+    )
 
 
 class _Act:

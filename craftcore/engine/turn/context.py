@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import structlog
 
 from craftcore.engine.attempt import Attempt
-from craftcore.engine.turn.act import act
-from craftcore.engine.turn.emit import Child, emit_recorded, start_child
+from craftcore.engine.turn.emit import Child
 from craftcore.engine.turn.questions import check_question
-from craftcore.engine.turn.redeclared_actions import refuse_done_act
-from craftcore.engine.turn.schedule_calls import TurnDatabase
-from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
+from craftcore.engine.turn.recorded_calls import RecordedCalls
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
-from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
+from craftcore.engine.turn.unawaited_calls import track_await
 from craftcore.errors import InvalidInput
 from craftcore.executions.trigger_view import TriggerView
-from craftcore.registry.action import Action
-from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import require_whole_number
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
-from craftcore.triggers.backoff import RetryPolicy
-from craftcore.triggers.model import EmitOptions, Emitted
 from craftcore.triggers.validation import is_name, moment, show_value
 
 if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare TaskContext is TaskContext[Any]
@@ -41,7 +34,7 @@ T = TypeVar("T")
 EVENTS_MAX = 10_000
 
 
-class TaskContext(Generic[S]):
+class TaskContext(RecordedCalls, Generic[S]):
     """First argument of a workflow declared as `async def f(ctx, ...)`: its task, as far as it has come.
 
     A workflow is entered again after a crash, a wait or a retry, from its top; what the turn completed is not run again
@@ -59,7 +52,7 @@ class TaskContext(Generic[S]):
         self, run: Attempt, turn: Turn, trigger: TriggerView, *, state: S | None, deadline_at: float | None
     ) -> None:
         assert run.entry is not None, run.claim
-        self._turn = turn
+        super().__init__(turn)
         self._entry = run.entry
         self.state: S | None = state
         self.trigger = trigger
@@ -70,10 +63,6 @@ class TaskContext(Generic[S]):
         self.resume: Resume = run.entry.resume
         self.deadline = None if deadline_at is None else datetime.fromtimestamp(deadline_at, UTC)
 
-    @property
-    def _calls_made(self) -> CallsMade:
-        return self._turn.calls_made
-
     @cached_property
     def received(self) -> Any:
         wait = self._entry.received
@@ -83,14 +72,6 @@ class TaskContext(Generic[S]):
     def log(self) -> Any:
         """A structlog logger that knows task, turn and attempt."""
         return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
-
-    @cached_property
-    def schedules(self) -> Schedules:
-        """The calls of `app.schedules`. Each change is made once in this turn, in the commit that records it.
-
-        A re-entry takes its result from there. Raises StepConflict when a re-entry makes other calls.
-        """
-        return Schedules(self._turn.doors.schedules, TurnDatabase(self._turn))
 
     @track_await("ctx.events")
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:
@@ -103,121 +84,15 @@ class TaskContext(Generic[S]):
         newest = require_whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
         return await read_task_events(self._turn.doors, self.task_id, newest)
 
-    # What is done once
-
-    @overload
-    async def step(
-        self,
-        name: str,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
-        key: str | None = None,
-        retry: RetryPolicy | None = None,
-        on_change: OnChange = "error",
-    ) -> T: ...
-
-    @overload
-    async def step(
-        self,
-        name: str,
-        fn: Callable[..., T],
-        *args: Any,
-        key: str | None = None,
-        retry: RetryPolicy | None = None,
-        on_change: OnChange = "error",
-    ) -> T: ...
-
-    @track_await("ctx.step")
-    async def step(
-        self,
-        name: str,
-        fn: Callable[..., Any],
-        *args: Any,
-        key: str | None = None,
-        retry: RetryPolicy | None = None,
-        on_change: OnChange = "error",
-    ) -> Any:
-        """Run `fn(*args)` once per name (and key) in this turn; its result is on disk when this returns.
-
-        The result comes as its return annotation says, the first time as at a re-entry. A plain function runs in a
-        thread. `retry`: tried again in this attempt, with that policy's waits; without one, its failure is the turn's.
-        `on_change="rerun"`: other arguments than those on record run it again.
-        Raises StepConflict; InvalidInput for a result that is not JSON, naming the field; PayloadTooLarge; what `fn`
-        raises. A crash between the function's end and the commit of its result runs it again.
-        """
-        turn = self._turn
-        is_new = turn.is_entered_again and turn.identity("step", name, key) not in turn.memo
-        if is_new and (key is None or is_name(key)):
-            await refuse_done_act(turn, name, key)
-        return await run_step(turn, name, fn, args, key=key, retry=retry, on_change=on_change)
-
-    @track_await("ctx.note")
-    async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:
-        """Put something into the task's stream, once. Raises StepConflict, InvalidInput for what is not JSON, or
-        PayloadTooLarge."""
-        await record_note(self._turn, name, data, key)
-
-    @track_await("ctx.transaction")
-    async def transaction(
-        self,
-        name: str,
-        fn: Callable[..., T],
-        *args: Any,
-        key: str | None = None,
-        on_change: OnChange = "error",
-    ) -> T:
-        """Run a step whose plain `fn(tx, *args)` writes tables of your own in this file, in the commit that records
-        it.
-
-        Its SQL may not touch our tables, begin or end transactions, or use PRAGMA or ATTACH, and has one second.
-        Raises what `fn` raises, and nothing of it is written then; InvalidInput for SQL that is not allowed.
-        """
-        result: T = await run_transaction(self._turn, name, fn, args, key=key, on_change=on_change)
-        return result
-
-    @track_await("ctx.emit")
-    async def emit(
-        self, workflow: str | None, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
-        **options: Unpack[EmitOptions],
-    ) -> Emitted:  # fmt: skip
-        """Accept a trigger, once in this turn. Options and errors are those of App.emit, and StepConflict."""
-        return await emit_recorded(self._turn, workflow, payload, key, options)
-
-    @track_await("ctx.start_child")
-    async def start_child(
-        self, workflow: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
-        **options: Unpack[EmitOptions],
-    ) -> Child:  # fmt: skip
-        """Start a task of another workflow, once in this turn. It goes on by itself, whatever becomes of this one.
-
-        Wait for it with `await child.result()`. Options and errors are those of App.emit, and StepConflict.
-        """
-        return await start_child(self._turn, workflow, payload, key, options)
-
-    @overload
-    async def act(self, action: Action[T], /, *, key: str | None = None, **arguments: Any) -> T: ...
-
-    @overload
-    async def act(self, action: str, /, *, key: str | None = None, **arguments: Any) -> Any: ...
-
-    @track_await("ctx.act")
-    async def act(self, action: Action[Any] | str, /, *, key: str | None = None, **arguments: Any) -> Any:
-        """Call an action, or the declared action of that name, and return its result.
-
-        An irreversible one goes through the ledger: its intent is on disk before it is called, its result when this
-        returns, and at a re-entry the result comes from there. Its identity is its key, for the whole task; without a
-        key its turn and its number among the acts of that turn. Only the task's cancellation, a shutdown or its timeout
-        interrupts the call, not a cancel scope of the workflow.
-
-        When the outcome is unknown, the `on_unknown` of the action applies: the turn may be suspended until an operator
-        has answered. Raises what the action raised (NoEffect: the attempt is tried again; Fail: the provider refused).
-        Raises IdempotencyConflict when the key was used with other arguments, ActivityUnknown once a person gave it up,
-        and KeyRequired. Raises InvalidInput for arguments that it does not take or that are not JSON. After a
-        StorageError the intent was not written, and nothing was called.
-        """
-        return await act(self._turn, action, key, arguments)
-
     # What suspends the turn
+
+    @track_await("ctx.gather")
+    async def gather(self, children: Sequence[Child], type: Any = Any) -> list[Any]:
+        """Suspend the turn until all these children have ended; their results, in this order, each as `type`.
+
+        Raises ChildFailed for the first in this order that FAILED or was CANCELLED. The others go on.
+        """
+        return [await child.result(type) for child in children]
 
     @track_await("ctx.sleep")
     async def sleep(self, seconds: float | timedelta, *, key: str | None = None) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from craftcore.engine.turn.recorded_writes import commit_once
 from craftcore.engine.turn.steps import digest_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
@@ -16,6 +17,7 @@ from craftcore.errors import ChildFailed, ErrorCode, InvalidInput, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, readable_type
+from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
@@ -80,6 +82,19 @@ async def commit_emit(
         doors.due(row.due_at)  # also when the turn is cancelled: the commit may have come about
     turn.add_completed(identity, event(emitted).payload_json)
     return emitted
+
+
+async def signal_recorded(turn: Turn, task_id: str, event: str, payload: Any, key: str | None) -> bool:
+    """Signal another task, once per key, or place among the keyless, in a turn. Return whether it waited for that."""
+    identity = turn.next_ordinal("signal", key)
+    if task_id == turn.task.id:
+        raise InvalidInput("ctx.signal is for other tasks: this turn has what it would tell itself")
+
+    def signal(tx: Transaction, task_id: str, event: str, payload: Any) -> bool:
+        return turn.doors.tasks.signal(tx, task_id, event, payload, sent_by=f"task {turn.task.id}")
+
+    text, waited = await commit_once(turn, identity, "signal", signal, (task_id, event, payload), canonicalize)
+    return decode(text) is True if waited is None else bool(waited)
 
 
 class ChildEnd(msgspec.Struct):

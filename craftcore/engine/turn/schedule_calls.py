@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import anyio
-import msgspec
 
-from craftcore.engine.turn.steps import Completed, digest_of
+from craftcore.engine.turn.recorded_writes import commit_once
 from craftcore.engine.turn.turn import Turn
-from craftcore.errors import KeyRequired, StepConflict
-from craftcore.executions.model import EventType
-from craftcore.failpoints import Failpoint, hit
+from craftcore.errors import KeyRequired
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import columns_of, schedule_of
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import encode
-from craftcore.storage.transaction import Transaction
 
 T = TypeVar("T")
 
@@ -35,39 +30,15 @@ class TurnDatabase:
 
         Raises StepConflict when the record has another call in this place.
         """
-        turn = self._turn
         try:
-            identity = turn.next_ordinal("schedules", None)
+            identity = self._turn.next_ordinal("schedules", None)
         except KeyRequired:
             raise KeyRequired(
                 "call ctx.schedules in the turn's own task, outside of steps: its calls are known by their order"
             ) from None
-        digest = digest_of([name, *args])
-        if (done := turn.memo.get(identity)) is not None:
-            event = msgspec.json.decode(done, type=Completed)
-            if event.args != digest:
-                raise StepConflict(f"{identity} was another call in this turn: schedules.{name} has other arguments")
-            recorded: T = _read_result(bytes(event.result).decode(), kind)
-            return recorded
-        turn.charge_budget()
-        began = time.monotonic()
-
-        def record(tx: Transaction) -> tuple[T, str]:
-            result = call(tx, *args)
-            latency_ms = round((time.monotonic() - began) * 1000, 3)
-            text = (
-                f'{{"args":"{digest}","key":null,"latency_ms":{latency_ms!r},"name":"schedules.{name}",'
-                f'"result":{_result_text(result)}}}'
-            )
-            turn.doors.recording.record(tx, turn.event(EventType.STEP_COMPLETED, text, identity))
-            return result, text
-
-        try:
-            result, text = await turn.doors.commits.commit(record)
-        finally:
-            turn.doors.on_changed()  # also when the turn is cancelled: the commit may have come about
-        hit(Failpoint.STEP_COMMITTED)
-        turn.add_completed(identity, text)
+        text, result = await commit_once(self._turn, identity, f"schedules.{name}", call, args, _result_text)
+        if result is None:
+            result = _read_result(text, kind)
         answer: T = result
         return answer
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
+from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, get_args
@@ -18,13 +19,14 @@ from craftcore.engine.user_code import run_in_thread
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
-from craftcore.outcome_exceptions import Retry, Snooze
-from craftcore.serialization.arguments import show_value
+from craftcore.outcome_exceptions import LONGEST_WAIT, Retry, Snooze
+from craftcore.serialization.arguments import seconds, show_value
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, encode_roundtrip, is_async, return_type
 from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import safe_isinstance
 from craftcore.storage.transaction import Transaction
+from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.triggers.backoff import RetryPolicy
 
 OnChange = Literal["error", "rerun"]
@@ -89,6 +91,18 @@ class Step:
             value,
         )
 
+    def failure_memo(self, number: int) -> str:
+        """Return the identity of the event of a failure. A crash leaves the attempt of the trigger as it is, and with
+        it the count; the next attempt counts from the beginning."""
+        return f"{self.memo}{FAILURE_MARK}{self.turn.run.claim.attempts}.{number}"
+
+    def count_failures(self) -> int:
+        """Return how often it has failed in this attempt of the trigger, before a crash too."""
+        failures = 0
+        while self.failure_memo(failures + 1) in self.turn.failures:
+            failures += 1
+        return failures
+
     @property
     def memo(self) -> str:
         """The identity of its event."""
@@ -103,6 +117,7 @@ async def run_step(
     *,
     key: str | None,
     retry: RetryPolicy | None,
+    timeout: float | timedelta | None,
     on_change: OnChange,
 ) -> Any:
     """Run a function once per name and key in a turn; its result, as it is on record.
@@ -117,7 +132,9 @@ async def run_step(
     turn.charge_budget()
     returned: list[Any] = []
     call = _to_awaitable(turn, fn, args, returned.append)
-    attempt = 0
+    if timeout is not None:
+        call = partial(_call_within, name, _timeout_seconds(name, fn, timeout), call)
+    attempt = step.count_failures()
     while True:
         attempt += 1
         began = time.monotonic()
@@ -136,7 +153,7 @@ async def run_step(
             if wait is None:
                 raise
             failed = {"attempt": attempt, "error": error_text(error), "key": key, "name": name, "retry_in": wait}
-            await turn.record(EventType.STEP_FAILED, canonicalize(failed), None)
+            await turn.record(EventType.STEP_FAILED, canonicalize(failed), step.failure_memo(attempt))
             await anyio.sleep(wait)
     text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))
     hit(Failpoint.STEP_RAN)
@@ -191,6 +208,26 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
     if retry is not None and not isinstance(retry, RetryPolicy):
         policy = "must be a RetryPolicy, as in RetryPolicy(max_attempts=3)"
         raise InvalidInput(f"step {show_value(name)}: retry {show_value(retry)} {policy}")
+
+
+def _timeout_seconds(name: str, fn: Callable[..., Any], timeout: float | timedelta) -> float:
+    """Return the timeout in seconds. Raises InvalidInput."""
+    if not is_async(fn):
+        raise InvalidInput(
+            f"step {name}: timeout needs an async function; a plain function runs in a thread, which nothing interrupts"
+        )
+    return seconds(f"step {name}: timeout", timeout, InvalidInput, most=LONGEST_WAIT, above=True)
+
+
+async def _call_within(name: str, limit: float, call: Callable[[], Awaitable[Any]]) -> Any:
+    """Return what `call` returns. Raises TimeoutError when it has not ended in time."""
+    try:
+        with anyio.fail_after(limit) as scope:
+            return await call()
+    except TimeoutError as error:
+        if not scope.cancelled_caught:
+            raise
+        raise TimeoutError(f"step {name} did not end within {limit:g} seconds") from error
 
 
 def _to_awaitable(

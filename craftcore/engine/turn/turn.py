@@ -35,7 +35,8 @@ from craftcore.tasks.model import (
     Resume,
     Wait,
 )
-from craftcore.tasks.turn_event_store import NewEvent
+from craftcore.tasks.service import TaskService
+from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.validation import is_name, show_value
@@ -61,6 +62,7 @@ class TurnServices(NamedTuple):
     due         makes the feeder poll at a moment
     flights     the irreversible actions that are being called, by key
     schedules   the rules of ctx.schedules
+    tasks       the rules of signals
     on_changed  wakes the scheduler
     read        calls a function with a reader of the database
     """
@@ -81,6 +83,7 @@ class TurnServices(NamedTuple):
     settings: TaskSettings
     bounded: Callable[[str], str]
     schedules: RuntimeSchedules
+    tasks: TaskService
     on_changed: Callable[[], None]
     read: Callable[..., Any]
 
@@ -164,11 +167,12 @@ class Turn(TurnState):
 
     async def record(self, type_: EventType, payload_json: str, memo: str | None) -> None:
         """Commit an event of this turn, also when the turn is cancelled meanwhile: it has happened. With a memo it is
-        found at a re-entry. Raises LeaseLost."""
+        found at a re-entry, and unless that has FAILURE_MARK it counts as completed. Raises LeaseLost."""
         event = self.event(type_, payload_json, memo)
         doors = self.doors
         await doors.commits.commit(doors.recording.record_all, event, each=True, in_any_case=True)
-        self.add_completed(memo, payload_json)
+        if memo is None or FAILURE_MARK not in memo:
+            self.add_completed(memo, payload_json)
 
     def event(
         self, type_: EventType, payload_json: str, memo: str | None, *, activity_seq: int | None = None

@@ -35,6 +35,7 @@ class TurnState:
         self.acts: set[str] = set()
         """Those that this entry has come to."""
         self.memo = dict(entry.memo)
+        self.failures = entry.failures
         self.wait: NewWait | None = None
         """The wait for which the turn is suspended."""
         self.again: RetryActLater | None = None
