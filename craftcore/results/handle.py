@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 from types import UnionType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from craftcore.error_codes import ErrorCode, find_code
 from craftcore.errors import InvalidInput, NotFound, PayloadTooLarge, WorkFailed
@@ -20,6 +20,7 @@ from craftcore.tasks.work_store import WorkResult
 from craftcore.triggers.model import Emitted, Trigger
 
 T = TypeVar("T")
+V = TypeVar("V")
 
 
 class WorkClient(Protocol):
@@ -55,7 +56,16 @@ class Handle(Generic[T]):
     id: str
     client: WorkClient
 
-    async def result(self, type: Any = None, *, timeout: float | timedelta | None = None) -> T:
+    @overload
+    async def result(self, type: None = None, *, timeout: float | timedelta | None = None) -> T: ...
+
+    @overload
+    async def result(self, type: type[V], *, timeout: float | timedelta | None = None) -> V: ...
+
+    @overload
+    async def result(self, type: UnionType, *, timeout: float | timedelta | None = None) -> Any: ...
+
+    async def result(self, type: Any = None, *, timeout: float | timedelta | None = None) -> Any:
         """Wait for the end, and return the result as `type`; None: the workflow's return type, or plain JSON values
         where the workflow is not declared here. The result of a message that was delivered to a live task is None.
 
@@ -64,8 +74,7 @@ class Handle(Generic[T]):
         Raises PayloadTooLarge when the result was too large to be kept; InvalidInput when it was not JSON, or does not
         fit `type`.
         """
-        result: T = await self.client.result_of(self.id, type, timeout)
-        return result
+        return await self.client.result_of(self.id, type, timeout)
 
     async def state(self) -> Task | Trigger:
         """Return the task as it is now, or the trigger while it has created no task. Raises NotFound."""
@@ -84,10 +93,18 @@ class BlockingHandle(Generic[T]):
     id: str
     client: BlockingWorkClient
 
-    def result(self, type: Any = None, *, timeout: float | timedelta | None = None) -> T:
+    @overload
+    def result(self, type: None = None, *, timeout: float | timedelta | None = None) -> T: ...
+
+    @overload
+    def result(self, type: type[V], *, timeout: float | timedelta | None = None) -> V: ...
+
+    @overload
+    def result(self, type: UnionType, *, timeout: float | timedelta | None = None) -> Any: ...
+
+    def result(self, type: Any = None, *, timeout: float | timedelta | None = None) -> Any:
         """Wait for the end, and return the result. Arguments and errors are those of Handle.result."""
-        result: T = self.client.result_of(self.id, type, timeout)
-        return result
+        return self.client.result_of(self.id, type, timeout)
 
     def state(self) -> Task | Trigger:
         """Return the task as it is now, or the trigger while it has created no task. Raises NotFound."""

@@ -1,0 +1,77 @@
+"""The type checker of a user infers results and finds mistakes in calls of the public names."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from mypy import api
+
+APP = """
+from dataclasses import dataclass
+from craftcore import App, AsyncProducer, Config, Producer, Question, Schedule, StorageFull, Task, TaskContext, Trigger
+from craftcore import TriggerSpec
+
+@dataclass
+class Sum:
+    total: int
+
+app = App("typed")
+
+async def fetch(url: str) -> bytes:
+    return b""
+
+@app.workflow("agent")
+async def agent(ctx: TaskContext[int], url: str) -> int:
+    page: bytes = await ctx.step("fetch", fetch, url)
+    wrong_page: str = await ctx.step("fetch again", fetch, url)  # wrong
+    schedule: Schedule = await ctx.schedules.add("tea", "in 10m", workflow="agent", jitter=5)
+    await ctx.schedules.add("tea", "in 10m", workflow="agent", jiter=5)  # wrong
+    await ctx.schedules.edit("tea", wen="in 20m")  # wrong
+    told: bool = await ctx.signal("id", "event")
+    return ctx.state or len(page)
+
+@app.every("5m", "sweep", jitter=10)
+async def sweep() -> None: ...
+
+@app.every("5m", jiter=10)  # wrong
+async def swept() -> None: ...
+
+async def use(producer: AsyncProducer) -> None:
+    work = await app.emit("agent", {"url": "x"}, delay=5, id="1")
+    await app.emit("agent", {"url": "x"}, dely=5)  # wrong
+    total: Sum = await work.result(Sum, timeout=5)
+    wrong_total: str = await work.result(Sum)  # wrong
+    state: Task | Trigger = await work.state()
+    wrong_state: str = await work.state()  # wrong
+    created: bool = work.created
+    for found in await app.find(workflow="agent", limit=5):
+        number: int = await found.result(int)
+    waited: bool = await app.signal(None, "go", start=TriggerSpec(workflow="agent"))
+    moments: list[float] = await app.schedules.preview(when="every 1h", timezone="UTC")
+    await app.schedules.preview("tea", when="every 1h")  # wrong
+    questions: list[Question] = await app.questions()
+    either: int | str = await work.result(int | str)
+    several: list[int] = await work.result(list[int])
+    text: str = await (await producer.emit("agent")).result(str)
+
+def use_blocking(config: Config) -> None:
+    with Producer("agent.db", config=config) as producer:
+        try:
+            total: Sum = producer.emit("agent", max_attempts=2).result(Sum)
+            wrong_total: int = producer.handle("id").result(Sum)  # wrong
+            producer.emit("agent", max_attempts="2")  # wrong
+            producer.schedules.pause("tea", because="holidays")  # wrong
+        except StorageFull:
+            raise
+"""
+
+
+def test_type_checker_finds_each_mistake_and_no_other(tmp_path: Path) -> None:
+    app = tmp_path / "app.py"
+    app.write_text(APP)
+    report, _, _ = api.run(["--strict", "--no-error-summary", f"--cache-dir={tmp_path / 'cache'}", str(app)])
+
+    found = {int(number) for number in re.findall(r"app\.py:(\d+): error", report)}
+    wrong = {number for number, line in enumerate(APP.splitlines(), 1) if line.endswith("# wrong")}
+    assert found == wrong, report
