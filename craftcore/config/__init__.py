@@ -161,10 +161,11 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """How much the daemon says, and in which form."""
+    """How much the daemon says, and in which form. `successes`: a line for each trigger that succeeded, too."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
     format: Literal["auto", "json", "text"] = "auto"
+    successes: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -250,17 +250,19 @@ def _outcome(run: Attempt) -> Outcome:
     return run.outcome
 
 
-def log_settled(run: Attempt, move: Settlement) -> None:
-    """Log a settle that was not plain success."""
+def log_settled(run: Attempt, move: Settlement, logs_successes: bool) -> None:
+    """Log a settle. A plain success only when that is asked for: its record says it, and a line each costs more than
+    the work."""
     if move.status is TriggerStatus.DONE:
-        return  # its record says it; a line each would cost more than the work
+        if logs_successes:
+            log.info("trigger.done", **_subject(run), attempt=run.claim.attempts, reason=move.reason)
+        return
     if move.gives_back:
         log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
         return
     log.warning(
         "trigger.retried" if move.status is TriggerStatus.PENDING else "trigger.settled",
-        trigger=run.claim.id,
-        workflow=run.claim.workflow if run.routed is None else run.routed.workflow,
+        **_subject(run),
         attempt=run.claim.attempts,
         status=move.status,
         reason=move.reason,
@@ -268,6 +270,13 @@ def log_settled(run: Attempt, move: Settlement) -> None:
         not_before=utc_iso(move.not_before),
         **_exception_fields(run.outcome),
     )
+
+
+def _subject(run: Attempt) -> dict[str, Any]:
+    """Return the trigger, its workflow, and its schedule where it has one."""
+    workflow = run.claim.workflow if run.routed is None else run.routed.workflow
+    schedule = {} if run.claim.schedule_id is None else {"schedule": run.claim.schedule_id}
+    return {"trigger": run.claim.id, "workflow": workflow, **schedule}
 
 
 def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:

@@ -56,6 +56,7 @@ class Consumer:
         self._attempts = attempts
         self._events = events
         self._concurrency = services.config.daemon.concurrency
+        self._logs_successes = services.config.log.successes
         self._loop = get_current_loop()
         self.solitude = ExclusiveRun(self.wake, services.clock.now, is_bounded=self._concurrency > 1)
         self.slots = Slots(queue, self.solitude, self._concurrency)
@@ -165,7 +166,7 @@ class Consumer:
                 self._events, self._events.on_claims_lost
             )  # it may be settled, and what follows it in nobody's hands
         else:
-            announce(self._events, log_settled, run, answer.move)
+            announce(self._events, log_settled, run, answer.move, self._logs_successes)
         self._loop.wake(self._work_came)
         announce(self._events, self._events.on_settled, run, answer)
 
