@@ -14,15 +14,8 @@ import anyio
 from craftcore.config import Config
 from craftcore.errors import CraftcoreError, InvalidInput
 from craftcore.producer import ProducedWork, Producer
-from craftcore.results.handle import (
-    EmittedHandle,
-    Handle,
-    KnownHandle,
-    copy_emitted,
-    require_result,
-    timeout_error,
-    timeout_seconds,
-)
+from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, copy_emitted, timeout_error, timeout_seconds
+from craftcore.results.result_value import require_result
 from craftcore.schedules.calls import Schedules
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.all_work import CancelledWork

@@ -18,7 +18,6 @@ from craftcore.results.handle import (
     EmittedBlockingHandle,
     KnownBlockingHandle,
     copy_emitted,
-    require_result,
     timeout_seconds,
 )
 from craftcore.schedules.calls import BlockingSchedules
@@ -44,6 +43,8 @@ class ProducedWork:
 
     def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
         """Wait for the end, and return the result as `type`; None: as plain JSON values."""
+        from craftcore.results.result_value import require_result  # its library is not needed to emit
+
         return require_result(self.watch.wait(id, timeout_seconds(timeout)), type)
 
     def state_of(self, id: str) -> Task | Trigger:

@@ -19,15 +19,8 @@ from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import ResultWaits
-from craftcore.results.handle import (
-    EmittedHandle,
-    Handle,
-    KnownHandle,
-    copy_emitted,
-    require_result,
-    result_type,
-    timeout_seconds,
-)
+from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, copy_emitted, timeout_seconds
+from craftcore.results.result_value import require_result, result_type
 from craftcore.schedules.calls import Schedules
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.services import Services

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import sys
 
@@ -51,7 +52,8 @@ def test_manual_gc_removes_rows_like_a_daemon_and_reports_by_table(cli, core, cl
     assert (told["dry_run"], told["vacuumed"], told["gives_pages_back"]) == (False, False, True)
     assert_sound(core)
     again = cli("db", "gc")
-    assert (again.code, again.out) == (0, "nothing is old enough to go\n0 pages given back, 0 are free\n")
+    assert again.code == 0
+    assert re.fullmatch(r"nothing is old enough to go\n0 pages given back, \d are free\n", again.out)
     assert [row["action"] for row in core.rows("SELECT action FROM audit_log")] == ["db gc", "db gc"]
 
 

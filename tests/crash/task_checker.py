@@ -422,7 +422,7 @@ class _Check:
         steps = [
             [names[self.by_seq[e["task_seq"]]["id"]], e["turn"], e["type"], e["memo"]]
             for e in self.events
-            if e["memo"] is not None
+            if e["memo"] is not None and e["type"] != "STEP_FAILED"  # how often it failed depends on the cut
         ]
         questions = [
             [names[self.by_seq[q["task_seq"]]["id"]], q["question"], q["status"], q["answer"]] for q in self.questions

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
+from inspect import getmembers
 from typing import Any
 
 import anyio
@@ -31,6 +32,8 @@ CALLS: dict[str, Callable[[TaskContext], Any]] = {
     "ctx.wait_for": lambda ctx: ctx.wait_for("go"),
     "ctx.emit": lambda ctx: ctx.emit("other"),
     "ctx.start_child": lambda ctx: ctx.start_child("other"),
+    "ctx.signal": lambda ctx: ctx.signal("other", "go"),
+    "ctx.gather": lambda ctx: ctx.gather([]),
     "ctx.events": lambda ctx: ctx.events(),
 }
 
@@ -49,9 +52,9 @@ def an_app(counting: Counting) -> App:
 
 
 def test_ctx_methods_checked_for_await_are_all_coroutine_methods():
-    async_ones = {name for name, method in vars(TaskContext).items() if hasattr(method, "__wrapped__")}
+    async_ones = {name for name, method in getmembers(TaskContext) if hasattr(method, "__wrapped__")}
     assert {f"ctx.{name}" for name in async_ones} == set(CALLS)
-    assert not {name for name, method in vars(TaskContext).items() if asyncio.iscoroutinefunction(method)}
+    assert not {name for name, method in getmembers(TaskContext) if asyncio.iscoroutinefunction(method)}
 
 
 @pytest.mark.anyio

@@ -401,7 +401,7 @@ def test_manifest_with_an_invalid_moment_is_refused(core, tmp_path, moment):
     path.write_text(re.sub('"taken_at": [0-9.]+', f'"taken_at": {moment}', said))
     assert path.read_text() != said
 
-    with pytest.raises(DatabaseInvalid, match=r"not the manifest of a backup: .* - at `\$\.taken_at`"):
+    with pytest.raises(DatabaseInvalid, match=r"not the manifest of a backup: .*taken_at"):
         read_manifest(tmp_path / "backup.db")
 
 

@@ -92,9 +92,10 @@ class Step:
         )
 
     def failure_memo(self, number: int) -> str:
-        """Return the identity of the event of a failure. A crash leaves the attempt of the trigger as it is, and with
-        it the count; the next attempt counts from the beginning."""
-        return f"{self.memo}{FAILURE_MARK}{self.turn.run.claim.attempts}.{number}"
+        """Return the identity of the event of a failure. Attempts that ended with the process do not count, so the
+        attempt after a crash goes on with the count; the next attempt after a failure begins with none."""
+        claim = self.turn.run.claim
+        return f"{self.memo}{FAILURE_MARK}{claim.attempts - claim.crash_count}.{number}"
 
     def count_failures(self) -> int:
         """Return how often it has failed in this attempt of the trigger, before a crash too."""

@@ -10,9 +10,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
-
-import msgspec
+from typing import Any
 
 from craftcore.clock import YEAR_10000, utc_iso
 from craftcore.errors import DatabaseInvalid
@@ -31,7 +29,7 @@ class Manifest:
 
     sha256: str
     bytes: int
-    taken_at: Annotated[float, msgspec.Meta(ge=0, lt=YEAR_10000)]
+    taken_at: float
     version: str
     database_id: str | None
     epoch: int
@@ -52,11 +50,16 @@ def manifest_text(manifest: Manifest) -> str:
 
 def manifest_from(text: str, path: Path) -> Manifest:
     """Return what `manifest_text` wrote. Raises DatabaseInvalid for anything else."""
+    from msgspec import convert  # most commands read no manifest, and importing it takes long
+
     try:
         found = json.loads(text)
         if not isinstance(found, dict) or found.get("craftcore_backup") != VERSION:
             raise ValueError("it is not an object")
-        return msgspec.convert(found, Manifest)
+        manifest = convert(found, Manifest)
+        if not 0 <= manifest.taken_at < YEAR_10000:
+            raise ValueError("taken_at is not a moment")
+        return manifest
     except (ValueError, RecursionError) as error:  # msgspec's own are ValueErrors
         raise DatabaseInvalid(f"{path}: not the manifest of a backup: {error!s:.200}") from error
 
