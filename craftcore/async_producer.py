@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +16,7 @@ from craftcore.producer import ProducedWork, Producer
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, copy_emitted, timeout_error, timeout_seconds
 from craftcore.results.result_value import require_result
 from craftcore.schedules.calls import Schedules
+from craftcore.serialization.arguments import Duration
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Task
@@ -143,7 +143,7 @@ class _AwaitableWork:
     def __init__(self, work: ProducedWork) -> None:
         self._work = work
 
-    async def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
+    async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end, and return the result as `type`; None: as plain JSON values."""
         limit = timeout_seconds(timeout)
         end = await _run_in_thread(self._work.watch.look, id)

@@ -16,7 +16,7 @@ from typing import Any
 from craftcore.clock import YEAR_10000
 from craftcore.error_codes import ErrorCode, find_code
 from craftcore.errors import InvalidInput
-from craftcore.serialization.arguments import seconds, show_value
+from craftcore.serialization.arguments import Duration, seconds, show_value
 
 LONGEST_WAIT = 10 * 366 * 86_400.0
 """Ten years, in seconds: the longest wait that an author can mean."""
@@ -37,7 +37,7 @@ class Retry(Exception):
         self,
         message: str = "retry asked for",
         *,
-        after: float | timedelta | None = None,
+        after: Duration | None = None,
         code: ErrorCode | str = ErrorCode.AGENT_ERROR,
     ) -> None:
         super().__init__(message)
@@ -94,7 +94,7 @@ class NoEffect(Exception):
         self,
         message: str = "nothing happened",
         *,
-        retry_after: float | timedelta | None = None,
+        retry_after: Duration | None = None,
         code: ErrorCode | str = ErrorCode.AGENT_UNAVAILABLE,
     ) -> None:
         super().__init__(message)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
@@ -22,6 +21,7 @@ from craftcore.results.handle import (
 )
 from craftcore.schedules.calls import BlockingSchedules
 from craftcore.schedules.runtime import RuntimeSchedules
+from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
 from craftcore.storage.transaction import get_single_result
@@ -41,7 +41,7 @@ class ProducedWork:
         self._core = core
         self.watch = ResultWatch(core)
 
-    def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
+    def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end, and return the result as `type`; None: as plain JSON values."""
         from craftcore.results.result_value import require_result  # its library is not needed to emit
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -15,6 +14,8 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.replay import ReplayEntry, ReplayResult, refusal, replay, require_envelope
 from craftcore.executions.replay_cache import ReplayCache
+from craftcore.outcome_exceptions import LONGEST_WAIT
+from craftcore.serialization.arguments import Duration, seconds
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader
 
@@ -35,14 +36,14 @@ class ReplayEngine:
     Raises NotFound for a file that is missing, and another StorageError when it cannot be read.
     """
 
-    def __init__(self, database: str | Path | Services, *, cache: int = 0, ttl: float | timedelta = 3600.0) -> None:
+    def __init__(self, database: str | Path | Services, *, cache: int = 0, ttl: Duration = 3600.0) -> None:
         self._core = database if isinstance(database, Services) else Services(Path(database), Config())
-        seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
-        if cache < 0 or not seconds > 0:
+        lifetime = seconds("ReplayEngine: ttl", ttl, ValueError, most=LONGEST_WAIT)
+        if cache < 0 or not lifetime > 0:
             raise ValueError(
                 f"ReplayEngine(cache={cache!r}, ttl={ttl!r}): give 0 or more results, and more than 0 seconds"
             )
-        self._cache = ReplayCache(cache, seconds) if cache else None
+        self._cache = ReplayCache(cache, lifetime) if cache else None
         with self._core.reading():
             pass  # a missing file, or one that is not ours, is refused here
 

@@ -79,7 +79,7 @@ def rate(**options: Any) -> None:
     Rate(**{"count": 1, "per": 60, **options})
 
 
-SECONDS = {"a whole number", "a fraction", "seconds"}
+SECONDS = {"a whole number", "a fraction", "seconds", "text", "a number as text"}
 TAKES: list[tuple[Callable[..., Any], str, set[str]]] = [
     (App, "router", {"None"}),
     (workflow, "max_attempts", {"None", "a whole number"}),
@@ -100,7 +100,7 @@ TAKES: list[tuple[Callable[..., Any], str, set[str]]] = [
     (provider, "idempotent_provider", {"True"}),
     (RetryPolicy, "max_attempts", {"a whole number"}),
     (RetryPolicy, "base", {"zero", *SECONDS}),
-    (RetryPolicy, "cap", set()),  # less than the base
+    (RetryPolicy, "cap", {"text"}),  # the others are less than the base
     (rate, "count", {"a whole number"}),
     (rate, "per", SECONDS),
     (Retry, "after", {"None", "zero", *SECONDS}),
@@ -135,13 +135,12 @@ def _says_what_is_expected(told: str) -> bool:
     return " must " in told or "is not an error code. Those that are tried again:" in told
 
 
-def test_duration_as_text_is_refused_with_the_number_to_write():
+def test_duration_that_is_no_duration_is_refused_with_an_example():
     with pytest.raises(ConfigInvalid) as refused:
-        workflow(timeout="30s")
+        workflow(timeout="soon")
 
     assert refused.value.message == (
-        """workflow flow: timeout '30s' must be a number of seconds or a timedelta: """
-        """write 30 or timedelta(seconds=30), not "30s\""""
+        """workflow flow: timeout 'soon' must be seconds, a timedelta, or text like "10m" and "1h30m\""""
     )
 
 
@@ -302,3 +301,8 @@ def _given_one_of(given: list[tuple[str, Any]], call: Callable[..., Any]) -> Cal
         return await call(ctx, given[nr][1])
 
     return flow
+
+
+def test_duration_is_written_as_seconds_timedelta_or_text():
+    for given in (90, 90.0, timedelta(seconds=90), "90", "90s", "1m30s", "1.5 m"):
+        assert Rate(1, per=given).seconds == 90

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 from typing import Any, TypeVar
 
@@ -23,6 +22,7 @@ from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, copy_em
 from craftcore.results.result_value import require_result, result_type
 from craftcore.schedules.calls import Schedules
 from craftcore.schedules.runtime import RuntimeSchedules
+from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
@@ -157,7 +157,7 @@ class EngineClient:
         """Return the current row of a task; None when there is none."""
         return await self._writer.commit(self._tasks.find, task_id)
 
-    async def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
+    async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end of the work, and return its result as `type`; None: as its workflow's return type."""
         end = await self._results.wait(id, timeout_seconds(timeout))
         declared = self._app.workflows.get(end.workflow or "")

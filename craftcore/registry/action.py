@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
 
@@ -13,6 +12,7 @@ from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.call import Call
+from craftcore.serialization.arguments import Duration, to_seconds
 from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.decode import is_async, return_type
 from craftcore.triggers.validation import is_name
@@ -179,9 +179,9 @@ def terms_of(
     irreversible: bool,
     on_unknown: OnUnknown | str | None,
     idempotent_provider: bool,
-    idempotency_window: float | timedelta | None,
-    timeout: float | timedelta,
-    settle_after: float | timedelta | None,
+    idempotency_window: Duration | None,
+    timeout: Duration,
+    settle_after: Duration | None,
 ) -> ActionTerms:
     """Return the arguments of `@app.action` as terms. Raises ConfigInvalid for one that a reversible action cannot
     have."""
@@ -199,19 +199,15 @@ def terms_of(
         raise ConfigInvalid(
             f"action {name}: on_unknown {shown(on_unknown)} must be one of {', '.join(OnUnknown)}"
         ) from None
-    limit = _seconds(timeout)
+    limit = to_seconds(timeout)
     return ActionTerms(
         irreversible=irreversible,
         on_unknown=policy,
         idempotent_provider=idempotent_provider,
-        idempotency_window=None if idempotency_window is None else _seconds(idempotency_window),
+        idempotency_window=None if idempotency_window is None else to_seconds(idempotency_window),
         timeout=limit,
-        settle_after=limit if settle_after is None else _seconds(settle_after),
+        settle_after=limit if settle_after is None else to_seconds(settle_after),
     )
-
-
-def _seconds(value: float | timedelta) -> float:
-    return value.total_seconds() if isinstance(value, timedelta) else value
 
 
 def contradictions(terms: ActionTerms) -> list[str]:
@@ -229,7 +225,7 @@ def contradictions(terms: ActionTerms) -> list[str]:
         given["idempotency_window"] = terms.idempotency_window
     for name, seconds in given.items():
         if isinstance(seconds, bool) or not isinstance(seconds, int | float):
-            return [f"{name} {shown(seconds)} must be seconds or a timedelta"]
+            return [f'{name} {shown(seconds)} must be seconds, a timedelta, or text like "10m"']
     if not 0 < terms.timeout <= TIMEOUT_MAX_SECONDS:
         mistakes.append(f"timeout {shown(terms.timeout)} must be more than 0 seconds, and at most a day")
     if not 0 <= terms.settle_after <= TIMEOUT_MAX_SECONDS:

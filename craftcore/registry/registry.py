@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
-from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from craftcore.activities.model import OnUnknown
@@ -14,7 +13,7 @@ from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.action import Action, Declare, terms_of
 from craftcore.registry.workflow import Rate, Workflow, order_mistake, parameters
 from craftcore.schedules.model import Declared, ScheduleSpec
-from craftcore.serialization.arguments import list_of, require_whole_number, seconds
+from craftcore.serialization.arguments import Duration, list_of, require_whole_number, seconds
 from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.untrusted import message_of
 from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
@@ -59,8 +58,8 @@ class Registry:
         *,
         sources: Iterable[TriggerSource | str] = (),
         max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        deadline: float | timedelta | None = None,
+        timeout: Duration | None = None,
+        deadline: Duration | None = None,
         retry: RetryPolicy | None = None,
         concurrency: int | None = None,
         rate: Rate | None = None,
@@ -116,8 +115,8 @@ class Registry:
         *,
         sources: Iterable[TriggerSource | str] = (),
         max_attempts: int | None = None,
-        timeout: float | timedelta | None = None,
-        deadline: float | timedelta | None = None,
+        timeout: Duration | None = None,
+        deadline: Duration | None = None,
         retry: RetryPolicy | None = None,
         concurrency: int | None = None,
         rate: Rate | None = None,
@@ -180,9 +179,9 @@ class Registry:
         irreversible: bool | None = None,
         on_unknown: OnUnknown | str | None = None,
         idempotent_provider: bool = False,
-        idempotency_window: float | timedelta | None = None,
-        timeout: float | timedelta = 60.0,
-        settle_after: float | timedelta | None = None,
+        idempotency_window: Duration | None = None,
+        timeout: Duration = 60.0,
+        settle_after: Duration | None = None,
     ) -> Declare:
         """Declare an action for `ctx.act`: a function, async or plain, whose first parameter is the Call.
 
@@ -294,7 +293,7 @@ def _require_name(kind: str, name: object) -> None:
         raise ConfigInvalid(f'{kind} {shown(name)} has no name: declare it with @app.{kind}("its.name")')
 
 
-def _seconds(workflow: str, name: str, value: float | timedelta | None) -> float | None:
+def _seconds(workflow: str, name: str, value: Duration | None) -> float | None:
     """Return an option in seconds. Raises ConfigInvalid."""
     what = f"workflow {workflow}: {name}"
     return None if value is None else seconds(what, value, ConfigInvalid, most=LONGEST_WAIT, above=True)

@@ -14,7 +14,7 @@ import msgspec
 
 from craftcore.errors import ConfigInvalid
 from craftcore.executions.trigger_view import TriggerView
-from craftcore.serialization.arguments import require_whole_number, seconds
+from craftcore.serialization.arguments import Duration, require_whole_number, seconds
 from craftcore.serialization.decode import decode_custom, require_readable
 from craftcore.serialization.plurals import format_count
 from craftcore.triggers.backoff import RetryPolicy
@@ -33,7 +33,7 @@ class Rate:
     """
 
     count: int
-    per: float | timedelta = field(kw_only=True)
+    per: Duration = field(kw_only=True)
 
     def __post_init__(self) -> None:
         require_whole_number("rate: count", self.count, 1, RATE_COUNT_MAX, ConfigInvalid)
@@ -42,7 +42,7 @@ class Rate:
     @property
     def seconds(self) -> float:
         """`per`, in seconds."""
-        return self.per.total_seconds() if isinstance(self.per, timedelta) else float(self.per)
+        return seconds("rate: per", self.per, ConfigInvalid, most=RATE_PER_MAX.total_seconds())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from datetime import timedelta
 from types import UnionType
 from typing import Any, Generic, Protocol, TypeVar, overload
 
 from craftcore.errors import InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
-from craftcore.serialization.arguments import seconds
+from craftcore.serialization.arguments import Duration, seconds
 from craftcore.tasks.model import Task
 from craftcore.triggers.model import Emitted, Trigger
 
@@ -20,7 +19,7 @@ V = TypeVar("V")
 class WorkClient(Protocol):
     """The calls behind a handle, awaitable. `type` None: the return type of the workflow, where it is known."""
 
-    async def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
+    async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end of the work, and return its result."""
 
     async def state_of(self, id: str) -> Task | Trigger:
@@ -33,7 +32,7 @@ class WorkClient(Protocol):
 class BlockingWorkClient(Protocol):
     """The same calls, blocking."""
 
-    def result_of(self, id: str, type: Any, timeout: float | timedelta | None) -> Any:
+    def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end of the work, and return its result."""
 
     def state_of(self, id: str) -> Task | Trigger:
@@ -51,15 +50,15 @@ class Handle(Generic[T]):
     client: WorkClient
 
     @overload
-    async def result(self, type: None = None, *, timeout: float | timedelta | None = None) -> T: ...
+    async def result(self, type: None = None, *, timeout: Duration | None = None) -> T: ...
 
     @overload
-    async def result(self, type: type[V], *, timeout: float | timedelta | None = None) -> V: ...
+    async def result(self, type: type[V], *, timeout: Duration | None = None) -> V: ...
 
     @overload
-    async def result(self, type: UnionType, *, timeout: float | timedelta | None = None) -> Any: ...
+    async def result(self, type: UnionType, *, timeout: Duration | None = None) -> Any: ...
 
-    async def result(self, type: Any = None, *, timeout: float | timedelta | None = None) -> Any:
+    async def result(self, type: Any = None, *, timeout: Duration | None = None) -> Any:
         """Wait for the end, and return the result as `type`; None: the workflow's return type, or plain JSON values
         where the workflow is not declared here. The result of a message that was delivered to a live task is None.
 
@@ -88,15 +87,15 @@ class BlockingHandle(Generic[T]):
     client: BlockingWorkClient
 
     @overload
-    def result(self, type: None = None, *, timeout: float | timedelta | None = None) -> T: ...
+    def result(self, type: None = None, *, timeout: Duration | None = None) -> T: ...
 
     @overload
-    def result(self, type: type[V], *, timeout: float | timedelta | None = None) -> V: ...
+    def result(self, type: type[V], *, timeout: Duration | None = None) -> V: ...
 
     @overload
-    def result(self, type: UnionType, *, timeout: float | timedelta | None = None) -> Any: ...
+    def result(self, type: UnionType, *, timeout: Duration | None = None) -> Any: ...
 
-    def result(self, type: Any = None, *, timeout: float | timedelta | None = None) -> Any:
+    def result(self, type: Any = None, *, timeout: Duration | None = None) -> Any:
         """Wait for the end, and return the result. Arguments and errors are those of Handle.result."""
         return self.client.result_of(self.id, type, timeout)
 
@@ -155,7 +154,7 @@ def copy_emitted(emitted: Emitted) -> dict[str, Any]:
     return {name: getattr(emitted, name) for name in _EMITTED}
 
 
-def timeout_seconds(timeout: float | timedelta | None) -> float | None:
+def timeout_seconds(timeout: Duration | None) -> float | None:
     """Return the timeout in seconds; None: no limit. Raises InvalidInput."""
     return None if timeout is None else seconds("timeout", timeout, InvalidInput, most=LONGEST_WAIT)
 

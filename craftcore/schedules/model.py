@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, TypedDict
 
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
+from craftcore.serialization.arguments import Duration
 
 DAY = 86_400.0
 
@@ -93,12 +94,12 @@ class ScheduleSpec:
     payload: Mapping[str, Any] = field(default_factory=dict)
     timezone: str | None = None
     catch_up: CatchUp | str = CatchUp.LATEST
-    catch_up_window: float | timedelta = DAY
+    catch_up_window: Duration = DAY
     catch_up_max: int = 20
-    catch_up_spacing: float | timedelta = 5.0
+    catch_up_spacing: Duration = 5.0
     overlap: Overlap | str = Overlap.BUFFER_ONE
-    jitter: float | timedelta = 0.0
-    expires_after: float | timedelta | None = None
+    jitter: Duration = 0.0
+    expires_after: Duration | None = None
     start: datetime | float | None = None
     until: datetime | float | None = None
     max_runs: int | None = None
@@ -113,12 +114,12 @@ class ScheduleOptions(TypedDict, total=False):
 
     timezone: str | None
     catch_up: CatchUp | str
-    catch_up_window: float | timedelta
+    catch_up_window: Duration
     catch_up_max: int
-    catch_up_spacing: float | timedelta
+    catch_up_spacing: Duration
     overlap: Overlap | str
-    jitter: float | timedelta
-    expires_after: float | timedelta | None
+    jitter: Duration
+    expires_after: Duration | None
     start: datetime | float | None
     until: datetime | float | None
     max_runs: int | None

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields, replace
-from datetime import timedelta
 from enum import StrEnum
 from typing import TypeVar
 
 from craftcore.errors import InvalidInput, ScheduleInvalid
 from craftcore.schedules.model import CatchUp, Declared, Overlap, ScheduleSpec
 from craftcore.schedules.recurrence.expression import check_zone
+from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize, sha256_of
 from craftcore.triggers.model import NewTrigger
 from craftcore.triggers.validation import moment, show_value
@@ -88,7 +88,7 @@ def _moment(name: str, value: object) -> float:
 
 
 def _seconds(name: str, value: object, least: float, most: float) -> float:
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    seconds = to_seconds(value)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not least <= seconds <= most:
         raise ScheduleInvalid(f"{name} {show_value(value)} must be {least:.0f} to {most:.0f} seconds")
     return float(seconds)

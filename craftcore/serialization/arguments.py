@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
+from craftcore.errors import InvalidInput
+from craftcore.serialization.time_text import parse_duration
 from craftcore.serialization.untrusted import safe_repr, truncate_text
 
 SHOWN = 80
@@ -16,17 +20,30 @@ def show_value(value: object) -> str:
     return truncate_text(safe_repr(value), SHOWN)
 
 
+Duration = float | timedelta | str
+"""Seconds, a timedelta, or text like "10s", "5m", "2h", "1d" and "1h30m"."""
+
+
+def to_seconds(value: object) -> Any:
+    """Return the seconds of a duration; anything else as it is."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, str):
+        with suppress(InvalidInput):
+            return parse_duration(value)
+    return value
+
+
 def seconds(
     what: str, value: object, refuse: type[Exception], *, least: float = 0.0, most: float, above: bool = False
 ) -> float:
-    """Return the seconds of a number or a timedelta. `above`: more than `least`, not as much.
+    """Return the seconds of a duration. `above`: more than `least`, not as much.
 
-    Raises `refuse` for anything else: text, bool, NaN, and what is out of bounds.
+    Raises `refuse` for anything else: bool, NaN, and what is out of bounds.
     """
-    length = value.total_seconds() if isinstance(value, timedelta) else value
+    length = to_seconds(value)
     if isinstance(length, bool) or not isinstance(length, int | float):
-        hint = ': write 30 or timedelta(seconds=30), not "30s"' if isinstance(value, str) else ""
-        raise refuse(f"{what} {show_value(value)} must be a number of seconds or a timedelta{hint}")
+        raise refuse(f'{what} {show_value(value)} must be seconds, a timedelta, or text like "10m" and "1h30m"')
     if not (least < length <= most if above else least <= length <= most):
         bound = f"more than {least:g}" if above else f"at least {least:g}"
         raise refuse(f"{what} {show_value(value)} must be {bound} and at most {most:.0f} seconds")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Generic, TypeVar
+
+from craftcore.serialization.arguments import Duration
 
 S = TypeVar("S")
 
@@ -18,7 +19,7 @@ class Continue(Generic[S]):
     """
 
     state: S
-    after: float | timedelta | None = None
+    after: Duration | None = None
     on: str | None = None
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypedDict
+
+from craftcore.serialization.arguments import Duration
 
 
 class TriggerSource(StrEnum):
@@ -74,7 +76,7 @@ class TriggerSpec:
     payload: Mapping[str, Any] = field(default_factory=dict)
     source: TriggerSource | str = TriggerSource.IMMEDIATE
     at: datetime | float | None = None
-    delay: float | timedelta | None = None
+    delay: Duration | None = None
     expires_at: datetime | float | None = None
     priority: int | None = None
     session_id: str | None = None
@@ -97,7 +99,7 @@ class EmitOptions(TypedDict, total=False):
     session_id: str | None
     task_id: str | None
     at: datetime | float | None
-    delay: float | timedelta | None
+    delay: Duration | None
     expires_at: datetime | float | None
     priority: int | None
     description: str | None

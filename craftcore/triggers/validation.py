@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
+from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.sources import DEFAULTS
@@ -153,7 +154,7 @@ def _fire_at(spec: TriggerSpec, now: float) -> float:
         return moment("at", spec.at)
     if spec.delay is None:
         return now
-    delay = spec.delay.total_seconds() if isinstance(spec.delay, timedelta) else spec.delay
+    delay: Any = to_seconds(spec.delay)
     if not _is_number(delay) or not 0 <= delay < YEAR_10000:
         raise InvalidInput(
             f"delay {show_value(spec.delay)} must be seconds from now: 0 or more, and due before the year 10000"

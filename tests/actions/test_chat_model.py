@@ -311,7 +311,7 @@ def test_model_key_in_clear_text_to_another_machine_is_refused(base_url):
         ({"timeout": float("inf")}, "timeout must be"),
         ({"timeout": 3601}, "timeout must be"),
         ({"timeout": True}, "timeout must be"),
-        ({"timeout": "10"}, "timeout must be"),
+        ({"timeout": "soon"}, "timeout must be"),
         ({"parameters": {"stream": True, "model": "x"}}, "parameters must not hold model, stream"),
         ({"parameters": {"temperature": float("nan")}}, "parameters must be JSON"),
         ({"parameters": {"stop": {1, 2}}}, "parameters must be JSON"),

@@ -76,11 +76,11 @@ def test_times_of_an_action_are_seconds_or_timedeltas_with_settle_after_as_timeo
         ({"timeout": 86_401}, "at most a day"),
         ({"timeout": float("inf")}, "timeout inf must be"),
         ({"timeout": float("nan")}, "timeout nan must be"),
-        ({"timeout": None}, "timeout None must be seconds or a timedelta"),
-        ({"timeout": True}, "timeout True must be seconds or a timedelta"),
-        ({"timeout": "60"}, "timeout '60' must be seconds or a timedelta"),
+        ({"timeout": None}, "timeout None must be seconds, a timedelta, or text"),
+        ({"timeout": True}, "timeout True must be seconds, a timedelta, or text"),
+        ({"timeout": "soon"}, "timeout 'soon' must be seconds, a timedelta, or text"),
         ({"settle_after": -1}, "settle_after -1 must be 0 seconds or more"),
-        ({"settle_after": "soon"}, "settle_after 'soon' must be seconds or a timedelta"),
+        ({"settle_after": "soon"}, "settle_after 'soon' must be seconds, a timedelta, or text"),
     ],
 )
 def test_invalid_terms_of_an_irreversible_action_are_refused(options, says):

@@ -349,7 +349,7 @@ async def test_step_timeout_without_retry_fails_the_turn(tmp_path):
         assert (code, message) == ("AGENT_TIMEOUT", "step fetch did not end within 0.01 seconds")
 
 
-@pytest.mark.parametrize("timeout", [0, -1, "5s"])
+@pytest.mark.parametrize("timeout", [0, -1, "soon"])
 async def test_step_timeout_that_is_no_time_is_refused(tmp_path, timeout):
     async def turn(ctx: TaskContext) -> None:
         await ctx.step("fetch", anyio.sleep_forever, timeout=timeout)

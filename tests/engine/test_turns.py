@@ -177,8 +177,8 @@ NO_CONTINUATION: list[tuple[Any, str]] = [
     (Continue(1, after=-1), "Continue: after -1 must be at least 0 and at most "),
     (Continue(1, after=float("nan")), "Continue: after nan must be at least 0 and at most "),
     (
-        Continue(1, after="soon"),  # type: ignore[arg-type]
-        "Continue: after 'soon' must be a number of seconds or a timedelta: write 30 or",
+        Continue(1, after="soon"),
+        "Continue: after 'soon' must be seconds, a timedelta, or text like",
     ),
     (Continue(1, on="two words"), "Continue(on='two words'): an event is 1 to 200 characters"),
     (Continue(1, on=""), "Continue(on=''): an event is 1 to 200 characters"),

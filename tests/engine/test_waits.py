@@ -392,8 +392,8 @@ NO_WAITS: list[tuple[Ask, str]] = [
         lambda ctx: ctx.sleep(1e12),
         "ctx.sleep: seconds 1000000000000.0 must be at least 0 and at most ",
     ),
-    (lambda ctx: ctx.sleep(True), "ctx.sleep: seconds True must be a number of seconds or a timedelta"),
-    (lambda ctx: ctx.sleep("1"), "ctx.sleep: seconds '1' must be a number of seconds or a timedelta: write 30 or"),  # type: ignore[arg-type]
+    (lambda ctx: ctx.sleep(True), "ctx.sleep: seconds True must be seconds, a timedelta, or text"),
+    (lambda ctx: ctx.sleep("soon"), "ctx.sleep: seconds 'soon' must be seconds, a timedelta, or text"),
     (
         lambda ctx: ctx.sleep(timedelta(days=-1)),
         "ctx.sleep: seconds datetime.timedelta(days=-1) must be at least 0 and at most ",

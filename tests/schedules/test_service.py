@@ -270,7 +270,7 @@ def test_declaration_names_all_mistakes_and_stores_nothing(core):
         ({"catch_up_max": True}, "1 to 1000"),
         ({"catch_up_window": math.nan}, "catch_up_window nan"),
         ({"catch_up_spacing": -1}, "catch_up_spacing -1"),
-        ({"jitter": "60"}, "jitter '60'"),
+        ({"jitter": "soon"}, "jitter 'soon'"),
         ({"expires_after": 0}, "expires_after 0 must be 1 to 316224000 seconds"),
         ({"max_runs": 0}, "max_runs 0"),
         ({"start": datetime(2026, 1, 2)}, "no time zone"),  # noqa: DTZ001 - that is what is refused

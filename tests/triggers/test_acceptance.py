@@ -75,7 +75,7 @@ REFUSED = {
     "delay is negative": ({"delay": -1}, "delay -1 must be seconds from now"),
     "delay is NaN": ({"delay": math.nan}, "delay nan must be"),
     "delay is infinite": ({"delay": math.inf}, "delay inf must be"),
-    "delay is text": ({"delay": "5"}, "delay '5' must be"),
+    "delay is text": ({"delay": "soon"}, "delay 'soon' must be"),
     "delay is huge": ({"delay": HUGE}, "delay a number of thousands of digits must be"),
     "delay goes beyond the calendar": ({"delay": 253_402_300_799.0}, "is not a moment"),
     "delay is the longest timedelta": ({"delay": timedelta.max}, "must be seconds from now"),

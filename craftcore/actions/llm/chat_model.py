@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from datetime import timedelta
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +19,7 @@ from craftcore.actions.http.status_codes import code_of, retry_after
 from craftcore.actions.redaction import Scrubber
 from craftcore.clock import SystemClock
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
+from craftcore.serialization.arguments import Duration, seconds, to_seconds
 from craftcore.serialization.untrusted import message_of, truncate_text
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ChatModel:
         model: str,
         *,
         api_key: str | None,
-        timeout: float | timedelta,
+        timeout: Duration,
         parameters: Mapping[str, object],
         allow_plain_http: bool,
     ) -> None:
@@ -73,7 +73,7 @@ class ChatModel:
         self._clock = SystemClock()
         self._api_key = api_key
         self._scrubber = Scrubber([] if api_key is None else [api_key])
-        self._timeout = timeout.total_seconds() if isinstance(timeout, timedelta) else float(timeout)
+        self._timeout = seconds("timeout", timeout, ConfigInvalid, most=TIMEOUT_MAX_SECONDS)
         self._parameters = dict(parameters)
         self._certificates = httpx2.create_ssl_context()  # reading them takes too long to be done for each question
 
@@ -190,7 +190,7 @@ def _word_mistakes(model: object, api_key: object, parameters: Mapping[str, obje
 
 
 def _timeout_mistakes(timeout: object) -> Iterator[str]:
-    seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
+    seconds = to_seconds(timeout)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= TIMEOUT_MAX_SECONDS:
         yield f"timeout must be more than 0 and at most {TIMEOUT_MAX_SECONDS:.0f} seconds"
 

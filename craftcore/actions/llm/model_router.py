@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Container, Mapping
-from datetime import timedelta
 
 from craftcore.actions.llm.chat_model import ChatModel
 from craftcore.errors import ConfigInvalid, CraftcoreError, ErrorCode
 from craftcore.registry.router import LiveSession, Route, RoutedTrigger, RoutingContext
+from craftcore.serialization.arguments import Duration
 from craftcore.serialization.untrusted import truncate_text
 from craftcore.triggers.validation import NAME
 
@@ -58,7 +58,7 @@ class LLMRouter:
         model: str,
         *,
         api_key: str | None = None,
-        timeout: float | timedelta = 10.0,
+        timeout: Duration = 10.0,
         new_session: str | None = None,
         parameters: Mapping[str, object] | None = None,
         allow_plain_http: bool = False,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -19,7 +19,7 @@ from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import track_await
 from craftcore.errors import InvalidInput
 from craftcore.executions.trigger_view import TriggerView
-from craftcore.serialization.arguments import require_whole_number
+from craftcore.serialization.arguments import Duration, require_whole_number
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.validation import is_name, moment, show_value
 
@@ -95,7 +95,7 @@ class TaskContext(RecordedCalls, Generic[S]):
         return [await child.result(type) for child in children]
 
     @track_await("ctx.sleep")
-    async def sleep(self, seconds: float | timedelta, *, key: str | None = None) -> None:
+    async def sleep(self, seconds: Duration, *, key: str | None = None) -> None:
         """Suspend the turn for `seconds`; nothing of it stays in memory."""
         await self._turn.wait_or_suspend(
             "sleep",
@@ -118,7 +118,7 @@ class TaskContext(RecordedCalls, Generic[S]):
         self,
         event: str,
         *,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         default: Any = None,
         key: str | None = None,
     ) -> Any:
@@ -143,7 +143,7 @@ class TaskContext(RecordedCalls, Generic[S]):
         question: str,
         options: Sequence[str] | None = None,
         *,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         default: str | None = None,
         by_message: bool = False,
         key: str | None = None,
@@ -166,6 +166,6 @@ class TaskContext(RecordedCalls, Generic[S]):
         answer: str | None = json.loads(wait.value_json or "null")
         return answer
 
-    def _moment_after(self, what: str, seconds: float | timedelta | None) -> float | None:
+    def _moment_after(self, what: str, seconds: Duration | None) -> float | None:
         """Return the moment that many seconds from now; None for None."""
         return None if seconds is None else self._turn.moment_after(what, seconds)

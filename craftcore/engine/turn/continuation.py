@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from datetime import timedelta
 from typing import Any
 
 from craftcore.clock import YEAR_10000
 from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, PayloadTooLarge
-from craftcore.serialization.arguments import seconds
+from craftcore.serialization.arguments import Duration, seconds
 from craftcore.serialization.encode import encode
 from craftcore.serialization.plurals import format_count
 from craftcore.tasks.model import (
@@ -27,7 +26,7 @@ from craftcore.tasks.outcomes import Continue
 from craftcore.triggers.validation import is_name, show_value
 
 
-def resolve_delay(now: float, what: str, length: float | timedelta) -> float:
+def resolve_delay(now: float, what: str, length: Duration) -> float:
     """Return the moment that lies `length` after `now`. Raises InvalidInput, which names `what` it is."""
     return now + seconds(what, length, InvalidInput, most=math.nextafter(YEAR_10000 - now, 0))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -15,6 +14,7 @@ from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import ChildFailed, ErrorCode, InvalidInput, StepConflict
 from craftcore.executions.model import EventType
+from craftcore.serialization.arguments import Duration
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, readable_type
 from craftcore.storage.transaction import Transaction
@@ -119,7 +119,7 @@ class Child:
         return self._turn.calls_made
 
     @track_await("child.result")
-    async def result(self, type: Any = Any, *, timeout: float | timedelta | None = None) -> Any:
+    async def result(self, type: Any = Any, *, timeout: Duration | None = None) -> Any:
         """Suspend the turn until the child has ended; its result, converted to `type`.
 
         Raises ChildFailed when it FAILED or was CANCELLED, or had not ended after `timeout`.

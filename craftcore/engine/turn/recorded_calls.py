@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from datetime import timedelta
 from functools import cached_property
 from typing import Any, TypeVar, Unpack, overload
 
@@ -16,6 +15,7 @@ from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.registry.action import Action
 from craftcore.schedules.calls import Schedules
+from craftcore.serialization.arguments import Duration
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import EmitOptions, Emitted
 from craftcore.triggers.validation import is_name
@@ -49,7 +49,7 @@ class RecordedCalls:
         *args: Any,
         key: str | None = None,
         retry: RetryPolicy | None = None,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         on_change: OnChange = "error",
     ) -> T: ...
 
@@ -61,7 +61,7 @@ class RecordedCalls:
         *args: Any,
         key: str | None = None,
         retry: RetryPolicy | None = None,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         on_change: OnChange = "error",
     ) -> T: ...
 
@@ -73,7 +73,7 @@ class RecordedCalls:
         *args: Any,
         key: str | None = None,
         retry: RetryPolicy | None = None,
-        timeout: float | timedelta | None = None,
+        timeout: Duration | None = None,
         on_change: OnChange = "error",
     ) -> Any:
         """Run `fn(*args)` once per name (and key) in this turn; its result is on disk when this returns.

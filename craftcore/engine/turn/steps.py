@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from datetime import timedelta
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, get_args
@@ -20,7 +19,7 @@ from craftcore.errors import InvalidInput, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
 from craftcore.outcome_exceptions import LONGEST_WAIT, Retry, Snooze
-from craftcore.serialization.arguments import seconds, show_value
+from craftcore.serialization.arguments import Duration, seconds, show_value
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, encode_roundtrip, is_async, return_type
 from craftcore.serialization.encode import encode
@@ -118,7 +117,7 @@ async def run_step(
     *,
     key: str | None,
     retry: RetryPolicy | None,
-    timeout: float | timedelta | None,
+    timeout: Duration | None,
     on_change: OnChange,
 ) -> Any:
     """Run a function once per name and key in a turn; its result, as it is on record.
@@ -211,7 +210,7 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
         raise InvalidInput(f"step {show_value(name)}: retry {show_value(retry)} {policy}")
 
 
-def _timeout_seconds(name: str, fn: Callable[..., Any], timeout: float | timedelta) -> float:
+def _timeout_seconds(name: str, fn: Callable[..., Any], timeout: Duration) -> float:
     """Return the timeout in seconds. Raises InvalidInput."""
     if not is_async(fn):
         raise InvalidInput(

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from datetime import timedelta
 from typing import Any, NamedTuple, NoReturn
 
 import anyio
@@ -24,6 +23,7 @@ from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRe
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action
 from craftcore.schedules.runtime import RuntimeSchedules
+from craftcore.serialization.arguments import Duration
 from craftcore.serialization.plurals import format_count
 from craftcore.storage.event_loop import Loop
 from craftcore.storage.writer import Writer
@@ -254,7 +254,7 @@ class Turn(TurnState):
         self.again = RetryActLater(message, after)
         raise self.again
 
-    def moment_after(self, what: str, length: float | timedelta) -> float:
+    def moment_after(self, what: str, length: Duration) -> float:
         """Return the moment that many seconds from now. Raises InvalidInput, which names `what`, for anything but a
         number of seconds."""
         return resolve_delay(self.doors.clock.now(), what, length)
