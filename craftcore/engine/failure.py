@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from pathlib import Path
 from traceback import walk_tb
 from types import CodeType, FrameType
@@ -15,7 +16,6 @@ from craftcore.clock import YEAR_10000
 from craftcore.error_codes import ErrorCode, find_code
 from craftcore.errors import CraftcoreError
 from craftcore.outcome_exceptions import LONGEST_WAIT, Fail, NoEffect, Retry, Snooze
-from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.serialization.untrusted import (
@@ -61,7 +61,7 @@ def wait_asked(error: BaseException, name: str = "retry_after") -> float | None:
 
 def _seconds(asked: object) -> float | None:
     """Return the seconds of a wait; None for an invalid one."""
-    seconds = to_seconds(asked)
+    seconds = asked.total_seconds() if isinstance(asked, timedelta) else asked
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= LONGEST_WAIT:
         return None
     return float(seconds)

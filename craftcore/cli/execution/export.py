@@ -10,7 +10,6 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.lookup import find_record, refuse_database
 from craftcore.cli.session import Session
-from craftcore.executions.document.export import document_of
 from craftcore.serialization.plurals import format_count
 from craftcore.storage.whole_file import write_whole
 
@@ -30,6 +29,8 @@ def export(session: Session, /, execution_id: str, output: str | None) -> None:
     It has the whole record, also one that is incomplete or damaged: envelope, routing, events, response, hashes.
     `craftcore replay` and `craftcore diff` read it again.
     """
+    from craftcore.executions.document.export import document_of  # its library makes --help slow
+
     core = session.core()
     if output is not None:
         refuse_database(core.database.path, output)
