@@ -13,7 +13,7 @@ import anyio
 from craftcore.config import Config
 from craftcore.errors import CraftcoreError, InvalidInput
 from craftcore.producer import ProducedWork, Producer
-from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, copy_emitted, timeout_error, timeout_seconds
+from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_error, timeout_seconds
 from craftcore.results.result_value import require_result
 from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import Duration
@@ -65,7 +65,7 @@ class AsyncProducer:
         """Accept many in one commit: all or, when one is refused, none."""
         work = _AwaitableWork(self._producer.work)
         emitted = await _run_in_thread(self._producer.emit_many, list(specs))
-        return [EmittedHandle(work, **copy_emitted(answer)) for answer in emitted]
+        return [EmittedHandle(work, answer) for answer in emitted]
 
     def handle(self, id: str) -> Handle[Any]:
         """Return the handle of emitted work by its id. Nothing is read until one of its methods is called."""

@@ -16,7 +16,6 @@ from craftcore.results.handle import (
     BlockingHandle,
     EmittedBlockingHandle,
     KnownBlockingHandle,
-    copy_emitted,
     timeout_seconds,
 )
 from craftcore.schedules.calls import BlockingSchedules
@@ -122,7 +121,7 @@ class Producer:
             raise error.from_timeout(again[0] if len(again) == 1 else again) from error
         hit(Failpoint.EMIT_COMMITTED)
         ring(self._core.database.path)
-        return [EmittedBlockingHandle(self.work, **copy_emitted(answer)) for answer in answers]
+        return [EmittedBlockingHandle(self.work, answer) for answer in answers]
 
     def handle(self, id: str) -> BlockingHandle[Any]:
         """Return the handle of emitted work by its id. Nothing is read until one of its methods is called."""

@@ -18,7 +18,7 @@ from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import ResultWaits
-from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, copy_emitted, timeout_seconds
+from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_seconds
 from craftcore.results.result_value import require_result, result_type
 from craftcore.schedules.calls import Schedules
 from craftcore.schedules.runtime import RuntimeSchedules
@@ -89,10 +89,10 @@ class EngineClient:
             hit(Failpoint.EMIT_COMMITTED)
         finally:
             self._feeder.push_new(claim)
-        return EmittedHandle(self, id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
+        return EmittedHandle(self, Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at))
 
     def _handle_of(self, emitted: Emitted) -> EmittedHandle[Any]:
-        return EmittedHandle(self, **copy_emitted(emitted))
+        return EmittedHandle(self, emitted)
 
     async def emit_many(self, specs: list[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all, or none."""

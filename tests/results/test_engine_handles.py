@@ -9,11 +9,24 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Continue, Done, Emitted, ErrorCode, Fail, Handle, NotFound, TaskContext, TriggerSpec
+from craftcore import (
+    App,
+    Continue,
+    DedupScope,
+    Done,
+    Emitted,
+    ErrorCode,
+    Fail,
+    Handle,
+    NotFound,
+    TaskContext,
+    TriggerSpec,
+)
 from craftcore.config import RecordSettings
 from craftcore.errors import InvalidInput, PayloadTooLarge, StateRefused, StillWaiting, WorkFailed
+from craftcore.results.handle import EmittedHandle
 from craftcore.tasks.model import Task
-from craftcore.triggers.model import Trigger
+from craftcore.triggers.model import Trigger, TriggerStatus
 from tests.support.engine_harness import lab, settings
 from tests.support.statements import record_statements
 
@@ -70,6 +83,21 @@ async def test_result_of_a_trigger_is_of_the_workflows_return_type(tmp_path):
         assert await emitted.result(dict) == {"total": 5}
         assert await emitted.result(timeout=0) == Sum(5)
         assert await app.handle(emitted.id).result(timeout=timedelta(seconds=5)) == Sum(5)
+
+
+async def test_handle_has_every_field_of_the_answer(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        answer = Emitted(
+            id="1",
+            created=False,
+            status=TriggerStatus.DEAD,
+            due_at=2.0,
+            payload_differs=True,
+            dedup_scope=DedupScope.EVER,
+            held="dedup_key",
+        )
+        assert asdict(EmittedHandle(it.engine.requests, answer)) == asdict(answer)
 
 
 async def test_result_of_a_task_comes_after_its_last_turn(tmp_path):
