@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -156,7 +157,8 @@ class _AwaitableWork:
 
         def on_ended(answer: WorkResult | CraftcoreError) -> None:
             answers.append(answer)
-            loop.call_soon(lambda: loop.wake(waiter))
+            with suppress(RuntimeError):  # the event loop has ended, and its caller with it
+                loop.call_soon(lambda: loop.wake(waiter))
 
         withdraw = self._work.watch.add(id, on_ended)
         try:

@@ -21,7 +21,7 @@ OnEnded = Callable[[WorkResult | CraftcoreError], None]
 class ResultWatch:
     """The callers that wait for the end of work. Any thread may call it.
 
-    Its thread runs while there are callers. `on_ended` of a caller is called on that thread, once.
+    Its thread runs while there are callers. `on_ended` of a caller is called on that thread, once, and may not raise.
     """
 
     def __init__(self, services: Services) -> None:

@@ -42,6 +42,8 @@ class ResultWaits:
             raise _engine_stopped()
         if timeout is not None and (end := await self._look([id])):
             return _require_end(end[id])  # with a timeout of 0, too
+        if self._is_over:
+            raise _engine_stopped()
         waiting = Caller(self._loop.create_waiter())
         self._waiting[id].append(waiting)
         self.note_change()

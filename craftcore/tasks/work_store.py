@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from craftcore.errors import NotFound
+from craftcore.errors import CraftcoreError, DatabaseInvalid, NotFound
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.canonical import canonicalize
-from craftcore.storage.transaction import Reader
+from craftcore.storage.transaction import Reader, Row
 from craftcore.tasks.lineage_store import task_id_of
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.store import TaskStore
@@ -91,43 +91,30 @@ class WorkStore:
         """Return the ids of the newest work that matches, newest first, as long as its trigger is kept."""
         return [row["id"] for row in tx.fetch_all(FIND, **those._asdict(), limit=limit)]
 
-    def find_ends(self, tx: Reader, ids: Sequence[str]) -> dict[str, WorkResult | NotFound]:
-        """Return the ends of those of these ids that have ended."""
-        ends: dict[str, WorkResult | NotFound] = {}
+    def find_ends(self, tx: Reader, ids: Sequence[str]) -> dict[str, WorkResult | CraftcoreError]:
+        """Return the ends of those of these ids that have ended, or the error for which one cannot be read."""
+        ends: dict[str, WorkResult | CraftcoreError] = {}
         for trigger_id in self.list_ended(tx, ids):
             try:
                 ends[trigger_id] = self.get(tx, trigger_id)
-            except NotFound as error:
+            except CraftcoreError as error:
                 ends[trigger_id] = error
         return ends
 
     def get(self, tx: Reader, trigger_id: str) -> WorkResult:
-        """Return the end of work that has ended. Raises NotFound when no row of it is left."""
+        """Return the end of work that has ended. Raises NotFound when no row of it is left, DatabaseInvalid when what
+        is left cannot be read."""
         task = TaskStore().get(tx, trigger_id)
         if task is not None:
             return _end_of_task(task)
         trigger = TriggerStore().get(tx, trigger_id)
         if trigger is None:
-            return self._end_of_record(tx, trigger_id)
+            return _end_of_records(tx, trigger_id)
         if trigger.reason == "delivered":
             return WorkResult(
                 trigger_id, None, trigger.status.value, trigger.reason, delivered_to=task_id_of(tx, trigger)
             )
         return _end_of_trigger(tx, trigger)
-
-    def _end_of_record(self, tx: Reader, trigger_id: str) -> WorkResult:
-        """Return the end that the newest record has: retention keeps records longer than triggers."""
-        records = ExecutionStore().list_of_trigger(tx, trigger_id)
-        if not records or records[-1]["ended_at"] is None:
-            raise NotFound(f"no trigger, task or record {trigger_id}", id=trigger_id)
-        record = records[-1]
-        response = json.loads(record["response_json"] or "{}")
-        status = record["status"].upper()
-        if status == "SUCCESS":
-            return WorkResult(trigger_id, record["workflow"], status, None, _payload_text(response))
-        error = response.get("error") or {}
-        failure = Failure(error.get("code") or record["error_code"], error.get("message"))
-        return WorkResult(trigger_id, record["workflow"], status, None, failure=failure)
 
 
 def _end_of_task(task: Task) -> WorkResult:
@@ -138,15 +125,47 @@ def _end_of_task(task: Task) -> WorkResult:
 
 
 def _end_of_trigger(tx: Reader, trigger: Trigger) -> WorkResult:
-    records = ExecutionStore().list_of_trigger(tx, trigger.id)
-    record = records[-1] if records else None
-    response = json.loads((record and record["response_json"]) or "{}")
+    record = _newest_record(tx, trigger.id)
     workflow = trigger.workflow if record is None else record["workflow"]
+    end = WorkResult(trigger.id, workflow, trigger.status.value, trigger.reason)
+    response = {} if record is None else _response_of(record)
     if trigger.status is TriggerStatus.DONE and trigger.reason == "succeeded":
-        return WorkResult(trigger.id, workflow, trigger.status.value, trigger.reason, _payload_text(response))
+        return end._replace(result_json=_payload_text(response))
     error = response.get("error") or {}
-    failure = Failure(error.get("code") or trigger.error_code, error.get("message") or trigger.error_message)
-    return WorkResult(trigger.id, workflow, trigger.status.value, trigger.reason, failure=failure)
+    return end._replace(
+        failure=Failure(error.get("code") or trigger.error_code, error.get("message") or trigger.error_message)
+    )
+
+
+def _end_of_records(tx: Reader, trigger_id: str) -> WorkResult:
+    """Return the end that the newest record has: retention keeps records longer than triggers and tasks."""
+    record = _newest_record(tx, trigger_id)
+    if record is not None and record["task_id"] == trigger_id:
+        newest = ExecutionStore().list_of_task(tx, trigger_id, 1)[0]
+        record = _newest_record(tx, newest["trigger_id"])  # of its last turn
+    if record is None or record["status"] not in ("success", "error"):
+        raise NotFound(f"no trigger, task or record {trigger_id}", id=trigger_id)
+    response = _response_of(record)
+    end = WorkResult(trigger_id, record["workflow"], record["status"].upper(), None)
+    if record["status"] == "success":
+        return end._replace(result_json=_payload_text(response))
+    error = response.get("error") or {}
+    return end._replace(failure=Failure(error.get("code") or record["error_code"], error.get("message")))
+
+
+def _newest_record(tx: Reader, trigger_id: str) -> Row | None:
+    records = ExecutionStore().list_of_trigger(tx, trigger_id)
+    return records[-1] if records else None
+
+
+def _response_of(record: Row) -> dict[str, Any]:
+    try:
+        response = json.loads(record["response_json"] or "{}")
+    except ValueError:
+        response = None
+    if not isinstance(response, dict):
+        raise DatabaseInvalid(f"the response of record {record['id']} is damaged: craftcore verify says what else is")
+    return response
 
 
 def _payload_text(response: dict[str, object]) -> str | None:

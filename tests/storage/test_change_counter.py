@@ -1,0 +1,52 @@
+"""The change counter: commits of others, and files that are replaced or taken away."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from craftcore.errors import NotFound
+from craftcore.storage.change_counter import ChangeCounter
+from tests.support.trigger_steps import emit
+
+
+@pytest.fixture
+def counter(core):
+    counter = ChangeCounter(core.database)
+    yield counter
+    counter.close()
+
+
+def test_commit_of_another_connection_is_a_change_once(core, counter):
+    assert [counter.has_changed() for _ in range(3)] == [True, False, False]
+    emit(core)
+    assert [counter.has_changed() for _ in range(3)] == [True, False, False]
+
+
+def test_replaced_file_is_a_change_and_is_read_from_then_on(core, counter):
+    path = core.database.path
+    counter.has_changed()
+    core.close()
+    shutil.copy(path, path.with_name("copy.db"))
+    path.with_name("copy.db").rename(path)
+
+    assert [counter.has_changed() for _ in range(4)] == [True, True, False, False]
+    emit(core)
+    assert counter.has_changed()
+
+
+def test_file_taken_away_is_not_found_until_put_back(core, counter):
+    path = core.database.path
+    counter.has_changed()
+    core.close()
+    for file in path.parent.glob("agent.db*"):
+        file.rename(path.parent / f"away-{file.name}")
+
+    assert counter.has_changed()
+    for _ in range(2):
+        with pytest.raises(NotFound):
+            counter.has_changed()
+    for file in path.parent.glob("away-agent.db*"):
+        file.rename(path.parent / file.name.removeprefix("away-"))
+    assert counter.has_changed()
