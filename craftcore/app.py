@@ -15,6 +15,7 @@ from craftcore.schedules.calls import Schedules
 from craftcore.schedules.model import ScheduleOptions, ScheduleSpec
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import EmitOptions, TriggerSpec
+from craftcore.triggers.start_holds import hold_target
 
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
@@ -176,6 +177,29 @@ class App(Registry):
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again. Raises NotFound or StateRefused."""
         await self._running.requests.retry_task(task_id)
+
+    async def hold(
+        self,
+        *,
+        workflow: str | None = None,
+        source: str | None = None,
+        schedule: str | None = None,
+        reason: str | None = None,
+    ) -> bool:
+        """Keep work from starting until `release`: a workflow, a source or a schedule; none of them: everything.
+
+        Triggers are accepted, and due ones wait; a running attempt goes on to its end. A restart keeps the hold. False
+        when it is held already. Raises UnknownWorkflow, NotFound for a schedule, InvalidInput for more than one target,
+        StateRefused when there are 100 holds.
+        """
+        return await self._running.requests.hold(hold_target(workflow, source, schedule), reason)
+
+    async def release(
+        self, *, workflow: str | None = None, source: str | None = None, schedule: str | None = None
+    ) -> bool:
+        """Let held work start again; without a target, all of it, and that of safe mode. False when nothing was
+        held."""
+        return await self._running.requests.release(hold_target(workflow, source, schedule))
 
     async def task(self, task_id: str) -> Task | None:
         """Return the current row of a task; None when there is none: the first turn of what was just emitted has not

@@ -131,6 +131,25 @@ class AsyncProducer:
         """Cancel all work in one commit, as Producer.cancel_all does."""
         return await _run_in_thread(self._producer.cancel_all, reason, with_schedules=with_schedules)
 
+    async def hold(
+        self,
+        *,
+        workflow: str | None = None,
+        source: str | None = None,
+        schedule: str | None = None,
+        reason: str | None = None,
+    ) -> bool:
+        """Keep work from starting until `release`, as Producer.hold does."""
+        return await _run_in_thread(
+            self._producer.hold, workflow=workflow, source=source, schedule=schedule, reason=reason
+        )
+
+    async def release(
+        self, *, workflow: str | None = None, source: str | None = None, schedule: str | None = None
+    ) -> bool:
+        """Let held work start again, as Producer.release does."""
+        return await _run_in_thread(self._producer.release, workflow=workflow, source=source, schedule=schedule)
+
     @property
     def _producer(self) -> Producer:
         if self._opened is None:

@@ -28,6 +28,7 @@ from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Task
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
+from craftcore.triggers.start_holds import hold_target, release
 from craftcore.triggers.workflow_store import refuse_unknown
 
 T = TypeVar("T")
@@ -193,6 +194,22 @@ class Producer:
             cancelled = self._core.cancel_all(tx, reason, with_schedules=with_schedules)
         self._reopen_after()
         return cancelled
+
+    def hold(
+        self,
+        *,
+        workflow: str | None = None,
+        source: str | None = None,
+        schedule: str | None = None,
+        reason: str | None = None,
+    ) -> bool:
+        """Keep work from starting until `release`. Arguments and errors are those of App.hold."""
+        target = hold_target(workflow, source, schedule)
+        return self.work.write("hold", None, self._core.hold, target, "a producer", reason)
+
+    def release(self, *, workflow: str | None = None, source: str | None = None, schedule: str | None = None) -> bool:
+        """Let held work start again, as App.release does."""
+        return bool(self.work.write("release", None, release, hold_target(workflow, source, schedule)))
 
     def _reopen_after(self) -> None:
         hit(Failpoint.ANSWER_COMMITTED)

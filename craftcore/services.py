@@ -34,7 +34,9 @@ from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore
 from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import NewTrigger, Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
+from craftcore.triggers.start_holds import HoldTarget, hold
 from craftcore.triggers.store import TriggerStore
+from craftcore.triggers.workflow_store import refuse_unknown
 
 T = TypeVar("T")
 
@@ -139,6 +141,17 @@ class Services:
         """Return the ends of those of these ids that have ended; NotFound for one of which no row is left."""
         with self.reading() as reader:
             return WorkStore().find_ends(reader, ids)
+
+    def hold(self, tx: Transaction, target: HoldTarget, by: str, reason: str | None = None) -> bool:
+        """Keep a target from starting until it is released; False when it is held already.
+
+        Raises UnknownWorkflow, NotFound for a schedule, InvalidInput, StateRefused for too many holds.
+        """
+        if target.kind == "workflow":
+            refuse_unknown(tx, [target.name])
+        elif target.kind == "schedule":
+            self.schedules.get(tx, target.name)
+        return hold(tx, target, by, reason)
 
     def prepare(self) -> None:
         """Make sure the schema is this program's: a new file gets it, and its id; an older one is refused."""

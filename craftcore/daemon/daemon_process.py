@@ -187,12 +187,12 @@ class Daemon:
     async def _leave_when_idle(self, engine: Engine) -> None:
         while not (engine.is_idle and await self._has_nothing_due(engine)):  # noqa: ASYNC110 - others emit unheard
             await anyio.sleep(IDLE_POLL_SECONDS)
-        if held := engine.feeder.held_reason or engine.feeder.safe_mode:
-            log.warning("daemon.idle", held=held)
+        if held := engine.feeder.holds:
+            log.warning("daemon.idle", held="; ".join(held.reasons))
         engine.stop()
 
     async def _has_nothing_due(self, engine: Engine) -> bool:
-        if engine.feeder.paused or engine.feeder.held_reason is not None or engine.feeder.safe_mode is not None:
+        if engine.feeder.paused or engine.feeder.holds:
             return True
         return await self._count_due() == 0 and engine.is_idle
 
@@ -207,8 +207,9 @@ class Daemon:
             running=engine.running,
             due=due,
             settled=engine.counts,
-            held=engine.feeder.held_reason,
-            safe_mode=engine.feeder.safe_mode,
+            held=engine.feeder.holds.everything,
+            safe_mode=engine.feeder.holds.safe_mode,
+            holds=sorted(map(str, engine.feeder.holds.targets)),
             schedules_held=engine.scheduler.held and not engine.scheduler.paused,
             paused=engine.feeder.paused and not self._stopping,
             storage_full=engine.writer.group_commit.full,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 LOCK_WAIT_WORTH_SAYING = 1.0
@@ -20,6 +20,7 @@ class Condition:
     settled: Mapping[str, int]
     held: str | None = None
     safe_mode: str | None = None
+    holds: Sequence[str] = ()
     schedules_held: bool = False
     paused: bool = False
     storage_full: bool = False
@@ -61,6 +62,8 @@ def _trouble(now: Condition) -> list[str]:
         trouble.append(f"held: {now.held}")
     elif now.safe_mode is not None:
         trouble.append(f"safe mode, scheduled work waits: {now.safe_mode}")
+    elif now.holds:
+        trouble.append(f"held: {', '.join(now.holds)}")
     elif now.schedules_held:
         trouble.append("schedules wait for the clock")
     if now.paused:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from craftcore.diagnostics.finding import Finding, Level, show_query
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.facts import get_fact, number
 from craftcore.storage.transaction import Reader
+from craftcore.triggers.start_holds import HoldTarget, StartHolds
 
 RUN = ("craftcore", "run", "MODULE:APP")
 """The command that starts a daemon. It names the app: a daemon without it would end work as CAPABILITY_NOT_FOUND."""
@@ -15,6 +18,7 @@ TRUST_CLOCK = ("craftcore", "schedule", "trust-clock")
 
 HELD = "SELECT value FROM facts WHERE name = 'held'"
 SAFE_MODE = "SELECT value FROM facts WHERE name = 'safe_mode'"
+HOLD = "SELECT value FROM facts WHERE name = :name"
 CLOCK = "SELECT value FROM facts WHERE name = 'clock_held'"
 ENGINE = "SELECT value FROM facts WHERE name = 'engine'"
 EPOCH = "SELECT max(epoch) FROM epochs"
@@ -33,6 +37,32 @@ def safe_mode_finding(reason: str | None) -> list[Finding]:
         return []
     text = f"safe mode, scheduled and resumed work waits: {reason}. Find out why the daemon dies, then"
     return [_warn("safe mode", text, RELEASE, show_query(SAFE_MODE))]
+
+
+def target_findings(targets: Mapping[HoldTarget, str]) -> list[Finding]:
+    """Return a finding for each hold of a workflow, source or schedule."""
+    return [
+        _warn(
+            "hold",
+            f"{target} is held: {why}. To let it start",
+            (*RELEASE, f"--{target.kind}", target.name),
+            show_query(HOLD, name=target.fact),
+        )
+        for target, why in targets.items()
+    ]
+
+
+def start_hold_findings(holds: StartHolds) -> list[Finding]:
+    """Return a finding for each hold, safe mode included."""
+    return [*held_finding(holds.everything), *safe_mode_finding(holds.safe_mode), *target_findings(holds.targets)]
+
+
+def find_holds(
+    targets: Mapping[HoldTarget, str], source: str, workflow: str | None, schedule: str | None
+) -> list[Finding]:
+    """Return a finding for each hold that covers a trigger of these."""
+    own = {"source": source, "workflow": workflow, "schedule": schedule}
+    return target_findings({each: why for each, why in targets.items() if own.get(each.kind or "") == each.name})
 
 
 def clock_held_finding(until: float | None, now: float) -> list[Finding]:

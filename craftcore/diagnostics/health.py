@@ -12,7 +12,14 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
-from craftcore.diagnostics.conditions import RUN, clock_held_finding, held_finding, paused_finding, safe_mode_finding
+from craftcore.diagnostics.conditions import (
+    RUN,
+    clock_held_finding,
+    held_finding,
+    paused_finding,
+    safe_mode_finding,
+    target_findings,
+)
 from craftcore.diagnostics.disk_space import DiskSpace
 from craftcore.diagnostics.finding import Finding, fail, warn
 from craftcore.diagnostics.write_lock import Holder
@@ -23,6 +30,7 @@ from craftcore.storage.daemon_files import lost_text
 from craftcore.storage.file_size import WAL_LONG
 from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS
 from craftcore.triggers.listing_store import LATELY
+from craftcore.triggers.start_holds import HoldTarget
 
 WAL_LARGE_BYTES = 64 << 20
 """Bytes to which the WAL is truncated after a checkpoint. A longer WAL is kept by a reader."""
@@ -149,6 +157,7 @@ def _held_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if found["paused"]:
         yield paused_finding()
     yield from safe_mode_finding(found["safe_mode"])
+    yield from target_findings({HoldTarget(each["kind"], each["name"]): each["reason"] for each in found["holds"]})
     yield from _clock_findings(found)
 
 
@@ -172,7 +181,8 @@ def _idle_findings(found: dict[str, Any]) -> Iterator[Finding]:
 
 def _slow(found: dict[str, Any]) -> Iterator[Finding]:
     oldest = found["behind"]
-    if not found["daemon"]["running"] or found["held"] is not None or found["paused"] or oldest["id"] is None:
+    is_held = found["held"] is not None or found["holds"] or found["paused"]
+    if not found["daemon"]["running"] or is_held or oldest["id"] is None:
         return
     if oldest["seconds"] > oldest["allowed_seconds"]:
         text = f"behind: a trigger is due since {format_span(oldest['seconds'])}. See"

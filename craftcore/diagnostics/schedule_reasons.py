@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from craftcore.diagnostics.conditions import TRUST_CLOCK, daemon_finding, paused_finding, schedules_held_findings
+from craftcore.diagnostics.conditions import (
+    TRUST_CLOCK,
+    daemon_finding,
+    find_holds,
+    paused_finding,
+    schedules_held_findings,
+)
 from craftcore.diagnostics.finding import Finding, show_query
 from craftcore.diagnostics.schedule_text import format_local_and_utc, next_firing
 from craftcore.engine.engine_facts import is_paused
@@ -17,6 +23,8 @@ from craftcore.schedules.transitions import read_at
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.transaction import Reader
+from craftcore.triggers.model import TriggerSource
+from craftcore.triggers.start_holds import read_holds
 
 ROW = """SELECT status, reason, kind, next_at, high_water_at, skip_to_at, start_at, until_at, runs, max_runs
   FROM schedules WHERE id = :id"""
@@ -40,6 +48,7 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
     found = [
         *_broken_zone_findings(schedule),
         *schedules_held_findings(reader, now),
+        *find_holds(read_holds(reader).targets, TriggerSource.SCHEDULED, schedule.workflow, schedule.id),
         *_clock_ahead_findings(schedule, now),
         *_delay_findings(schedule, now),
         *_overlap(reader, schedule, now),

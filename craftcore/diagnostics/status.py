@@ -34,6 +34,7 @@ from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.listing_store import TaskLists
 from craftcore.triggers.cut_off import counts_document
 from craftcore.triggers.listing_store import LATELY, TriggerLists
+from craftcore.triggers.start_holds import read_holds
 
 OLDEST_DUE = "SELECT min(due_at) FROM triggers WHERE status = 'PENDING' AND due_at <= :now"
 OLDEST_CLAIMED = "SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED'"
@@ -90,7 +91,7 @@ def read_status(core: Services) -> Status:
         oldest = oldest_claimed if oldest is None else min(oldest, oldest_claimed)
     lease_lost = lease_until is not None and now - lease_until > LEASES_MISSED * core.config.triggers.lease_seconds
     held_back = not claims_live or row["paused"] or row["held"] is not None or live.alone is not None
-    held_back = held_back or row["safe_mode"] is not None or row["clock"]["held_until"] is not None
+    held_back = held_back or row["safe_mode"] is not None or row["clock"]["held_until"] is not None or row["holds"]
     counts = counts_document(row.pop("counts"), claims_live=claims_live)
     document = add_iso_times(
         {
@@ -105,6 +106,7 @@ def read_status(core: Services) -> Status:
             "ended_in_order": epoch["ended_at"] is not None,
             "died_before": row["died_before"],
             "held": row["held"],
+            "holds": row["holds"],
             "paused": running and row["paused"],
             "engine": _engine_document(live if running else LiveState(epoch=live.epoch)),
             "replaced": looked.replaced,
@@ -131,12 +133,14 @@ def read_status(core: Services) -> Status:
 
 def _read_rows(core: Services, reader: Reader, now: float) -> dict[str, Any]:
     """Return all that comes from the tables, of one snapshot."""
+    holds = read_holds(reader)
     epoch = reader.fetch_one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
     return {
         "epoch": epoch,
         "died_before": bool(reader.fetch_value(DIED_BEFORE, epoch=epoch["epoch"])),
-        "held": get_fact(reader, "held"),
-        "safe_mode": get_fact(reader, "safe_mode"),
+        "held": holds.everything,
+        "safe_mode": holds.safe_mode,
+        "holds": [{"kind": target.kind, "name": target.name, "reason": why} for target, why in holds.targets.items()],
         "paused": is_paused(reader),
         "live": live_state(reader),
         "counts": TriggerLists().live_counts(reader, now),

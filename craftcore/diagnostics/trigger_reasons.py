@@ -8,6 +8,7 @@ from craftcore.diagnostics.conditions import (
     RUN,
     TRUST_CLOCK,
     daemon_finding,
+    find_holds,
     held_finding,
     paused_finding,
     safe_mode_finding,
@@ -26,13 +27,13 @@ from craftcore.engine.live_state import live_state
 from craftcore.schedules.clock_step_store import TOLERANCE
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
-from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Task
-from craftcore.triggers.model import HELD_UNTIL, Trigger, TriggerSource, TriggerStatus
+from craftcore.triggers.model import HELD_UNTIL, Trigger, TriggerStatus
 from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
+from craftcore.triggers.start_holds import SAFE_MODE_SOURCES, read_holds
 from craftcore.triggers.store import TriggerStore
 
 ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE id = :id"
@@ -49,8 +50,6 @@ AT_WORK = """SELECT count(*) FILTER (WHERE started_at IS NOT NULL) AS running,
   FROM triggers WHERE status = 'CLAIMED'"""
 LATE_SECONDS = 60.0
 """A daemon that is well starts what is due and free to go in no time; looks for it every few seconds at the latest."""
-
-HELD_IN_SAFE_MODE = (TriggerSource.SCHEDULED, TriggerSource.RESUME)
 
 
 def list_reasons(
@@ -143,9 +142,12 @@ def _pending_findings(
         found += (wait_findings(reader, task, now) if task is not None and is_timer else []) or [
             _due_finding(trigger, now)
         ]
-    found += held_finding(get_fact(reader, "held"))
-    if trigger.source in HELD_IN_SAFE_MODE:
-        found += safe_mode_finding(get_fact(reader, "safe_mode"))
+    holds = read_holds(reader)
+    found += held_finding(holds.everything)
+    if trigger.source in SAFE_MODE_SOURCES:
+        found += safe_mode_finding(holds.safe_mode)
+    workflow = trigger.workflow or (None if task is None else task.workflow)
+    found += find_holds(holds.targets, trigger.source, workflow, trigger.schedule_id)
     engine = read_engine_facts(reader) if daemon_runs else None
     if not daemon_runs:
         found.append(daemon_finding())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from craftcore.activities.listing_store import ActivityListStore
-from craftcore.diagnostics.conditions import RUN, clock_held_text, held_finding, paused_finding, safe_mode_finding
+from craftcore.diagnostics.conditions import RUN, clock_held_text, paused_finding, start_hold_findings
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.diagnostics.health import size_limit_text
 from craftcore.engine.engine_facts import is_paused
@@ -22,6 +22,7 @@ from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.triggers.listing_store import LATELY, FailedLately, TriggerLists
+from craftcore.triggers.start_holds import StartHolds, read_holds
 
 CLAIMS = """
 SELECT count(*)                                         AS claimed,
@@ -72,9 +73,8 @@ class Work:
     daemon_runs: bool
     booting: bool
     lease_seconds: float
-    held: str | None
+    holds: StartHolds
     paused: bool
-    safe_mode: str | None
     claimed: int
     of_earlier: int
     lease_until: float | None
@@ -119,9 +119,8 @@ def work_of(
         daemon_runs=daemon_runs,
         booting=booting,
         lease_seconds=lease_seconds,
-        held=get_fact(reader, "held"),
+        holds=read_holds(reader),
         paused=daemon_runs and is_paused(reader),
-        safe_mode=get_fact(reader, "safe_mode"),
         claimed=claims["claimed"],
         of_earlier=claims["of_earlier"],
         lease_until=claims["lease_until"],
@@ -162,7 +161,7 @@ def work_findings(work: Work) -> Iterator[Finding]:
 
 def held_findings(work: Work) -> Iterator[Finding]:
     """Check that nothing waits for a release."""
-    found = [*held_finding(work.held), *safe_mode_finding(work.safe_mode), *([paused_finding()] if work.paused else [])]
+    found = [*start_hold_findings(work.holds), *([paused_finding()] if work.paused else [])]
     yield from (replace(finding, code="held") for finding in found)
     if not found:
         yield make_passed("held", "nothing is")

@@ -19,7 +19,7 @@ from craftcore.storage.epochs import (
     newest_epoch,
     replace_workflows,
 )
-from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, delete_fact, get_fact, give_id, set_fact
+from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, get_fact, give_id, set_fact
 from craftcore.storage.transaction import Row, Transaction
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.resume import ResumeContract, Resumed
@@ -196,14 +196,6 @@ def _hold_restored(tx: Transaction, why: str, epoch: int) -> None:
     set_fact(tx, "held", why)
     set_fact(tx, "restored_at", repr(tx.now))
     set_fact(tx, "restored_epoch", str(epoch))
-
-
-def release(tx: Transaction) -> str | None:
-    """Let a held engine go on, and one in safe mode; why it was, None when it was neither."""
-    reasons = [reason for name in ("held", "safe_mode") if (reason := delete_fact(tx, name)) is not None]
-    if reasons:
-        set_fact(tx, "released_epoch", str(newest_epoch(tx)))
-    return "; ".join(reasons) or None
 
 
 def notify(tx: Transaction, app: Registry, triggers: TriggerService, boot: Boot) -> str | None:

@@ -30,6 +30,7 @@ from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
+from craftcore.triggers.start_holds import HoldTarget, release
 
 T = TypeVar("T")
 
@@ -152,6 +153,18 @@ class EngineClient:
         """Let a FAILED task try its last turn again."""
         await self._writer.commit(self._tasks.retry, task_id)
         self._run_shielded()
+
+    async def hold(self, target: HoldTarget, reason: str | None) -> bool:
+        """Keep a target from starting until it is released."""
+        is_new = await self._writer.commit(self._services.hold, target, "the app", reason)
+        self._events.on_changed()
+        return is_new
+
+    async def release(self, target: HoldTarget) -> bool:
+        """Let a target start again; whether it was held."""
+        reasons = await self._writer.commit(release, target)
+        self._events.on_changed()
+        return bool(reasons)
 
     async def task(self, task_id: str) -> Task | None:
         """Return the current row of a task; None when there is none."""

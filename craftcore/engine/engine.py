@@ -212,7 +212,7 @@ class Engine:
     def is_held(self) -> bool:
         """It claims nothing, or not all, until a person says so."""
         feeder = self.feeder
-        return feeder.paused or feeder.held_reason is not None or feeder.safe_mode is not None
+        return feeder.paused or feeder.holds.everything is not None or feeder.holds.safe_mode is not None
 
     @property
     def is_idle(self) -> bool:
@@ -236,9 +236,9 @@ class Engine:
 
     def _may_claim_next(self, run: Attempt) -> bool:
         """Return whether the next turn of this run may be born claimed, past the table."""
-        is_limited = run.entry is not None and self.limits.is_limited(run.entry.task.workflow)
-        held = self._end.stopping.is_set() or self.feeder.paused or self.feeder.held_reason is not None
-        return not (is_limited or held)
+        workflow = run.entry.task.workflow if run.entry is not None else None
+        is_bound = self._end.stopping.is_set() or self.limits.is_limited(workflow)
+        return not is_bound and self.feeder.may_claim_turn(workflow)
 
     # Events of the loops
 

@@ -25,12 +25,12 @@ from craftcore.engine.limits import Limits
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
 from craftcore.services import Services
-from craftcore.storage.facts import get_facts
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.claim_service import ClaimResult
-from craftcore.triggers.model import Claim, NewTrigger
+from craftcore.triggers.model import Claim, NewTrigger, TriggerSource
 from craftcore.triggers.settlement import Failed
+from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds, read_holds
 
 log = structlog.get_logger(__name__)
 
@@ -50,12 +50,11 @@ class ClaimRequest(NamedTuple):
 
 
 class FeedResult(NamedTuple):
-    """The result of one poll of the table. `held`: why nothing may be claimed; `safe_mode`: why less may."""
+    """The result of one poll of the table. `holds`: what may not be claimed."""
 
     window: ClaimResult
     cancel_requests: list[int]
-    held: str | None
-    safe_mode: str | None
+    holds: StartHolds
 
 
 class Feeder:
@@ -89,8 +88,7 @@ class Feeder:
         self._token_at = math.inf
         self._heartbeat_at = 0.0
         self.paused = False
-        self.held_reason: str | None = None
-        self.safe_mode: str | None = None
+        self.holds = NOTHING_HELD
         self._looked = anyio.Event()
         self.polls = 0
         """How often the table was looked at."""
@@ -130,8 +128,7 @@ class Feeder:
         may = (
             self.saw_all
             and not self.paused
-            and self.held_reason is None
-            and self.safe_mode is None
+            and not self.holds
             and row.is_plain
             and self._limits.workflow_of(row) is None
             and len(self._queue) + self._reserved < self._claim_batch
@@ -189,7 +186,7 @@ class Feeder:
                     self.ring()  # they took places that others may have now
             await self._fail_unfit()
             self._token_at = self.next_token_at()
-            if want.limit > 0 and look.held is None:
+            if want.limit > 0 and look.holds.everything is None:
                 # The window may have emptied while the look was on its way, and nothing may start again.
                 self.notify_slot_freed()
             await self._sleep()
@@ -217,18 +214,17 @@ class Feeder:
             if want.held:
                 self._claims.extend_leases(tx, self._epoch)
             self._claims.reclaim_strays(tx, self._epoch, want.held)
-        facts = get_facts(tx, "held", "safe_mode")
-        held, safe_mode = facts.get("held"), facts.get("safe_mode")
+        holds = read_holds(tx)
         window = self._claims.claim(
             tx,
             epoch=self._epoch,
-            limit=0 if held else want.limit,
+            limit=want.limit,
             busy_lanes=want.busy_lanes,
             before_rank=want.before_rank,
-            safe_mode=safe_mode is not None,
-            budget=want.budget,
+            holds=holds,
+            budget=self._limits.close_workflows(want.budget, holds.workflows),
         )
-        return FeedResult(window, self._claims.cancel_requests(tx, self._epoch), held, safe_mode)
+        return FeedResult(window, self._claims.cancel_requests(tx, self._epoch), holds)
 
     def _take(self, want: ClaimRequest, look: FeedResult) -> None:
         """Push what was claimed. A claim whose lane a router took in the meantime is handed back."""
@@ -237,23 +233,40 @@ class Feeder:
         window = look.window
         self._unpushable += [claim for claim in window.claims if not self._push(claim)]
         self._more = window.more
-        may_take = want.limit > 0 and look.held is None
+        may_take = want.limit > 0 and look.holds.everything is None
         self.saw_all = not (window.more and may_take) and not self._rung.is_set()
         if window.next_due is not None:
             self._next_due = min(self._next_due, window.next_due)
-        if look.held != self.held_reason:
-            self.held_reason = look.held
-            if look.held is not None:
-                log.warning("engine.held", reason=look.held)
-            else:
-                log.warning("engine.released")
-        if look.safe_mode != self.safe_mode:
-            self.safe_mode = look.safe_mode
-            log.warning("engine.safe_mode", reason=look.safe_mode or "released")
+        if look.holds != self.holds:
+            self._apply_holds(look.holds)
         if window.claims:
             self._events.on_claimed()
         if look.cancel_requests:
             self._events.on_cancel_requests(look.cancel_requests)
+
+    def _apply_holds(self, holds: StartHolds) -> None:
+        """Take what is held now out of the window, to be given back, and log the change."""
+        before, self.holds = self.holds, holds
+        for claim in self._queue.claims():
+            if holds.is_held(claim.source, self._limits.find_workflow(claim), claim.schedule_id):
+                self._queue.pop(claim)
+                self._queue.release_lane(claim.lane)
+                self._unpushable.append(claim)
+        if holds.everything != before.everything:
+            if holds.everything is not None:
+                log.warning("engine.held", reason=holds.everything)
+            else:
+                log.warning("engine.released")
+        if holds.safe_mode != before.safe_mode:
+            log.warning("engine.safe_mode", reason=holds.safe_mode or "released")
+        for target in before.targets.keys() ^ holds.targets.keys():
+            log.warning("engine.hold", target=str(target), reason=holds.targets.get(target, "released"))
+
+    def may_claim_turn(self, workflow: str | None) -> bool:
+        """Return whether the next turn of a task may be claimed at its birth: nothing holds it, as of the last look."""
+        if not self.holds:
+            return not self.paused
+        return not (self.paused or self.holds.is_held(TriggerSource.CONTINUATION, workflow, None))
 
     def _push(self, claim: Claim) -> bool:
         """Return whether the window takes it. A claim that meets an error of craftcore there fails at once."""

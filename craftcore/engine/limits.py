@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import structlog
 
@@ -35,6 +35,7 @@ class Limits:
     def __init__(self, workflows: Iterable[Workflow], by_source: Mapping[str, str]) -> None:
         limited = [workflow for workflow in workflows if workflow.is_limited]
         self._names = frozenset(workflow.name for workflow in limited)
+        self._every_source = by_source
         self._by_source = {source: name for source, name in by_source.items() if name in self._names}
         self._concurrency = {workflow.name: workflow.concurrency for workflow in limited if workflow.concurrency}
         self._rates = {workflow.name: workflow.rate for workflow in limited if workflow.rate}
@@ -56,6 +57,10 @@ class Limits:
         """Return the limited workflow that a trigger will run; None when what it runs has no limit."""
         name = trigger.workflow if trigger.workflow is not None else self._by_source.get(trigger.source)
         return name if name in self._names else None
+
+    def find_workflow(self, trigger: Claim) -> str | None:
+        """Return the workflow that a trigger will run; None when the router decides it."""
+        return trigger.workflow if trigger.workflow is not None else self._every_source.get(trigger.source)
 
     def is_slot_freed(self, claim: Claim) -> bool:
         """Return whether the end of this one makes a place for another of its workflow."""
@@ -88,6 +93,13 @@ class Limits:
             tokens = rate.count - len(starts) - waiting[name]
             places[name] = min(tokens, places.get(name, tokens))
         return Budget({name: max(0, left) for name, left in places.items()}, self._by_source)
+
+    def close_workflows(self, budget: Budget | None, closed: Collection[str]) -> Budget | None:
+        """Return the budget with no place for these workflows."""
+        if not closed:
+            return budget
+        places = {**(budget.places if budget is not None else {}), **dict.fromkeys(closed, 0)}
+        return Budget(places, {source: name for source, name in self._every_source.items() if name in places})
 
     def next_token(self, held: Iterable[Claim], running: Iterable[Claim]) -> float:
         """Return when a workflow without a token gets one back, as of the last `budget`; infinity when none is on its

@@ -1,4 +1,4 @@
-"""Retention by hand, the hold after a restore, and the release from it."""
+"""Retention, holds and releases by hand, and the hold after a restore."""
 
 from __future__ import annotations
 
@@ -16,14 +16,24 @@ from craftcore.storage.backup.restore import Origin
 from craftcore.storage.facts import LastSeen
 from craftcore.storage.file_size import count_free_pages, give_back
 from craftcore.storage.transaction import Transaction
+from craftcore.triggers import start_holds
+from craftcore.triggers.start_holds import HoldTarget
 
 
-def release(tx: Transaction, scope: AuditScope) -> str | None:
-    """Let a held engine, or one in safe mode, go on; return the reason that it was held for."""
-    reason = boot.release(tx)
-    if reason is not None:
-        scope.record(held_because=reason)
-    return reason
+def hold(services: Services, tx: Transaction, scope: AuditScope, target: HoldTarget, reason: str | None) -> bool:
+    """Keep a target from starting; False when it is held already. Raises as `Services.hold` does."""
+    is_new = services.hold(tx, target, scope.operator, reason)
+    if is_new:
+        scope.record(reason=reason, held=str(target))
+    return is_new
+
+
+def release(tx: Transaction, scope: AuditScope, target: HoldTarget) -> list[str]:
+    """Let a target start again; everything ends every hold and safe mode. Return why each was held."""
+    reasons = list(start_holds.release(tx, target).values())
+    if reasons:
+        scope.record(released=str(target), held_because="; ".join(reasons))
+    return reasons
 
 
 def hold_restored(

@@ -9,6 +9,7 @@ engine            what the last start decided and no row shows, as JSON: whether
 restored_epoch    the epoch that was taken then: what was called in earlier ones may have gone further
 call_mark         how many commits have begun irreversible calls; the lock file has the same number before any of those
                   calls is made, so a file whose number is smaller is older than what ran on it
+hold:KIND:NAME    why nothing of this workflow, source or schedule starts until a person releases it
 safe_mode         why scheduled and resumed work waits until a person releases it
 released_epoch    the epoch at which a person released it the last time
 reload            the result of the last SIGHUP: what a daemon read from its settings, as JSON
@@ -23,9 +24,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.clock import YEAR_10000
+from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Transaction
 
 CALL_MARK = "call_mark"
+
+SOME = """
+SELECT name, value FROM facts WHERE name IN (SELECT value FROM json_each(?1))
+ UNION ALL
+SELECT name, value FROM facts WHERE name >= ?2 AND name < ?3
+"""
 
 
 class LastSeen(NamedTuple):
@@ -81,10 +89,9 @@ def increment_call_mark(tx: Transaction) -> int:
     return mark
 
 
-def get_facts(tx: Reader, *names: str) -> dict[str, str]:
-    """Return those of these facts that are there, by name, with one statement."""
-    marks = ", ".join(f"?{number}" for number in range(1, len(names) + 1))
-    return dict(tx.fetch_tuples(f"SELECT name, value FROM facts WHERE name IN ({marks})", names))  # noqa: S608 - marks
+def get_facts(tx: Reader, *names: str, prefix: str) -> dict[str, str]:
+    """Return those of these facts that are there, and those whose names begin with `prefix`, with one statement."""
+    return dict(tx.fetch_tuples(SOME, (canonicalize(names), prefix, f"{prefix}\U0010ffff")))
 
 
 def set_fact(tx: Transaction, name: str, value: str) -> None:

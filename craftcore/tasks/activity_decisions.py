@@ -7,11 +7,11 @@ from craftcore.activities.model import Activity, Decision
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import InvalidInput, NotFound
 from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.texts import check_texts
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.validation import check_texts
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService
 

@@ -11,10 +11,12 @@ from craftcore.activities.model import Decision
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, InvalidInput, NotFound, PayloadTooLarge, StateRefused
 from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.texts import check_texts, text_of
 from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.holds import Holds
+from craftcore.tasks.late_answer import describe_closed
 from craftcore.tasks.mailbox_store import EarlyMailStore, MailStore
 from craftcore.tasks.model import (
     CANCEL,
@@ -30,7 +32,6 @@ from craftcore.tasks.quarantine import set_aside_corrupt_tasks
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.task_end import TaskCloser
-from craftcore.tasks.validation import check_texts, describe_closed, text_of
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX, WaitService
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus

@@ -20,9 +20,6 @@ SELECT due_at + ?4, priority, seq, lane
  ORDER BY due_at, seq
 """
 
-CANDIDATES_IN_SAFE_MODE = CANDIDATES.replace(" ORDER BY", "   AND source NOT IN ('SCHEDULED', 'RESUME')\n ORDER BY")
-"""This one reads the rows, not the index alone: what a daemon that keeps dying can afford."""
-
 PRIORITIES = """
 WITH RECURSIVE used (priority) AS (
     SELECT min(priority) FROM triggers WHERE status = 'PENDING'
@@ -43,11 +40,16 @@ SELECT due_at + ?4, seq, lane, due_at, coalesce(workflow, '/' || source)
    AND (due_at, seq) > (?7, ?8)
    AND (lane IS NULL OR lane NOT IN (SELECT value FROM json_each(?3)))
    AND coalesce(workflow, '/' || source) NOT IN (SELECT value FROM json_each(?5))
-   AND NOT (?6 AND source IN ('SCHEDULED', 'RESUME'))
+   AND source NOT IN (SELECT value FROM json_each(?6))
  ORDER BY due_at, seq
 """
-"""The rows after a position: (?7, ?8). ?5 has the full workflows, ?6 is safe mode. The index tells it all: what is
+"""The rows after a position: (?7, ?8). ?5 has the full workflows, ?6 the held sources. The index tells it all: what is
 passed over costs an entry, not a row."""
+
+BEHIND_BUT_SCHEDULES = BEHIND.replace(
+    " ORDER BY", "   AND coalesce(schedule_id, '/') NOT IN (SELECT value FROM json_each(?9))\n ORDER BY"
+)
+"""Without those of held schedules, ?9. It reads the rows, not the index alone: a hold lasts hours, not months."""
 
 
 class Budget(NamedTuple):
@@ -56,6 +58,16 @@ class Budget(NamedTuple):
 
     places: Mapping[str, int]
     by_source: Mapping[str, str]
+
+
+NO_LIMITS = Budget({}, {})
+
+
+class Held(NamedTuple):
+    """Sources and schedules of which nothing is claimed. `sources`: as the text of a JSON list."""
+
+    sources: str
+    schedules: list[str]
 
 
 class BudgetUse:
@@ -108,25 +120,30 @@ class CandidateStore:
         busy_lanes: Collection[str],
         limit: int,
         before: float | None,
-        safe_mode: bool = False,
+        held_sources: Collection[str] = (),
+        held_schedules: Collection[str] = (),
         budget: Budget | None = None,
     ) -> tuple[list[int], bool]:
         """Return the `seq` of the triggers to run next, best rank first, and whether more may be due. At most `limit`
-        are taken, one of each lane, none of a busy lane, and of limited workflows no more than the budget.
+        are taken, one of each lane, none of a busy lane, of a held source or schedule, and of limited workflows no more
+        than the budget.
 
         Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count. It
         makes one index seek per priority in use. Rows that are not taken are not visited, but for index entries of a
-        busy lane or a full workflow.
+        busy lane, a full workflow or a held source.
         """
         busy = canonicalize(sorted(busy_lanes))
+        held = Held(canonicalize(sorted(held_sources)), sorted(held_schedules))
         lines: list[Iterable[tuple[Any, ...]]] = []
+        if budget is None and (held_sources or held_schedules):
+            budget = NO_LIMITS
         spending = None if budget is None else BudgetUse(budget)
         for (priority,) in list(tx.fetch_tuples(PRIORITIES)):
             asked = (priority, now, busy, weight * priority)
             if spending is None:
-                lines.append(tx.fetch_tuples(CANDIDATES_IN_SAFE_MODE if safe_mode else CANDIDATES, asked))
+                lines.append(tx.fetch_tuples(CANDIDATES, asked))
             else:
-                lines.append(select_within_limits(tx, asked, spending, safe_mode=safe_mode))
+                lines.append(select_within_limits(tx, asked, spending, held))
         taken: list[int] = []
         lanes: set[str] = set()
         skipped = 0
@@ -159,15 +176,16 @@ class CandidateStore:
 
 
 def select_within_limits(
-    tx: Reader, asked: tuple[int, float, str, float], spending: BudgetUse, *, safe_mode: bool
+    tx: Reader, asked: tuple[int, float, str, float], spending: BudgetUse, held: Held
 ) -> Iterator[tuple[float, int, int, str | None]]:
     """Yield the candidates of one priority, as CANDIDATES brings them. Once another workflow is full they are read
     again, from there on."""
     priority = asked[0]
     reached = (-math.inf, 0)
+    statement, schedules = (BEHIND_BUT_SCHEDULES, (canonicalize(held.schedules),)) if held.schedules else (BEHIND, ())
     while True:
-        full = canonicalize(spending.full)
-        for rank, seq, lane, due_at, destination in tx.fetch_tuples(BEHIND, (*asked, full, safe_mode, *reached)):
+        bound = (*asked, canonicalize(spending.full), held.sources, *reached, *schedules)
+        for rank, seq, lane, due_at, destination in tx.fetch_tuples(statement, bound):
             reached = (due_at, seq)
             if spending.is_full(destination):
                 break

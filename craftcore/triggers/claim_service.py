@@ -33,6 +33,7 @@ from craftcore.triggers.settlement import (
     is_poison,
     settle,
 )
+from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds
 
 PolicyOf = Callable[[Claim], RetryPolicy]
 
@@ -84,20 +85,21 @@ class ClaimService:
         limit: int,
         busy_lanes: Collection[str] = (),
         before_rank: float | None = None,
-        safe_mode: bool = False,
+        holds: StartHolds = NOTHING_HELD,
         budget: Budget | None = None,
     ) -> ClaimResult:
         """Lease due triggers, best rank first: at most `limit`, one of each lane, none of a busy lane, and of limited
-        workflows no more than the budget. In safe mode scheduled and resumed work is left out.
+        workflows no more than the budget. Held work is left out; the budget has no place for held workflows.
         """
         seqs, more = self._candidates.due(
             tx,
             tx.now,
             weight=self._priority_weight,
             busy_lanes=busy_lanes,
-            limit=limit,
+            limit=limit if holds.everything is None else 0,
             before=before_rank,
-            safe_mode=safe_mode,
+            held_sources=holds.sources,
+            held_schedules=holds.schedules,
             budget=budget,
         )
         claims: list[Claim] = []

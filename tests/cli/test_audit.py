@@ -43,7 +43,7 @@ def test_audit_table_shows_time_user_action_subject_reason_and_details(cli, done
     ]
     said = [" ".join(line.split()[2:]) for line in lines]
     assert said == [
-        f'{me} release - - held_because "it was restored"',
+        f'{me} release - - held_because "it was restored"; released "everything"',
         f'{me} schedule edit nightly - change "changed"; expression "every day at 3am" -> "every day at 4am"',
         f"{me} task cancel {nap} wrong\\x1b[2J city -",
     ]
@@ -163,7 +163,7 @@ def core_audit(here):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--action", "task eat"], "action 'task eat' is unknown; it must be one of release, trigger cancel, "),
+        (["--action", "task eat"], "action 'task eat' is unknown; it must be one of hold, release, trigger cancel, "),
         (["--action", "emit"], "action 'emit' is unknown"),
         (["--action", ""], "action '' is not a text"),
         (["--action", "\udcff"], "is not a text to look for"),

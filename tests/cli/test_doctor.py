@@ -41,6 +41,7 @@ from craftcore.storage.facts import set_fact
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.listing_store import FailedLately
+from craftcore.triggers.start_holds import StartHolds
 from tests.cli.conftest import NOON
 from tests.support.fake_payments import LOST, NOTHING, Bank
 from tests.support.processes import APP, a_daemon, a_reader, craftcore
@@ -559,9 +560,8 @@ WORK = Work(
     daemon_runs=True,
     booting=False,
     lease_seconds=60.0,
-    held=None,
     paused=False,
-    safe_mode=None,
+    holds=StartHolds(),
     claimed=0,
     of_earlier=0,
     lease_until=None,

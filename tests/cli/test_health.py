@@ -60,6 +60,7 @@ WELL: dict[str, Any] = {
         "alone_until": None,
     },
     "safe_mode": None,
+    "holds": [],
     "clock": {"held_until": None},
     "schedules": {"ahead": []},
     "counts": {"due": 1, "later": 0, "claimed": 2, "running": 3, "cut_off": 0, "dead": 4},

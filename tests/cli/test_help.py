@@ -123,7 +123,7 @@ def test_help_formats_are_each_used_by_a_command():
 
 
 SECTION_11 = """
-    run init check status top doctor release emit trigger dead schedule task inbox activity inspect replay verify
+    run init check status top doctor hold release emit trigger dead schedule task inbox activity inspect replay verify
     invalidate export diff execution db systemd
 """
 

@@ -16,8 +16,8 @@ import pytest
 
 from craftcore import App, Producer, TriggerSpec
 from craftcore.config import Config, DaemonSettings
-from craftcore.engine import boot as booting
 from craftcore.storage.backup.staging_file import BEGINS, NAME, staging_file
+from craftcore.triggers.start_holds import release as release_holds
 from tests.crash.test_poison import ask
 from tests.support.processes import PATIENCE
 
@@ -182,8 +182,8 @@ async def test_restored_database_is_held_until_released(tmp_path):
         await app.emit("note", {"n": 3})
         looks = engine.feeder.polls
         await until(lambda: engine.feeder.polls > looks + 3)
-        held, ran_while_held, epoch = engine.feeder.held_reason, list(ran), engine.epoch
-        await engine.writer.commit(booting.release)
+        held, ran_while_held, epoch = engine.feeder.holds.everything, list(ran), engine.epoch
+        await engine.writer.commit(release_holds)
         await until(lambda: len(ran) == 4 and engine.is_idle)
 
     assert held is not None
@@ -212,7 +212,7 @@ async def test_hold_outlives_the_process_that_placed_the_hold(tmp_path):
         async with app.running(path, config=CONFIG) as engine:
             looks = engine.feeder.polls
             await until(lambda: engine.feeder.polls > looks + 2)  # noqa: B023 - called within this turn
-            assert engine.feeder.held_reason is not None
+            assert engine.feeder.holds.everything is not None
 
     assert ran == [1]
 
@@ -227,7 +227,7 @@ async def test_restarted_file_is_not_taken_for_a_restored_file(tmp_path):
         async with app.running(path, config=CONFIG) as engine:
             await app.emit("note", {"n": n})
             await until(lambda: len(ran) == n + 1 and engine.is_idle)  # noqa: B023 - called within this turn
-            assert engine.feeder.held_reason is None
+            assert engine.feeder.holds.everything is None
 
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     assert [epoch for (epoch,) in connection.execute("SELECT epoch FROM epochs ORDER BY epoch")] == [1, 2, 3]

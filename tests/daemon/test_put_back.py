@@ -13,9 +13,9 @@ from craftcore import App, Call, Producer, TaskContext
 from craftcore.config import Config
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_file import lock_path
-from craftcore.engine import boot as booting
 from craftcore.services import Services
 from craftcore.storage.facts import get_fact
+from craftcore.triggers.start_holds import release as release_holds
 from tests.support.acts import Provider, ledger, questions, statuses
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import VirtualClock, VirtualCore
@@ -60,7 +60,7 @@ def held(it: Lab) -> str | None:
 
 def release(it: Lab) -> None:
     core = VirtualCore(it.path, VirtualClock())
-    core.do(booting.release)
+    core.do(release_holds)
     core.close()
     it.engine.ring(schedules=True)
 
@@ -103,7 +103,7 @@ async def test_copy_restored_a_second_time_is_detected_again(tmp_path):
         async with lab(an_app(provider), tmp_path) as it:
             assert held(it) is not None
             release(it)
-            await it.until(lambda: it.engine.feeder.held_reason is None)
+            await it.until(lambda: it.engine.feeder.holds.everything is None)
         async with lab(an_app(provider), tmp_path) as it:
             assert held(it) is None, "what a person released stays released"
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from craftcore import App, Call, Done, Fail, NoEffect, OnUnknown, Producer, TaskContext
-from craftcore.engine import boot as booting
+from craftcore.triggers.start_holds import release as release_holds
 from tests.support.engine_harness import Lab, lab
 from tests.support.turns import begin, failure, result, run
 
@@ -119,7 +119,7 @@ async def test_act_without_a_ledger_row_after_a_restore_is_asked_about_and_not_s
 
     shutil.copy(aside, path)
     async with lab(app, tmp_path) as it:
-        await it.engine.writer.commit(booting.release)
+        await it.engine.writer.commit(release_holds)
         it.engine.ring(schedules=False)
         await it.waiting(task)
         [question] = await app.questions()

@@ -6,9 +6,9 @@ import anyio
 import pytest
 
 from craftcore import App, TriggerSpec
-from craftcore.engine.boot import release
 from craftcore.producer import Producer
 from craftcore.services import Services
+from craftcore.triggers.start_holds import release
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import VirtualClock
 
@@ -74,16 +74,16 @@ async def test_held_engine_claims_nothing_until_released(tmp_path):
         emitted = await app.emit("greet")
         await it.idle()
         assert it.trigger(emitted.id)["status"] == "PENDING"
-        assert it.engine.feeder.held_reason == "restored"
+        assert it.engine.feeder.holds.everything == "restored"
 
         with core.transaction() as tx:
-            assert release(tx) == "restored"
+            assert release(tx) == {"held": "restored"}
         it.engine.feeder.ring()
         assert (await it.settled(emitted.id))["status"] == "DONE"
-        held: str | None = it.engine.feeder.held_reason
+        held: str | None = it.engine.feeder.holds.everything
         assert held is None
     with core.transaction() as tx:
-        assert release(tx) is None
+        assert release(tx) == {}
     core.close()
 
 

@@ -19,6 +19,7 @@ from craftcore.errors import ConfigInvalid
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.model import CatchUp, Origin, Overlap
 from craftcore.storage.facts import get_fact
+from craftcore.triggers.start_holds import release as release_holds
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
@@ -440,8 +441,8 @@ def test_safe_mode_lasts_until_released_and_the_count_restarts(core, clock):
     stop_daemon(core, start_daemon(core).epoch)
     assert core.do(get_fact, "safe_mode") is not None
 
-    assert core.do(booting.release) == "6 unclean starts within 10 minutes"
-    assert core.do(booting.release) is None
+    assert core.do(release_holds) == {"safe_mode": "6 unclean starts within 10 minutes"}
+    assert core.do(release_holds) == {}
 
     assert deaths(core, clock, 5).safe_mode is None
 
@@ -463,7 +464,7 @@ async def test_safe_mode_holds_scheduled_work_and_lets_emitted_triggers_run(tmp_
         assert [one.schedule_id for one in ran] == [None]
         assert account(core, "comes") == []
 
-        await it.engine.writer.commit(booting.release)
+        await it.engine.writer.commit(release_holds)
         it.engine.ring(schedules=True)
         await it.until(lambda: len(ran) == 3)
 

@@ -55,6 +55,7 @@ READS: dict[str, Call] = {
 }
 
 BY_HAND: dict[str, Call] = {
+    "hold": Call(lambda world: ["--workflow", "nap"]),
     "release": Call(),
     "trigger cancel": Call(lambda world: [world.waiting], lambda world: [world.waiting]),
     "trigger requeue": Call(lambda world: [world.dead], lambda world: [world.dead]),

@@ -50,6 +50,7 @@ DOCUMENTS = {
         inbox questions failed_lately failed dead_letters rates
     """,
     "doctor": "ok database failed warned checks",
+    "hold": "held already",
     "release": "released reason",
     "reload": "ok at applied at_next_start refused",
     "demo": "accepted done lost settled_twice left_claimed dead run_again kills seconds kept",

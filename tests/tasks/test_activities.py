@@ -11,13 +11,13 @@ import pytest
 from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.errors import ErrorCode, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.executions.model import EventType
+from craftcore.serialization.texts import NOTE_MAX
 from craftcore.storage.facts import call_mark
 from craftcore.tasks.activity_decisions import REFERENCE_MAX
 from craftcore.tasks.activity_events import ActEnd, NewAct, question_about
 from craftcore.tasks.model import NewWait, QuestionKind, TaskStatus, WaitKind
 from craftcore.tasks.question_store import REQUEST_SHOWN
 from craftcore.tasks.turn_event_store import NewEvent
-from craftcore.tasks.validation import NOTE_MAX
 from craftcore.triggers.settlement import Failed
 from tests.support.activity_steps import (
     DONE,

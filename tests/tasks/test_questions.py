@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.validation import NOTE_MAX
 from tests.support.fakes import NEW_YEAR, VirtualCore
 from tests.support.task_steps import (
     Running,

@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from craftcore.triggers.claim_candidate_store import (
     BEHIND,
+    BEHIND_BUT_SCHEDULES,
     CANDIDATES,
-    CANDIDATES_IN_SAFE_MODE,
     Budget,
     CandidateStore,
 )
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.settlement import Snoozed
+from craftcore.triggers.start_holds import SAFE_MODE_SOURCES, HoldTarget, StartHolds
 from tests.support.fakes import NEW_YEAR, VirtualCore, a_trigger
 from tests.support.trigger_steps import ack, claim_all, emit, look, start
 from tests.triggers.test_claim import ON_ONE_FILE, SECONDS_FROM_NOW
@@ -88,7 +89,7 @@ def test_limited_workflow_is_claimed_up_to_its_free_slots_best_first(core, wante
             busy_lanes=busy,
             limit=limit,
             before=None,
-            safe_mode=safe_mode,
+            held_sources=SAFE_MODE_SOURCES if safe_mode else (),
             budget=limited_to(**places),
         )
 
@@ -169,7 +170,7 @@ def candidates_asked(core: VirtualCore, **how: Any) -> set[str]:
     asked: set[str] = set()
 
     def note(_cursor, sql, _bindings):
-        asked.update({CANDIDATES, CANDIDATES_IN_SAFE_MODE, BEHIND} & {sql})
+        asked.update({CANDIDATES, BEHIND, BEHIND_BUT_SCHEDULES} & {sql})
         return True
 
     with undone(core) as tx:
@@ -183,11 +184,12 @@ def candidates_asked(core: VirtualCore, **how: Any) -> set[str]:
     ("how", "statements"),
     [
         ({}, {CANDIDATES}),
-        ({"safe_mode": True}, {CANDIDATES_IN_SAFE_MODE}),
+        ({"holds": StartHolds(safe_mode="six crashes")}, {BEHIND}),
+        ({"holds": StartHolds(targets={HoldTarget("schedule", "x"): "ada"})}, {BEHIND_BUT_SCHEDULES}),
         ({"budget": limited_to(mail=1)}, {BEHIND}),
         ({"budget": limited_to(mail=0)}, {BEHIND}),
     ],
-    ids=["plain", "safe mode", "limits", "full"],
+    ids=["plain", "safe mode", "held schedule", "limits", "full"],
 )
 def test_claim_without_limits_runs_no_limit_query(core, how, statements):
     emit(core)
@@ -203,7 +205,7 @@ def test_claim_reads_only_the_index_with_and_without_limits(core):
     asked = (5, NEW_YEAR, "[]", 0.0)
     with undone(core) as tx:
         without = plan(tx, CANDIDATES, *asked)
-        behind = plan(tx, BEHIND, *asked, '["mail"]', False, 0.0, 0)
+        behind = plan(tx, BEHIND, *asked, '["mail"]', '["SCHEDULED"]', 0.0, 0)
 
     assert without[0] == "SEARCH triggers USING COVERING INDEX triggers_pending (priority=? AND due_at<?)"
     assert behind[0].startswith("SEARCH triggers USING COVERING INDEX triggers_pending (priority=? AND due_at>? AND")

@@ -14,8 +14,8 @@ from craftcore.cli.session import Session
 from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.documents import activity_document
 from craftcore.operations import activities
+from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Task
-from craftcore.tasks.validation import NOTE_MAX
 
 NOT_SAID = "\0"
 """`--happened` without a reference. No argument of a process can hold this."""

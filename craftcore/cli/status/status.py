@@ -1,4 +1,4 @@
-"""`craftcore status` and `craftcore release`: is it alive, does it move, and does it wait for a person?"""
+"""`craftcore status`: is it alive, does it move, and does it wait for a person?"""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from typing import Any
 
 import click
 
-from craftcore.cli.base import Command, OperatorCommand
+from craftcore.cli.base import Command
 from craftcore.cli.session import Session, finding_text, hint
 from craftcore.cli.status.sections import print_doubt, print_schedules, print_tasks
 from craftcore.diagnostics.health import verdict
 from craftcore.diagnostics.status import Status, read_status
-from craftcore.operations import maintenance
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.triggers.listing_store import LATELY
 
@@ -73,27 +72,3 @@ def with_verdict(found: Status) -> dict[str, Any]:
     reasons = [{"code": finding.code, "text": finding_text(finding)} for finding in found.findings]
     first = reasons[0]["text"] if reasons else None
     return {**found.document, "verdict": verdict(found.health, first, found.document), "reasons": reasons}
-
-
-@click.command(
-    cls=OperatorCommand,
-    examples=("craftcore release",),
-    see=("craftcore status", "craftcore db restore", "docs/how-to/back-up-and-restore.md#restore"),
-)
-@click.pass_obj
-def release(session: Session) -> None:
-    """Let what is held, or waits in safe mode, go on.
-
-    An engine is held after a restore, and in safe mode after 6 unclean starts within 10 minutes; `craftcore status`
-    says which. Look at what is in doubt before: it may start work that the world has seen already.
-    """
-    core = session.core()
-    with session.write(core) as (tx, scope):
-        reason = maintenance.release(tx, scope)
-    if session.json:
-        session.out.document({"released": reason is not None, "reason": reason})
-    elif reason is None:
-        session.out.line("nothing was held")
-    else:
-        session.out.line(f"released; it was held because {reason}")
-        session.say_without_daemon(core)

@@ -16,13 +16,13 @@ from craftcore.diagnostics.documents import question_document
 from craftcore.diagnostics.question_text import SAID_MAX, answer_deadline_text
 from craftcore.operations import tasks
 from craftcore.serialization.display import shorten
+from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, QuestionKind, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.validation import NOTE_MAX
 
 OPTIONS_SHOWN = 10
 """Up to this many options have a command each, if all of them are short."""

@@ -1,0 +1,152 @@
+"""Holds of a running engine: what waits, what goes on, and what a release lets start."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from craftcore import App, Continue, Done, NotFound, Producer, TaskContext
+from craftcore.errors import InvalidInput
+from tests.support.engine_harness import lab, settings
+from tests.support.fakes import VirtualClock
+
+pytestmark = pytest.mark.anyio
+
+
+def an_app(gate: anyio.Event | None = None) -> App:
+    app = App()
+
+    @app.workflow("greet")
+    async def greet() -> None: ...
+
+    @app.workflow("remember", sources=["MEMORY"])
+    async def remember() -> None: ...
+
+    @app.workflow("gated", concurrency=1)
+    async def gated() -> None:
+        assert gate is not None
+        await gate.wait()
+
+    @app.workflow("turns")
+    async def turns(ctx: TaskContext[int]) -> Done[int] | Continue[int]:
+        if gate is not None and ctx.turn == 2:
+            await gate.wait()
+        return Continue(ctx.turn) if ctx.turn < 4 else Done(ctx.turn)
+
+    return app
+
+
+async def test_held_workflow_waits_while_others_run(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        assert await app.hold(workflow="greet", reason="wrong text") is True
+        assert await app.hold(workflow="greet") is False
+        held = await app.emit("greet")
+        assert (await it.settled((await app.emit("remember")).id))["status"] == "DONE"
+        await it.idle()
+        assert it.trigger(held.id)["status"] == "PENDING"
+
+        assert await app.release(workflow="greet") is True
+        assert (await it.settled(held.id))["status"] == "DONE"
+        assert await app.release(workflow="greet") is False
+
+
+async def test_hold_of_a_workflow_covers_triggers_of_its_source(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        await app.hold(workflow="remember")
+        held = await app.emit(None, source="MEMORY")
+        await it.idle()
+        assert it.trigger(held.id)["status"] == "PENDING"
+        await app.release()
+        assert (await it.settled(held.id))["status"] == "DONE"
+
+
+async def test_hold_returns_claimed_triggers_that_have_not_started(tmp_path):
+    gate = anyio.Event()
+    app = an_app(gate)
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        running = await app.emit("gated")
+        await it.until(lambda: it.engine.running == 1)
+        claimed = await app.emit("greet")
+        await it.until(lambda: it.trigger(claimed.id)["status"] == "CLAIMED")
+
+        await app.hold(workflow="greet")
+        await it.until(lambda: it.trigger(claimed.id)["status"] == "PENDING")
+        row = it.trigger(claimed.id)
+        assert (row["attempts"], row["crash_count"]) == (0, 0)
+        gate.set()
+        assert (await it.settled(running.id))["status"] == "DONE"
+        await it.idle()
+        assert it.trigger(claimed.id)["status"] == "PENDING"
+        await app.release()
+        assert (await it.settled(claimed.id))["status"] == "DONE"
+
+
+async def test_task_of_a_held_workflow_ends_its_turn_and_waits(tmp_path):
+    gate = anyio.Event()
+    app = an_app(gate)
+    async with lab(app, tmp_path) as it:
+        work = await app.emit("turns")
+        await it.until(lambda: [row["turn"] for row in it.rows("SELECT turn FROM tasks")] == [2])
+        await app.hold(workflow="turns")
+        await it.until(lambda: bool(it.engine.feeder.holds))
+        gate.set()
+        await it.until(lambda: it.task(work.id)["turn"] == 3)
+        await it.idle()
+        assert it.task(work.id)["status"] == "RUNNING"
+
+        await app.release()
+        assert await work.result() == 4
+
+
+async def test_hold_of_everything_stays_over_a_restart(tmp_path):
+    async with lab(an_app(), tmp_path) as it:
+        await it.app.hold()
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        held = await app.emit("greet")
+        await it.idle()
+        assert it.trigger(held.id)["status"] == "PENDING"
+        await app.release()
+        assert (await it.settled(held.id))["status"] == "DONE"
+
+
+async def test_held_schedule_fires_and_its_occurrence_waits(tmp_path):
+    clock = VirtualClock()
+    app = an_app()
+    app.schedule("hourly", "every 1h", workflow="greet")
+    async with lab(app, tmp_path, clock=clock) as it:
+        await app.hold(schedule="hourly")
+        clock.advance(hours=1)
+        it.engine.ring(schedules=True)
+        fired = "SELECT id, status FROM triggers WHERE schedule_id = 'hourly'"
+        await it.until(lambda: bool(it.rows(fired)))
+        await it.idle()
+        [row] = it.rows(fired)
+        assert row["status"] == "PENDING"
+        await app.release(schedule="hourly")
+        assert (await it.settled(row["id"]))["status"] == "DONE"
+
+
+async def test_producer_holds_and_releases_a_running_engine(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        with Producer(it.path) as producer:
+            assert producer.hold(source="IMMEDIATE") is True
+            await it.until(lambda: bool(it.engine.feeder.holds))
+            held = await app.emit("greet")
+            await it.idle()
+            assert it.trigger(held.id)["status"] == "PENDING"
+            assert producer.release(source="IMMEDIATE") is True
+            assert (await it.settled(held.id))["status"] == "DONE"
+            assert producer.release() is False
+
+
+async def test_bad_hold_is_refused_by_the_app(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path):
+        with pytest.raises(InvalidInput, match="did you mean greet"):
+            await app.hold(workflow="great")
+        with pytest.raises(NotFound, match="no schedule nightly"):
+            await app.hold(schedule="nightly")
