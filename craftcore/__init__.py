@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from craftcore.executions.model import Strategy
     from craftcore.executions.replay import ReplayEntry, ReplayResult
     from craftcore.executions.trigger_view import TriggerView
+    from craftcore.notifications.model import Notification
     from craftcore.outcome_exceptions import Fail, NoEffect, Retry, Snooze
     from craftcore.producer import Producer
     from craftcore.registry.action import Action
@@ -104,6 +105,7 @@ _HOMES = {
     "LiveSession": "craftcore.registry.router",
     "NoEffect": "craftcore.outcome_exceptions",
     "NotFound": "craftcore.errors",
+    "Notification": "craftcore.notifications.model",
     "NotReplayable": "craftcore.errors",
     "Occurrence": "craftcore.schedules.model",
     "OnUnknown": "craftcore.activities.model",
@@ -189,6 +191,7 @@ __all__ = [
     "NoEffect",
     "NotFound",
     "NotReplayable",
+    "Notification",
     "Occurrence",
     "OnUnknown",
     "OutcomeUnknown",

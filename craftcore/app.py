@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from craftcore.config import Config, config_of
-from craftcore.errors import InvalidInput
+from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.notifications.model import FAILURES, NotificationKind, NotifiedWorkflow
 from craftcore.registry.registry import F, Registry
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
 from craftcore.schedules.calls import Schedules
@@ -78,6 +80,30 @@ class App(Registry):
             return fn
 
         return declare
+
+    def on_failure(self, fn: F) -> F:
+        """Declare a workflow that is run for each trigger that becomes DEAD or FAILED: `@app.on_failure`.
+
+        It takes one argument, a Notification, and is called `on_failure.` and the function's name. It runs at least
+        once, with retries as any workflow; its own failure is not notified. Raises ConfigInvalid.
+        """
+        return self._declare_handler(fn, "on_failure", FAILURES)
+
+    def on_question(self, fn: F) -> F:
+        """Declare a workflow that is run for each question to a person, doubts about irreversible actions included.
+        The rest is as for `on_failure`."""
+        return self._declare_handler(fn, "on_question", ("question", "in_doubt"))
+
+    def _declare_handler(self, fn: F, decorator: str, kinds: tuple[NotificationKind, ...]) -> F:
+        if not callable(fn):
+            raise ConfigInvalid(f"{decorator} takes no arguments: declare it with @app.{decorator}")
+        name = f"{decorator}.{fn.__name__}"
+        names = [each for each in inspect.signature(fn).parameters if each != "ctx"]
+        if len(names) != 1:
+            raise ConfigInvalid(f"workflow {name} must take one argument, a Notification, besides a ctx")
+        self.declare(name, fn)
+        self.notified[name] = NotifiedWorkflow(names[0], frozenset(kinds))
+        return fn
 
     async def emit(
         self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Unpack[EmitOptions]

@@ -14,6 +14,7 @@ import pytest
 
 from craftcore.config import Config
 from craftcore.config.http_targets import HttpTarget, SecretHeader
+from craftcore.config.notify_rules import NotifySettings
 from craftcore.config.references import ENDPOINT_SAID
 from craftcore.errors import ConfigInvalid
 from tests.support.code_blocks import PAGES
@@ -60,7 +61,8 @@ def test_shipped_file_holds_exactly_the_defaults():
 def test_shipped_file_shows_every_key_with_its_default():
     shown = tomllib.loads(SHIPPED.read_text())
     known = asdict(Config())
-    assert known.pop("schedule") == ()  # its keys are shown in a comment, as are those of a target
+    for name in ("schedule", "notify"):
+        assert known.pop(name) == ()  # its keys are shown in a comment, as are those of a target
     assert known["http"].pop("target") == {}
 
     assert {table: list(keys) for table, keys in shown.items()} == {table: list(keys) for table, keys in known.items()}
@@ -106,7 +108,7 @@ def test_setting_is_documented_with_its_default():
     known = {
         f"{table}.{name}": value
         for table, values in asdict(Config()).items()
-        if table != "schedule"  # its options are those of the command
+        if table not in ("schedule", "notify")  # their keys have a table of their own
         for name, value in values.items()
         if name != "target"  # a table of its own, which has its test
     }
@@ -124,8 +126,53 @@ def test_line_of_the_shipped_file_has_its_reason():
     assert [line for line in settings if "#" not in line] == []
 
 
+def test_commented_notification_of_the_shipped_file_is_valid(load):
+    lines = SHIPPED.read_text().partition("# [[notify]]")[2].splitlines()
+    shown = "\n".join(line.removeprefix("# ") for line in lines)
+
+    [rule] = load(f"[[notify]]\n{shown}").notify
+
+    assert rule.on == ("question", "in_doubt", "dead", "failed", "schedule_missed", "unhealthy")
+    assert rule.webhook == "https://ntfy.sh/my-topic"
+    assert rule.digest == NotifySettings().digest
+
+
+@pytest.mark.parametrize(
+    ("text", "mistake"),
+    [
+        ("notify = 3", "notify must be written as [[notify]], once for each"),
+        ('[[notify]]\non = "dead"', "notify 1: give it one of webhook, command, email, ping"),
+        ('[[notify]]\non = "dead"\ncommand = ["a"]\nwebhook = "https://a"', "notify 1: give it one of webhook"),
+        (
+            '[[notify]]\ncommand = ["a"]',
+            "notify 1: on is None; allowed: a list out of question",
+        ),
+        ('[[notify]]\non = ["died"]\ncommand = ["a"]', "notify 1: on is ['died']; allowed: a list out of question"),
+        (
+            '[[notify]]\non = "dead"\nwebhook = "ftp://a"',
+            "notify 1: webhook must be the URL of a server, with https://",
+        ),
+        ('[[notify]]\nping = "https://a"', "notify 1: a ping is for the successes and failures of one schedule"),
+        ('[[notify]]\non = "dead"\ncommand = [3]', "notify 1: command is [3]; allowed: a list of texts"),
+        (
+            '[[notify]]\non = "dead"\ncommand = ["a"]\ndigest = 0',
+            "notify 1: digest is 0; allowed: a whole number",
+        ),
+        ('[[notify]]\non = "dead"\ncommand = ["a"]\ntarget = "t"', "notify 1: target is for a webhook"),
+        ('[[notify]]\non = "dead"\nemail = "ops"', "notify 1: email is 'ops'; allowed: "),
+        ('[[notify]]\non = "dead"\nemail = "a@b.org"', "email.host is not set; notify 1 sends email"),
+        ('[[notify]]\non = "dead"\nwebhook = "https://a"\ntarget = "t"', "notify 1: target t is unknown; give it"),
+        ('[[notify]]\nwhen = "dead"', "notify 1: when is unknown; allowed: on, workflow, schedule, webhook"),
+        ('[[notify]]\nschedule = 3\non = "dead"\ncommand = "a"', "notify 1: schedule is 3; allowed: a text"),
+    ],
+)
+def test_mistake_in_a_notification_rule_is_refused(mistakes, text, mistake):
+    [line] = mistakes(text)
+    assert line.startswith(mistake)
+
+
 def test_commented_schedule_of_the_shipped_file_is_valid(load):
-    lines = SHIPPED.read_text().partition("# [[schedule]]")[2].splitlines()
+    lines = SHIPPED.read_text().partition("# [[schedule]]")[2].partition("\n\n")[0].splitlines()
     shown = "\n".join(line.removeprefix("# ") for line in lines)
 
     [schedule] = load(f"[[schedule]]\n{shown}").schedule

@@ -31,20 +31,22 @@ ALLOWED = {
     "schedules": "storage triggers",
     "executions": "storage triggers audit",
     "tasks": "storage triggers executions activities",
-    "registry": "triggers schedules executions activities",
+    "notifications": "storage triggers",
+    "registry": "triggers schedules executions activities notifications",
     "services": "storage triggers schedules activities tasks config",
     "results": "storage triggers tasks services",
     "engine": "storage triggers schedules executions activities tasks registry services results config",
     "actions": "triggers activities tasks registry engine config",
     "daemon": (
-        "storage triggers schedules executions activities tasks registry engine actions services retention config"
+        "storage triggers schedules executions activities tasks registry engine actions services retention config "
+        "notifications"
     ),
     "diagnostics": "storage triggers schedules activities tasks retention services config engine daemon",
     "operations": "storage audit triggers schedules activities executions tasks services retention engine",
     "producer": "storage triggers schedules tasks services results config",
     "async_producer": "storage triggers schedules tasks results producer config",
     "replay_engine": "storage executions services config",
-    "app": "triggers schedules tasks results registry engine daemon config",
+    "app": "triggers schedules tasks results registry engine daemon config notifications",
     "testing": "storage config",
 }
 """A folder, and the folders that it may import besides the ground. `cli` may import all but `app`; `__init__` all."""

@@ -27,6 +27,7 @@ from craftcore.config.loader import (
     table_of,
     unknown_name_mistakes,
 )
+from craftcore.config.notify_rules import NotifySettings, notify_rules
 from craftcore.config.references import (
     ADDRESS_SAID,
     ENDPOINT_SAID,
@@ -177,7 +178,7 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
-    """Every setting, table by table, and the schedules as they were written."""
+    """Every setting, table by table, the schedules as they were written, and the rules of notifications."""
 
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
     storage: StorageSettings = field(default_factory=StorageSettings)
@@ -192,6 +193,7 @@ class Config:
     log: LogSettings = field(default_factory=LogSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     schedule: tuple[dict[str, Any], ...] = ()
+    notify: tuple[NotifySettings, ...] = ()
 
     @classmethod
     def load(cls, path: Path | None) -> Config:
@@ -204,10 +206,11 @@ class Config:
         document = read(path)
         mistakes: list[str] = []
         kinds = get_type_hints(cls)
-        del kinds["schedule"]
+        del kinds["schedule"], kinds["notify"]
         tables = {name: table_of(name, kinds, document.get(name, {}), mistakes) for name in kinds}
-        config = cls(**tables, schedule=schedules_of(document.get("schedule", []), kinds, mistakes))
-        mistakes.extend(unknown_name_mistakes("", document, {**kinds, "schedule": None}, kinds))
+        schedules = schedules_of(document.get("schedule", []), kinds, mistakes)
+        config = cls(**tables, schedule=schedules, notify=notify_rules(document.get("notify", []), mistakes))
+        mistakes.extend(unknown_name_mistakes("", document, {**kinds, "schedule": None, "notify": None}, kinds))
         if not mistakes:  # how two values relate is worth a word only once each is allowed
             mistakes.extend(_relation_mistakes(config))
         if mistakes:
@@ -240,6 +243,11 @@ def _relation_mistakes(config: Config) -> Iterator[str]:
     yield from _email_mistakes(config.email)
     if (body := config.http.response_max_bytes) > response:
         yield f"http.response_max_bytes is {body}; allowed: at most records.response_max_bytes ({response})"
+    for number, rule in enumerate(config.notify, 1):
+        if rule.email and not config.email.host:
+            yield f"email.host is not set; notify {number} sends email"
+        if rule.target is not None and rule.target not in config.http.target:
+            yield f"notify {number}: target {rule.target} is unknown; give it [http.target.{rule.target}]"
     yield from window_mistakes("http.target", config.http.target, config.http.timeout)
 
 

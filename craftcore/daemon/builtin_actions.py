@@ -10,6 +10,7 @@ from craftcore.actions.http.http_action import HTTP_REQUEST, http_action, send_r
 from craftcore.actions.process.command_run import COMMAND, command_action, command_run, is_irreversible
 from craftcore.actions.process.program import Programs, select_environment
 from craftcore.config import Config
+from craftcore.daemon.notify_targets import with_webhooks
 from craftcore.daemon.secrets import Secrets
 from craftcore.registry.registry import Registry
 
@@ -43,7 +44,7 @@ def declare_ready_made(app: Registry, config: Config, environ: Mapping[str, str]
     )
     secret = Secrets(environ).get
     command = command_action(programs)
-    for action in (command, email_action(config.email, secret), http_action(config.http, secret)):
+    for action in (command, email_action(config.email, secret), http_action(with_webhooks(config), secret)):
         if action.name not in app.actions:
             app.declare_action(action)
     if COMMAND not in app.workflows:

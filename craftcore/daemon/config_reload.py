@@ -35,9 +35,9 @@ class Reloaded:
 
 
 def list_changed_keys(old: Config, new: Config) -> list[str]:
-    """Return the settings that differ, as `table.key`, and `schedule` when any of those does."""
+    """Return the settings that differ, as `table.key`, and `schedule` or `notify` when any of those does."""
     before, after = asdict(old), asdict(new)
-    changed = ["schedule"] if before.pop("schedule") != after.pop("schedule") else []
+    changed = [name for name in ("schedule", "notify") if before.pop(name) != after.pop(name)]
     tables = [(table, key) for table in before for key in before[table]]
     return changed + [f"{table}.{key}" for table, key in tables if before[table][key] != after[table][key]]
 

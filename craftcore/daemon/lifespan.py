@@ -6,7 +6,7 @@ import logging
 import os
 import socket
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from importlib.metadata import version
 from pathlib import Path
@@ -23,6 +23,8 @@ from craftcore.daemon.doorbell import Doorbell
 from craftcore.daemon.epoch_end import clear_files, end_epoch, note_end
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.metrics.endpoint import observing
+from craftcore.daemon.notification_loop import NotificationLoop
+from craftcore.daemon.notify_targets import notify_rules
 from craftcore.daemon.retention_loop import RetentionLoop
 from craftcore.engine import boot as booting
 from craftcore.engine.boot import notify
@@ -35,6 +37,8 @@ from craftcore.engine.limits import restore_rate_history
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.failpoints import Failpoint, hit
+from craftcore.notifications.model import NotifyRule
+from craftcore.notifications.service import NotificationService
 from craftcore.registry.registry import Registry
 from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, ScheduleSpec
@@ -77,6 +81,7 @@ async def running(
         life.enter_context(with_ready_made(app, config, os.environ))
         app.default_retry = default_retry(config)
         declared = declarations(app, config, core.schedules)
+        rules = notify_rules(app, config)
         app.check_fallbacks()
         for name in app.check_actions():
             log.warning("action.not_irreversible", action=name, advice=MARK_IT)
@@ -94,7 +99,8 @@ async def running(
         _sweep_drafts(core.database.path)
         observer = await life.enter_async_context(observing(app, core, config.metrics))
         held_tasks = HeldTasks(app, core.holds)
-        boot = _boot(core, app, process, lock, declared, held_tasks, paused=paused, places=config.daemon.concurrency)
+        places = config.daemon.concurrency
+        boot = _boot(core, app, process, lock, declared, held_tasks, rules, paused=paused, places=places)
         observer.on_booted()
 
         def on_flushed(pieces: int, seconds: float) -> None:
@@ -132,7 +138,8 @@ async def running(
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(end_epoch, core, engine, lock)
-        async with _consuming(engine, bell, RetentionLoop(core, engine), lock, owns_loop=owns_loop):
+        loops = (RetentionLoop(core, engine).run, NotificationLoop(core, engine, rules).run)
+        async with _consuming(engine, bell, loops, lock, owns_loop=owns_loop):
             yield engine
 
 
@@ -143,6 +150,7 @@ def _boot(
     lock: DaemonLock,
     declared: Mapping[Origin, Sequence[ScheduleSpec]],
     held_tasks: HeldTasks,
+    rules: Sequence[NotifyRule],
     *,
     paused: bool,
     places: int,
@@ -159,6 +167,7 @@ def _boot(
 
     def take_over() -> booting.Boot:
         with core.transaction() as tx:
+            NotificationService(core.triggers, rules).declare(tx)
             boot = booting.boot(
                 tx,
                 core.claims,
@@ -212,7 +221,7 @@ def _boot(
 
 @asynccontextmanager
 async def _consuming(
-    engine: Engine, bell: Doorbell, retaining: RetentionLoop, lock: DaemonLock, *, owns_loop: bool
+    engine: Engine, bell: Doorbell, loops: Sequence[Callable[[], Awaitable[None]]], lock: DaemonLock, *, owns_loop: bool
 ) -> AsyncIterator[None]:
     """Run the engine while the block runs, and drain it afterwards. An engine that fails cancels the block."""
     try:
@@ -248,7 +257,7 @@ async def _consuming(
                             log.warning("lock.missing", lock=lock.path, why=said)
 
             tasks.start_soon(run)
-            for task in (listen, keep, retaining.run):
+            for task in (listen, keep, *loops):
                 tasks.start_soon(engine.guard, task)
             try:
                 yield

@@ -34,7 +34,7 @@ class Condition:
 
 def status_text(now: Condition) -> str:
     """Return, for example: `disk full, claiming nothing; running 2, due 14; settled DONE 120, DEAD 1`."""
-    parts = [*_trouble(now), f"running {now.running}" + ("" if now.due is None else f", due {now.due}")]
+    parts = [*list_troubles(now), f"running {now.running}" + ("" if now.due is None else f", due {now.due}")]
     if settled := ", ".join(
         f"{status} {count}" for status, count in sorted(now.settled.items()) if status != "PENDING"
     ):
@@ -42,7 +42,8 @@ def status_text(now: Condition) -> str:
     return "; ".join(parts)
 
 
-def _trouble(now: Condition) -> list[str]:
+def list_troubles(now: Condition) -> list[str]:
+    """Return what is wrong with an engine, or keeps it from starting work."""
     trouble = []
     if now.storage_full:
         trouble.append("disk full, claiming nothing")

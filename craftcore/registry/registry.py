@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from craftcore.activities.model import OnUnknown
 from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
+from craftcore.notifications.model import NotifiedWorkflow
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.action import Action, Declare, terms_of
 from craftcore.registry.workflow import Rate, Workflow, order_mistake, parameters
@@ -37,11 +38,11 @@ class Registry:
     def __init__(self, name: str = "app", *, router: Router | None = None) -> None:
         if router is not None and not callable(getattr(router, "route", None)):
             raise ConfigInvalid(f"App: router {shown(router)} must have a method `async def route(trigger, context)`")
-        self.name = name
-        self.router = router
+        self.name, self.router = name, router
         self.workflows: dict[str, Workflow] = {}
         self.actions: dict[str, Action] = {}
         self.by_source: dict[str, str] = {}
+        self.notified: dict[str, NotifiedWorkflow] = {}
         self.declared_schedules: dict[str, ScheduleSpec] = {}
         self.default_retry = RetryPolicy()
         self._engine: Any = None

@@ -64,6 +64,12 @@ def test_reload_lists_changes_applied_now_and_at_the_next_start(folder, daemon, 
     assert craftcore(folder, "reload").out == "read again: nothing has changed\n"
 
 
+def test_reload_reports_that_a_notification_rule_waits_for_the_next_start(folder, daemon, settings):
+    settings('[[notify]]\non = "dead"\ncommand = ["true"]\n')
+
+    assert craftcore(folder, "reload").out == "changed, and waits for the next start: notify\n"
+
+
 def test_reload_applies_a_schedule_of_the_settings_file_at_once(folder, daemon, settings):
     settings('[[schedule]]\nid = "often"\nworkflow = "greet"\nwhen = "every 1h"\n')
 

@@ -284,6 +284,20 @@ CREATE TABLE mailbox (
     CHECK ((status = 'READ') = (wait_seq IS NOT NULL))
 ) STRICT;
 
+-- table notice_kinds
+CREATE TABLE notice_kinds (
+    kind TEXT NOT NULL PRIMARY KEY
+         CHECK (kind IN ('question', 'in_doubt', 'dead', 'failed', 'schedule_missed', 'succeeded', 'unhealthy'))
+) STRICT, WITHOUT ROWID;
+
+-- table notices
+CREATE TABLE notices (
+    seq     INTEGER PRIMARY KEY,
+    kind    TEXT NOT NULL,
+    subject TEXT NOT NULL,                   -- id of the question or trigger, seq of the occurrence, or the text itself
+    at      REAL NOT NULL
+) STRICT;
+
 -- table questions
 CREATE TABLE "questions" (
     seq          INTEGER PRIMARY KEY,
@@ -620,6 +634,58 @@ WHEN (SELECT CASE WHEN OLD.chain_seq IS NULL THEN OLD.seq > anchor_record ELSE O
   OR EXISTS (SELECT 1 FROM retained_records WHERE chain_seq = OLD.chain_seq)
 BEGIN
     SELECT RAISE(ABORT, 'a record is removed by retention only, which moves the anchor of the chain first');
+END;
+
+-- trigger failures_are_noticed
+CREATE TRIGGER failures_are_noticed
+AFTER UPDATE OF status ON triggers
+WHEN NEW.status IN ('DEAD', 'FAILED')
+ AND OLD.status <> NEW.status
+ AND EXISTS (SELECT 1 FROM notice_kinds WHERE kind = lower(NEW.status))
+BEGIN
+    INSERT INTO notices (kind, subject, at) VALUES (lower(NEW.status), NEW.id, NEW.updated_at);
+END;
+
+-- trigger misses_are_noticed
+CREATE TRIGGER misses_are_noticed
+AFTER INSERT ON schedule_occurrences
+WHEN NEW.outcome = 'skipped'
+ AND NEW.reason GLOB 'missed:*'
+ AND EXISTS (SELECT 1 FROM notice_kinds WHERE kind = 'schedule_missed')
+BEGIN
+    INSERT INTO notices (kind, subject, at) VALUES ('schedule_missed', CAST(NEW.seq AS TEXT), NEW.decided_at);
+END;
+
+-- trigger questions_are_noticed
+CREATE TRIGGER questions_are_noticed
+AFTER INSERT ON questions
+WHEN EXISTS (SELECT 1 FROM notice_kinds WHERE kind = iif(NEW.kind = 'activity', 'in_doubt', 'question'))
+BEGIN
+    INSERT INTO notices (kind, subject, at)
+    VALUES (iif(NEW.kind = 'activity', 'in_doubt', 'question'), NEW.id, NEW.created_at);
+END;
+
+-- trigger successes_are_noticed
+CREATE TRIGGER successes_are_noticed
+AFTER UPDATE OF status ON triggers
+WHEN NEW.status = 'DONE'
+ AND NEW.schedule_id IS NOT NULL
+ AND NEW.reason = 'succeeded'
+ AND EXISTS (SELECT 1 FROM notice_kinds WHERE kind = 'succeeded')
+ AND NOT EXISTS (SELECT 1 FROM tasks WHERE id = NEW.id)
+BEGIN
+    INSERT INTO notices (kind, subject, at) VALUES ('succeeded', NEW.id, NEW.updated_at);
+END;
+
+-- trigger task_successes_are_noticed
+CREATE TRIGGER task_successes_are_noticed
+AFTER UPDATE OF status ON tasks
+WHEN NEW.status = 'DONE'
+ AND OLD.status <> 'DONE'
+ AND NEW.schedule_id IS NOT NULL
+ AND EXISTS (SELECT 1 FROM notice_kinds WHERE kind = 'succeeded')
+BEGIN
+    INSERT INTO notices (kind, subject, at) VALUES ('succeeded', NEW.id, NEW.updated_at);
 END;
 
 -- view v_dead

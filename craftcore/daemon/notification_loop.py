@@ -1,0 +1,95 @@
+"""Notifications of a running engine: a slow loop that turns notices into triggers, and notes when it is not well."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import anyio
+import structlog
+
+from craftcore.daemon.status_line import Condition, list_troubles
+from craftcore.engine.engine import Engine
+from craftcore.errors import StorageFull
+from craftcore.notifications.model import NotifyRule
+from craftcore.notifications.service import NotificationService
+from craftcore.services import Services
+from craftcore.storage.facts import delete_fact, get_fact, set_fact
+from craftcore.storage.file_size import wal_in_use
+from craftcore.storage.transaction import Transaction
+
+log = structlog.get_logger(__name__)
+
+LOOK_SECONDS = 2.0
+REST_SECONDS = 10.0
+"""The least time between two commits of notifications: the notices of that time are handled together."""
+
+HEALTH_SECONDS = 30.0
+"""How often it looks whether the engine is well. A trouble is notified when two looks find it."""
+
+UNHEALTHY = "unhealthy"
+"""The fact that holds the trouble that was notified last."""
+
+
+class NotificationLoop:
+    """The loop of one engine. Without rules it does nothing."""
+
+    def __init__(self, core: Services, engine: Engine, rules: Sequence[NotifyRule]) -> None:
+        self._path = core.database.path
+        self._engine = engine
+        self._service = NotificationService(core.triggers, rules)
+        self._seen = ""
+
+    async def run(self) -> None:
+        """Look and notify, until cancelled or the engine stops. On a full disk it notifies later."""
+        health_at = anyio.current_time() + HEALTH_SECONDS
+        while self._service.kinds and not self._engine.is_stopping:
+            await anyio.sleep(LOOK_SECONDS)
+            try:
+                if UNHEALTHY in self._service.kinds and anyio.current_time() >= health_at:
+                    health_at = anyio.current_time() + HEALTH_SECONDS
+                    await self._look_at_health()
+                if notified := await self._engine.writer.commit(self._service.notify):
+                    log.info("notifications.sent", count=notified)
+                    self._engine.ring(schedules=False)
+                    await anyio.sleep(REST_SECONDS)
+            except StorageFull as error:
+                log.warning("notifications.postponed", reason=error.message)
+
+    async def _look_at_health(self) -> None:
+        """Note a trouble that the last look has found, too, and its end."""
+        trouble = "; ".join(list_troubles(self._condition()))
+        before, self._seen = self._seen, trouble
+        if _kind_of(before) == _kind_of(trouble):
+            await self._engine.writer.commit(self._note, trouble)
+
+    def _note(self, tx: Transaction, trouble: str) -> None:
+        told = get_fact(tx, UNHEALTHY) or ""
+        if _kind_of(told) == _kind_of(trouble):
+            return
+        if trouble:
+            set_fact(tx, UNHEALTHY, trouble)
+        else:
+            delete_fact(tx, UNHEALTHY)
+        self._service.note_health(tx, f"craftcore is not well: {trouble}" if trouble else "craftcore is well again")
+
+    def _condition(self) -> Condition:
+        engine, live = self._engine, self._engine.live_state()
+        return Condition(
+            running=engine.running,
+            due=None,
+            settled={},
+            held=engine.feeder.holds.everything,
+            safe_mode=engine.feeder.holds.safe_mode,
+            schedules_held=engine.scheduler.held and not engine.scheduler.paused,
+            storage_full=engine.writer.group_commit.full,
+            checkpoint_failed=live.checkpoint_failed is not None,
+            flush_seconds=live.flush_seconds,
+            alone=live.alone,
+            wal_in_use=wal_in_use(self._path),
+        )
+
+
+def _kind_of(trouble: str) -> str:
+    """Return a text without its numbers and ids: those change while the trouble stays."""
+    return re.sub(r"[0-9a-f-]*[0-9][0-9a-f.-]*", "", trouble)

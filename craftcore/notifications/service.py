@@ -1,0 +1,151 @@
+"""The rule that turns notices into triggers: each notice once for each rule that asks for it, in one commit.
+
+A trigger that notifies makes no notice itself, whatever becomes of it: its key begins with `notify:`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+
+import structlog
+
+from craftcore.errors import InvalidInput
+from craftcore.notifications.model import Notification, NotifyRule
+from craftcore.notifications.notice_store import Notice, NoticeStore
+from craftcore.serialization.plurals import format_count
+from craftcore.serialization.time_text import clock_time
+from craftcore.storage.transaction import Row, Transaction
+from craftcore.triggers.model import DedupScope, TriggerSource, TriggerSpec
+from craftcore.triggers.service import TriggerService
+
+log = structlog.get_logger(__name__)
+
+BATCH = 500
+"""How many notices one commit handles."""
+
+KEY = "notify:"
+TEXT_MAX = 1_000
+"""Characters of a question or an error that a notification has."""
+
+
+class NotificationService:
+    """Notify by the rules. Each method is a rule over a transaction it is given."""
+
+    def __init__(self, triggers: TriggerService, rules: Sequence[NotifyRule]) -> None:
+        self._triggers = triggers
+        self._rules = rules
+        self._notices = NoticeStore()
+
+    @property
+    def kinds(self) -> Collection[str]:
+        """The kinds that a rule asks for."""
+        return frozenset[str]().union(*(rule.kinds for rule in self._rules))
+
+    def declare(self, tx: Transaction) -> None:
+        """Note events of the kinds of the rules from now on, and of no other."""
+        self._notices.declare_kinds(tx, self.kinds)
+
+    def notify(self, tx: Transaction) -> int:
+        """Emit a trigger for each new notice and rule that asks for it; how many notices there were."""
+        if not (notices := self._notices.list_new(tx, BATCH)):
+            return 0
+        found = [(notice.seq, one) for notice in notices if (one := self._describe(tx, notice)) is not None]
+        for rule in self._rules:
+            for group in rule.group([(seq, one) for seq, one in found if rule.matches(one)]):
+                self._emit(tx, rule, group[0][0], [one for _, one in group])
+        self._notices.close_until(tx, notices[-1].seq)
+        return len(notices)
+
+    def note_health(self, tx: Transaction, text: str) -> None:
+        """Note that the engine is not well any more, or is again."""
+        self._notices.add(tx, "unhealthy", text)
+
+    def _emit(self, tx: Transaction, rule: NotifyRule, seq: int, group: Sequence[Notification]) -> None:
+        """Emit the trigger of a rule. One that is refused is logged: it must not keep the others from being sent."""
+        work = rule.compose(group)
+        spec = TriggerSpec(
+            workflow=work.workflow,
+            payload=work.payload,
+            source=TriggerSource.SYSTEM,
+            dedup_key=f"{KEY}{rule.name}:{seq}",
+            dedup_scope=DedupScope.EVER,
+            description=f"notification {rule.name}",
+        )
+        try:
+            self._triggers.emit_all(tx, [self._triggers.accept(spec)])
+        except InvalidInput as error:
+            tx.after_commit(log.error, "notification.refused", rule=rule.name, reason=error.message)
+
+    def _describe(self, tx: Transaction, notice: Notice) -> Notification | None:
+        """Return the notification of a notice. None: it is about a notification, or its row is gone."""
+        match notice.kind:
+            case "question" | "in_doubt":
+                row = self._notices.question(tx, notice.subject)
+                return None if row is None or _is_own(row) else _question(notice, row)
+            case "dead" | "failed" | "succeeded":
+                row = self._notices.trigger(tx, notice.subject)
+                return None if row is None or _is_own(row) else _end(notice, row)
+            case "schedule_missed":
+                row = self._notices.occurrence(tx, notice.subject)
+                return None if row is None else _miss(notice, row)
+            case _:
+                return Notification(
+                    kind="unhealthy", id="", text=notice.subject, at=notice.at, command="craftcore status"
+                )
+
+
+def _is_own(row: Row) -> bool:
+    """Return whether it is about the work of a notification."""
+    return str(row["root_key"] or "").startswith(KEY)
+
+
+def _question(notice: Notice, row: Row) -> Notification:
+    options = json.loads(row["options_json"] or "[]")
+    choices = f" [{', '.join(map(str, options))}]" if options else ""
+    return Notification(
+        kind="in_doubt" if notice.kind == "in_doubt" else "question",
+        id=row["id"],
+        workflow=row["workflow"],
+        schedule=row["schedule_id"],
+        text=f"{row['workflow']} asks: {row['question'][:TEXT_MAX]}{choices}",
+        command=f"craftcore inbox answer {row['id']}",
+        at=notice.at,
+    )
+
+
+def _end(notice: Notice, row: Row) -> Notification:
+    """Return the end of a trigger or of scheduled work."""
+    name = row["workflow"] or "trigger"
+    why = ": ".join(filter(None, (row["error_code"], (row["error_message"] or "")[:TEXT_MAX]))) or row["reason"]
+    match notice.kind:
+        case "dead":
+            text = f"{name} is a dead letter after {format_count(row['attempts'], 'attempt')}: {why}"
+        case "failed":
+            text = f"{name} has failed: {why}"
+        case _:
+            text = f"{name} of schedule {row['schedule_id']} has succeeded"
+    return Notification(
+        kind=notice.kind,  # type: ignore[arg-type]
+        id=row["id"],
+        workflow=row["workflow"],
+        schedule=row["schedule_id"],
+        text=text,
+        command=f"craftcore trigger why {row['id']}",
+        at=notice.at,
+    )
+
+
+def _miss(notice: Notice, row: Row) -> Notification:
+    times = clock_time(row["nominal_at"])
+    if row["count"] > 1:
+        times = f"from {times} to {clock_time(row['last_at'])}"
+    return Notification(
+        kind="schedule_missed",
+        id=row["id"],
+        workflow=row["workflow"],
+        schedule=row["id"],
+        text=f"schedule {row['id']} has missed {format_count(row['count'], 'occurrence')}, {times}: {row['reason']}",
+        command=f"craftcore schedule history {row['id']}",
+        at=notice.at,
+    )

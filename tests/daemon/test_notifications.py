@@ -1,0 +1,196 @@
+"""Notifications of a running engine: webhooks, commands, mail, pings, and the functions of an app."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore import App, ConfigInvalid, Fail, Notification, TaskContext
+from craftcore.config import Config
+from craftcore.daemon import notification_loop
+from craftcore.daemon.lifespan import running
+from craftcore.daemon.notify_targets import notify_rules, with_webhooks
+from craftcore.notifications.model import LINES_MAX
+from tests.support.engine_harness import Lab
+from tests.support.http_provider import a_provider
+
+pytestmark = pytest.mark.anyio
+
+
+UNHANDLED = "SELECT 1 FROM notices WHERE seq > (SELECT CAST(value AS INTEGER) FROM facts WHERE name = 'notices_seen')"
+
+
+@pytest.fixture(autouse=True)
+def prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look often: the seconds between two looks are not what is tested."""
+    for name in ("LOOK_SECONDS", "REST_SECONDS", "HEALTH_SECONDS"):
+        monkeypatch.setattr(notification_loop, name, 0.01)
+
+
+def an_app() -> App:
+    app = App("notified")
+
+    @app.workflow("asks")
+    async def asks(ctx: TaskContext) -> str | None:
+        return await ctx.ask("Send it?", options=["send", "hold"])
+
+    @app.workflow("fails")
+    async def fails() -> None:
+        raise Fail("VALIDATION_ERROR", "no such customer")
+
+    @app.workflow("greet")
+    async def greet() -> None: ...
+
+    return app
+
+
+def settings(folder: Path, text: str) -> Config:
+    path = folder / "craftcore.toml"
+    path.write_text(f"[http]\nallow_private = true\n[retry]\nmax_attempts = 1\nbase_seconds = 0\n{text}")
+    return Config.load(path)
+
+
+async def test_webhook_receives_each_event_as_json(tmp_path):
+    app = an_app()
+    with a_provider() as provider:
+        config = settings(tmp_path, f'[[notify]]\non = ["question", "failed"]\nwebhook = "{provider.url}/hook?a=1"\n')
+        async with running(app, tmp_path / "agent.db", config) as engine:
+            it = Lab(app, engine, tmp_path / "agent.db")
+            await app.emit("asks")
+            await it.until(lambda: len(provider.effects) == 1)
+            await app.emit("fails")
+            await it.until(lambda: len(provider.effects) == 2)
+
+    question, failure = [json.loads(each.body) for each in provider.effects]
+    assert {each.path for each in provider.effects} == {"/hook?a=1"}
+    assert question["subject"] == "craftcore: question, asks"
+    assert question["text"].startswith("asks asks: Send it? [send, hold] (craftcore inbox answer ")
+    [one] = question["notifications"]
+    assert (one["kind"], one["workflow"]) == ("question", "asks")
+    assert failure["notifications"][0]["text"] == "fails has failed: VALIDATION_ERROR: no such customer"
+
+
+async def test_command_receives_the_text_and_the_document(tmp_path):
+    program = "import os,sys;open('told','w').write(os.environ['CRAFTCORE_NOTIFICATION']+'|'+sys.stdin.read())"
+    argv = json.dumps([sys.executable, "-c", f"import os; os.chdir({str(tmp_path)!r}); {program}"])
+    config = settings(tmp_path, f'[[notify]]\non = "failed"\nworkflow = "fa*"\ncommand = {argv}\n')
+    app = an_app()
+    async with running(app, tmp_path / "agent.db", config) as engine:
+        it = Lab(app, engine, tmp_path / "agent.db")
+        await app.emit("fails")
+        await it.until(lambda: (tmp_path / "told").exists() and "|{" in (tmp_path / "told").read_text())
+    text, _, document = (tmp_path / "told").read_text().partition("|")
+    assert text.startswith("fails has failed: VALIDATION_ERROR: no such customer (craftcore trigger why ")
+    assert json.loads(document)["count"] == 1
+
+
+async def test_ping_reports_success_and_failure_of_a_schedule(tmp_path):
+    app = an_app()
+    app.schedule("hourly", "every 1h", workflow="greet")
+    app.schedule("broken", "every 1h", workflow="fails")
+    with a_provider() as provider:
+        pings = "".join(f'[[notify]]\nschedule = "{id}"\nping = "{provider.url}/{id}"\n' for id in ("hourly", "broken"))
+        async with running(app, tmp_path / "agent.db", settings(tmp_path, pings)) as engine:
+            it = Lab(app, engine, tmp_path / "agent.db")
+            for id in ("hourly", "broken"):
+                await app.schedules.run_now(id)
+            await it.until(lambda: len(provider.asked) == 2)
+    assert {(each.method, each.path) for each in provider.asked} == {("GET", "/hourly"), ("GET", "/broken/fail")}
+
+
+async def test_functions_of_the_app_are_called_for_failures_and_questions(tmp_path):
+    app = an_app()
+    told: list[Any] = []
+
+    @app.on_failure
+    async def note(failure: Notification) -> None:
+        told.append(failure)
+        raise Fail("VALIDATION_ERROR", "and this fails, too")
+
+    @app.on_question
+    async def remind(ctx: TaskContext, question: Notification) -> None:
+        told.append(question)
+
+    async with running(app, tmp_path / "agent.db", settings(tmp_path, "")) as engine:
+        it = Lab(app, engine, tmp_path / "agent.db")
+        failed = await app.emit("fails")
+        await it.until(lambda: len(told) == 1)
+        await app.emit("asks")
+        await it.until(lambda: len(told) == 2)
+        await it.until(lambda: not it.rows(UNHANDLED))
+        await it.idle()
+    assert [(type(one), one.kind) for one in told] == [(Notification, "failed"), (Notification, "question")]
+    assert told[0].id == failed.id
+
+
+async def test_failing_target_neither_loops_nor_delays_work(tmp_path):
+    app = an_app()
+    config = settings(tmp_path, '[[notify]]\non = ["failed", "dead"]\ncommand = ["false"]\n')
+    async with running(app, tmp_path / "agent.db", config) as engine:
+        it = Lab(app, engine, tmp_path / "agent.db")
+        for _ in range(3):
+            await (await app.emit("fails")).state()
+        ended = "SELECT id FROM triggers WHERE dedup_key GLOB 'notify:*' AND status = 'DEAD'"
+        await it.until(lambda: len(it.rows(ended)) == 3)
+        assert (await it.settled((await app.emit("greet")).id))["status"] == "DONE"
+        await it.until(lambda: not it.rows(UNHANDLED))
+        await it.idle()
+        assert len(it.rows("SELECT id FROM triggers WHERE dedup_key GLOB 'notify:*'")) == 3
+
+
+async def test_lasting_trouble_is_notified_once_and_its_end(tmp_path):
+    app = an_app()
+    config = settings(tmp_path, '[[notify]]\non = "unhealthy"\ncommand = ["true"]\n')
+    async with running(app, tmp_path / "agent.db", config) as engine:
+        it = Lab(app, engine, tmp_path / "agent.db")
+        await app.hold(reason="maintenance")
+
+        def texts() -> list[str]:
+            rows = it.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
+            return [json.loads(json.loads(row["payload_json"])["stdin"])["notifications"][0]["text"] for row in rows]
+
+        await it.until(lambda: len(texts()) == 1)
+        assert texts()[0].endswith(": maintenance")
+        await app.release()
+        await it.until(lambda: len(texts()) == 2)
+        assert texts()[1] == "craftcore is well again"
+
+
+def test_handler_with_other_arguments_is_refused():
+    app = App()
+    with pytest.raises(ConfigInvalid, match="must take one argument, a Notification"):
+
+        @app.on_failure
+        async def told() -> None: ...
+
+    with pytest.raises(ConfigInvalid, match=r"declare it with @app\.on_question"):
+        app.on_question("asks")  # type: ignore[type-var]
+
+
+def test_mail_has_a_subject_and_a_line_for_each_event(tmp_path):
+    config = settings(
+        tmp_path,
+        '[email]\nhost = "localhost"\nsecurity = "none"\nsender = "a@example.org"\n'
+        '[[notify]]\non = "dead"\nemail = "ops@example.org"\n',
+    )
+    [rule] = notify_rules(App(), config)
+    events = [Notification(kind="dead", id=str(n), text=f"event {n}", at=0.0, workflow="w") for n in range(60)]
+
+    assert rule.compose(events[:1]) == (
+        "email.send",
+        {"to": ["ops@example.org"], "subject": "craftcore: dead, w", "body": "event 0"},
+    )
+    many = rule.compose(events).payload
+    assert many["subject"] == "craftcore: 60 notifications"
+    assert many["body"].splitlines()[LINES_MAX:] == ["and 10 more: craftcore status"]
+
+
+def test_webhook_without_a_target_may_be_sent_again(tmp_path):
+    config = settings(tmp_path, '[[notify]]\non = "dead"\nwebhook = "https://example.org/a/b"\n')
+    [target] = with_webhooks(config).target.values()
+    assert (target.base_url, target.provider_dedupes) == ("https://example.org/", True)
+    assert with_webhooks(Config()).target == {}

@@ -1,0 +1,186 @@
+"""Notices: the events that write them, the triggers that come of them, and those that may not."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from craftcore.notifications.model import KINDS, Notification, NotifyRule, Work
+from craftcore.notifications.service import NotificationService
+from craftcore.schedules.model import Origin, ScheduleSpec
+from craftcore.triggers.settlement import Succeeded
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import a_question, begin, enter_next, suspend
+from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_all, emit, run_one, start
+
+
+def a_rule(*kinds: str, **options: Any) -> NotifyRule:
+    return NotifyRule(
+        name="r",
+        kinds=frozenset(kinds or KINDS),
+        compose=lambda those: Work("tell", {"texts": [one.text for one in those]}),
+        **options,
+    )
+
+
+def notifying(core: VirtualCore, *rules: NotifyRule) -> NotificationService:
+    service = NotificationService(core.triggers, rules or (a_rule(),))
+    core.do(service.declare)
+    return service
+
+
+def fail_one(core: VirtualCore) -> None:
+    """Let a trigger fail; notifications that are due succeed."""
+    failing = emit(core).id
+    for claim in claim_all(core):
+        ack(core, start(core, claim), HOPELESS if claim.id == failing else Succeeded(result_json="1"))
+
+
+def told(core: VirtualCore) -> list[list[str]]:
+    rows = core.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
+    return [json.loads(row["payload_json"])["texts"] for row in rows]
+
+
+def test_dead_and_failed_triggers_are_notified_once(core):
+    service = notifying(core)
+    emit(core, max_attempts=1)
+    run_one(core, BROKEN)
+    fail_one(core)
+    emit(core)
+    run_one(core, Succeeded(result_json="1"))
+
+    assert core.do(service.notify) == 2
+    assert core.do(service.notify) == 0
+    [[dead], [failed]] = told(core)
+    assert dead.startswith("greet is a dead letter after 1 attempt: ")
+    assert failed.startswith("greet has failed: ")
+
+
+def test_question_is_notified_with_its_options(core):
+    service = notifying(core)
+    suspend(core, begin(core), a_question())
+
+    core.do(service.notify)
+
+    assert told(core) == [["greet asks: Send it? [send, hold]"]]
+
+
+def test_missed_occurrences_are_notified_with_their_number(core, clock):
+    service = notifying(core)
+    schedule = ScheduleSpec(id="hourly", when="every 1h", workflow="greet", catch_up="latest")
+    core.do(core.schedules.put, schedule, Origin.OPERATOR)
+    clock.advance(hours=5)
+    core.do(core.ticks.tick)
+
+    core.do(service.notify)
+
+    [[text]] = told(core)
+    assert text.startswith(
+        "schedule hourly has missed 4 occurrences, from 2026-01-01 01:00:00Z to 2026-01-01 04:00:00Z"
+    )
+
+
+def test_success_of_scheduled_work_is_notified_and_of_other_work_not(core, clock):
+    service = notifying(core, a_rule("succeeded"))
+    core.do(core.schedules.put, ScheduleSpec(id="hourly", when="every 1h", workflow="greet"), Origin.OPERATOR)
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+    run_one(core, Succeeded(result_json="1"))
+    emit(core)
+    run_one(core, Succeeded(result_json="1"))
+
+    core.do(service.notify)
+
+    assert told(core) == [["greet of schedule hourly has succeeded"]]
+
+
+def test_events_without_a_rule_write_no_notice(core):
+    notifying(core, a_rule("question"))
+    fail_one(core)
+
+    assert core.rows("SELECT * FROM notices") == []
+
+
+def test_rule_that_is_gone_leaves_no_notice(core):
+    notifying(core)
+    fail_one(core)
+    core.do(NotificationService(core.triggers, ()).declare)
+
+    service = notifying(core)
+
+    assert core.do(service.notify) == 0
+    assert told(core) == []
+
+
+def test_failure_of_a_notification_is_not_notified(core):
+    service = notifying(core)
+    fail_one(core)
+    core.do(service.notify)
+    run_one(core, HOPELESS)  # the notification
+    assert len(core.rows("SELECT * FROM triggers WHERE status = 'FAILED'")) == 2
+
+    assert core.do(service.notify) == 1
+    assert len(told(core)) == 1
+
+
+def test_question_of_a_notification_is_not_notified(core):
+    service = notifying(core)
+    fail_one(core)
+    core.do(service.notify)
+    suspend(core, enter_next(core), a_question())
+
+    core.do(service.notify)
+
+    assert len(told(core)) == 1
+
+
+def test_many_notices_at_once_become_a_digest(core):
+    service = notifying(core, a_rule(digest=3))
+    for _ in range(4):
+        fail_one(core)
+    core.do(service.notify)
+    for _ in range(3):
+        fail_one(core)
+    core.do(service.notify)
+
+    assert [len(texts) for texts in told(core)] == [4, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("options", "matches"),
+    [
+        ({}, True),
+        ({"workflows": ("gre*",)}, True),
+        ({"workflows": ("brief.*",)}, False),
+        ({"schedule": "hourly"}, False),
+    ],
+)
+def test_rule_filters_by_workflow_and_schedule(options, matches):
+    event = Notification(kind="dead", id="x", text="", at=0.0, workflow="greet")
+    assert a_rule("dead", **options).matches(event) is matches
+    assert a_rule("question", **options).matches(event) is False
+
+
+def test_refused_notification_leaves_the_others(core):
+    def compose(those: Any) -> Work:
+        return Work("tell", {"texts": [float("inf")]})
+
+    broken = NotifyRule(name="broken", kinds=frozenset(("failed",)), compose=compose)
+    service = notifying(core, broken, a_rule())
+    fail_one(core)
+
+    assert core.do(service.notify) == 1
+    assert len(told(core)) == 1
+
+
+def test_numbers_of_notices_are_not_used_again(core):
+    service = notifying(core)
+    for _ in range(3):
+        fail_one(core)
+        core.do(service.notify)
+
+    keys = [row["dedup_key"] for row in core.rows("SELECT dedup_key FROM triggers WHERE dedup_key IS NOT NULL")]
+    assert keys == ["notify:r:1", "notify:r:2", "notify:r:3"]
+    assert len(core.rows("SELECT * FROM notices")) == 1
