@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         StorageFull,
         TransactionTimeout,
         UnknownWorkflow,
+        WorkerDied,
         WorkFailed,
         WriterDied,
     )
@@ -149,6 +150,7 @@ _HOMES = {
     "TriggerView": "craftcore.executions.trigger_view",
     "UnknownWorkflow": "craftcore.errors",
     "WorkFailed": "craftcore.errors",
+    "WorkerDied": "craftcore.errors",
     "WriterDied": "craftcore.errors",
     "living_ui_key": "craftcore.triggers.sources",
     "proactive_key": "craftcore.triggers.sources",
@@ -234,6 +236,7 @@ __all__ = [
     "TriggerView",
     "UnknownWorkflow",
     "WorkFailed",
+    "WorkerDied",
     "WriterDied",
     "living_ui_key",
     "proactive_key",

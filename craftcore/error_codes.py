@@ -51,6 +51,7 @@ class ErrorCode(StrEnum):
     CHILD_FAILED = "CHILD_FAILED"
     IDEMPOTENCY_CONFLICT = "IDEMPOTENCY_CONFLICT"
     ACTIVITY_UNKNOWN = "ACTIVITY_UNKNOWN"
+    WORKER_DIED = "WORKER_DIED"
     NOT_REPLAYABLE = "NOT_REPLAYABLE"
     REPLAY_HASH_MISMATCH = "REPLAY_HASH_MISMATCH"
 
@@ -112,6 +113,7 @@ _FACTS: dict[ErrorCode, _Facts] = {
     ErrorCode.CHILD_FAILED: _Facts("agent", False, _NONE),
     ErrorCode.IDEMPOTENCY_CONFLICT: _Facts("validation", False, _NONE),
     ErrorCode.ACTIVITY_UNKNOWN: _Facts("agent", False, _NONE),
+    ErrorCode.WORKER_DIED: _Facts("agent", True, _EXPONENTIAL),
     ErrorCode.NOT_REPLAYABLE: _Facts("validation", False, _NONE),
     ErrorCode.REPLAY_HASH_MISMATCH: _Facts("validation", False, _NONE),
 }

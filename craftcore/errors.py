@@ -21,6 +21,7 @@ The tree:
     ├── ChildFailed           a child task did not end well
     ├── IdempotencyConflict   a key of an irreversible action was used for something else
     ├── ActivityUnknown       the outcome of an irreversible action is unknown
+    ├── WorkerDied            a worker process ended during a call
     ├── EngineCrashed         the engine ended without a request  exit 70
     ├── NotReplayable         a record has no response that can be given back  exit 11
     ├── ReplayHashMismatch    a record is of another envelope than the one given  exit 11
@@ -187,6 +188,12 @@ class ActivityUnknown(CraftcoreError):
     """
 
     code = ErrorCode.ACTIVITY_UNKNOWN
+
+
+class WorkerDied(CraftcoreError):
+    """The worker process that ran a function ended, or could not be started. The function may have had effects."""
+
+    code = ErrorCode.WORKER_DIED
 
 
 class EngineCrashed(CraftcoreError):

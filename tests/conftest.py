@@ -34,7 +34,13 @@ ON_BOTH_LOOPS = {
     *("engine/test_acting_closed", "engine/test_acting_stopped", "engine/test_blocked_loop", "engine/test_deadlines"),
     *("engine/test_emitting", "engine/test_hunted", "engine/test_internal_errors", "engine/test_loop_end"),
     *("engine/test_main_path", "engine/test_solitude", "engine/test_stopping", "engine/test_turns"),
-    *("engine/test_unawaited", "engine/test_waits", "daemon/test_doorbell", "daemon/test_embedded"),
+    *(
+        "engine/test_unawaited",
+        "engine/test_waits",
+        "engine/test_worker_processes",
+        "daemon/test_doorbell",
+        "daemon/test_embedded",
+    ),
     *("daemon/test_retaining", "daemon/test_signals", "daemon/test_watchdog"),
 }
 """Modules that test the bridge to the event loop, cancellation, suspension and the end of an engine. All other

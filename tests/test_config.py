@@ -257,7 +257,7 @@ def test_all_mistakes_are_reported_together_with_a_line_each(mistakes):
     assert found == [
         "daemon.concurrency is 0; allowed: a whole number from 1 to 1000",
         "daemon.lease_seconds is unknown; it belongs in [triggers]",
-        "daemon.zebra is unknown; allowed: concurrency, shutdown_grace, poll_seconds",
+        "daemon.zebra is unknown; allowed: concurrency, worker_processes, shutdown_grace, poll_seconds",
         'log.format is \'xml\'; allowed: "auto" or "json" or "text"',
         "log.levle is unknown; did you mean 'level'?",
         "concurrency is unknown; it belongs in [daemon]",

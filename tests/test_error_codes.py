@@ -39,6 +39,7 @@ OURS = """
     CHILD_FAILED          | Agent      | No    | N/A
     IDEMPOTENCY_CONFLICT  | Validation | No    | N/A
     ACTIVITY_UNKNOWN      | Agent      | No    | N/A
+    WORKER_DIED           | Agent      | Yes   | Exponential
     NOT_REPLAYABLE        | Validation | No    | N/A
     REPLAY_HASH_MISMATCH  | Validation | No    | N/A
 """
@@ -100,7 +101,7 @@ def test_retry_with_an_unknown_code_is_refused_with_the_known_codes(asked, code)
         asked(code=code)
     assert refused.value.message.endswith(
         "ROUTING_ERROR, AGENT_ERROR, AGENT_TIMEOUT, AGENT_UNAVAILABLE, INTERNAL_AGENT_ERROR, TRANSPORT_ERROR, "
-        "RATE_LIMIT, STORAGE_FULL"
+        "RATE_LIMIT, STORAGE_FULL, WORKER_DIED"
     )
     assert len(refused.value.message) < 400
 

@@ -20,7 +20,19 @@ from tests.support.processes import PATIENCE, Result, craftcore, environment
 GUIDES = ("docs/how-to/write-handlers.md", "docs/how-to/test-workflows.md", "docs/how-to/change-code-safely.md")
 PAGE = "\n".join(PAGES[name] for name in GUIDES)
 PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
-RUN_HERE = {"invoice", "digest", "fetch", "probe", "trial", "assistant", "stock", "brief", "killed", "test_invoice"}
+RUN_HERE = {
+    "invoice",
+    "digest",
+    "fetch",
+    "probe",
+    "trial",
+    "assistant",
+    "primes",
+    "stock",
+    "brief",
+    "killed",
+    "test_invoice",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -158,6 +170,17 @@ def test_hanging_call_is_cancelled_cleans_up_and_is_retried(folder):
     assert not (folder / "lamp.busy").exists()
     first, *_ = look(folder / "agent.db", "SELECT status, error_code FROM executions ORDER BY seq")
     assert first == {"status": "error", "error_code": "AGENT_TIMEOUT"}
+
+
+def test_function_in_a_worker_process_returns_its_result(folder):
+    task_id = emit(folder, "primes", limit=100)
+    check = emit(folder, "check", number=91)
+
+    run(folder, "primes")
+
+    assert task(folder, task_id) == ("DONE", 25)
+    [record] = look(folder / "agent.db", "SELECT response_json FROM executions WHERE trigger_id = :id", id=check)
+    assert json.loads(record["response_json"])["payload"] is False
 
 
 def test_interrupted_wait_keeps_its_signal_while_no_daemon_runs(folder):

@@ -51,9 +51,10 @@ Listen = Annotated[str, Spelt(endpoint, ENDPOINT_SAID)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DaemonSettings:
-    """How the process runs. Times in seconds."""
+    """How the process runs. Times in seconds. `worker_processes` 0: one for each processor."""
 
     concurrency: Annotated[int, Between(1, 1000)] = 16
+    worker_processes: Annotated[int, Between(0, 256)] = 0
     shutdown_grace: Annotated[float, Between(0, 3600)] = 30.0
     poll_seconds: Annotated[float, Between(0.1, 30)] = 5.0
 

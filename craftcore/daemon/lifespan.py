@@ -39,6 +39,7 @@ from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageE
 from craftcore.failpoints import Failpoint, hit
 from craftcore.notifications.model import NotifyRule
 from craftcore.notifications.service import NotificationService
+from craftcore.registry.executor import require_importable
 from craftcore.registry.registry import Registry
 from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, ScheduleSpec
@@ -83,6 +84,7 @@ async def running(
         declared = declarations(app, config, core.schedules)
         rules = notify_rules(app, config)
         app.check_fallbacks()
+        require_importable(app.workflows.values())
         for name in app.check_actions():
             log.warning("action.not_irreversible", action=name, advice=MARK_IT)
         process = booting.Process(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 
@@ -29,6 +30,7 @@ from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.stall_watch import Progress
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.turn import TurnServices
+from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import CraftcoreError, StorageFull
 from craftcore.executions.recorder import Recorder
 from craftcore.registry.registry import Registry
@@ -71,8 +73,8 @@ class Engine:
         """How many attempts were settled since the start, by status; those given back are RELEASED."""
         self._observer = observer or Unobserved()
         self.writer = writer
-        self._grace = config.daemon.shutdown_grace
-        self._concurrency = config.daemon.concurrency
+        self._grace, self._concurrency = config.daemon.shutdown_grace, config.daemon.concurrency
+        self._workers = WorkerPool(config.daemon.worker_processes)
         self._queue = TriggerQueue(services.claims.rank)
         self.limits = Limits(app.workflows.values(), app.by_source)
         recorder = Recorder(
@@ -97,6 +99,7 @@ class Engine:
             due=self.feeder.notify_due,
             loop=get_current_loop(),
             threads=anyio.CapacityLimiter(STEP_THREADS),
+            workers=self._workers,
             settings=config.tasks,
             bounded=recorder.truncate_result,
             schedules=self.requests.schedule_rules,
@@ -121,10 +124,8 @@ class Engine:
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
-        try:
-            await self.writer.commit(_touch)
-        except StorageFull:
-            return
+        with suppress(StorageFull):
+            await self.writer.commit(Transaction.fetch_value, "SELECT 1")
 
     # Life
 
@@ -134,6 +135,7 @@ class Engine:
         async with (
             loop_end(self._end.on_loop_end),
             blocked_loop_warning(get_current_loop()),
+            self._workers,
             anyio.create_task_group() as tasks,
         ):
             loops = (
@@ -294,7 +296,3 @@ class Engine:
 
 def _schedule_of(run: Attempt) -> str | None:
     return run.claim.schedule_id or (run.entry.task.schedule_id if run.entry is not None else None)
-
-
-def _touch(tx: Transaction) -> None:
-    tx.fetch_value("SELECT 1")

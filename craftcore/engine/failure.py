@@ -210,13 +210,28 @@ def format_places(stack: Iterable[tuple[FrameType, int]]) -> list[str]:
     return _format_places([one for one in frames if not one[0].co_filename.startswith(_MACHINERY)])
 
 
+class RemoteTraceback(Exception):
+    """The cause of an exception that was raised in another process: its traceback as text, and its places."""
+
+    def __init__(self, text: str, places: list[str]) -> None:
+        super().__init__(text)
+        self.places = places
+
+
+_CAUSE = BaseException.__dict__["__cause__"]
+
+
 def traceback_places(error: BaseException) -> list[str]:
     """Return `["/srv/agent/app.py:81 in report", …]`: from the outermost to where it was raised; of a group that of
     its first.
 
     An exception that was raised within craftcore alone has only its last place.
     """
-    frames = [(frame.f_code, line) for frame, line in walk_tb(traceback_of(first_error(error)))]
+    first = first_error(error)
+    cause = _CAUSE.__get__(first)
+    if type(cause) is RemoteTraceback:
+        return cause.places
+    frames = [(frame.f_code, line) for frame, line in walk_tb(traceback_of(first))]
     theirs = [one for one in frames if not one[0].co_filename.startswith(_MACHINERY)] or frames[-1:]
     return _format_places(theirs)
 

@@ -22,15 +22,14 @@ from craftcore.engine.turn.provider_call import CallCancelled
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
 from craftcore.engine.user_code import run_in_own_context, run_in_thread
+from craftcore.engine.workers.encoded import Encoded, call_workflow, encode_result, refuse_continue
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.executions.trigger_view import Creator, TriggerView
 from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
 from craftcore.registry.router import unroutable_failure
 from craftcore.registry.workflow import Workflow
-from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode
-from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text
 from craftcore.tasks.model import Entry, Returned, Suspends
 from craftcore.tasks.outcomes import Continue, Done
@@ -58,6 +57,7 @@ class Runner:
         self._app = app
         self._doors = doors
         self._overdue_after = config.triggers.overdue_after
+        self._response_max_bytes = config.records.response_max_bytes
         self._threads = anyio.CapacityLimiter(config.daemon.concurrency)
 
     async def run(self, run: Attempt) -> Outcome:
@@ -128,11 +128,12 @@ class Runner:
             run.enter(scope)
             hit(Failpoint.TURN_ENTERED)
             try:
-                result = await (
-                    run_in_own_context(call(), run, scope.deadline)
-                    if workflow.is_async
-                    else run_in_thread(run, call, self._threads)
-                )
+                if workflow.is_async:
+                    result = await run_in_own_context(call(), run, scope.deadline)
+                elif workflow.in_process:
+                    result = await self._run_in_process(workflow, call)
+                else:
+                    result = await run_in_thread(run, call, self._threads)
                 hit(Failpoint.HANDLER_RETURNED)
                 if run.holds_loop:
                     run.judge_block(anyio.current_time())
@@ -160,6 +161,10 @@ class Runner:
                 blocked = ": it blocked the event loop" if run.blocked_loop else ""
                 message = f"{workflow.name} did not end within {workflow.timeout} s{blocked}"
                 return failure_of(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
+
+    async def _run_in_process(self, workflow: Workflow, call: Callable[[], Any]) -> Encoded:
+        coded = partial(call_workflow, workflow.name, self._response_max_bytes, call)
+        return await self._doors.workers.call(workflow.name, coded)
 
     def _result_outcome(self, run: Attempt, workflow: Workflow, result: Any) -> Outcome:
         if run.turn is not None and run.turn.wait is not None:
@@ -195,7 +200,7 @@ class Runner:
         """Return what `return Continue(…)` comes to. A state that cannot be carried to the next turn fails this one."""
         turn = run.turn
         if turn is None:
-            message = f"{workflow.name} returned Continue and takes no ctx: only a workflow with ctx has turns"
+            message = refuse_continue(workflow.name)
             return Failed(code=ErrorCode.VALIDATION_ERROR, message=message, retryable=False)
         try:
             run.move = move_of_continue(turn.task, self._doors.settings, self._doors.clock.now(), result)
@@ -239,12 +244,8 @@ def _timeout_failure(workflow: Workflow) -> Failed:
 
 
 def _success(result: Any) -> Succeeded:
-    """Return the outcome with a result. A result that cannot be stored does not repeat the work: a stub takes its
-    place."""
+    """Return the outcome with a result."""
     if result is None:
         return Succeeded()
-    try:
-        return Succeeded(result_json=encode(result, "result"))
-    except InvalidInput as error:
-        stub = canonicalize({"result_unstored": truncate_text(error.message, MESSAGE_LIMIT)})
-        return Succeeded(result_json=stub, is_stored=False)
+    encoded = result if type(result) is Encoded else encode_result(result)
+    return Succeeded(result_json=encoded.text, is_stored=encoded.is_stored)

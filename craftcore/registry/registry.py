@@ -12,7 +12,8 @@ from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.notifications.model import NotifiedWorkflow
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.action import Action, Declare, terms_of
-from craftcore.registry.workflow import Rate, Workflow, order_mistake, parameters
+from craftcore.registry.executor import Executor, find_executor_mistake
+from craftcore.registry.workflow import Rate, Workflow, find_option_mistake, order_mistake, parameters
 from craftcore.schedules.model import Declared, ScheduleSpec
 from craftcore.serialization.arguments import Duration, list_of, require_whole_number, seconds
 from craftcore.serialization.arguments import show_value as shown
@@ -66,8 +67,10 @@ class Registry:
         rate: Rate | None = None,
         version: str | None = None,
         fallback: Iterable[str] = (),
+        executor: Executor = "thread",
     ) -> Callable[[F], F]:
-        """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled.
+        """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled. With
+        `executor="process"` it runs in a worker process, which a timeout or a cancellation kills.
 
         A first parameter called `ctx` receives a TaskContext; the others are the payload's keys, converted to their
         annotations (dataclasses, msgspec structs and pydantic models included). `sources`: triggers of these sources
@@ -104,6 +107,7 @@ class Registry:
                 concurrency=concurrency,
                 rate=rate,
                 fallback=fallback,
+                executor=executor,
             )
             return fn
 
@@ -123,6 +127,7 @@ class Registry:
         rate: Rate | None = None,
         fallback: Iterable[str] = (),
         task_when: Callable[[str], bool] | None = None,
+        executor: Executor = "thread",
     ) -> Workflow:
         """Declare a workflow, as `workflow` does, without the decorator.
 
@@ -135,13 +140,8 @@ class Registry:
             raise ConfigInvalid(f"workflow {name} is declared twice")
         if concurrency is not None:
             require_whole_number(f"workflow {name}: concurrency", concurrency, 1, 1000, ConfigInvalid)
-        for option, value, is_right, expected in (
-            ("rate", rate, isinstance(rate, Rate), "a Rate, as in Rate(10, per=60)"),
-            ("retry", retry, isinstance(retry, RetryPolicy), "a RetryPolicy, as in RetryPolicy(max_attempts=3)"),
-            ("task_when", task_when, callable(task_when), "a function of the payload's JSON"),
-        ):
-            if value is not None and not is_right:
-                raise ConfigInvalid(f"workflow {name}: {option} {shown(value)} must be {expected}")
+        if mistake := find_option_mistake(rate, retry, task_when) or find_executor_mistake(executor, fn):
+            raise ConfigInvalid(f"workflow {name}: {mistake}")
         if self._engine is not None and (concurrency is not None or rate is not None):
             raise ConfigInvalid(f"workflow {name}: the app runs already; declare limits before it is started")
         if max_attempts is not None and retry is not None:
@@ -167,6 +167,7 @@ class Registry:
             timeout=_seconds(name, "timeout", timeout),
             deadline=_seconds(name, "deadline", deadline),
             task_when=task_when,
+            executor=executor,
             **read._asdict(),
         )
         self.workflows[name] = workflow
@@ -255,8 +256,7 @@ class Registry:
             raise InvalidInput(f"the payload does not fit {row.workflow}: {message_of(error)}") from error
 
     def check_fallbacks(self, others: Collection[str] = ()) -> None:
-        """Raise ConfigInvalid for a fallback to a workflow that is not declared. `others`: workflows that are declared
-        elsewhere."""
+        """Raise ConfigInvalid for a fallback to a workflow that neither this declares nor `others` has."""
         lacking = [
             f"workflow {workflow.name} falls back to {name}, and no workflow of that name is declared"
             for workflow in self.workflows.values()

@@ -14,7 +14,7 @@ import msgspec
 
 from craftcore.errors import ConfigInvalid
 from craftcore.executions.trigger_view import TriggerView
-from craftcore.serialization.arguments import Duration, require_whole_number, seconds
+from craftcore.serialization.arguments import Duration, require_whole_number, seconds, show_value
 from craftcore.serialization.decode import decode_custom, require_readable
 from craftcore.serialization.plurals import format_count
 from craftcore.triggers.backoff import RetryPolicy
@@ -71,6 +71,8 @@ class Workflow:
     payload_type: type[msgspec.Struct]
     takes_rest: bool
     state_type: Any
+    executor: str = "thread"
+    """Where a plain function runs: `thread` or `process`."""
     takes_trigger: str | None = None
     """The keyword that is given the trigger of the attempt, a TriggerView; None: it asks for none."""
     task_when: Callable[[str], bool] | None = None
@@ -85,6 +87,11 @@ class Workflow:
     def agents(self) -> tuple[str, ...]:
         """It, and what is tried when it fails; () when there is nothing to fall back to."""
         return (self.name, *self.fallback) if self.fallback else ()
+
+    @property
+    def in_process(self) -> bool:
+        """It runs in a worker process."""
+        return self.executor == "process"
 
     @property
     def is_limited(self) -> bool:
@@ -120,6 +127,18 @@ class Parameters(NamedTuple):
     takes_rest: bool
     state_type: Any
     takes_trigger: str | None
+
+
+def find_option_mistake(rate: object, retry: object, task_when: object) -> str | None:
+    """Return what is wrong with the type of an option; None: nothing."""
+    for option, value, is_right, expected in (
+        ("rate", rate, isinstance(rate, Rate), "a Rate, as in Rate(10, per=60)"),
+        ("retry", retry, isinstance(retry, RetryPolicy), "a RetryPolicy, as in RetryPolicy(max_attempts=3)"),
+        ("task_when", task_when, callable(task_when), "a function of the payload's JSON"),
+    ):
+        if value is not None and not is_right:
+            return f"{option} {show_value(value)} must be {expected}"
+    return None
 
 
 FALLBACK_MAX = 20

@@ -106,10 +106,12 @@ def _app(named: str | None) -> str:
         return "none given; there is what is ready-made, like command.run"
     from craftcore.daemon.app_loader import import_app
     from craftcore.daemon.builtin_actions import READY_MADE
+    from craftcore.registry.executor import require_importable
 
     app = import_app(named)
     app.check_actions()
     app.check_fallbacks(READY_MADE)
+    require_importable(app.workflows.values())
     actions = f", and the {agree_noun(len(app.actions), 'action')} {', '.join(app.actions)}" if app.actions else ""
     return f"{named} declares {', '.join(app.workflows) or 'no workflow'}{actions}"
 

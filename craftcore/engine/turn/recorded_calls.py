@@ -14,6 +14,7 @@ from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_tra
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.registry.action import Action
+from craftcore.registry.executor import Executor
 from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import Duration
 from craftcore.triggers.backoff import RetryPolicy
@@ -51,6 +52,7 @@ class RecordedCalls:
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
         on_change: OnChange = "error",
+        executor: Executor = "thread",
     ) -> T: ...
 
     @overload
@@ -63,6 +65,7 @@ class RecordedCalls:
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
         on_change: OnChange = "error",
+        executor: Executor = "thread",
     ) -> T: ...
 
     @track_await("ctx.step")
@@ -75,21 +78,25 @@ class RecordedCalls:
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
         on_change: OnChange = "error",
+        executor: Executor = "thread",
     ) -> Any:
         """Run `fn(*args)` once per name (and key) in this turn; its result is on disk when this returns.
 
         The result comes as its return annotation says, the first time as at a re-entry. A plain function runs in a
-        thread. `retry`: tried again in this attempt, with that policy's waits, and a crash keeps the count; without
-        one, its failure is the turn's. `timeout`: of each try of an async function; after it, TimeoutError.
+        thread, with `executor="process"` in a worker process, which is killed when the step is cancelled. `retry`:
+        tried again in this attempt, with that policy's waits, and a crash keeps the count; without one, its failure is
+        the turn's. `timeout`: of each try, except in a thread; after it, TimeoutError.
         `on_change="rerun"`: other arguments than those on record run it again.
-        Raises StepConflict; InvalidInput for a result that is not JSON, naming the field; PayloadTooLarge; what `fn`
-        raises. A crash between the function's end and the commit of its result runs it again.
+        Raises StepConflict; InvalidInput for a result that is not JSON, naming the field; PayloadTooLarge; WorkerDied;
+        what `fn` raises. A crash between the function's end and the commit of its result runs it again.
         """
         turn = self._turn
         is_new = turn.is_entered_again and turn.identity("step", name, key) not in turn.memo
         if is_new and (key is None or is_name(key)):
             await refuse_done_act(turn, name, key)
-        return await run_step(turn, name, fn, args, key=key, retry=retry, timeout=timeout, on_change=on_change)
+        return await run_step(
+            turn, name, fn, args, key=key, retry=retry, timeout=timeout, on_change=on_change, executor=executor
+        )
 
     @track_await("ctx.note")
     async def note(self, name: str, data: Any = None, *, key: str | None = None) -> None:

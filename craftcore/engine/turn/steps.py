@@ -15,10 +15,12 @@ import msgspec
 from craftcore.engine.failure import decisive_error, error_text, is_hopeless, wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread
+from craftcore.engine.workers.encoded import Encoded, call_step
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
 from craftcore.outcome_exceptions import LONGEST_WAIT, Retry, Snooze
+from craftcore.registry.executor import Executor, find_executor_mistake
 from craftcore.serialization.arguments import Duration, seconds, show_value
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, encode_roundtrip, is_async, return_type
@@ -82,8 +84,12 @@ class Step:
     def store(self, result: Any, latency_ms: float) -> tuple[str, Any]:
         """Return the text of its event, and the result as a re-entry will find it. Raises InvalidInput or
         PayloadTooLarge."""
-        text, value = encode_roundtrip(result, self._type, f"the result of step {self.name}")
-        self.turn.require_small(text, f"the result of step {self.name}")
+        what = f"the result of step {self.name}"
+        if type(result) is Encoded:
+            text, value = result.text, decode(result.text, self._type, what)
+        else:
+            text, value = encode_roundtrip(result, self._type, what)
+        self.turn.require_small(text, what)
         key = "null" if self.key is None else f'"{self.key}"'
         return (
             f'{{"args":"{self._digest}","key":{key},"latency_ms":{latency_ms!r},"name":"{self.name}","result":{text}}}',
@@ -119,21 +125,28 @@ async def run_step(
     retry: RetryPolicy | None,
     timeout: Duration | None,
     on_change: OnChange,
+    executor: Executor = "thread",
 ) -> Any:
     """Run a function once per name and key in a turn; its result, as it is on record.
 
     It may run again when the process dies between its end and the commit of its result.
     """
     _check(name, fn, on_change, retry)
+    if mistake := find_executor_mistake(executor, fn):
+        raise InvalidInput(f"step {show_value(name)}: {mistake}")
     step = Step(turn, name, key, fn, args)
     is_there, result = step.find_result(on_change)
     if is_there:
         return result
     turn.charge_budget()
     returned: list[Any] = []
-    call = _to_awaitable(turn, fn, args, returned.append)
-    if timeout is not None:
-        call = partial(_call_within, name, _timeout_seconds(name, fn, timeout), call)
+    limit = None if timeout is None else _timeout_seconds(name, fn, timeout, executor)
+    if executor == "process":
+        call = _call_in_process(turn, name, partial(fn, *args), limit)
+    else:
+        call = _to_awaitable(turn, fn, args, returned.append)
+        if limit is not None:
+            call = partial(_call_within, name, limit, call)
     attempt = step.count_failures()
     while True:
         attempt += 1
@@ -210,11 +223,12 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
         raise InvalidInput(f"step {show_value(name)}: retry {show_value(retry)} {policy}")
 
 
-def _timeout_seconds(name: str, fn: Callable[..., Any], timeout: Duration) -> float:
+def _timeout_seconds(name: str, fn: Callable[..., Any], timeout: Duration, executor: Executor) -> float:
     """Return the timeout in seconds. Raises InvalidInput."""
-    if not is_async(fn):
+    if executor == "thread" and not is_async(fn):
         raise InvalidInput(
-            f"step {name}: timeout needs an async function; a plain function runs in a thread, which nothing interrupts"
+            f"step {name}: timeout needs an async function; a plain function runs in a thread, which nothing "
+            'interrupts: give it executor="process"'
         )
     return seconds(f"step {name}: timeout", timeout, InvalidInput, most=LONGEST_WAIT, above=True)
 
@@ -228,6 +242,15 @@ async def _call_within(name: str, limit: float, call: Callable[[], Awaitable[Any
         if not scope.cancelled_caught:
             raise
         raise TimeoutError(f"step {name} did not end within {limit:g} seconds") from error
+
+
+def _call_in_process(
+    turn: Turn, name: str, call: Callable[[], Any], limit: float | None
+) -> Callable[[], Awaitable[Encoded]]:
+    """Return an awaitable of a call in a worker process. Its time begins when a process is free for it."""
+    what = f"step {name}"
+    coded = partial(call_step, what, turn.doors.settings.result_max_bytes, call)
+    return partial(turn.doors.workers.call, what, coded, limit)
 
 
 def _to_awaitable(

@@ -19,7 +19,9 @@ from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.continuation import budget_wait, resolve_delay
 from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
-from craftcore.errors import InvalidInput, KeyRequired, PayloadTooLarge, StateRefused, StepConflict
+from craftcore.engine.workers.encoded import require_small
+from craftcore.engine.workers.worker_pool import WorkerPool
+from craftcore.errors import InvalidInput, KeyRequired, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action
 from craftcore.schedules.runtime import RuntimeSchedules
@@ -80,6 +82,7 @@ class TurnServices(NamedTuple):
     due: Callable[[float], None]
     loop: Loop
     threads: anyio.CapacityLimiter
+    workers: WorkerPool
     settings: TaskSettings
     bounded: Callable[[str], str]
     schedules: RuntimeSchedules
@@ -193,12 +196,7 @@ class Turn(TurnState):
 
     def require_small(self, text: str, what: str) -> None:
         """Raise PayloadTooLarge for what is too much to be put on record."""
-        limit = self.doors.settings.result_max_bytes
-        if len(text) > limit:
-            raise PayloadTooLarge(
-                f"{what} has {len(text):,} bytes; the limit is {limit:,} (tasks.result_max_bytes). "
-                "Store it elsewhere and keep a reference"
-            )
+        require_small(text, self.doors.settings.result_max_bytes, what)
 
     def add_completed(self, memo: str | None, payload_json: str) -> None:
         """Add an event that is on disk."""

@@ -1,0 +1,1 @@
+"""Worker processes: a pool of spawned Python processes that run plain functions."""

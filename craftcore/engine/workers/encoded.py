@@ -1,0 +1,63 @@
+"""The result of a call as JSON text. A worker process makes it of its results, so the daemon gets nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from craftcore.errors import ErrorCode, InvalidInput, PayloadTooLarge
+from craftcore.executions.responses import truncate_result
+from craftcore.outcome_exceptions import Fail
+from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.encode import encode
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, truncate_text
+from craftcore.tasks.outcomes import Continue, Done
+
+
+class Encoded(NamedTuple):
+    """A result as text. `is_stored` False: a stub has taken its place."""
+
+    text: str
+    is_stored: bool = True
+
+
+def encode_result(result: Any) -> Encoded:
+    """Return the result of a workflow. One that cannot be stored does not repeat the work: a stub takes its place."""
+    try:
+        return Encoded(encode(result, "result"))
+    except InvalidInput as error:
+        stub = canonicalize({"result_unstored": truncate_text(error.message, MESSAGE_LIMIT)})
+        return Encoded(stub, is_stored=False)
+
+
+def require_small(text: str, limit: int, what: str) -> None:
+    """Raise PayloadTooLarge for what is too much to be put on record."""
+    if len(text) > limit:
+        raise PayloadTooLarge(
+            f"{what} has {len(text):,} bytes; the limit is {limit:,} (tasks.result_max_bytes). "
+            "Store it elsewhere and keep a reference"
+        )
+
+
+def call_step(step: str, limit: int, call: Callable[[], Any]) -> Encoded:
+    """Call the function of a step, and return its result. Raises InvalidInput or PayloadTooLarge for a result that
+    cannot be on record, else what the function raises."""
+    what = f"the result of {step}"
+    text = encode(call(), what)
+    require_small(text, limit, what)
+    return Encoded(text)
+
+
+def call_workflow(workflow: str, limit: int, call: Callable[[], Any]) -> Encoded:
+    """Call the function of a workflow, and return its result; a stub for one over the limit. Raises what it raises."""
+    result = call()
+    if isinstance(result, Continue):
+        raise Fail(ErrorCode.VALIDATION_ERROR, refuse_continue(workflow))
+    encoded = encode_result(result.result if isinstance(result, Done) else result)
+    kept = truncate_result(encoded.text, limit)
+    return encoded if kept is encoded.text else Encoded(kept, is_stored=False)
+
+
+def refuse_continue(workflow: str) -> str:
+    """Return the message for a workflow without turns that returned Continue."""
+    return f"{workflow} returned Continue and takes no ctx: only a workflow with ctx has turns"

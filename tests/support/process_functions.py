@@ -1,0 +1,207 @@
+"""Functions that worker processes import and run. It imports little, because each worker process does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+from craftcore import Continue, Fail, Retry, Snooze
+
+MAIN = os.getpid()
+
+
+@dataclass(frozen=True)
+class Sum:
+    """A result with a type."""
+
+    total: int
+    pid: int
+
+
+def add(*numbers: int) -> Sum:
+    return Sum(sum(numbers), os.getpid())
+
+
+def note_pid(file: str) -> int:
+    """Append the number of this process to a file."""
+    with open(file, "a") as pids:
+        pids.write(f"{os.getpid()}\n")
+    return os.getpid()
+
+
+def die(number: int = signal.SIGKILL) -> None:
+    os.kill(os.getpid(), number)
+
+
+def die_once(file: str) -> str:
+    """Be killed in the first call."""
+    if not os.path.exists(file):
+        note_pid(file)
+        die()
+    return "alive"
+
+
+def leave(code: int) -> NoReturn:
+    os._exit(code)
+
+
+def hang(file: str) -> None:
+    """Never return to the interpreter: no thread and no signal handler of this process runs any more."""
+    note_pid(file)
+    sum(range(10**15))
+
+
+def hang_with_child(file: str) -> None:
+    """Wait for a program that never ends."""
+    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    with open(file, "a") as pids:
+        pids.write(f"{program.pid}\n")
+    hang(file)
+
+
+def wait_for(begun: str, file: str) -> str:
+    """Return once the file exists."""
+    note_pid(begun)
+    while not os.path.exists(file):
+        time.sleep(0.01)
+    return "ended"
+
+
+def make_lock() -> Any:
+    return threading.Lock()
+
+
+def make_text(length: int) -> str:
+    return "x" * length
+
+
+class Holder(Exception):
+    """It cannot be pickled."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.lock = threading.Lock()
+
+
+class TwoPart(ValueError):
+    """It is pickled, and its unpickling fails."""
+
+    def __init__(self, left: str, right: str) -> None:
+        super().__init__(f"{left} and {right}")
+
+
+class Changing(ValueError):
+    """It comes back from the pickle with another text."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no {name}")
+
+
+class Homesick(ValueError):
+    """Its unpickling succeeds in a worker process and fails in the daemon."""
+
+    def __reduce__(self) -> Any:
+        return _unpickle, (os.getpid(), str(self))
+
+
+def _unpickle(pid: int, text: str) -> Homesick:
+    if pid != os.getpid():
+        raise SystemExit("not here")
+    return Homesick(text)
+
+
+class NoPage(Fail):
+    """A failure for good that cannot be pickled."""
+
+    def __init__(self, number: int, *, page: str) -> None:
+        super().__init__("NO_PAGE", f"page {page} is gone", number=number)
+
+
+def raise_holder() -> NoReturn:
+    raise Holder("it holds a lock")
+
+
+def raise_two_part() -> NoReturn:
+    raise TwoPart("this", "that")
+
+
+def raise_changing() -> NoReturn:
+    raise Changing("page")
+
+
+def raise_homesick() -> NoReturn:
+    raise Homesick("far away")
+
+
+def raise_no_page() -> NoReturn:
+    raise NoPage(7, page="seven")
+
+
+def raise_key() -> NoReturn:
+    raise KeyError("a")
+
+
+def raise_exit() -> NoReturn:
+    sys.exit("enough")
+
+
+def raise_interrupt() -> NoReturn:
+    raise KeyboardInterrupt
+
+
+def snooze_once(file: str) -> str:
+    if not os.path.exists(file):
+        note_pid(file)
+        raise Snooze("too early", until=0)
+    return "awake"
+
+
+def fail() -> NoReturn:
+    raise Fail("NO_SUCH_PAGE", "it is gone")
+
+
+def retry_once(file: str) -> str:
+    if not os.path.exists(file):
+        note_pid(file)
+        raise Retry("busy", after=0)
+    return "free"
+
+
+def go_on() -> Continue[int]:
+    return Continue(1)
+
+
+def fork_and_return(file: str) -> int:
+    """Fork, and let the child return, too; the exit code of the child."""
+    pid = os.fork()
+    if pid == 0:
+        return 0
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+
+def has_open(path: str) -> bool:
+    """Return whether this process has that file open."""
+    inode = os.stat(path).st_ino
+    return any(inode == _inode(descriptor) for descriptor in range(256))
+
+
+def _inode(descriptor: int) -> int | None:
+    try:
+        return os.fstat(descriptor).st_ino
+    except OSError:
+        return None
+
+
+def is_alive(pid: int) -> bool:
+    """Return whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
