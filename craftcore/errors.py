@@ -207,8 +207,7 @@ class EngineCrashed(CraftcoreError):
 
 class NotReplayable(CraftcoreError):
     """A record has no response that can be given back; `details` has its `execution_id` and the `reason`, a word of
-    `craftcore.executions.model.Reason`. Nothing was run.
-    """
+    `craftcore.executions.model.Reason`. Nothing was run."""
 
     code = ErrorCode.NOT_REPLAYABLE
     exit_code = 11
@@ -216,8 +215,7 @@ class NotReplayable(CraftcoreError):
 
 class ReplayHashMismatch(CraftcoreError):
     """A record is of another envelope than the one given; `details` has its `execution_id`, and the hashes of both,
-    `recorded` and `provided`. Nothing was run.
-    """
+    `recorded` and `provided`. Nothing was run."""
 
     code = ErrorCode.REPLAY_HASH_MISMATCH
     exit_code = 11
@@ -230,9 +228,8 @@ class StorageError(CraftcoreError):
 
 
 class StorageFull(StorageError):
-    """The disk is full, a quota is spent, or a file-size limit is reached. Nothing was written.
-
-    The same call works again once there is space."""
+    """The disk is full, a quota is spent, or a file-size limit is reached. Nothing was written. With space, the same
+    call works again."""
 
     code = ErrorCode.STORAGE_FULL
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.anyio
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocked_loop, "BLOCKED_SECONDS", 0.2)
     monkeypatch.setattr(blocked_loop, "ASK_SECONDS", 0.02)
+    monkeypatch.setattr(blocked_loop, "REPORT_SECONDS", 0.0)
 
 
 def until_warned(logs: list[Any], count: int = 1) -> None:
@@ -75,6 +76,25 @@ async def test_blocked_loop_is_logged_once_for_each_block_while_blocked(tmp_path
     for line in lines:
         assert any("test_blocked_loop.py" in place and "in blocking_call" in place for place in line["where"]), line
         assert line["seconds"] >= 0.2
+
+
+async def test_blocked_loop_soon_after_a_report_is_only_counted(tmp_path, monkeypatch):
+    monkeypatch.setattr(blocked_loop, "REPORT_SECONDS", 10 * PATIENCE)
+    seen = threading.Event()
+
+    with capture_logs() as logs:
+        async with lab(App(), tmp_path) as it:
+            await it.until(lambda: len(watches()) == 1)
+            until_warned(logs)
+            await it.until(lambda: len(named("loop.answers", logs)) == 1)
+            seen.wait(2.0)
+            count = len(named("loop.blocked", logs))
+            await anyio.sleep(0.1)
+            monkeypatch.setattr(blocked_loop, "REPORT_SECONDS", 0.0)
+            until_warned(logs, 2)
+
+    assert count == 1
+    assert [line["unreported"] for line in named("loop.blocked", logs)] == [0, 1]
 
 
 async def test_blocked_loop_by_host_code_is_logged_without_a_workflow(tmp_path):

@@ -6,6 +6,7 @@ So a thread asks the loop again and again, and looks at its stack when it does n
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
@@ -24,11 +25,14 @@ from craftcore.storage.event_loop import Loop
 
 log = structlog.get_logger(__name__)
 
-BLOCKED_SECONDS = 2.0
+BLOCKED_SECONDS = 1.0
 """Seconds without an answer after which a loop is blocked."""
 
-ASK_SECONDS = 1.0
+ASK_SECONDS = 0.5
 """How long after an answer the loop is asked again. A block of both together is always noticed."""
+
+REPORT_SECONDS = 60.0
+"""Least time between two reports: code that blocks again and again would fill the log."""
 
 LOOKS = 8
 """Parts in which the loop is waited for: a process that was stopped for a while has most of them left to answer."""
@@ -42,7 +46,7 @@ context of the task. Nothing is documented for that, so each part may be missing
 
 @asynccontextmanager
 async def blocked_loop_warning(loop: Loop) -> AsyncIterator[None]:
-    """Log `loop.blocked` once for each time that the loop of this thread is blocked, while the context lasts."""
+    """Log `loop.blocked` while the loop of this thread is blocked, at most once a minute, while the context lasts."""
     watch = _Watch(loop)
     watch.thread.start()
     try:
@@ -58,6 +62,8 @@ class _Watch:
         self._stopped = threading.Event()
         self._answered = threading.Event()
         self._blocker: Attempt | None = None
+        self._reported_at = -math.inf
+        self._unreported = 0
         self.thread = threading.Thread(target=self._watch, name="craftcore-loop-watch", daemon=True)
 
     def stop(self) -> None:
@@ -72,9 +78,9 @@ class _Watch:
             self._loop.call_soon(self._answer)
             if any(self._answered.wait(BLOCKED_SECONDS / LOOKS) for _ in range(LOOKS)) or self._stopped.is_set():
                 continue
-            self._warn(asked_at)
+            is_reported = self._note_block(asked_at)
             self._answered.wait()
-            if not self._stopped.is_set():
+            if is_reported and not self._stopped.is_set():
                 log.info("loop.answers", blocked_seconds=round(time.monotonic() - asked_at, 1))
 
     def _answer(self) -> None:
@@ -84,23 +90,32 @@ class _Watch:
             blocker.judge_block(self._loop.time())
         self._answered.set()
 
-    def _warn(self, asked_at: float) -> None:
+    def _note_block(self, asked_at: float) -> bool:
+        """Note the attempt whose code blocks the loop, and log it unless a report is too recent. Return whether it was
+        logged."""
         frame = sys._current_frames().get(self._loop_thread)
         if frame is None:  # its thread has ended, and its loop with it
-            return
+            return False
         stack = list(walk_stack(frame))
         run = _run_in(stack)
         if run is not None and not run.told_over:
             run.holds_loop = True
             self._blocker = run
+        now = time.monotonic()
+        if now - self._reported_at < REPORT_SECONDS:
+            self._unreported += 1
+            return False
         log.warning(
             "loop.blocked",
-            seconds=round(time.monotonic() - asked_at, 1),
+            seconds=round(now - asked_at, 1),
+            unreported=self._unreported,
             workflow=None if run is None else run.workflow,
             trigger=None if run is None else run.claim.id,
             where=format_places(reversed(stack)),
-            hint="nothing else runs meanwhile: await, or do it in a plain function, which runs in a thread",
+            hint='nothing else runs meanwhile: await, or use a plain function, with executor="process" if it computes',
         )
+        self._reported_at, self._unreported = now, 0
+        return True
 
 
 def _run_in(stack: Iterable[tuple[FrameType, int]]) -> Attempt | None:
