@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from craftcore.config import Config, config_of
-from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.notifications.model import FAILURES, NotificationKind, NotifiedWorkflow
 from craftcore.registry.registry import F, Registry
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
 from craftcore.schedules.calls import Schedules
 from craftcore.schedules.model import ScheduleOptions, ScheduleSpec
+from craftcore.serialization.arguments import show_value
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import EmitOptions, TriggerSpec
 from craftcore.triggers.start_holds import hold_target
 
 if TYPE_CHECKING:
     from craftcore.engine.engine import Engine
+    from craftcore.engine.turn.context import TaskContext
     from craftcore.tasks.all_work import CancelledWork
     from craftcore.tasks.model import Question, Task
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class App(Registry):
@@ -72,6 +78,13 @@ class App(Registry):
         """
         return self._scheduled(expression, name, options)
 
+    def _name_of(self, fn: Callable[..., Any]) -> str:
+        """Return the name of the workflow that is this function. Raises UnknownWorkflow."""
+        for name, workflow in self.workflows.items():
+            if workflow.fn is fn:
+                return name
+        raise UnknownWorkflow(f"{show_value(fn)} is not declared as a workflow of app {self.name}")
+
     def _scheduled(self, when: str, name: str | None, options: ScheduleOptions) -> Callable[[F], F]:
         def declare(fn: F) -> F:
             id = fn.__name__ if name is None else name
@@ -116,6 +129,28 @@ class App(Registry):
         """
         spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
         return await self._running.requests.emit(spec)
+
+    @overload
+    async def start_workflow(
+        self, workflow: Callable[Concatenate[TaskContext[Any], P], Awaitable[R]], /, *args: P.args, **payload: P.kwargs
+    ) -> EmittedHandle[R]: ...
+
+    @overload
+    async def start_workflow(
+        self, workflow: Callable[P, Awaitable[R]], /, *args: P.args, **payload: P.kwargs
+    ) -> EmittedHandle[R]: ...
+
+    @overload
+    async def start_workflow(
+        self, workflow: Callable[P, R], /, *args: P.args, **payload: P.kwargs
+    ) -> EmittedHandle[R]: ...
+
+    async def start_workflow(self, workflow: Callable[..., Any], /, *args: Any, **payload: Any) -> EmittedHandle[Any]:
+        """Accept a trigger for a function that this app declares as a workflow, with these arguments, by name. A type
+        checker knows them, and the type of the result. Errors are those of `emit`, which has options."""
+        if args:
+            raise InvalidInput("start_workflow takes the arguments of a workflow by name")
+        return await self.emit(self._name_of(workflow), payload)
 
     async def emit_many(self, specs: Iterable[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all or, when one is refused, none."""

@@ -9,8 +9,8 @@ from mypy import api
 
 APP = """
 from dataclasses import dataclass
-from craftcore import App, AsyncProducer, Config, Producer, Question, Schedule, StorageFull, Task, TaskContext, Trigger
-from craftcore import TriggerSpec
+from craftcore import App, AsyncProducer, Call, Config, Producer, Question, Schedule, StorageFull, Task, TaskContext
+from craftcore import Trigger, TriggerSpec
 
 @dataclass
 class Sum:
@@ -18,8 +18,37 @@ class Sum:
 
 app = App("typed")
 
-async def fetch(url: str) -> bytes:
+async def fetch(url: str, timeout: float = 5) -> bytes:
     return b""
+
+def length(text: str) -> int:
+    return len(text)
+
+@app.action("pay", irreversible=True)
+async def pay(call: Call, *, amount: int, note: str = "") -> str:
+    return "receipt"
+
+@app.action("print")
+def show(call: Call, *, text: str) -> int:
+    return len(text)
+
+@app.workflow("buy")
+async def buy(ctx: TaskContext) -> str:
+    characters: int = await ctx.step("length", length, "text")
+    await ctx.step("fetch", fetch, "https://example.org", 5.0, key="slow")
+    await ctx.step("fetch", fetch, 3)  # wrong
+    await ctx.step("length", length)  # wrong
+    wrong_length: str = await ctx.step("length", length, "text")  # wrong
+    receipt: str = await ctx.act(pay, amount=3)
+    receipt = await ctx.act(pay, amount=3, note="for tea", key="tea")
+    await ctx.act(pay, amoun=3)  # wrong
+    await ctx.act(pay, amount="3")  # wrong
+    await ctx.act(pay)  # wrong
+    wrong_receipt: int = await ctx.act(pay, amount=3)  # wrong
+    shown: int = await ctx.act(show, text=receipt)
+    wrong_text: str = await ctx.act(show, text=receipt)  # wrong
+    await ctx.act("email.send", to="ada@example.org")
+    return receipt
 
 @app.workflow("agent")
 async def agent(ctx: TaskContext[int], url: str) -> int:
@@ -36,6 +65,13 @@ async def sweep() -> None: ...
 
 @app.every("5m", jiter=10)  # wrong
 async def swept() -> None: ...
+
+async def use_functions() -> None:
+    count: int = await (await app.start_workflow(agent, url="x")).result()
+    await app.start_workflow(agent, ur="x")  # wrong
+    await app.start_workflow(agent, url=3)  # wrong
+    await (await app.start_workflow(sweep)).result()
+    text: str = await (await app.start_workflow(agent, url="x")).result()  # wrong
 
 async def use(producer: AsyncProducer) -> None:
     work = await app.emit("agent", {"url": "x"}, delay=5, id="1")

@@ -6,7 +6,7 @@ import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, Protocol, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, overload
 
 from craftcore.activities.model import ActionTerms, OnUnknown
 from craftcore.errors import ConfigInvalid, InvalidInput
@@ -17,14 +17,16 @@ from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.decode import is_async, return_type
 from craftcore.triggers.validation import is_name
 
-if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare Action is Action[Any]
-    from typing_extensions import TypeVar
+if TYPE_CHECKING:  # Python 3.13 has both with a default of its own: a bare Action is Action[Any, ...]
+    from typing_extensions import ParamSpec, TypeVar
 
     R = TypeVar("R", covariant=True, default=Any)
+    P = ParamSpec("P", default=...)
 else:
-    from typing import TypeVar
+    from typing import ParamSpec, TypeVar
 
     R = TypeVar("R", covariant=True)
+    P = ParamSpec("P")
 
 F = Callable[..., Any]
 T = TypeVar("T")
@@ -41,16 +43,17 @@ _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 
 
 class Declare(Protocol):
-    """The decorator of `@app.action(…)`: it takes the function and returns the Action with the same result type."""
+    """The decorator of `@app.action(…)`: it takes the function and returns the Action with the same result type and
+    the same arguments, but for the call."""
 
     @overload
-    def __call__(self, fn: Callable[..., Awaitable[T]], /) -> Action[T]: ...
+    def __call__(self, fn: Callable[Concatenate[Call, P], Awaitable[T]], /) -> Action[T, P]: ...
 
     @overload
-    def __call__(self, fn: Callable[..., T], /) -> Action[T]: ...
+    def __call__(self, fn: Callable[Concatenate[Call, P], T], /) -> Action[T, P]: ...
 
 
-class Action(Generic[R]):
+class Action(Generic[R, P]):
     """An action that was declared with `@app.action`. Call it with `ctx.act(action, …)`, from a workflow.
 
     `terms_of(arguments)`: the terms of one call, for ready-made actions whose configuration tells. `is_marked`: its
@@ -84,6 +87,12 @@ class Action(Generic[R]):
             raise ConfigInvalid(f"action {name!r:.80}: a name is 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
         if mistakes := [*contradictions(terms)]:
             raise ConfigInvalid("\n".join(f"action {name}: {mistake}" for mistake in mistakes))
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, _types: Any) -> type[Action]:
+            """Return the class: `Action[int]` means a result, and any arguments."""
+            return cls
 
     def __call__(self, *call: Call, **arguments: Any) -> Any:
         """Return the function itself, given a Call of your own: outside the ledger, for a test of it.

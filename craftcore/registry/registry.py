@@ -203,7 +203,7 @@ class Registry:
         if irreversible is not None and not isinstance(irreversible, bool):
             raise ConfigInvalid(f"action {name}: irreversible {shown(irreversible)} must be True or False")
 
-        def declare(fn: Callable[..., Any]) -> Action[Any]:
+        def declare(fn: Any) -> Any:
             terms = terms_of(
                 name,
                 irreversible=bool(irreversible),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from craftcore import App, Call, InvalidInput, OnUnknown, RetryPolicy, TaskContext
+from craftcore import Action, App, Call, InvalidInput, OnUnknown, RetryPolicy, TaskContext
 from craftcore.errors import ConfigInvalid
 from tests.support.acts import Provider, ledger
 from tests.support.engine_harness import lab
@@ -34,6 +34,26 @@ def test_action_arguments_missing_or_unknown_are_named_in_the_error(given, says)
     with pytest.raises(InvalidInput) as refused:
         action.check(given)
     assert refused.value.message == says
+
+
+@pytest.mark.anyio
+async def test_action_arguments_by_place_are_refused(tmp_path):
+    app = App()
+    declared: Any = app.action("pay", irreversible=True)(pay)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(declared, 3)
+
+    async with lab(app, tmp_path) as it:
+        code, message = failure(await run(it, turn))
+    assert (code, message) == (
+        "VALIDATION_ERROR",
+        "ctx.act takes the arguments of an action by name, as in ctx.act(pay, amount=3)",
+    )
+
+
+def test_type_of_an_action_needs_only_its_result_at_run_time():
+    assert Action[int] is Action
 
 
 @pytest.mark.anyio

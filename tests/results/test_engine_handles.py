@@ -197,6 +197,26 @@ async def test_state_is_the_trigger_and_then_the_task(tmp_path):
         assert state.status == "WAITING"
 
 
+async def test_function_of_a_workflow_is_started_with_its_arguments(tmp_path):
+    app = App()
+
+    @app.workflow("sums.add")
+    async def add(ctx: TaskContext, a: int, b: int = 1) -> Sum:
+        return Sum(a + b)
+
+    async def stranger() -> None: ...
+
+    async with lab(app, tmp_path):
+        assert await (await app.start_workflow(add, a=2)).result() == Sum(3)
+        for call, why in (
+            (lambda: app.start_workflow(stranger), r"is not declared as a workflow of app app"),
+            (lambda: app.start_workflow(add, 2), "takes the arguments of a workflow by name"),
+            (lambda: app.start_workflow(add, a="two"), "the payload does not fit sums.add"),  # type: ignore[call-overload]
+        ):
+            with pytest.raises(InvalidInput, match=why):
+                await call()
+
+
 async def test_unknown_id_is_not_found(tmp_path):
     app = an_app()
     async with lab(app, tmp_path):

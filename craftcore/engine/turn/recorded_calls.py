@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from functools import cached_property
-from typing import Any, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from craftcore.engine.turn.act import act
 from craftcore.engine.turn.emit import Child, emit_recorded, signal_recorded, start_child
@@ -13,6 +13,7 @@ from craftcore.engine.turn.schedule_calls import TurnDatabase
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
+from craftcore.errors import InvalidInput
 from craftcore.registry.action import Action
 from craftcore.registry.executor import Executor
 from craftcore.schedules.calls import Schedules
@@ -22,6 +23,8 @@ from craftcore.triggers.model import EmitOptions, Emitted
 from craftcore.triggers.validation import is_name
 
 T = TypeVar("T")
+P = ParamSpec("P")
+Arguments = TypeVarTuple("Arguments")
 
 
 class RecordedCalls:
@@ -46,8 +49,8 @@ class RecordedCalls:
     async def step(
         self,
         name: str,
-        fn: Callable[..., Awaitable[T]],
-        *args: Any,
+        fn: Callable[[Unpack[Arguments]], Awaitable[T]],
+        *args: *Arguments,
         key: str | None = None,
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
@@ -59,8 +62,8 @@ class RecordedCalls:
     async def step(
         self,
         name: str,
-        fn: Callable[..., T],
-        *args: Any,
+        fn: Callable[[Unpack[Arguments]], T],
+        *args: *Arguments,
         key: str | None = None,
         retry: RetryPolicy | None = None,
         timeout: Duration | None = None,
@@ -68,7 +71,7 @@ class RecordedCalls:
         executor: Executor = "thread",
     ) -> T: ...
 
-    @track_await("ctx.step")
+    @track_await("ctx.step")  # type: ignore[misc] # mypy does not match `*Arguments` with `*args`
     async def step(
         self,
         name: str,
@@ -150,13 +153,16 @@ class RecordedCalls:
         return await start_child(self._turn, workflow, payload, key, options)
 
     @overload
-    async def act(self, action: Action[T], /, *, key: str | None = None, **arguments: Any) -> T: ...
+    async def act(self, action: Action[T, P], /, *args: P.args, **arguments: P.kwargs) -> T: ...
+
+    @overload
+    async def act(self, action: Action[T, ...], /, *, key: str | None, **arguments: Any) -> T: ...
 
     @overload
     async def act(self, action: str, /, *, key: str | None = None, **arguments: Any) -> Any: ...
 
-    @track_await("ctx.act")
-    async def act(self, action: Action[Any] | str, /, *, key: str | None = None, **arguments: Any) -> Any:
+    @track_await("ctx.act")  # type: ignore[misc] # no argument of an action is called key
+    async def act(self, action: Action[Any, ...] | str, /, *args: Any, key: str | None = None, **arguments: Any) -> Any:
         """Call an action, or the declared action of that name, and return its result.
 
         An irreversible one goes through the ledger: its intent is on disk before it is called, its result when this
@@ -170,4 +176,6 @@ class RecordedCalls:
         and KeyRequired. Raises InvalidInput for arguments that it does not take or that are not JSON. After a
         StorageError the intent was not written, and nothing was called.
         """
+        if args:
+            raise InvalidInput("ctx.act takes the arguments of an action by name, as in ctx.act(pay, amount=3)")
         return await act(self._turn, action, key, arguments)
