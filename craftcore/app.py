@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from craftcore.config import Config, config_of
-from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
-from craftcore.notifications.model import FAILURES, NotificationKind, NotifiedWorkflow
-from craftcore.registry.registry import F, Registry
+from craftcore.errors import InvalidInput
+from craftcore.registry.declarations import Declarations
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
 from craftcore.schedules.calls import Schedules
-from craftcore.schedules.model import ScheduleOptions, ScheduleSpec
-from craftcore.serialization.arguments import show_value
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.triggers.model import EmitOptions, TriggerSpec
 from craftcore.triggers.start_holds import hold_target
@@ -31,7 +27,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class App(Registry):
+class App(Declarations):
     """An app: workflows, and a router if it needs its own.
 
         app = App("assistant")
@@ -44,79 +40,6 @@ class App(Registry):
     """
 
     _engine: Engine | None
-
-    def schedule(
-        self,
-        id: str,
-        when: str,
-        *,
-        workflow: str,
-        payload: Mapping[str, Any] | None = None,
-        **options: Unpack[ScheduleOptions],
-    ) -> None:
-        """Declare a schedule. The arguments are those of ScheduleSpec.
-
-        Taken over when the app starts, by id: the same declaration changes nothing, whenever that was; a changed one
-        takes effect from then on; one that is gone is disabled. Raises ConfigInvalid for an id declared twice or an app
-        that runs already, and when the app starts for what cannot be used.
-        """
-        self._declare_schedule(
-            ScheduleSpec(id=id, when=when, workflow=workflow, payload={} if payload is None else payload, **options)
-        )
-
-    def every(self, interval: str, name: str | None = None, /, **options: Unpack[ScheduleOptions]) -> Callable[[F], F]:
-        """Declare a workflow and its schedule: `@app.every("5m")`. The interval is that of `every 5m`.
-
-        Both are called `name`; None: as the function. Options and errors are those of `schedule`.
-        """
-        return self._scheduled(f"every {interval}", name, options)
-
-    def cron(self, expression: str, name: str | None = None, /, **options: Unpack[ScheduleOptions]) -> Callable[[F], F]:
-        """Declare a workflow and its schedule: `@app.cron("0 7 * * *", timezone="Europe/Berlin")`.
-
-        Both are called `name`; None: as the function. Options and errors are those of `schedule`.
-        """
-        return self._scheduled(expression, name, options)
-
-    def _name_of(self, fn: Callable[..., Any]) -> str:
-        """Return the name of the workflow that is this function. Raises UnknownWorkflow."""
-        for name, workflow in self.workflows.items():
-            if workflow.fn is fn:
-                return name
-        raise UnknownWorkflow(f"{show_value(fn)} is not declared as a workflow of app {self.name}")
-
-    def _scheduled(self, when: str, name: str | None, options: ScheduleOptions) -> Callable[[F], F]:
-        def declare(fn: F) -> F:
-            id = fn.__name__ if name is None else name
-            self.declare(id, fn)
-            self.schedule(id, when, workflow=id, **options)
-            return fn
-
-        return declare
-
-    def on_failure(self, fn: F) -> F:
-        """Declare a workflow that is run for each trigger that becomes DEAD or FAILED: `@app.on_failure`.
-
-        It takes one argument, a Notification, and is called `on_failure.` and the function's name. It runs at least
-        once, with retries as any workflow; its own failure is not notified. Raises ConfigInvalid.
-        """
-        return self._declare_handler(fn, "on_failure", FAILURES)
-
-    def on_question(self, fn: F) -> F:
-        """Declare a workflow that is run for each question to a person, doubts about irreversible actions included.
-        The rest is as for `on_failure`."""
-        return self._declare_handler(fn, "on_question", ("question", "in_doubt"))
-
-    def _declare_handler(self, fn: F, decorator: str, kinds: tuple[NotificationKind, ...]) -> F:
-        if not callable(fn):
-            raise ConfigInvalid(f"{decorator} takes no arguments: declare it with @app.{decorator}")
-        name = f"{decorator}.{fn.__name__}"
-        names = [each for each in inspect.signature(fn).parameters if each != "ctx"]
-        if len(names) != 1:
-            raise ConfigInvalid(f"workflow {name} must take one argument, a Notification, besides a ctx")
-        self.declare(name, fn)
-        self.notified[name] = NotifiedWorkflow(names[0], frozenset(kinds))
-        return fn
 
     async def emit(
         self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Unpack[EmitOptions]
@@ -150,7 +73,7 @@ class App(Registry):
         checker knows them, and the type of the result. Errors are those of `emit`, which has options."""
         if args:
             raise InvalidInput("start_workflow takes the arguments of a workflow by name")
-        return await self.emit(self._name_of(workflow), payload)
+        return await self.emit(self.find_name(workflow), payload)
 
     async def emit_many(self, specs: Iterable[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all or, when one is refused, none."""
@@ -284,6 +207,22 @@ class App(Registry):
         from craftcore.daemon.lifespan import running  # what an App runs is wired above it
 
         return running(self, Path(path), config_of(config))
+
+    def lifespan(
+        self, path: str | Path, *, config: Config | str | Path | None = None
+    ) -> Callable[[Any], AbstractAsyncContextManager[None]]:
+        """Return the lifespan of a Starlette or FastAPI application: `FastAPI(lifespan=app.lifespan("agent.db"))`.
+
+        The engine runs while the server does, on its event loop. Arguments and errors are those of `running`. When the
+        engine fails, the calls of the app raise InvalidInput from then on, and the server logs the error.
+        """
+
+        @asynccontextmanager
+        async def run(_application: Any) -> AsyncIterator[None]:
+            async with self.running(path, config=config):
+                yield
+
+        return run
 
     def attach(self, engine: Engine | None) -> None:
         """Set the engine that runs this app, or None. Raises ConfigInvalid for a second engine."""

@@ -224,16 +224,6 @@ class Registry:
         self.actions[action.name] = action
         return action
 
-    def _declare_schedule(self, spec: ScheduleSpec) -> None:
-        """Add a schedule. Raises ConfigInvalid for an id declared twice, and for an app that runs already."""
-        if not isinstance(spec.id, str):
-            raise ConfigInvalid(f"schedule {shown(spec.id)} must be the id of a schedule, as text")
-        if self._engine is not None:
-            raise ConfigInvalid(f"schedule {spec.id}: the app runs already; declare schedules before it is started")
-        if spec.id in self.declared_schedules:
-            raise ConfigInvalid(f"schedule {spec.id} is declared twice")
-        self.declared_schedules[spec.id] = spec
-
     def policy_of(self, workflow: str | None) -> RetryPolicy:
         """Return the retry policy of a workflow, the default where it declares none or is unknown."""
         declared = self.workflows.get(workflow) if workflow is not None else None
