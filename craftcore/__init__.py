@@ -66,6 +66,7 @@ if TYPE_CHECKING:
     from craftcore.schedules.model import CatchUp, Occurrence, Overlap, Schedule
     from craftcore.tasks.model import Question, Resume, Task
     from craftcore.tasks.outcomes import Continue, Done
+    from craftcore.tasks.work_store import WorkUpdate
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, Trigger, TriggerSource, TriggerSpec
     from craftcore.triggers.sources import living_ui_key, proactive_key
@@ -106,8 +107,8 @@ _HOMES = {
     "LiveSession": "craftcore.registry.router",
     "NoEffect": "craftcore.outcome_exceptions",
     "NotFound": "craftcore.errors",
-    "Notification": "craftcore.notifications.model",
     "NotReplayable": "craftcore.errors",
+    "Notification": "craftcore.notifications.model",
     "Occurrence": "craftcore.schedules.model",
     "OnUnknown": "craftcore.activities.model",
     "OutcomeUnknown": "craftcore.errors",
@@ -150,6 +151,7 @@ _HOMES = {
     "TriggerView": "craftcore.executions.trigger_view",
     "UnknownWorkflow": "craftcore.errors",
     "WorkFailed": "craftcore.errors",
+    "WorkUpdate": "craftcore.tasks.work_store",
     "WorkerDied": "craftcore.errors",
     "WriterDied": "craftcore.errors",
     "living_ui_key": "craftcore.triggers.sources",
@@ -236,6 +238,7 @@ __all__ = [
     "TriggerView",
     "UnknownWorkflow",
     "WorkFailed",
+    "WorkUpdate",
     "WorkerDied",
     "WriterDied",
     "living_ui_key",

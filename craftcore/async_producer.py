@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from craftcore.serialization.arguments import Duration
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Task
-from craftcore.tasks.work_store import WorkResult
+from craftcore.tasks.work_store import WorkResult, WorkUpdate
 from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
 
 T = TypeVar("T")
@@ -202,6 +202,10 @@ class _AwaitableWork:
     async def state_of(self, id: str) -> Task | Trigger:
         """Return the task, or the trigger that has created none."""
         return await _run_in_thread(self._work.state_of, id)
+
+    def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
+        """Yield the work as it is, and after each change, until its end."""
+        return self._work.follow_from_loop(id)
 
     async def cancel_work(self, id: str) -> None:
         """Cancel the work, and let the daemon know."""

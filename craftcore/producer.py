@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -26,7 +26,7 @@ from craftcore.storage.doorbell_client import EVERYTHING, ring
 from craftcore.storage.transaction import get_single_result
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Task
-from craftcore.tasks.work_store import WorkFilter
+from craftcore.tasks.work_store import WorkFilter, WorkUpdate
 from craftcore.triggers.model import EmitOptions, Trigger, TriggerSpec
 from craftcore.triggers.start_holds import hold_target, release
 from craftcore.triggers.workflow_store import refuse_unknown
@@ -54,6 +54,18 @@ class ProducedWork:
     def cancel_work(self, id: str) -> None:
         """Cancel the work, and let the daemon know."""
         self.write("cancel", None, self._core.cancel_work, id)
+
+    def follow_work(self, id: str) -> Iterator[WorkUpdate]:
+        """Yield the work as it is, and after each change, until its end."""
+        from craftcore.results.follow import follow_blocking  # nobody follows to emit
+
+        return follow_blocking(self._core, id)
+
+    def follow_from_loop(self, id: str) -> AsyncIterator[WorkUpdate]:
+        """Yield the same on an event loop."""
+        from craftcore.results.follow import follow_from_outside
+
+        return follow_from_outside(self._core, id)
 
     def write(self, name: str, kind: Any, call: Callable[..., T], *args: Any) -> T:
         """Commit `call(tx, *args)`, and let the daemon know."""

@@ -30,7 +30,7 @@ from craftcore.tasks.turn_end import TurnService
 from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.tasks.turn_start import TurnStarter
 from craftcore.tasks.waits import WaitService
-from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore
+from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore, WorkUpdate
 from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import NewTrigger, Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
@@ -136,6 +136,10 @@ class Services:
         require_whole_number("limit", limit, 1, FIND_MAX, InvalidInput)
         with self.reading() as reader:
             return WorkStore().find(reader, those, limit)
+
+    def update_of_work(self, id: str) -> WorkUpdate:
+        """Return work as it is now. Raises NotFound when no row of it is left."""
+        return self.read(WorkStore().update_of, id)
 
     def find_ends_of_work(self, ids: Sequence[str]) -> Mapping[str, WorkResult | CraftcoreError]:
         """Return the ends of those of these ids that have ended; NotFound for one of which no row is left."""

@@ -87,6 +87,7 @@ ALONE = [
     *of(RECORDS, "python"),
     *of("docs/reference/python-api.md", "python", "App("),
     *of("docs/reference/python-api.md", "python", "Producer("),
+    *of("docs/how-to/get-notified.md", "python"),
 ]
 FRAGMENTS = of("docs/reference/python-api.md", "python", "send_invoice")
 OF_THE_SHELL = {"umask", "cd"}

@@ -123,7 +123,13 @@ STORES = "*/*store.py"
 HOMES = {
     "apsw": ["storage/*", STORES, "testing/*"],
     "anyio": [
-        *("storage/writer.py", "storage/event_loop.py", "results/engine_waits.py", "async_producer.py"),
+        *(
+            "storage/writer.py",
+            "storage/event_loop.py",
+            "results/engine_waits.py",
+            "results/follow.py",
+            "async_producer.py",
+        ),
         *("engine/*", "daemon/*", "actions/*", "testing/*"),
     ],
     "httpx2": ["actions/*"],

@@ -10,7 +10,7 @@ import structlog
 
 from craftcore.daemon.status_line import Condition, list_troubles
 from craftcore.engine.engine import Engine
-from craftcore.errors import StorageFull
+from craftcore.errors import RowInvalid, StorageFull
 from craftcore.notifications.model import NotifyRule
 from craftcore.notifications.service import NotificationService
 from craftcore.services import Services
@@ -55,6 +55,9 @@ class NotificationLoop:
                     await anyio.sleep(REST_SECONDS)
             except StorageFull as error:
                 log.warning("notifications.postponed", reason=error.message)
+            except (RowInvalid, ValueError) as error:  # text that is not UTF-8 is a ValueError, too
+                log.error("notifications.skipped", reason=f"a damaged row: {error!s:.200}")
+                await self._engine.writer.commit(self._service.skip_damaged)
 
     async def _look_at_health(self) -> None:
         """Note a trouble that the last look has found, too, and its end."""

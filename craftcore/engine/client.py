@@ -5,7 +5,7 @@ Each is one commit on the writer, and the loop that acts on it is woken once it 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
@@ -18,6 +18,7 @@ from craftcore.errors import OutcomeUnknown
 from craftcore.failpoints import Failpoint, hit
 from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import ResultWaits
+from craftcore.results.follow import follow_in_engine
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_seconds
 from craftcore.results.result_value import require_result, result_type
 from craftcore.schedules.calls import Schedules
@@ -28,7 +29,7 @@ from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
-from craftcore.tasks.work_store import WorkFilter
+from craftcore.tasks.work_store import WorkFilter, WorkUpdate
 from craftcore.triggers.model import Emitted, NewTrigger, Trigger, TriggerSpec, TriggerStatus
 from craftcore.triggers.start_holds import HoldTarget, release
 
@@ -214,3 +215,7 @@ class EngineClient:
     async def read(self, call: Callable[..., T], *args: Any) -> T:
         """Return `call(reader, *args)`, read beside the writer."""
         return await anyio.to_thread.run_sync(self._services.read, call, *args)
+
+    def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
+        """Yield the work as it is, and after each change, until its end."""
+        return follow_in_engine(self._services, self._results, id)

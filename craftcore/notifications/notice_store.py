@@ -59,9 +59,8 @@ class NoticeStore:
         names = canonicalize(sorted(kinds))
         tx.run("DELETE FROM notice_kinds WHERE kind NOT IN (SELECT value FROM json_each(:kinds))", kinds=names)
         tx.run("INSERT OR IGNORE INTO notice_kinds (kind) SELECT value FROM json_each(:kinds)", kinds=names)
-        newest = tx.fetch_value("SELECT max(seq) FROM notices")
-        if not kinds and newest is not None:
-            self.close_until(tx, newest)
+        if not kinds:
+            self.close_all(tx)
 
     def add(self, tx: Transaction, kind: str, subject: str) -> None:
         """Note an event that no row of the database shows."""
@@ -70,6 +69,12 @@ class NoticeStore:
     def list_new(self, tx: Reader, limit: int) -> list[Notice]:
         """Return the notices that were not handled, oldest first."""
         return [Notice(**row) for row in tx.fetch_all(NEW, seen=int(get_fact(tx, SEEN) or 0), limit=limit)]
+
+    def close_all(self, tx: Transaction) -> None:
+        """Note that all are handled."""
+        newest = tx.fetch_value("SELECT max(seq) FROM notices")
+        if newest is not None:
+            self.close_until(tx, newest)
 
     def close_until(self, tx: Transaction, seq: int) -> None:
         """Note that all up to this one are handled. The newest row stays for its number."""

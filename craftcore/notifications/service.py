@@ -57,6 +57,10 @@ class NotificationService:
         self._notices.close_until(tx, notices[-1].seq)
         return len(notices)
 
+    def skip_damaged(self, tx: Transaction) -> None:
+        """Skip all notices, where one of them or of its rows cannot be read."""
+        self._notices.close_all(tx)
+
     def note_health(self, tx: Transaction, text: str) -> None:
         """Note that the engine is not well any more, or is again."""
         self._notices.add(tx, "unhealthy", text)

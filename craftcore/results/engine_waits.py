@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import anyio
@@ -26,12 +26,38 @@ class ResultWaits:
         self._loop = loop
         self._waiting: defaultdict[str, list[Caller]] = defaultdict(list)
         self._changed: Any = loop.create_waiter()
+        self._followers: list[Any] = []
         self._is_over = False
 
     def note_change(self) -> None:
         """Note that work may have ended: after each commit, and when the doorbell rings."""
         if self._waiting:
             self._loop.wake(self._changed)
+        if self._followers:
+            self._wake_followers()
+
+    def next_change(self) -> Callable[[], Awaitable[None]]:
+        """Return the wait for the next change after this call. The wait raises StillWaiting when the engine ends."""
+        if self._is_over:
+            raise _engine_stopped()
+        waiter = self._loop.create_waiter()
+        self._followers.append(waiter)
+
+        async def wait() -> None:
+            try:
+                await self._loop.wait(waiter)
+            finally:
+                if waiter in self._followers:
+                    self._followers.remove(waiter)
+            if self._is_over:
+                raise _engine_stopped()
+
+        return wait
+
+    def _wake_followers(self) -> None:
+        followers, self._followers = self._followers, []
+        for waiter in followers:
+            self._loop.wake(waiter)
 
     async def wait(self, id: str, timeout: float | None) -> WorkResult:
         """Wait for the end of this work, and return it. `timeout` in seconds; None: no limit.
@@ -80,6 +106,7 @@ class ResultWaits:
         self._is_over = True
         for id in list(self._waiting):
             self._answer(id, _engine_stopped())
+        self._wake_followers()
 
     def _answer(self, id: str, answer: WorkResult | CraftcoreError) -> None:
         for waiting in self._waiting.get(id, ()):

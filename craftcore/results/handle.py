@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 from types import UnionType
 from typing import Any, Generic, Protocol, TypeVar, overload
@@ -11,6 +11,7 @@ from craftcore.errors import InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.serialization.arguments import Duration, seconds
 from craftcore.tasks.model import Task
+from craftcore.tasks.work_store import WorkUpdate
 from craftcore.triggers.model import Emitted, Trigger
 
 T = TypeVar("T")
@@ -29,6 +30,9 @@ class WorkClient(Protocol):
     async def cancel_work(self, id: str) -> None:
         """Cancel the work."""
 
+    def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
+        """Yield the work as it is, and after each change."""
+
 
 class BlockingWorkClient(Protocol):
     """The same calls, blocking."""
@@ -41,6 +45,9 @@ class BlockingWorkClient(Protocol):
 
     def cancel_work(self, id: str) -> None:
         """Cancel the work."""
+
+    def follow_work(self, id: str) -> Iterator[WorkUpdate]:
+        """Yield the work as it is, and after each change."""
 
 
 class Handle(Generic[T]):
@@ -79,6 +86,14 @@ class Handle(Generic[T]):
         ended."""
         await self.client.cancel_work(self.id)
 
+    def events(self) -> AsyncIterator[WorkUpdate]:
+        """Follow the work: yield it as it is, then after each change of its status, turn or progress, until its end.
+
+        Changes in quick succession may be one. Nothing is read while nothing changes. Raises NotFound when no row of it
+        is kept, StillWaiting when the engine of this process ends first.
+        """
+        return self.client.follow_work(self.id)
+
 
 class BlockingHandle(Generic[T]):
     """Emitted work, as Handle has it, for programs without an event loop. Each method blocks its thread."""
@@ -107,6 +122,10 @@ class BlockingHandle(Generic[T]):
     def cancel(self) -> None:
         """Cancel the work, as Handle.cancel does."""
         self.client.cancel_work(self.id)
+
+    def events(self) -> Iterator[WorkUpdate]:
+        """Follow the work, as Handle.events does, at most ten times a second."""
+        return self.client.follow_work(self.id)
 
 
 @dataclass(frozen=True, slots=True)

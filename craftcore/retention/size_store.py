@@ -52,7 +52,7 @@ response_hash, prev_hash, record_hash
 """
 TASK = """
 id, workflow, session_id, schedule_id, parent_id, status, reason, state_json, result_json, error_code, error_message,
-trigger_id, agents_json, agent
+trigger_id, agents_json, agent, progress_json
 """
 ACTIVITY = """
 idem_key, task_id, action, status, reason, policy, args_hash, result_unstored, provider_ref, error_code,
@@ -117,8 +117,8 @@ OF_TASKS: Statements = (
     _size_statement("tasks", f"seq {GONE}", TASK),
     _size_statement(
         "tasks",
-        f"seq {KEPT} AND (state_json <> 'null' OR result_json IS NOT NULL OR error_message IS NOT NULL)",
-        "state_json, result_json, error_message",
+        f"seq {KEPT} AND (state_json <> 'null' OR coalesce(result_json, error_message, progress_json) IS NOT NULL)",
+        "state_json, result_json, error_message, progress_json",
         "- octet_length('null')",
     ),
     _size_statement("waits", f"task_seq {FOUND}", WAIT),

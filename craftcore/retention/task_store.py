@@ -23,6 +23,7 @@ SELECT *
                state_json <> 'null'
             OR result_json IS NOT NULL
             OR error_message IS NOT NULL
+            OR progress_json IS NOT NULL
             OR EXISTS (SELECT 1 FROM waits WHERE task_seq = tasks.seq)
             OR EXISTS (SELECT 1 FROM questions WHERE task_seq = tasks.seq)
             OR EXISTS (SELECT 1 FROM mailbox WHERE task_seq = tasks.seq) AS has_bodies
@@ -59,7 +60,9 @@ CHILDREN = {
 }
 """In the order in which they can go."""
 
-STRIP = "UPDATE tasks SET state_json = 'null', result_json = NULL, error_message = NULL WHERE seq = :seq"
+STRIP = """
+UPDATE tasks SET state_json = 'null', result_json = NULL, error_message = NULL, progress_json = NULL WHERE seq = :seq
+"""
 
 
 def _remove(tx: Transaction, row: Row, taken: Taken) -> None:

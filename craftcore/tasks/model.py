@@ -132,6 +132,9 @@ class Task:
     ended_at: float | None
     dedup_key: str | None
     """The dedup key of the trigger that created it, when no other trigger may use this key while the task lives."""
+    progress_json: str | None = None
+    """The newest value that its code gave to ctx.progress, as JSON; None: none, or it is not kept any more."""
+    progress_count: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -151,6 +151,14 @@ class TaskStore:
         """Note that it has begun."""
         tx.run("UPDATE tasks SET deadline_at = :at WHERE seq = :seq", at=task.deadline_at, seq=task.seq)
 
+    def set_progress(self, tx: Transaction, seq: int, progress_json: str) -> None:
+        """Store how far its code has come, in place of what it said before."""
+        tx.run(
+            "UPDATE tasks SET progress_json = :progress, progress_count = progress_count + 1 WHERE seq = :seq",
+            progress=progress_json,
+            seq=seq,
+        )
+
     def revive(self, tx: Transaction, seq: int, trigger_id: str) -> bool:
         """Move FAILED -> RUNNING: its last turn is tried again, with all the time it had. False: it is not FAILED."""
         return tx.run_one(

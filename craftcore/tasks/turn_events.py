@@ -83,6 +83,12 @@ class TurnRecorder:
         self.record(tx, event(emitted))
         return emitted
 
+    def set_progress(self, tx: Transaction, claim: Claim, task_seq: int, progress_json: str) -> None:
+        """Store how far a running turn has come. Raises LeaseLost for one that does not hold its trigger any more."""
+        if not self._memos.held_leases(tx, [(claim.seq, claim.lease_token)]):
+            raise LeaseLost(f"the turn of trigger {claim.id} is over; nothing was written")
+        self._tasks.set_progress(tx, task_seq, progress_json)
+
     def stream(self, tx: Transaction, task_id: str, limit: int) -> list[StreamRow]:
         """Return the newest events of a task, oldest of them first."""
         return self._memos.stream(tx, task_id, limit)

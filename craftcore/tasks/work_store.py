@@ -46,6 +46,38 @@ SELECT triggers.id
 """
 
 
+UPDATE_OF = """
+SELECT coalesce(tasks.status, triggers.status) AS status,
+       coalesce(tasks.reason, triggers.reason) AS reason,
+       coalesce(tasks.turn, 0)                 AS turn,
+       tasks.progress_json,
+       coalesce(tasks.progress_count, 0)       AS progress_count,
+       coalesce(tasks.status NOT IN ('RUNNING', 'WAITING'), triggers.status NOT IN ('PENDING', 'CLAIMED')) AS is_over
+  FROM (SELECT :id AS id) AS asked
+  LEFT JOIN tasks ON tasks.id = asked.id
+  LEFT JOIN triggers ON triggers.id = asked.id
+ WHERE coalesce(tasks.id, triggers.id) IS NOT NULL
+"""
+
+
+class WorkUpdate(NamedTuple):
+    """Emitted work at one moment.
+
+    status          of its task, or of the trigger while it has created none
+    turn            of its task, from 1; 0 without a task
+    progress        the newest value that its code gave to ctx.progress; None: none
+    progress_count  how many values its code gave
+    is_over         it has ended
+    """
+
+    status: str
+    reason: str | None
+    turn: int
+    progress: Any
+    progress_count: int
+    is_over: bool
+
+
 class WorkFilter(NamedTuple):
     """The work to find; None matches all. `status`: that of the task, or of a trigger without one."""
 
@@ -86,6 +118,15 @@ class WorkStore:
     def list_ended(self, tx: Reader, ids: Sequence[str]) -> list[str]:
         """Return those of these ids that have ended, or of which no row is left."""
         return [row["id"] for row in tx.fetch_all(ENDED, ids=canonicalize(list(ids)))]
+
+    def update_of(self, tx: Reader, id: str) -> WorkUpdate:
+        """Return work as it is now. Raises NotFound when no row of it is left."""
+        row = tx.fetch_one(UPDATE_OF, id=id)
+        if row is None:
+            raise NotFound(f"no trigger or task {id}", id=id)
+        progress = row.pop("progress_json")
+        row["is_over"] = bool(row["is_over"])
+        return WorkUpdate(**row, progress=None if progress is None else json.loads(progress))
 
     def find(self, tx: Reader, those: WorkFilter, limit: int) -> list[str]:
         """Return the ids of the newest work that matches, newest first, as long as its trigger is kept."""

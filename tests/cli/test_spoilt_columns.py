@@ -277,8 +277,9 @@ def test_tested_tables_cover_the_schema_and_have_rows(full):
     tables = {str(name) for (name,) in connection.execute(sql).fetchall()}
     empty = {name for name in tables if not connection.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0]}
     connection.close()
-    assert tables == set(RELEVANT)
-    assert empty == set()
+    unread = {"notices", "notice_kinds"}  # by commands; the daemon has a test of damaged ones
+    assert tables - unread == set(RELEVANT)
+    assert empty - unread == set()
 
 
 def test_hostile_time_zone_in_a_header_is_printed_escaped(cli, made, database, clock):

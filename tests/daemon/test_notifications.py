@@ -142,6 +142,22 @@ async def test_failing_target_neither_loops_nor_delays_work(tmp_path):
         assert len(it.rows("SELECT id FROM triggers WHERE dedup_key GLOB 'notify:*'")) == 3
 
 
+async def test_damaged_notice_is_skipped_and_later_events_are_notified(tmp_path):
+    app = an_app()
+    config = settings(tmp_path, '[[notify]]\non = "failed"\ncommand = ["true"]\n')
+    async with running(app, tmp_path / "agent.db", config) as engine:
+        it = Lab(app, engine, tmp_path / "agent.db")
+        damaged = "INSERT INTO notices (kind, subject, at) VALUES ('failed', CAST(x'ff' AS TEXT), 1.0)"
+        await engine.writer.commit(lambda tx: tx.run(damaged))
+        seen = "SELECT 1 FROM facts WHERE name = 'notices_seen'"
+        await it.until(lambda: bool(it.rows(seen)))
+        failed = await app.emit("fails")
+        sent = "SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*'"
+        await it.until(lambda: bool(it.rows(sent)))
+        [row] = it.rows(sent)
+        assert failed.id in row["payload_json"]
+
+
 async def test_lasting_trouble_is_notified_once_and_its_end(tmp_path):
     app = an_app()
     config = settings(tmp_path, '[[notify]]\non = "unhealthy"\ncommand = ["true"]\n')

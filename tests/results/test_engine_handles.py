@@ -21,6 +21,7 @@ from craftcore import (
     NotFound,
     TaskContext,
     TriggerSpec,
+    WorkUpdate,
 )
 from craftcore.config import RecordSettings
 from craftcore.errors import InvalidInput, PayloadTooLarge, StateRefused, StillWaiting, WorkFailed
@@ -215,6 +216,92 @@ async def test_function_of_a_workflow_is_started_with_its_arguments(tmp_path):
         ):
             with pytest.raises(InvalidInput, match=why):
                 await call()
+
+
+async def test_events_follow_progress_and_end_with_the_work(tmp_path):
+    app = App()
+
+    @app.workflow("counts")
+    async def counts(ctx: TaskContext) -> str:
+        await ctx.progress({"done": 1})
+        await ctx.wait_for("go")
+        await ctx.progress({"done": 2})
+        await ctx.wait_for("end")
+        return "all"
+
+    async with lab(app, tmp_path) as it:
+        work = await app.emit("counts")
+        seen: list[WorkUpdate] = []
+        async for update in work.events():
+            seen.append(update)
+            if update.status == "WAITING" and update.progress == {"done": 1}:
+                await app.signal(work.id, "go")
+            elif update.status == "WAITING":
+                await app.signal(work.id, "end")
+        assert await work.result() == "all"
+
+        assert [update.progress for update in seen if update.status == "WAITING"][:1] == [{"done": 1}]
+        assert (seen[-1].status, seen[-1].progress, seen[-1].is_over) == ("DONE", {"done": 2}, True)
+        assert [update.is_over for update in seen].count(True) == 1
+        assert len(seen) == len(set(map(repr, seen))), "each is new"
+        assert it.task(work.id)["progress_count"] >= 2
+        assert [update.status async for update in app.handle(work.id).events()] == ["DONE"]
+
+
+async def test_events_read_nothing_while_nothing_changes(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        work = await app.emit("waits")
+        await it.waiting(work.id)
+        await it.idle()
+        seen: list[str] = []
+
+        async def follow() -> None:
+            async for update in work.events():
+                seen.append(update.status)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(follow)
+            await it.until(lambda: seen == ["WAITING"])
+            with record_statements() as statements:
+                await anyio.sleep(0.3)
+                assert [sql for sql in statements if "asked" in sql] == []
+            await app.signal(work.id, "go", "now")
+        assert seen[-1] == "DONE"
+
+
+async def test_engine_that_stops_ends_the_events(tmp_path):
+    app = an_app()
+    ended: list[str] = []
+
+    async def follow(work: Any) -> None:
+        try:
+            async for _ in work.events():
+                pass
+        except StillWaiting as error:
+            ended.append(str(error))
+
+    async with anyio.create_task_group() as group:
+        async with lab(app, tmp_path) as it:
+            work = await app.emit("waits")
+            await it.waiting(work.id)
+            group.start_soon(follow, work)
+            await anyio.sleep(0.05)
+    assert ended == ["the engine has stopped; the work goes on when it runs again"]
+
+
+async def test_progress_that_is_too_large_is_refused(tmp_path):
+    app = App()
+
+    @app.workflow("talks", max_attempts=1)
+    async def talks(ctx: TaskContext) -> None:
+        await ctx.progress("x" * 70_000)
+
+    async with lab(app, tmp_path) as it:
+        work = await app.emit("talks")
+        with pytest.raises(WorkFailed, match="progress has 70,002 bytes; the limit is 65,536"):
+            await work.result()
+        assert it.task(work.id)["progress_json"] is None
 
 
 async def test_unknown_id_is_not_found(tmp_path):

@@ -26,6 +26,11 @@ from craftcore import TaskContext
 async def waits(ctx: TaskContext) -> str:
     return str(await ctx.wait_for("go"))
 
+@app.workflow("talks")
+async def talks(ctx: TaskContext) -> None:
+    await ctx.progress("half")
+    await ctx.wait_for("go")
+
 @app.workflow("asks")
 async def asks(ctx: TaskContext) -> str:
     return await ctx.ask("Send it?", options=["send", "hold"])
@@ -52,6 +57,35 @@ def test_result_arrives_from_the_daemon(folder):
         assert work.result(timeout=PATIENCE) == "Hello Ada"
         assert producer.handle(work.id).result(str, timeout=0) == "Hello Ada"
         assert work.state().status == "DONE"
+
+
+def test_events_follow_the_work_of_the_daemon(folder):
+    with a_running_daemon(folder), Producer(folder / "agent.db") as producer:
+        work = producer.emit("talks")
+        seen = []
+        for update in work.events():
+            seen.append(update)
+            if update.status == "WAITING":
+                producer.signal(work.id, "go", "now")
+
+    assert (seen[-1].status, seen[-1].progress) == ("DONE", "half")
+    assert [update.is_over for update in seen] == [False] * (len(seen) - 1) + [True]
+
+
+@pytest.mark.anyio
+async def test_async_producer_follows_the_work_of_the_daemon(folder):
+    with a_running_daemon(folder):
+        async with AsyncProducer(folder / "agent.db") as producer:
+            work = await producer.emit("talks")
+            seen = []
+            async for update in work.events():
+                seen.append(update)
+                if update.status == "WAITING":
+                    await producer.signal(work.id, "go", "now")
+            with pytest.raises(NotFound):
+                async for update in producer.handle("01900000-0000-7000-8000-000000000000").events():
+                    seen.append(update)
+    assert (seen[-1].status, seen[-1].progress) == ("DONE", "half")
 
 
 def test_failure_is_raised_with_its_code(folder):

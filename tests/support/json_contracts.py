@@ -69,7 +69,8 @@ DOCUMENTS = {
     "schedule remove": f"{SCHEDULE} cancelled",
     "schedule trust-clock": "released held_until ahead",
     "task show": f"""
-        {TASK} held reasons state result wait questions activities unread unread_mail attempts last_attempts children
+        {TASK} held reasons state result progress wait questions activities unread unread_mail attempts
+        last_attempts children
     """,
     "task signal": f"{TASK} waited",
     "task cancel": TASK,

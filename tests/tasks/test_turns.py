@@ -164,6 +164,19 @@ def test_emit_of_a_finished_turn_emits_nothing(core):
     assert len(rows(core, "triggers")) == 1
 
 
+def test_progress_of_a_finished_turn_is_refused(core):
+    over, running = begin(core), begin(core)
+    core.do(core.recording.set_progress, over.claim, over.task.seq, "1")
+    finish(core, over)
+
+    with pytest.raises(LeaseLost):
+        core.do(core.recording.set_progress, over.claim, over.task.seq, "2")
+    core.do(core.recording.set_progress, running.claim, running.task.seq, "3")
+    core.do(core.recording.set_progress, running.claim, running.task.seq, "4")
+
+    assert [(row["progress_json"], row["progress_count"]) for row in rows(core, "tasks")] == [("1", 1), ("4", 2)]
+
+
 # Settled
 
 

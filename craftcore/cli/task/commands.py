@@ -168,6 +168,7 @@ def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
     return {
         "state": json_or_text(task.state_json),
         "result": json_or_text(task.result_json),
+        "progress": json_or_text(task.progress_json),
         "wait": wait_document(WaitStore().open_of(reader, task.seq)),
         "questions": [question_document(question) for question in questions],
         "activities": [activity_document(activity) for activity in activities],
@@ -197,6 +198,7 @@ def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
             "deadline": None if task.deadline_at is None else clock_time(task.deadline_at),
             "ended": None if task.ended_at is None else clock_time(task.ended_at),
             "error": None if task.error_code is None else f"{task.error_code}: {task.error_message}",
+            "progress": _value(told["progress"]),
             "state": _value(told["state"]),
             "result": _value(told["result"]) if task.status is TaskStatus.DONE else None,
         }

@@ -17,9 +17,10 @@ from craftcore.engine.turn.recorded_calls import RecordedCalls
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import track_await
-from craftcore.errors import InvalidInput
+from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.serialization.arguments import Duration, require_whole_number
+from craftcore.serialization.encode import encode
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.validation import is_name, moment, show_value
 
@@ -32,6 +33,7 @@ else:
 T = TypeVar("T")
 
 EVENTS_MAX = 10_000
+PROGRESS_MAX_BYTES = 64 << 10
 
 
 class TaskContext(RecordedCalls, Generic[S]):
@@ -83,6 +85,20 @@ class TaskContext(RecordedCalls, Generic[S]):
         self._turn.refuse_when_over()
         newest = require_whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
         return await read_task_events(self._turn.doors, self.task_id, newest)
+
+    @track_await("ctx.progress")
+    async def progress(self, value: Any) -> None:
+        """Store how far the task has come, in place of the value before: `handle.events()` and `task show` have it.
+
+        It is on disk when this returns. Code that is run again stores it again. Raises InvalidInput for
+        what is not JSON, PayloadTooLarge over 64 KiB.
+        """
+        self._turn.refuse_when_over()
+        text = encode(value, "progress")
+        if len(text) > PROGRESS_MAX_BYTES:
+            raise PayloadTooLarge(f"progress has {len(text):,} bytes; the limit is {PROGRESS_MAX_BYTES:,}")
+        doors = self._turn.doors
+        await doors.commits.commit(doors.recording.set_progress, self._turn.run.claim, self._turn.task.seq, text)
 
     # What suspends the turn
 
