@@ -17,6 +17,7 @@ NAMES = {
     "scrapes": "what a scrape of the metrics costs, up to a million settled rows, and the engine under scrapes",
     "masking": "masking a secret in an answer: its time, and how late the loop is meanwhile",
     "asleep": "ten thousand tasks asleep: resident memory and boot against none",
+    "processes": "a step in a worker process, and how late the loop is while processes die, hang and answer wrongly",
     "boot": "from process start to the first handler, with and without a million settled rows",
 }
 

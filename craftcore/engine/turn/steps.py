@@ -132,7 +132,7 @@ async def run_step(
     It may run again when the process dies between its end and the commit of its result.
     """
     _check(name, fn, on_change, retry)
-    if mistake := find_executor_mistake(executor, fn):
+    if executor != "thread" and (mistake := find_executor_mistake(executor, fn)):
         raise InvalidInput(f"step {show_value(name)}: {mistake}")
     step = Step(turn, name, key, fn, args)
     is_there, result = step.find_result(on_change)
