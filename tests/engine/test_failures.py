@@ -407,7 +407,7 @@ async def test_error_code_decides_whether_and_when_the_trigger_is_retried(tmp_pa
         assert row["error_code"] == code
         if code in (
             *("ROUTING_ERROR", "AGENT_ERROR", "AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "INTERNAL_AGENT_ERROR"),
-            *("TRANSPORT_ERROR", "STORAGE_FULL"),
+            *("TRANSPORT_ERROR", "STORAGE_FULL", "WORKER_DIED"),
         ):
             assert HOUR / 2 <= waits(row) <= HOUR
         elif code == "RATE_LIMIT":
