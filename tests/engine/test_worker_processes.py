@@ -15,6 +15,7 @@ import anyio
 import pytest
 
 from craftcore import App, ConfigInvalid, Fail, InvalidInput, RetryPolicy, TaskContext, TriggerView, WorkerDied
+from craftcore.engine.workers import answer
 from tests.support import process_functions as functions
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.processes import PATIENCE
@@ -94,17 +95,17 @@ async def test_step_in_a_process_returns_its_typed_result_and_reuses_the_process
         (functions.die, (), WorkerDied, "the worker process of step s was killed by SIGKILL. See the kernel log"),
         (functions.leave, (3,), WorkerDied, "the worker process of step s ended with exit code 3"),
         (functions.make_lock, (), InvalidInput, "the result of step s: lock is not JSON"),
-        (functions.raise_holder, (), Exception, "it holds a lock (Holder cannot be pickled in the worker process: "),
-        (functions.raise_two_part, (), Exception, "this and that (TwoPart cannot be pickled in the worker process: "),
+        (functions.raise_holder, (), Exception, "it holds a lock (Holder cannot be carried to the daemon: "),
+        (functions.raise_two_part, (), Exception, "this and that (TwoPart cannot be carried to the daemon: "),
         (
             functions.raise_changing,
             (),
             Exception,
-            "no page (Changing cannot be pickled in the worker process: it co",
+            "no page (Changing cannot be carried to the daemon: it co",
         ),
-        (functions.raise_homesick, (), Exception, "far away (Homesick cannot be pickled in the worker process: System"),
-        (functions.raise_exit, (), Exception, "enough (SystemExit cannot be pickled in the worker process: it is not"),
-        (functions.raise_interrupt, (), Exception, "KeyboardInterrupt (KeyboardInterrupt cannot be pickled in"),
+        (functions.raise_homesick, (), Exception, "far away (Homesick cannot be carried to the daemon: System"),
+        (functions.raise_exit, (), Exception, "enough (SystemExit cannot be carried to the daemon: it is not"),
+        (functions.raise_interrupt, (), Exception, "KeyboardInterrupt (KeyboardInterrupt cannot be carried to"),
         (functions.raise_no_page, (), Fail, "page seven is gone"),
         (functions.raise_key, (), KeyError, "'a'"),
         (functions.fail, (), Fail, "it is gone"),
@@ -155,6 +156,18 @@ async def test_hanging_step_in_a_process_times_out_and_its_process_group_is_kill
 
     assert begun
     assert min(delays) < 0.1, delays
+
+
+async def test_exception_whose_unpickling_hangs_in_the_daemon_is_replaced(tmp_path, monkeypatch):
+    monkeypatch.setattr(answer, "UNPICKLE_SECONDS", 0.2)
+
+    async def body(ctx: TaskContext) -> None:
+        await ctx.step("s", functions.raise_sleepy, executor="process")
+
+    error = await error_of(tmp_path, body)
+
+    said = "tired (Sleepy cannot be carried to the daemon: it did not come back within 0.2 seconds)"
+    assert (error["message"], error["details"]["exception_type"]) == (said, "Sleepy")
 
 
 @pytest.mark.parametrize("end", ["cancel", "deadline"])

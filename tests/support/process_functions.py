@@ -117,6 +117,19 @@ def _unpickle(pid: int, text: str) -> Homesick:
     return Homesick(text)
 
 
+class Sleepy(ValueError):
+    """Its unpickling ends in a worker process and takes long in the daemon."""
+
+    def __reduce__(self) -> Any:
+        return _unpickle_slowly, (os.getpid(), str(self))
+
+
+def _unpickle_slowly(pid: int, text: str) -> Sleepy:
+    if pid != os.getpid():
+        time.sleep(10)
+    return Sleepy(text)
+
+
 class NoPage(Fail):
     """A failure for good that cannot be pickled."""
 
@@ -138,6 +151,10 @@ def raise_changing() -> NoReturn:
 
 def raise_homesick() -> NoReturn:
     raise Homesick("far away")
+
+
+def raise_sleepy() -> NoReturn:
+    raise Sleepy("tired")
 
 
 def raise_no_page() -> NoReturn:

@@ -11,6 +11,8 @@ import pickle
 import traceback
 from typing import Any, cast
 
+import anyio
+import anyio.to_thread
 import msgspec
 
 from craftcore.engine.failure import RemoteTraceback, first_error, outcome_of, traceback_places
@@ -24,6 +26,9 @@ from craftcore.triggers.settlement import Snoozed
 
 PICKLED_MAX = 256 << 10
 """Bytes of a pickled exception."""
+
+UNPICKLE_SECONDS = 10.0
+"""How long the daemon waits for a pickled exception to come back."""
 
 TRACEBACK_MAX = 16 << 10
 """Characters of a traceback that are kept, from its end."""
@@ -69,19 +74,30 @@ def decode_answer(data: bytes) -> Answer:
     return answer
 
 
-def to_exception(raised: Raised) -> BaseException:
-    """Return what is to be raised in the daemon. It unpickles objects of user code, which may take any time."""
-    remote = RemoteTraceback(raised.traceback, raised.places)
+async def decode_exception(raised: Raised) -> BaseException:
+    """Return what is to be raised in the daemon."""
     if raised.pickled:
-        try:
-            error: BaseException = pickle.loads(raised.pickled)  # noqa: S301 - from our own worker process
-            first_error(error).__cause__ = remote
-            return error
-        except BaseException as refused:  # a class of user code
-            raised.why = describe_error(refused)
+        with anyio.move_on_after(UNPICKLE_SECONDS) as scope:
+            error = await anyio.to_thread.run_sync(_load_exception, raised, abandon_on_cancel=True)
+            if error is not None:
+                return error
+        if scope.cancelled_caught:
+            raised.why = f"it did not come back within {UNPICKLE_SECONDS:g} seconds"
     error = _build_substitute(raised)
-    error.__cause__ = remote
+    error.__cause__ = RemoteTraceback(raised.traceback, raised.places)
     return error
+
+
+def _load_exception(raised: Raised) -> BaseException | None:
+    """Return the exception; None, with the reason in `why`, when its class does not let it. Runs in a thread, since it
+    is user code."""
+    try:
+        error: BaseException = pickle.loads(raised.pickled)  # noqa: S301 - from our own worker process
+        first_error(error).__cause__ = RemoteTraceback(raised.traceback, raised.places)
+        return error
+    except BaseException as refused:
+        raised.why = describe_error(refused)
+        return None
 
 
 def _encode_failure(error: BaseException) -> Raised:
@@ -128,7 +144,7 @@ def _build_substitute(raised: Raised) -> Exception:
         failed = Fail(raised.code, raised.message)
         failed.details = details
         return failed
-    said = f"{raised.message} ({raised.class_name} cannot be pickled in the worker process: {raised.why})"
+    said = f"{raised.message} ({raised.class_name} cannot be carried to the daemon: {raised.why})"
     error = CraftcoreError(truncate_text(said, MESSAGE_LIMIT))
     error.details = details
     error.code = cast(ErrorCode, raised.code)  # or one of user code

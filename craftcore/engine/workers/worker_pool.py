@@ -8,10 +8,9 @@ from collections.abc import Callable
 from types import TracebackType
 
 import anyio
-import anyio.to_thread
 import msgspec
 
-from craftcore.engine.workers.answer import Returned, decode_answer, to_exception
+from craftcore.engine.workers.answer import Returned, decode_answer, decode_exception
 from craftcore.engine.workers.encoded import Encoded
 from craftcore.engine.workers.worker_process import WorkerProcess
 from craftcore.errors import InvalidInput, WorkerDied
@@ -63,7 +62,7 @@ class WorkerPool:
             raise WorkerDied(f"the worker process of {what} gave no valid answer: {describe_error(error)}") from error
         if isinstance(answer, Returned):
             return Encoded(answer.text, answer.is_stored)
-        raise await anyio.to_thread.run_sync(to_exception, answer, abandon_on_cancel=True)
+        raise await decode_exception(answer)
 
     def _take_free(self) -> WorkerProcess | None:
         """Return the process that was used last; None when none is free. Those that died meanwhile are forgotten."""
