@@ -41,7 +41,6 @@ OLDEST_CLAIMED = "SELECT min(due_at) FROM triggers WHERE status = 'CLAIMED'"
 LAST_EPOCH = "SELECT epoch, started_at, ended_at FROM epochs ORDER BY epoch DESC LIMIT 1"
 DIED_BEFORE = "SELECT ended_at IS NULL FROM epochs WHERE epoch < :epoch ORDER BY epoch DESC LIMIT 1"
 OLDEST_LEASE = "SELECT min(lease_until) FROM triggers WHERE status = 'CLAIMED'"
-DEAD_LATELY = "SELECT count(*) FROM triggers WHERE status = 'DEAD' AND settled_at > :since"
 BEHIND = """
 SELECT id, due_at
   FROM triggers
@@ -149,7 +148,7 @@ def _read_rows(core: Services, reader: Reader, now: float) -> dict[str, Any]:
         "lease_until": reader.fetch_value(OLDEST_LEASE),
         "behind": _behind_document(reader, now, core.config.triggers.overdue_after),
         "failed_lately": asdict(TriggerLists().count_failed_since(reader, now - LATELY)),
-        "dead_lately": reader.fetch_value(DEAD_LATELY, since=now - LATELY),
+        "dead_lately": TriggerLists().count_dead_since(reader, now - LATELY),
         "schedules": _schedules_document(reader, now),
         "clock": _clock_document(reader, now),
         "tasks": {**TaskLists().counts(reader), "held": HoldStore().count(reader)},

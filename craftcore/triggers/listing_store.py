@@ -13,6 +13,41 @@ LATELY = 86_400.0
 """Seconds for which a failure is news."""
 
 
+FAILED_SINCE = """
+WITH ended AS MATERIALIZED (
+    SELECT schedule_id, nominal_at, settled_at, error_code
+      FROM triggers INDEXED BY {index}
+     WHERE status = '{status}'
+       AND settled_at > :since
+       AND {reason}
+),
+well AS MATERIALIZED (
+    SELECT failing.schedule_id,
+           (SELECT newest.nominal_at
+              FROM (SELECT seq, nominal_at, trigger_id
+                      FROM schedule_occurrences
+                     WHERE schedule_occurrences.schedule_id = failing.schedule_id
+                     ORDER BY seq DESC
+                     LIMIT 100) AS newest
+              JOIN triggers ON triggers.id = newest.trigger_id
+              LEFT JOIN tasks ON tasks.id = newest.trigger_id
+             WHERE coalesce(tasks.status = 'DONE', triggers.status = 'DONE' AND triggers.reason = 'succeeded')
+             ORDER BY newest.seq DESC
+             LIMIT 1) AS succeeded_at
+      FROM (SELECT DISTINCT schedule_id FROM ended WHERE schedule_id IS NOT NULL) AS failing
+)
+SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || coalesce(error_code, '')) AS BLOB) AS newest
+  FROM ended
+  LEFT JOIN well ON well.schedule_id = ended.schedule_id
+ WHERE well.succeeded_at IS NULL
+    OR well.succeeded_at <= ended.nominal_at
+"""
+"""The failures since a moment, without those of a schedule that has succeeded after them."""
+
+FAILED = FAILED_SINCE.format(status="FAILED", index="triggers_failed", reason="reason = error_code")
+DEAD = FAILED_SINCE.format(status="DEAD", index="triggers_dead", reason="TRUE")
+
+
 @dataclass(frozen=True, slots=True)
 class FailedLately:
     """How many, and the error of the last one; None when there is none."""
@@ -82,17 +117,14 @@ class TriggerLists:
 
     def count_failed_since(self, tx: Reader, since: float) -> FailedLately:
         """Return what became FAILED since then. Discarded ones do not count: the reason of the operator is not an
-        error."""
-        row = tx.fetch_one(
-            """
-            SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || error_code) AS BLOB) AS newest
-              FROM triggers INDEXED BY triggers_failed
-             WHERE status = 'FAILED'
-               AND settled_at > :since
-               AND reason = error_code
-            """,
-            since=since,
-        )
+        error. Nor do those of a schedule that has succeeded after them."""
+        row = tx.fetch_one(FAILED, since=since)
         assert row is not None
         newest = readable_text(row["newest"])
         return FailedLately(row["count"], None if newest is None else newest[20:])
+
+    def count_dead_since(self, tx: Reader, since: float) -> int:
+        """Return how many became DEAD since then, without those of a schedule that has succeeded after them."""
+        row = tx.fetch_one(DEAD, since=since)
+        assert row is not None
+        return int(row["count"])

@@ -86,6 +86,7 @@ ENDS: dict[tuple[str, int], Lines] = {
 """Lines that are typed one after the other: the last one ends so, the ones before it well."""
 
 SHOWN: dict[tuple[str, int], str] = {
+    ("status", 1): "cli/test_health.py: test_check_exits_1_unless_the_verdict_is_healthy",
     ("run", 4): "cli/test_surface.py: test_run_and_reload_with_json_print_a_document",
     ("run", 75): "daemon/test_main.py: test_second_daemon_exits_75_and_names_the_first",
     ("run", 78): "cli/test_bad_input.py: test_unrunnable_app_is_refused_with_the_location_of_the_mistake",

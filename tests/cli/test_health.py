@@ -20,19 +20,21 @@ from craftcore.daemon.lock import DaemonLock
 from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
 from craftcore.diagnostics.health import Health, health_of, verdict
 from craftcore.diagnostics.idle import Idle, idle
-from craftcore.diagnostics.status import BEHIND, DEAD_LATELY
+from craftcore.diagnostics.status import BEHIND
 from craftcore.diagnostics.write_lock import write_lock_holder
 from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.live_state import LiveState
+from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import delete_fact, set_fact
 from craftcore.storage.wal_locks import LOCKS
+from craftcore.triggers.listing_store import DEAD, FAILED
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded
 from tests.cli.conftest import NOON
 from tests.support.attempts import begin, end
 from tests.support.fake_payments import LOST, NOTHING, Bank
 from tests.support.processes import a_reader
-from tests.support.trigger_steps import claim_one, emit, start
+from tests.support.trigger_steps import BROKEN, HOPELESS, claim_one, emit, run_one, start
 
 HOUR, DAY = 3600.0, 86_400.0
 EPOCH = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
@@ -634,7 +636,31 @@ def test_behind_query_uses_only_the_index(core):
     assert not any(step == "SCAN triggers" for step in plan), plan
 
 
-def test_new_dead_letters_query_uses_an_index(core):
-    [step] = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {DEAD_LATELY}", since=NOON)]
+@pytest.mark.parametrize(("query", "index"), [(DEAD, "triggers_dead"), (FAILED, "triggers_failed")])
+def test_queries_of_new_failures_scan_no_table(core, query, index):
+    plan = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {query}", since=NOON)]
 
-    assert "triggers_dead" in step
+    assert any(index in step for step in plan), plan
+    assert [step for step in plan if step.startswith("SCAN") and step.split()[1] in ("triggers", "tasks")] == []
+
+
+@pytest.mark.parametrize(("outcome", "code"), [(HOPELESS, "failed"), (BROKEN, "dead letters")])
+def test_scheduled_work_that_succeeds_again_is_healthy(cli, core, clock, outcome, code):
+    schedule = ScheduleSpec(id="hourly", when="every 1h", workflow="greet", max_attempts=1)
+    core.do(core.schedules.put, schedule, Origin.OPERATOR)
+    found = []
+    for ended in (outcome, outcome, Succeeded(result_json="1"), outcome):
+        clock.advance(hours=1)
+        core.do(core.ticks.tick)
+        run_one(core, ended)
+        found.append(code in reasons(cli))
+    assert found == [True, True, False, True]
+
+
+def test_check_exits_1_unless_the_verdict_is_healthy(cli, core, daemon):
+    assert (cli("status").code, cli("status", "--check").code) == (0, 0)
+
+    emit(core)
+    run_one(core, HOPELESS)
+
+    assert (cli("status").code, cli("status", "--check").code, cli("--json", "status", "--check").code) == (0, 1, 1)

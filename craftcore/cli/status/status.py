@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command
+from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.session import Session, finding_text, hint
 from craftcore.cli.status.sections import print_doubt, print_schedules, print_tasks
 from craftcore.diagnostics.health import verdict
@@ -18,19 +19,27 @@ from craftcore.triggers.listing_store import LATELY
 @click.command(
     cls=Command,
     examples=("craftcore status", "craftcore --db agent.db status --json"),
+    exits={PROBLEM: "with --check: degraded or down", NO_SUCH: None},
     see=("craftcore doctor", "craftcore top", "craftcore trigger why", "docs/how-to/monitor.md"),
 )
+@click.option("--check", is_flag=True, help="Exit with 1 unless the verdict is healthy.")
 @click.pass_obj
-def status(session: Session) -> None:
+def status(session: Session, /, check: bool) -> int:
     """Show the health: healthy, degraded and why, or down.
 
     The first line is the verdict. Then what is due, running, cut off, dead or held; tasks; irreversible actions in
-    doubt; schedules and the clock. The exit code is 0 whatever the verdict: a program reads "health" of --json.
+    doubt; schedules and the clock. The exit code is 0 whatever the verdict, but for --check. A program
+    reads "health" of --json.
     """
     found = status_document(session)
     if session.json:
         session.out.document(found)
-        return
+    else:
+        _print(session, found)
+    return PROBLEM if check and not found["ok"] else 0
+
+
+def _print(session: Session, found: dict[str, Any]) -> None:
     now, counts, daemon = found["now"], found["counts"], found["daemon"]
     out = session.out
     out.line(found["verdict"], style="good" if found["ok"] else "bad")
