@@ -33,7 +33,7 @@ SELECT count(*)
   FROM triggers
  WHERE status = 'PENDING'
    AND due_at > :now
-   AND max(created_at, updated_at) > :now + 5.0
+   AND max(created_at, updated_at) > :now + :tolerance
    AND due_at < :held
    AND NOT (at_given AND not_before IS NULL)
 """
@@ -124,7 +124,7 @@ class ClockStepStore:
 
     def count_ahead(self, tx: Reader, now: float) -> int:
         """Return how many triggers wait for a time that was set while the clock was ahead."""
-        count: int = tx.fetch_value(AHEAD, now=now, held=HELD_UNTIL)
+        count: int = tx.fetch_value(AHEAD, now=now, held=HELD_UNTIL, tolerance=TOLERANCE)
         return count
 
     def set_back(self, tx: Transaction, step: float) -> int:

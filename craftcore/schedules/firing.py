@@ -88,8 +88,8 @@ class Firing:
         return placed
 
     def drop_buffered(self, tx: Transaction, schedule: Schedule, reason: str, *, after: float = -1.0) -> int:
-        """Return what waits for an earlier occurrence, and was to be after that moment, will not fire; how many of
-        them had been counted as runs."""
+        """Skip the occurrences after that moment that wait for an earlier one. Return how many of them had been counted
+        as runs."""
         waiting = [line for line in self._store.list_buffered(tx, schedule.id) if line.nominal_at > after]
         for line in waiting:
             self._store.close_buffered(tx, line, Outcome.SKIPPED, of=reason)

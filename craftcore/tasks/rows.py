@@ -8,7 +8,8 @@ from craftcore.errors import UnreadableRow
 from craftcore.storage.damaged_rows import model_of, model_reader
 from craftcore.storage.transaction import Row
 from craftcore.tasks.model import Task, TaskStatus
-from craftcore.triggers.validation import MAX_ATTEMPTS, is_name
+from craftcore.triggers.backoff import ATTEMPTS_MAX
+from craftcore.triggers.validation import is_name
 
 COUNT_LIMIT = 1 << 31
 
@@ -31,7 +32,7 @@ def _check(row: Row) -> None:
     for name in ("workflow", "agent", "session_id"):
         if row[name] is not None and not is_name(row[name]):
             raise UnreadableRow(f"{name} {row[name]!r:.80} is not a name")
-    if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= MAX_ATTEMPTS:
+    if row["max_attempts"] is not None and not 1 <= row["max_attempts"] <= ATTEMPTS_MAX:
         raise UnreadableRow(f"max_attempts {row['max_attempts']} is not a number of attempts")
     for name, least in (("turn", 1), ("turns_alone", 0), ("steps_alone", 0)):
         if not least <= row[name] < COUNT_LIMIT:

@@ -29,7 +29,7 @@ def overdue_note(due_at: float, late: float) -> str:
 
 
 def format_duration(seconds: float) -> str:
-    """Return `in_words(600) == "10 minutes"`; the largest unit of which there are at least two, or the smallest."""
+    """Return `10 minutes` for 600; the largest unit of which there are at least two, or the smallest."""
     for name, length in (("days", 86_400), ("hours", 3_600), ("minutes", 60)):
         if seconds >= 2 * length:
             return f"{int(seconds // length)} {name}"

@@ -127,8 +127,7 @@ class TriggerService:
         return self._store.insert_again(tx, trigger_id, self._clock.new_id(), payload_json)
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
-        """Return what this live trigger was to advance is corrupt: it is a dead letter. False when it is settled, or
-        gone."""
+        """Make a live trigger a dead letter, because its work is corrupt. False when it is settled, or gone."""
         return self._hands.bury(tx, trigger_id, message)
 
     def mark_undelivered(self, tx: Transaction, trigger_id: str, message: str) -> bool:

@@ -12,6 +12,7 @@ from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize
+from craftcore.triggers.backoff import ATTEMPTS_MAX
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
 from craftcore.triggers.sources import DEFAULTS
 from craftcore.triggers.workflow_names import bare_name
@@ -22,7 +23,6 @@ NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
 KEY_OF_OURS = re.compile(r"(turn|wake|resume):[A-Za-z0-9._:@+-]{1,240}")
 """The trigger that continues a task has a key with the whole id, however long that is."""
 
-MAX_ATTEMPTS = 1000
 MAX_DEPTH = 32
 MAX_KEYS = 10_000
 MAX_DESCRIPTION = 4_000
@@ -67,10 +67,10 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
     if type(priority) is not int or not 0 <= priority <= 99:
         raise InvalidInput(f"priority {show_value(priority)} must be a whole number from 0 to 99; lower is sooner")
     if spec.max_attempts is not None and (
-        type(spec.max_attempts) is not int or not 1 <= spec.max_attempts <= MAX_ATTEMPTS
+        type(spec.max_attempts) is not int or not 1 <= spec.max_attempts <= ATTEMPTS_MAX
     ):
         raise InvalidInput(
-            f"max_attempts {show_value(spec.max_attempts)} must be a whole number from 1 to {MAX_ATTEMPTS}"
+            f"max_attempts {show_value(spec.max_attempts)} must be a whole number from 1 to {ATTEMPTS_MAX}"
         )
     if spec.supersedes is not None:
         _require_member("supersedes", spec.supersedes, ("session",))
@@ -157,7 +157,8 @@ def _fire_at(spec: TriggerSpec, now: float) -> float:
     delay: Any = to_seconds(spec.delay)
     if not _is_number(delay) or not 0 <= delay < YEAR_10000:
         raise InvalidInput(
-            f"delay {show_value(spec.delay)} must be seconds from now: 0 or more, and due before the year 10000"
+            f"delay {show_value(spec.delay)} must be seconds from now, or a text like 10m: "
+            "0 or more, and due before the year 10000"
         )
     return moment("delay", now + delay)
 

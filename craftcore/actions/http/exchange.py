@@ -110,7 +110,7 @@ class Exchange:
         """Ask the first of the host's addresses that lets us, until `deadline` (as of anyio).
 
         Raises Fail when an address may not be asked, NoEffect when nothing left (also when it is cancelled by then),
-        AnswerMissing when something did and no answer came.
+        MissingAnswer when something did and no answer came.
         """
         _keep_answers_out_of_logs()
         host = self._url.raw_host.decode("ascii")

@@ -60,7 +60,7 @@ _CHARSET = re.compile(r"(?i);\s*charset\s*=\s*\"?(us-ascii|iso-8859-1|latin1|win
 
 
 def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scrubber: Scrubber) -> None:
-    """Return when it happened. Raises NoEffect, Fail, or AnswerMissing for an unknown outcome.
+    """Return when it happened. Raises NoEffect, Fail, or MissingAnswer for an unknown outcome.
 
     `now` is for a Retry-After that is a moment, where the answer does not say what time it is.
     """

@@ -9,7 +9,7 @@ from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 from craftcore.engine.turn.act import act
 from craftcore.engine.turn.emit import Child, emit_recorded, signal_recorded, start_child
 from craftcore.engine.turn.redeclared_actions import refuse_done_act
-from craftcore.engine.turn.schedule_calls import TurnDatabase
+from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
@@ -43,7 +43,7 @@ class RecordedCalls:
 
         A re-entry takes its result from there. Raises StepConflict when a re-entry makes other calls.
         """
-        return Schedules(self._turn.doors.schedules, TurnDatabase(self._turn))
+        return TurnSchedules(self._turn)
 
     @overload
     async def step(

@@ -9,7 +9,9 @@ import anyio
 
 from craftcore.engine.turn.recorded_writes import commit_once
 from craftcore.engine.turn.turn import Turn
+from craftcore.engine.turn.unawaited_calls import track_await
 from craftcore.errors import KeyRequired
+from craftcore.schedules.calls import Schedules
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import columns_of, schedule_of
 from craftcore.serialization.canonical import canonicalize
@@ -46,6 +48,18 @@ class TurnDatabase:
         """Return `call(reader, *args)` as it is now. It is not recorded."""
         self._turn.refuse_when_over()
         return await anyio.to_thread.run_sync(self._turn.doors.read, call, *args)
+
+
+class TurnSchedules(Schedules):
+    """The calls of `ctx.schedules`. One that is not awaited fails the attempt, as for every call of `ctx`."""
+
+    def __init__(self, turn: Turn) -> None:
+        super().__init__(turn.doors.schedules, TurnDatabase(turn))
+        self._calls_made = turn.calls_made
+
+
+for _name in ("add", "edit", "pause", "resume", "remove", "run_now", "skip_next", "list", "get", "history", "preview"):
+    setattr(TurnSchedules, _name, track_await(f"ctx.schedules.{_name}")(getattr(Schedules, _name)))
 
 
 def _result_text(result: object) -> str:
