@@ -130,8 +130,8 @@ class Session:
         self.out.command(*self.words(*words))
 
     def words(self, *words: str) -> tuple[str, ...]:
-        """Return the words of a command for the same database, which also work in a shell with another environment."""
-        where = ("--db", self._explicit_path) if self._explicit_path else ()
+        """Return the words of a command for the same database, in a shell with the same environment."""
+        where = ("--db", self.db) if self.db and self.db != self._environ.get("CRAFTCORE_DB") else ()
         return ("craftcore", *where, *words)
 
     def say_without_daemon(self, core: Services) -> None:

@@ -24,7 +24,7 @@ SHOWN = 50
 
 RUNNING = """
 SELECT coalesce(executions.workflow, triggers.workflow) AS workflow, triggers.id, triggers.source, triggers.started_at,
-       triggers.attempts AS attempt
+       triggers.attempts AS attempt, triggers.schedule_id
   FROM triggers INDEXED BY triggers_claimed
   LEFT JOIN executions ON executions.id = 'exec-' || triggers.id || '.' || triggers.starts
  WHERE triggers.status = 'CLAIMED'

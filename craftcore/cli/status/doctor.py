@@ -78,4 +78,5 @@ def _check_document(finding: Finding, path: Path) -> dict[str, Any]:
 def _paste(remedy: tuple[str, ...], path: Path) -> str:
     """Return the command as it is pasted, on this very database."""
     program, *words = remedy
-    return paste(program, *(("--db", str(path)) if program == "craftcore" else ()), *words)
+    is_named = program != "craftcore" or os.environ.get("CRAFTCORE_DB") == str(path)
+    return paste(program, *(() if is_named else ("--db", str(path))), *words)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from craftcore.cli.output import name_work
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader
@@ -25,7 +26,7 @@ def task_row(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple
     return (
         task.id,
         clock_time(task.created_at),
-        task.workflow,
+        name_work(task.workflow, task.schedule_id),
         task.session_id,
         task.status,
         task.turn,

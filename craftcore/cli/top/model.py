@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from craftcore.cli.output import name_work
 from craftcore.daemon.log_format import escape_control
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
@@ -199,4 +200,4 @@ def _section(title: str, rows: Sequence[Sequence[str]], count: int | None, *, gi
 
 def _name(row: Mapping[str, Any]) -> str:
     """Return what runs; where that is not known yet, what it came from."""
-    return str(row["workflow"] or f"({row['source']})")
+    return name_work(row["workflow"], row.get("schedule_id")) or f"({row['source']})"

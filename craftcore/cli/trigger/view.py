@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from craftcore.cli.damaged_list import print_list
+from craftcore.cli.output import name_work
 from craftcore.cli.session import Session
 from craftcore.diagnostics.documents import trigger_document
 from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_cut_off
@@ -59,7 +60,8 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
 
     def cells(row: Trigger) -> tuple[object, ...]:
         due, why = clock_time(row.due_at), _reason(row, tasks[row.id], claims_live=claims_live)
-        return row.id, clock_time(row.created_at), row.workflow, row.source, row.status, due, row.attempts, why
+        work = name_work(row.workflow, row.schedule_id)
+        return row.id, clock_time(row.created_at), work, row.source, row.status, due, row.attempts, why
 
     beside = dict.fromkeys(tasks.values())  # many triggers have the same task
     return print_list(session, COLUMNS, found, told=to_document, cells=cells, beside=beside)
