@@ -135,6 +135,8 @@ class Task:
     progress_json: str | None = None
     """The newest value that its code gave to ctx.progress, as JSON; None: none, or it is not kept any more."""
     progress_count: int = 0
+    ends_with_parent: int = 0
+    """1: it is cancelled when the task that started it ends."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,6 +197,7 @@ class NewTask(NamedTuple):
     max_attempts: int | None
     deadline_at: float | None
     dedup_key: str | None = None
+    ends_with_parent: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

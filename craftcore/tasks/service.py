@@ -182,15 +182,7 @@ class TaskService:
 
         Raises NotFound, or StateRefused when it has ended.
         """
-        task = self._live_task(tx, task_id)
-        try:
-            if task.trigger_id is not None:
-                self._triggers.cancel(tx, task.trigger_id, reason)  # if it does not run, `ended` is told at once
-        except (NotFound, StateRefused):
-            pass  # nothing of it runs or will
-        task = self.get(tx, task_id)
-        if task.status.is_live and not self._is_running(tx, task):
-            self._ending.end(tx, task, TaskStatus.CANCELLED, reason)
+        self._ending.cancel(tx, self._live_task(tx, task_id), reason)
         return self.get(tx, task_id)
 
     def retry(self, tx: Transaction, task_id: str) -> Task:
@@ -283,12 +275,3 @@ class TaskService:
         if not task.status.is_live:
             raise StateRefused(f"task {task_id} is {task.status} ({task.reason}); nothing was written")
         return task
-
-    def _is_running(self, tx: Transaction, task: Task) -> bool:
-        """Return whether its code runs; it is cancelled at its next await."""
-        if task.trigger_id is None:
-            return False
-        try:
-            return self._triggers.get(tx, task.trigger_id).is_started
-        except NotFound:
-            return False

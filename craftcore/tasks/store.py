@@ -97,6 +97,21 @@ class TaskStore:
             EarlyMailStore().deliver(tx, [(task.seq, task.id) for task in tasks])
         return tasks
 
+    def list_ending_with(self, tx: Reader, parents: Sequence[str]) -> list[Task]:
+        """Return the live children of these tasks that end with them, in order."""
+        rows = tx.fetch_all(
+            """
+            SELECT *
+              FROM tasks
+             WHERE parent_id IN (SELECT value FROM json_each(:parents))
+               AND ends_with_parent = 1
+               AND status IN ('RUNNING', 'WAITING')
+             ORDER BY seq
+            """,
+            parents=canonicalize(list(parents)),
+        )
+        return [task_of(row) for row in rows]
+
     def list_failed_with(self, tx: Reader, seqs: Sequence[int], code: str) -> list[Task]:
         """Return those of these tasks that have FAILED with this code."""
         rows = tx.fetch_all(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from craftcore.errors import ErrorCode
+from craftcore.errors import ErrorCode, NotFound, StateRefused
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.mailbox_store import MailStore
@@ -43,10 +43,21 @@ class TaskCloser:
         self._tasks.advance_all(tx, [move])
         self.close(tx, [task])
 
+    def cancel(self, tx: Transaction, task: Task, reason: str) -> None:
+        """Cancel one live task: at once when its code does not run, else at its next await."""
+        try:
+            if task.trigger_id is not None:
+                self._triggers.cancel(tx, task.trigger_id, reason)  # if it does not run, its task ends at once
+        except (NotFound, StateRefused):
+            pass  # nothing of it runs or will
+        task = self._tasks.get_by_seq(tx, task.seq)
+        if task.status.is_live and not self._is_running(tx, task):
+            self.end(tx, task, TaskStatus.CANCELLED, reason)
+
     def close(self, tx: Transaction, tasks: Sequence[Task]) -> float | None:
-        """Close these tasks, which have just ended: questions are withdrawn, waits end, doubts are asked about, unread
-        messages are emitted again, and parents continue. When the earliest of the triggers made is due; None: there
-        are none.
+        """Close these tasks, which have just ended: questions are withdrawn, waits end, doubts are asked about, and
+        unread messages are emitted again. Parents continue, and children that end with them are cancelled. Return when
+        the engine has to look again; None: it need not.
 
         `tasks` as they were while they lived.
         """
@@ -66,11 +77,23 @@ class TaskCloser:
         for task in tasks:
             if task.parent_id is not None and self._tell_parents(tx, task):
                 due_at = tx.now
+        for child in self._tasks.list_ending_with(tx, [task.id for task in tasks]):
+            self.cancel(tx, child, "its parent has ended")
+            due_at = tx.now
         return due_at
 
     def ask_about_acts(self, tx: Transaction, task_seq: int) -> None:
         """Ask about what is in doubt of a task that had ended before."""
         self._acts.ask_at_end(tx, [task_seq])
+
+    def _is_running(self, tx: Transaction, task: Task) -> bool:
+        """Return whether its code runs; it is cancelled at its next await."""
+        if task.trigger_id is None:
+            return False
+        try:
+            return self._triggers.get(tx, task.trigger_id).is_started
+        except NotFound:
+            return False
 
     def _tell_parents(self, tx: Transaction, child: Task) -> bool:
         told = False

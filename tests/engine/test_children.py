@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import anyio
 import pytest
 
-from craftcore import App, ChildFailed, TaskContext
+from craftcore import App, ChildFailed, Fail, TaskContext, WorkFailed
 from tests.support.engine_harness import lab
 
 pytestmark = pytest.mark.anyio
@@ -37,3 +40,79 @@ async def test_child_result_can_be_awaited_again_after_a_timeout(tmp_path):
 
         assert (await it.ended(parent_id))["result_json"] == '["not yet","not yet","done","done"]'
         assert len(it.rows("SELECT 1 FROM waits WHERE kind = 'child'")) == 3
+
+
+def a_family(gate: anyio.Event) -> App:
+    """A parent that starts children of every kind, and ends as it is told."""
+    app = App()
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext, on_parent_end: str, how: str) -> None:
+        ends: Any = on_parent_end
+        await ctx.start_child("waits", on_parent_end=ends)
+        await ctx.start_child("waits", delay=3600, on_parent_end=ends)
+        await ctx.start_child("runs", on_parent_end=ends)
+        await ctx.start_child("middle", on_parent_end=ends)
+        await ctx.wait_for("end")
+        if how == "fails":
+            raise Fail("VALIDATION_ERROR", "it cannot")
+
+    @app.workflow("middle")
+    async def middle(ctx: TaskContext) -> None:
+        await ctx.start_child("waits", on_parent_end="cancel")
+        await ctx.wait_for("never")
+
+    @app.workflow("waits")
+    async def waits(ctx: TaskContext) -> None:
+        await ctx.wait_for("never")
+
+    @app.workflow("runs")
+    async def runs(ctx: TaskContext) -> None:
+        await gate.wait()
+
+    return app
+
+
+STATES = "SELECT workflow, status FROM tasks WHERE workflow <> 'parent' ORDER BY seq"
+
+
+@pytest.mark.parametrize("how", ["returns", "fails", "is cancelled"])
+async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, how):
+    app = a_family(anyio.Event())
+    async with lab(app, tmp_path) as it:
+        parent = await app.emit("parent", {"on_parent_end": "cancel", "how": how})
+        await it.until(lambda: len([row for row in it.rows(STATES) if row["status"] == "WAITING"]) == 3)
+        await it.waiting(parent.id)
+        await it.until(lambda: it.engine.running == 1)
+        if how == "is cancelled":
+            await parent.cancel()
+        else:
+            await app.signal(parent.id, "end")
+        await it.ended(parent.id)
+        await it.until(lambda: {row["status"] for row in it.rows(STATES)} == {"CANCELLED"})
+
+        assert sorted(row["workflow"] for row in it.rows(STATES)) == ["middle", "runs", "waits", "waits", "waits"]
+        assert {row["reason"] for row in it.rows("SELECT reason FROM tasks WHERE parent_id IS NOT NULL")} == {
+            "its parent has ended"
+        }
+
+
+async def test_children_that_are_abandoned_go_on_after_their_parent(tmp_path):
+    gate = anyio.Event()
+    app = a_family(gate)
+    async with lab(app, tmp_path) as it:
+        parent = await app.emit("parent", {"on_parent_end": "abandon", "how": "returns"})
+        await it.waiting(parent.id)
+        await app.signal(parent.id, "end")
+        await it.ended(parent.id)
+        await it.until(lambda: len([row for row in it.rows(STATES) if row["status"] == "WAITING"]) == 3)
+        assert "CANCELLED" not in {row["status"] for row in it.rows(STATES)}
+        gate.set()
+
+
+async def test_unknown_end_of_a_child_is_refused(tmp_path):
+    app = a_family(anyio.Event())
+    async with lab(app, tmp_path):
+        parent = await app.emit("parent", {"on_parent_end": "stop", "how": "returns"}, max_attempts=1)
+        with pytest.raises(WorkFailed, match="on_parent_end 'stop' must be one of abandon, cancel"):
+            await parent.result()

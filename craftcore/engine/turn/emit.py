@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal, get_args
 
 import msgspec
 
@@ -14,13 +14,16 @@ from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
 from craftcore.errors import ChildFailed, ErrorCode, InvalidInput, StepConflict
 from craftcore.executions.model import EventType
-from craftcore.serialization.arguments import Duration
+from craftcore.serialization.arguments import Duration, show_value
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, readable_type
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
+
+OnParentEnd = Literal["abandon", "cancel"]
+"""The fate of a live child when the task that started it ends."""
 
 
 async def emit_recorded(
@@ -146,13 +149,21 @@ class Child:
 
 
 async def start_child(
-    turn: Turn, workflow: str, payload: Mapping[str, Any] | None, key: str | None, options: EmitOptions
+    turn: Turn,
+    workflow: str,
+    payload: Mapping[str, Any] | None,
+    key: str | None,
+    on_parent_end: OnParentEnd,
+    options: EmitOptions,
 ) -> Child:
     """Start a task, once per key, or place among the keyless, in a turn."""
     if options.get("dedup_key") is not None or options.get("id") is not None:
         raise InvalidInput("a child is started once for each key=… in a turn; it takes no dedup_key and no id")
+    if on_parent_end not in (choices := get_args(OnParentEnd)):
+        raise InvalidInput(f"on_parent_end {show_value(on_parent_end)} must be one of {', '.join(choices)}")
     identity = turn.next_ordinal("start_child", key)
-    digest = digest_of([workflow, payload, options])
+    ends = on_parent_end == "cancel"
+    digest = digest_of([workflow, payload, options, on_parent_end] if ends else [workflow, payload, options])
     if identity in turn.memo:
         return Child(turn, find_emitted(turn, identity, digest).id, workflow)
     doors = turn.doors
@@ -160,6 +171,8 @@ async def start_child(
     given = {} if payload is None else payload
     spec = replace(TriggerSpec(workflow=workflow, payload=given, **options), id=id, task_id=id)
     no_deadline = None  # it counts from its first start
-    child = NewTask(id, workflow, spec.session_id, None, turn.task.id, id, spec.max_attempts, no_deadline)
+    child = NewTask(
+        id, workflow, spec.session_id, None, turn.task.id, id, spec.max_attempts, no_deadline, ends_with_parent=ends
+    )
     emitted = await commit_emit(turn, EventType.CHILD_STARTED, identity, digest, spec, child)
     return Child(turn, emitted.id, workflow)

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, ParamSpec, TypeVar, TypeVarTuple, Unpack, overload
 
 from craftcore.engine.turn.act import act
-from craftcore.engine.turn.emit import Child, emit_recorded, signal_recorded, start_child
+from craftcore.engine.turn.emit import Child, OnParentEnd, emit_recorded, signal_recorded, start_child
 from craftcore.engine.turn.redeclared_actions import refuse_done_act
 from craftcore.engine.turn.schedule_calls import TurnSchedules
 from craftcore.engine.turn.steps import OnChange, record_note, run_step, run_transaction
@@ -143,14 +143,21 @@ class RecordedCalls:
 
     @track_await("ctx.start_child")
     async def start_child(
-        self, workflow: str, payload: Mapping[str, Any] | None = None, *, key: str | None = None,
+        self,
+        workflow: str,
+        payload: Mapping[str, Any] | None = None,
+        *,
+        key: str | None = None,
+        on_parent_end: OnParentEnd = "abandon",
         **options: Unpack[EmitOptions],
-    ) -> Child:  # fmt: skip
-        """Start a task of another workflow, once in this turn. It goes on by itself, whatever becomes of this one.
+    ) -> Child:
+        """Start a task of another workflow, once in this turn.
 
-        Wait for it with `await child.result()`. Options and errors are those of App.emit, and StepConflict.
+        `on_parent_end`: "abandon" lets it go on by itself, whatever becomes of this task; "cancel" cancels it in the
+        commit in which this task ends, however it ends. Wait for it with `await child.result()`. Options and errors are
+        those of App.emit, and StepConflict.
         """
-        return await start_child(self._turn, workflow, payload, key, options)
+        return await start_child(self._turn, workflow, payload, key, on_parent_end, options)
 
     @overload
     async def act(self, action: Action[T, P], /, *args: P.args, **arguments: P.kwargs) -> T: ...

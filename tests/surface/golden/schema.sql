@@ -83,6 +83,9 @@ CREATE INDEX schedules_next ON schedules (next_at) WHERE next_at IS NOT NULL;
 -- index tasks_dedup
 CREATE INDEX tasks_dedup ON tasks (dedup_key) WHERE dedup_key IS NOT NULL AND status IN ('RUNNING', 'WAITING');
 
+-- index tasks_ending
+CREATE INDEX tasks_ending ON tasks (parent_id) WHERE ends_with_parent = 1 AND status IN ('RUNNING', 'WAITING');
+
 -- index tasks_id
 CREATE UNIQUE INDEX tasks_id ON tasks (id);
 
@@ -449,7 +452,7 @@ CREATE TABLE tasks (
     deadline_at   REAL,
     created_at    REAL NOT NULL,
     updated_at    REAL NOT NULL,
-    ended_at      REAL, agents_json TEXT, agent TEXT, dedup_key TEXT, progress_json TEXT, progress_count INTEGER NOT NULL DEFAULT 0,
+    ended_at      REAL, agents_json TEXT, agent TEXT, dedup_key TEXT, progress_json TEXT, progress_count INTEGER NOT NULL DEFAULT 0, ends_with_parent INTEGER NOT NULL DEFAULT 0 CHECK (ends_with_parent IN (0, 1)),
     CHECK ((status IN ('DONE', 'FAILED', 'CANCELLED')) = (ended_at IS NOT NULL)),
     CHECK (status <> 'RUNNING' OR trigger_id IS NOT NULL),
     CHECK (status <> 'FAILED' OR error_code IS NOT NULL)
