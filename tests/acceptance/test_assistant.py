@@ -1,0 +1,193 @@
+"""The assistant of the examples, killed while it chats: each message is answered once, and each mail is sent once."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import runpy
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from email.message import Message
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError, URLError
+
+import pytest
+from aiosmtpd.controller import Controller
+from aiosmtpd.handlers import Message as MessageHandler
+
+from tests.support.metrics_client import free_port
+from tests.support.processes import PATIENCE, environment, until
+
+ASSISTANT = Path(__file__).parents[2] / "examples" / "assistant"
+
+
+class Mails(MessageHandler):
+    """A mail server that keeps the subjects of what it took."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.subjects: list[str] = []
+
+    def handle_message(self, message: Message) -> None:
+        self.subjects.append(str(message["subject"]))
+
+
+class Assistant:
+    """The web server, in a folder. A request that meets a dead server is sent again."""
+
+    def __init__(self, folder: Path, model: str, mail_port: int) -> None:
+        self.folder = folder
+        self.port = free_port()
+        settings = f'[email]\nhost = "127.0.0.1"\nport = {mail_port}\nsecurity = "none"\nsender = "a@example.org"\n'
+        (folder / "craftcore.toml").write_text(settings)
+        self._environment = environment(
+            MODEL_URL=model, ASSISTANT_DB=str(folder / "agent.db"), ASSISTANT_CONFIG=str(folder / "craftcore.toml")
+        )
+        self._log = (folder / "web.log").open("ab")
+        self.process = self.start()
+
+    def start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, str(ASSISTANT / "web.py"), str(self.port)]
+        self.process = subprocess.Popen(command, env=self._environment, stdout=self._log, stderr=self._log)
+        return self.process
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def close(self) -> None:
+        self.kill()
+        self._log.close()
+
+    def ask(self, path: str, body: Any = None, key: str | None = None) -> Any:
+        """Send a request until it is answered."""
+        headers = {} if key is None else {"Idempotency-Key": key}
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
+
+        def answer() -> Any:
+            if self.process.poll() is not None:
+                self.start()
+            try:
+                with urllib.request.urlopen(request, timeout=PATIENCE) as response:
+                    return [json.load(response)]
+            except HTTPError as error:
+                return [json.load(error)]
+            except (URLError, ConnectionError):
+                return None
+
+        [found] = until(answer, f"an answer of {path}: {(self.folder / 'web.log').read_text()}")
+        return found
+
+    def said(self, user: str) -> list[tuple[str, str]]:
+        return [(one["role"], one["content"]) for one in self.ask(f"/chat/{user}")]
+
+
+@contextmanager
+def an_assistant(folder: Path) -> Iterator[tuple[Assistant, Mails]]:
+    """The assistant with a model and a mail server, all gone when the block is left."""
+    mails = Mails()
+    post = Controller(mails, hostname="127.0.0.1", port=free_port())
+    post.start()
+    model = [sys.executable, str(ASSISTANT / "model_stub.py"), "0"]
+    with subprocess.Popen(model, stdout=subprocess.PIPE, text=True) as stub:
+        assert stub.stdout is not None
+        assistant = Assistant(folder, stub.stdout.readline().strip(), post.port)
+        try:
+            yield assistant, mails
+        finally:
+            assistant.close()
+            stub.kill()
+            post.stop()
+
+
+def decide(assistant: Assistant, mails: Mails) -> None:
+    """Approve each mail. Of one in doubt, say what the mail server knows."""
+    for question in assistant.ask("/questions"):
+        if question["question"].startswith("Send to "):
+            choice = "send"
+        else:
+            choice = "happened" if mails.subjects else "resend"
+        assistant.ask(f"/questions/{question['id']}", {"choice": choice})
+
+
+def wait_for(assistant: Assistant, mails: Mails, holds: Callable[[list[tuple[str, str]]], bool]) -> None:
+    def look() -> bool:
+        decide(assistant, mails)
+        return holds(assistant.said("ada"))
+
+    until(look, "the answers")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp_path, seed):
+    chance = random.Random(seed)
+    sentences = [
+        "remind me to water the plants every day at 6pm",
+        "brief me at 7am",
+        "mail bob@example.org about tea: come at five",
+        "what is planned",
+        "hello",
+    ]
+    with an_assistant(tmp_path) as (assistant, mails):
+        for number, text in enumerate(sentences):
+            assert "id" in assistant.ask("/chat/ada", {"text": text}, key=str(number))
+            time.sleep(chance.uniform(0, 0.4))
+            assistant.kill()
+            decide(assistant, mails)
+            time.sleep(chance.uniform(0, 0.2))
+            assistant.kill()
+        for number, text in enumerate(sentences):  # as a client does that did not see the answers
+            assert assistant.ask("/chat/ada", {"text": text}, key=str(number))["created"] is False
+        wait_for(assistant, mails, lambda said: len([role for role, _ in said if role == "assistant"]) == 5)
+
+        said = assistant.said("ada")
+        assert sorted(text for role, text in said if role == "user") == sorted(sentences)
+        answers = [text for role, text in said if role == "assistant"]
+        assert "sent" in answers
+        assert "You said: hello" in answers
+        assert mails.subjects == ["tea"]
+        assert assistant.ask("/questions") == []
+
+
+def test_assistant_edits_and_cancels_its_reminders_and_limits_a_user(tmp_path):
+    with an_assistant(tmp_path) as (assistant, mails):
+
+        def answered(text: str) -> str:
+            before = len(assistant.said("ada"))
+            work = assistant.ask("/chat/ada", {"text": text})["id"]
+            with urllib.request.urlopen(f"http://127.0.0.1:{assistant.port}/work/{work}/events") as events:
+                stream = events.read().decode()
+            assert "event: answer" in stream
+            wait_for(assistant, mails, lambda said: len(said) == before + 2)
+            return assistant.said("ada")[-1][1]
+
+        first = answered("remind me to water the plants in 3h").removeprefix("set as ")
+        assert answered("brief me at 7am") == "ada.brief: every day at 7am"
+        assert answered("brief me at 8am") == "ada.brief: every day at 8am"
+        assert answered("what is planned") == f"{first}: in 3h; ada.brief: every day at 8am"
+        assert answered(f"forget {first}") == "removed"
+        assert answered("forget nothing").startswith("that did not work: no schedule nothing")
+        assert answered("what is planned") == "ada.brief: every day at 8am"
+        told = [assistant.ask("/chat/bob", {"text": "hello"}) for _ in range(21)]
+        assert told[-1] == {"error": "more than 20 messages a minute"}
+        assert assistant.ask("/questions/unknown", {"choice": "send"})["error"].startswith("no question unknown")
+
+
+def test_sentences_of_the_page_are_understood_by_the_model():
+    """`python` and `curl` of docs/tutorial/personal-assistant.md: the programs exist, and the stub knows each text."""
+    page = (ASSISTANT.parents[1] / "docs/tutorial/personal-assistant.md").read_text("utf-8")
+    stub = runpy.run_path(str(ASSISTANT / "model_stub.py"))
+
+    programs = re.findall(r"^python (examples/\S+)$", page, re.M)
+    assert programs == ["examples/assistant/model_stub.py", "examples/assistant/web.py"]
+    assert all((ASSISTANT.parents[1] / program).is_file() for program in programs)
+    texts = [json.loads(body)["text"] for body in re.findall(r"^curl -d '(\{.*\})' localhost", page, re.M)]
+    assert len(texts) == 3
+    assert all("tool_calls" in stub["reply"]([{"role": "user", "content": text}]) for text in texts)
