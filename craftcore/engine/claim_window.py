@@ -69,6 +69,11 @@ class TriggerQueue:
             heapq.heapify(self._heap)
         return claim
 
+    def take_out(self, claim: Claim) -> Claim:
+        """Take this one out, which will not run, and free its lane."""
+        self.release_lane(claim.lane)
+        return self.pop(claim)
+
     def take_lane(self, lane: str) -> bool:
         """Take a lane that a router chose. False when it is taken already."""
         if lane in self._lanes:

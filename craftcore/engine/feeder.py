@@ -58,7 +58,8 @@ class FeedResult(NamedTuple):
 
 
 class Feeder:
-    """Claims for one engine."""
+    """Claims for one engine. `polls`: how often it looked. `saw_all`: the last look took all that it might take, and no
+    bell rang since. `is_looking`: a poll is on its way, and the engine does not hold its claims yet."""
 
     def __init__(
         self,
@@ -91,11 +92,7 @@ class Feeder:
         self.holds = NOTHING_HELD
         self._looked = anyio.Event()
         self.polls = 0
-        """How often the table was looked at."""
-        self.saw_all = False
-        """The last look took all that it might take, and no bell rang since."""
-        self.is_looking = False
-        """A poll is on its way: the engine does not hold its claims yet."""
+        self.saw_all = self.is_looking = False
 
     def ring(self) -> None:
         """Wake the feeder after a change of the table."""
@@ -140,18 +137,14 @@ class Feeder:
     def push_new(self, claim: Claim | None) -> None:
         """Push a trigger that was claimed at its birth; None: it was not accepted, and gives its place back."""
         self._reserved -= 1
-        if claim is not None:
-            self._push(claim)
+        if claim is not None and self._push_unless_held(claim):
             self._events.on_claimed()
 
     def push_next_turn(self, claim: Claim) -> None:
         """Push the next turn of a task, which was claimed at its birth. The window may be full: it takes the place of
-        the turn before. When its lane was taken in the meantime, it is handed back."""
-        if self._push(claim):
+        the turn before."""
+        if self._push_unless_held(claim):
             self._events.on_claimed()
-        else:
-            self._unpushable.append(claim)
-            self.ring()
 
     def note_started(self, runs: Sequence[Attempt]) -> None:
         """Note the started claims: now it is known when their tokens return."""
@@ -248,25 +241,33 @@ class Feeder:
         """Take what is held now out of the window, to be given back, and log the change."""
         before, self.holds = self.holds, holds
         for claim in self._queue.claims():
-            if holds.is_held(claim.source, self._limits.find_workflow(claim), claim.schedule_id):
-                self._queue.pop(claim)
-                self._queue.release_lane(claim.lane)
-                self._unpushable.append(claim)
-        if holds.everything != before.everything:
-            if holds.everything is not None:
-                log.warning("engine.held", reason=holds.everything)
-            else:
-                log.warning("engine.released")
+            if self._is_held(claim):
+                self._unpushable.append(self._queue.take_out(claim))
+        if holds.everything is not None and holds.everything != before.everything:
+            log.warning("engine.held", reason=holds.everything)
+        elif before.everything is not None and holds.everything is None:
+            log.warning("engine.released")
         if holds.safe_mode != before.safe_mode:
             log.warning("engine.safe_mode", reason=holds.safe_mode or "released")
         for target in before.targets.keys() ^ holds.targets.keys():
             log.warning("engine.hold", target=str(target), reason=holds.targets.get(target, "released"))
 
+    def _push_unless_held(self, claim: Claim) -> bool:
+        """Push what was claimed at its birth. False, and handed back: it is held now, or its lane is taken."""
+        if not self._is_held(claim) and self._push(claim):
+            return True
+        self._unpushable.append(claim)
+        self.ring()
+        return False
+
+    def _is_held(self, claim: Claim) -> bool:
+        holds = self.holds
+        return bool(holds) and holds.is_held(claim.source, self._limits.find_workflow(claim), claim.schedule_id)
+
     def may_claim_turn(self, workflow: str | None) -> bool:
         """Return whether the next turn of a task may be claimed at its birth: nothing holds it, as of the last look."""
-        if not self.holds:
-            return not self.paused
-        return not (self.paused or self.holds.is_held(TriggerSource.CONTINUATION, workflow, None))
+        is_held = bool(self.holds) and self.holds.is_held(TriggerSource.CONTINUATION, workflow, None)
+        return not (self.paused or is_held)
 
     def _push(self, claim: Claim) -> bool:
         """Return whether the window takes it. A claim that meets an error of craftcore there fails at once."""

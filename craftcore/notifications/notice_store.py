@@ -15,8 +15,7 @@ SEEN = "notices_seen"
 NEW = "SELECT seq, kind, subject, at FROM notices WHERE seq > :seen ORDER BY seq LIMIT :limit"
 
 QUESTION = """
-SELECT questions.id, questions.question, questions.options_json, tasks.workflow, tasks.schedule_id,
-       (SELECT dedup_key FROM triggers WHERE id = tasks.id) AS root_key
+SELECT questions.id, questions.question, questions.options_json, tasks.workflow, tasks.schedule_id, tasks.id AS task_id
   FROM questions
   JOIN tasks ON tasks.seq = questions.task_seq
  WHERE questions.id = :id
@@ -25,13 +24,26 @@ SELECT questions.id, questions.question, questions.options_json, tasks.workflow,
 TRIGGER = """
 SELECT triggers.id, coalesce(tasks.workflow, triggers.workflow) AS workflow, triggers.attempts, triggers.reason,
        triggers.error_code, triggers.error_message, coalesce(tasks.schedule_id, triggers.schedule_id) AS schedule_id,
-       (SELECT root.dedup_key
-          FROM triggers AS root
-         WHERE root.id = coalesce(triggers.task_id, triggers.id)) AS root_key
+       coalesce(triggers.task_id, triggers.id) AS task_id
   FROM triggers
   LEFT JOIN tasks ON tasks.id = coalesce(triggers.task_id, triggers.id)
  WHERE triggers.id = :id
 """
+
+CREATORS = """
+WITH RECURSIVE line (id, parent_id) AS (
+    SELECT :id, (SELECT parent_id FROM tasks WHERE id = :id)
+     UNION
+    SELECT tasks.id, tasks.parent_id
+      FROM line
+      JOIN tasks ON tasks.id = line.parent_id
+)
+SELECT 1
+  FROM line
+  JOIN triggers ON triggers.id = line.id
+ WHERE triggers.dedup_key GLOB :prefix || '*'
+"""
+"""The task and those whose child it is, by the triggers that created them."""
 
 OCCURRENCE = """
 SELECT schedules.id, schedules.workflow, schedule_occurrences.count, schedule_occurrences.reason,
@@ -82,12 +94,16 @@ class NoticeStore:
         tx.run("DELETE FROM notices WHERE seq < :seq", seq=seq)
 
     def question(self, tx: Reader, id: str) -> Row | None:
-        """Return a question with its task; `root_key`: the dedup key of the trigger that began the task."""
+        """Return a question with its task."""
         return tx.fetch_one(QUESTION, id=id)
 
     def trigger(self, tx: Reader, id: str) -> Row | None:
-        """Return a trigger with its task; `root_key`: the dedup key of the trigger that began the task."""
+        """Return a trigger with its task."""
         return tx.fetch_one(TRIGGER, id=id)
+
+    def is_begun_by(self, tx: Reader, task_id: str, prefix: str) -> bool:
+        """Return whether a trigger whose dedup key begins so created the task, or one whose child it is."""
+        return tx.fetch_value(CREATORS, id=task_id, prefix=prefix) is not None
 
     def occurrence(self, tx: Reader, seq: str) -> Row | None:
         """Return a run of occurrences with its schedule."""

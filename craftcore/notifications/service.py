@@ -50,7 +50,7 @@ class NotificationService:
         """Emit a trigger for each new notice and rule that asks for it; how many notices there were."""
         if not (notices := self._notices.list_new(tx, BATCH)):
             return 0
-        found = [(notice.seq, one) for notice in notices if (one := self._describe(tx, notice)) is not None]
+        found = [(notice.seq, one) for notice in notices if (one := self._try_describe(tx, notice)) is not None]
         for rule in self._rules:
             for group in rule.group([(seq, one) for seq, one in found if rule.matches(one)]):
                 self._emit(tx, rule, group[0][0], [one for _, one in group])
@@ -81,15 +81,23 @@ class NotificationService:
         except InvalidInput as error:
             tx.after_commit(log.error, "notification.refused", rule=rule.name, reason=error.message)
 
+    def _try_describe(self, tx: Transaction, notice: Notice) -> Notification | None:
+        """Return what `_describe` does; None for a notice of a damaged row, which is logged."""
+        try:
+            return self._describe(tx, notice)
+        except (ValueError, TypeError) as error:  # text that is not UTF-8 is a ValueError, too
+            tx.after_commit(log.error, "notification.damaged", notice=notice.seq, reason=f"{error!s:.200}")
+            return None
+
     def _describe(self, tx: Transaction, notice: Notice) -> Notification | None:
         """Return the notification of a notice. None: it is about a notification, or its row is gone."""
         match notice.kind:
             case "question" | "in_doubt":
                 row = self._notices.question(tx, notice.subject)
-                return None if row is None or _is_own(row) else _question(notice, row)
+                return None if row is None or self._is_own(tx, row) else _question(notice, row)
             case "dead" | "failed" | "succeeded":
                 row = self._notices.trigger(tx, notice.subject)
-                return None if row is None or _is_own(row) else _end(notice, row)
+                return None if row is None or self._is_own(tx, row) else _end(notice, row)
             case "schedule_missed":
                 row = self._notices.occurrence(tx, notice.subject)
                 return None if row is None else _miss(notice, row)
@@ -98,10 +106,9 @@ class NotificationService:
                     kind="unhealthy", id="", text=notice.subject, at=notice.at, command="craftcore status"
                 )
 
-
-def _is_own(row: Row) -> bool:
-    """Return whether it is about the work of a notification."""
-    return str(row["root_key"] or "").startswith(KEY)
+    def _is_own(self, tx: Transaction, row: Row) -> bool:
+        """Return whether it is about the work of a notification, or of a child of that."""
+        return self._notices.is_begun_by(tx, row["task_id"], KEY)
 
 
 def _question(notice: Notice, row: Row) -> Notification:

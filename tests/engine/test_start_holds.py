@@ -5,8 +5,9 @@ from __future__ import annotations
 import anyio
 import pytest
 
-from craftcore import App, Continue, Done, NotFound, Producer, TaskContext
+from craftcore import App, Continue, Done, NotFound, Producer, TaskContext, TriggerSpec
 from craftcore.errors import InvalidInput
+from craftcore.triggers.start_holds import StartHolds, hold_target
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import VirtualClock
 
@@ -150,3 +151,20 @@ async def test_bad_hold_is_refused_by_the_app(tmp_path):
             await app.hold(workflow="great")
         with pytest.raises(NotFound, match="no schedule nightly"):
             await app.hold(schedule="nightly")
+
+
+async def test_trigger_held_between_its_birth_and_the_window_is_handed_back(tmp_path):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        await it.idle()
+        feeder, requests = it.engine.feeder, it.engine.requests
+        row = requests.accept(TriggerSpec(workflow="greet"))
+        assert feeder.reserve_slot(row)
+        claim = await it.engine.writer.commit_batched(requests._emit_claimed, row)
+        feeder.holds = StartHolds(targets={hold_target(workflow="greet"): "ada"})  # as a look would, meanwhile
+
+        feeder.push_new(claim)
+
+        assert not list(it.engine.held_claims)
+        assert (await it.settled(row.id))["status"] == "DONE", "no hold is on record: the next look knows that"
+        assert it.trigger(row.id)["starts"] == 1

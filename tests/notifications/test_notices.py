@@ -12,7 +12,7 @@ from craftcore.notifications.service import NotificationService
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.triggers.settlement import Succeeded
 from tests.support.fakes import VirtualCore
-from tests.support.task_steps import a_question, begin, enter_next, suspend
+from tests.support.task_steps import a_question, begin, begin_child, enter_next, fail, suspend
 from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_all, emit, run_one, start
 
 
@@ -184,3 +184,38 @@ def test_numbers_of_notices_are_not_used_again(core):
     keys = [row["dedup_key"] for row in core.rows("SELECT dedup_key FROM triggers WHERE dedup_key IS NOT NULL")]
     assert keys == ["notify:r:1", "notify:r:2", "notify:r:3"]
     assert len(core.rows("SELECT * FROM notices")) == 1
+
+
+def test_discarded_dead_letter_is_not_notified_again(core):
+    service = notifying(core)
+    emitted = emit(core, max_attempts=1)
+    run_one(core, BROKEN)
+    core.do(service.notify)
+    core.do(core.triggers.discard, emitted.id)
+
+    assert core.do(service.notify) == 0
+    assert len(told(core)) == 1
+
+
+def test_failure_of_a_child_of_a_notification_is_not_notified(core):
+    service = notifying(core)
+    fail_one(core)
+    core.do(service.notify)
+    child = begin_child(core, enter_next(core))
+    fail(core, child)
+
+    core.do(service.notify)
+
+    assert len(core.rows("SELECT 1 FROM triggers WHERE status = 'FAILED'")) == 2
+    assert len(told(core)) == 1
+
+
+def test_damaged_row_costs_only_its_own_notification(core):
+    service = notifying(core)
+    fail_one(core)
+    suspend(core, begin(core), a_question())
+    core.do(lambda tx: tx.run("UPDATE questions SET options_json = '['"))
+    fail_one(core)
+
+    assert core.do(service.notify) == 3
+    assert len(told(core)) == 2

@@ -643,7 +643,7 @@ END;
 CREATE TRIGGER failures_are_noticed
 AFTER UPDATE OF status ON triggers
 WHEN NEW.status IN ('DEAD', 'FAILED')
- AND OLD.status <> NEW.status
+ AND OLD.status NOT IN ('DEAD', 'FAILED')
  AND EXISTS (SELECT 1 FROM notice_kinds WHERE kind = lower(NEW.status))
 BEGIN
     INSERT INTO notices (kind, subject, at) VALUES (lower(NEW.status), NEW.id, NEW.updated_at);
