@@ -175,8 +175,7 @@ class Feeder:
             if strangers := list(self._unpushable):
                 await self._commits.commit(self._claims.release_unstarted, strangers)
                 del self._unpushable[: len(strangers)]
-                if self._limits:
-                    self.ring()  # they took places that others may have now
+                self.ring()  # others may have their lanes now, and their places
             await self._fail_unfit()
             self._token_at = self.next_token_at()
             if want.limit > 0 and look.holds.everything is None:

@@ -14,7 +14,7 @@ from tests.support.fakes import VirtualClock
 pytestmark = pytest.mark.anyio
 
 
-def an_app(gate: anyio.Event | None = None) -> App:
+def an_app(gate: anyio.Event | None = None, concurrency: int | None = 1) -> App:
     app = App()
 
     @app.workflow("greet")
@@ -23,7 +23,7 @@ def an_app(gate: anyio.Event | None = None) -> App:
     @app.workflow("remember", sources=["MEMORY"])
     async def remember() -> None: ...
 
-    @app.workflow("gated", concurrency=1)
+    @app.workflow("gated", concurrency=concurrency)
     async def gated() -> None:
         assert gate is not None
         await gate.wait()
@@ -82,6 +82,25 @@ async def test_hold_returns_claimed_triggers_that_have_not_started(tmp_path):
         assert it.trigger(claimed.id)["status"] == "PENDING"
         await app.release()
         assert (await it.settled(claimed.id))["status"] == "DONE"
+
+
+async def test_lane_of_a_returned_trigger_is_free_at_once(tmp_path):
+    gate = anyio.Event()
+    app = an_app(gate, concurrency=None)
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        work = await app.emit("turns")
+        await it.until(lambda: [row["turn"] for row in it.rows("SELECT turn FROM tasks")] == [2])
+        claimed = await app.emit("greet", session_id="s")
+        behind = await app.emit("remember", session_id="s")
+        await it.until(lambda: it.trigger(claimed.id)["status"] == "CLAIMED")
+        await it.idle_window()
+        assert it.trigger(behind.id)["status"] == "PENDING"
+
+        await app.hold(workflow="greet")
+        await it.until(lambda: it.trigger(behind.id)["status"] == "CLAIMED")
+        gate.set()
+        assert await work.result() == 4
+        assert it.trigger(claimed.id)["status"] == "PENDING"
 
 
 async def test_task_of_a_held_workflow_ends_its_turn_and_waits(tmp_path):
