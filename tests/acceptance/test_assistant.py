@@ -69,11 +69,12 @@ class Assistant:
         """Send a request until it is answered."""
         headers = {} if key is None else {"Idempotency-Key": key}
         data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
 
         def answer() -> Any:
             if self.process.poll() is not None:
+                self.port = free_port()  # another test may have taken the one before
                 self.start()
+            request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}", data, headers)
             try:
                 with urllib.request.urlopen(request, timeout=PATIENCE) as response:
                     return [json.load(response)]
@@ -93,7 +94,7 @@ class Assistant:
 def an_assistant(folder: Path) -> Iterator[tuple[Assistant, Mails]]:
     """The assistant with a model and a mail server, all gone when the block is left."""
     mails = Mails()
-    post = Controller(mails, hostname="127.0.0.1", port=free_port())
+    post = Controller(mails, hostname="127.0.0.1", port=free_port(), ready_timeout=PATIENCE)
     post.start()
     model = [sys.executable, str(ASSISTANT / "model_stub.py"), "0"]
     with subprocess.Popen(model, stdout=subprocess.PIPE, text=True) as stub:
