@@ -52,7 +52,7 @@ class Declarations(Registry):
     def find_name(self, fn: Callable[..., Any]) -> str:
         """Return the name of the workflow that is this function. Raises UnknownWorkflow."""
         for name, workflow in self.workflows.items():
-            if workflow.fn is fn:
+            if workflow.fn == fn:  # a method is another object each time
                 return name
         raise UnknownWorkflow(f"{show_value(fn)} is not declared as a workflow of app {self.name}")
 

@@ -207,8 +207,15 @@ async def test_function_of_a_workflow_is_started_with_its_arguments(tmp_path):
 
     async def stranger() -> None: ...
 
+    class Sums:
+        async def double(self, a: int) -> int:
+            return 2 * a
+
+    sums = Sums()
+    app.declare("sums.double", sums.double)
     async with lab(app, tmp_path):
         assert await (await app.start_workflow(add, a=2)).result() == Sum(3)
+        assert await (await app.start_workflow(sums.double, a=2)).result() == 4
         for call, why in (
             (lambda: app.start_workflow(stranger), r"is not declared as a workflow of app app"),
             (lambda: app.start_workflow(add, 2), "takes the arguments of a workflow by name"),
