@@ -78,8 +78,8 @@ def _compose_message(name: str, given: NotifySettings) -> Compose:
             COMMAND,
             {
                 "argv": list(given.command),
-                "stdin": json.dumps(document_of(those)),
-                "env": {TEXT_VARIABLE: body_of(those)},
+                "stdin": json.dumps(document_of(those), ensure_ascii=False),
+                "env": {TEXT_VARIABLE: body_of(those).replace("\0", "")},  # a variable cannot have it
             },
         )
 
@@ -90,11 +90,9 @@ def _compose_message(name: str, given: NotifySettings) -> Compose:
 
 
 def _compose_ping(url: str) -> Compose:
-    def request(those: Sequence[Notification]) -> Work:
-        has_failed = those[0].kind in FAILURES
-        return Work(HTTP_REQUEST, {"url": f"{url.rstrip('/')}/fail" if has_failed else url})
-
-    return request
+    parts = urlsplit(url)
+    failed = parts._replace(path=f"{parts.path.rstrip('/')}/fail").geturl()
+    return lambda those: Work(HTTP_REQUEST, {"url": failed if those[0].kind in FAILURES else url})
 
 
 def _compose_call(workflow: str, parameter: str) -> Compose:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
+
+from craftcore.serialization.display import shorten
 
 T = TypeVar("T")
 
@@ -15,6 +17,8 @@ KINDS: tuple[NotificationKind, ...] = get_args(NotificationKind)
 FAILURES: tuple[NotificationKind, ...] = ("dead", "failed")
 LINES_MAX = 50
 """How many notifications a digest lists; of the others it says the number."""
+LINE_MAX = 150
+"""Characters of a text in a digest: all of them fit in one payload, whatever they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +78,9 @@ class NotifyRule:
     digest: int | None = None
 
     def matches(self, notification: Notification) -> bool:
-        """Return whether the rule asks for it."""
+        """Return whether the rule asks for it. The health of the engine is of no workflow and no schedule."""
+        if notification.kind == "unhealthy":
+            return notification.kind in self.kinds
         if notification.kind not in self.kinds or self.schedule not in (None, notification.schedule):
             return False
         name = notification.workflow
@@ -96,9 +102,16 @@ def subject_of(notifications: Sequence[Notification]) -> str:
     return f"craftcore: {one.kind.replace('_', ' ')}" + (f", {about}" if about else "")
 
 
+def shorten_all(notifications: Sequence[Notification]) -> list[Notification]:
+    """Return those that a message lists: one as it is; of more, the first ones with short texts."""
+    if len(notifications) == 1:
+        return list(notifications)
+    return [replace(one, text=shorten(one.text, LINE_MAX)) for one in notifications[:LINES_MAX]]
+
+
 def body_of(notifications: Sequence[Notification]) -> str:
     """Return the text of one or more notifications, one a line."""
-    lines = [one.line for one in notifications[:LINES_MAX]]
+    lines = [one.line for one in shorten_all(notifications)]
     left = len(notifications) - len(lines)
     return "\n".join([*lines, f"and {left:,} more: craftcore status"] if left else lines)
 
@@ -109,5 +122,5 @@ def document_of(notifications: Sequence[Notification]) -> dict[str, Any]:
         "subject": subject_of(notifications),
         "text": body_of(notifications),
         "count": len(notifications),
-        "notifications": [asdict(one) for one in notifications[:LINES_MAX]],
+        "notifications": [asdict(one) for one in shorten_all(notifications)],
     }

@@ -13,6 +13,7 @@ import structlog
 from craftcore.errors import InvalidInput
 from craftcore.notifications.model import Notification, NotifyRule
 from craftcore.notifications.notice_store import Notice, NoticeStore
+from craftcore.serialization.display import shorten
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Row, Transaction
@@ -26,7 +27,7 @@ BATCH = 500
 
 KEY = "notify:"
 TEXT_MAX = 1_000
-"""Characters of a question or an error that a notification has."""
+"""Characters of a question, its options or an error that a notification has."""
 
 
 class NotificationService:
@@ -119,7 +120,7 @@ def _question(notice: Notice, row: Row) -> Notification:
         id=row["id"],
         workflow=row["workflow"],
         schedule=row["schedule_id"],
-        text=f"{row['workflow']} asks: {row['question'][:TEXT_MAX]}{choices}",
+        text=f"{row['workflow']} asks: {row['question'][:TEXT_MAX]}{shorten(choices, TEXT_MAX)}",
         command=f"craftcore inbox answer {row['id']}",
         at=notice.at,
     )

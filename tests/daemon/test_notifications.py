@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from craftcore import App, ConfigInvalid, Fail, Notification, TaskContext
+from craftcore import App, ConfigInvalid, Fail, Notification, TaskContext, TriggerSpec
 from craftcore.config import Config
 from craftcore.daemon import notification_loop
 from craftcore.daemon.lifespan import running
@@ -127,6 +127,26 @@ async def test_functions_of_the_app_are_called_for_failures_and_questions(tmp_pa
     assert told[0].id == failed.id
 
 
+@pytest.mark.parametrize("sign", ["x", "\u4e2d", "\U0001f600", "\0"])
+async def test_digest_of_long_texts_is_sent(tmp_path, monkeypatch, sign):
+    monkeypatch.setattr(notification_loop, "LOOK_SECONDS", 1.0)
+    app = an_app()
+
+    @app.workflow("breaks")
+    async def breaks() -> None:
+        raise Fail("VALIDATION_ERROR", sign * 2_000)
+
+    program = "import os,sys; os.environ['CRAFTCORE_NOTIFICATION']; sys.stdin.read()"
+    argv = json.dumps([sys.executable, "-c", program])
+    config = settings(tmp_path, f'[[notify]]\non = "failed"\ncommand = {argv}\n')
+    async with running(app, tmp_path / "agent.db", config) as engine:
+        it = Lab(app, engine, tmp_path / "agent.db")
+        await app.emit_many([TriggerSpec(workflow="breaks")] * (LINES_MAX + 10))
+        sent = "SELECT status FROM triggers WHERE dedup_key GLOB 'notify:*'"
+        await it.until(lambda: bool(it.rows(sent)))
+        await it.until(lambda: {row["status"] for row in it.rows(sent)} == {"DONE"})
+
+
 async def test_failing_target_neither_loops_nor_delays_work(tmp_path):
     app = an_app()
     config = settings(tmp_path, '[[notify]]\non = ["failed", "dead"]\ncommand = ["false"]\n')
@@ -203,6 +223,14 @@ def test_mail_has_a_subject_and_a_line_for_each_event(tmp_path):
     many = rule.compose(events).payload
     assert many["subject"] == "craftcore: 60 notifications"
     assert many["body"].splitlines()[LINES_MAX:] == ["and 10 more: craftcore status"]
+
+
+@pytest.mark.parametrize("kind", ["dead", "failed"])
+def test_ping_of_a_failure_keeps_the_query_of_the_address(tmp_path, kind):
+    config = settings(tmp_path, '[[notify]]\nschedule = "nightly"\nping = "https://hc-ping.com/key/?create=1"\n')
+    [rule] = notify_rules(App(), config)
+    event = Notification(kind=kind, id="x", text="", at=0.0, schedule="nightly")
+    assert rule.compose([event]).payload == {"url": "https://hc-ping.com/key/fail?create=1"}
 
 
 def test_webhook_without_a_target_may_be_sent_again(tmp_path):

@@ -163,6 +163,13 @@ def test_rule_filters_by_workflow_and_schedule(options, matches):
     assert a_rule("question", **options).matches(event) is False
 
 
+@pytest.mark.parametrize("options", [{"workflows": ("gre*",)}, {"schedule": "hourly"}])
+def test_health_is_limited_by_no_workflow_and_no_schedule(options):
+    event = Notification(kind="unhealthy", id="", text="", at=0.0)
+    assert a_rule("unhealthy", **options).matches(event) is True
+    assert a_rule("dead", **options).matches(event) is False
+
+
 def test_refused_notification_leaves_the_others(core):
     def compose(those: Any) -> Work:
         return Work("tell", {"texts": [float("inf")]})
