@@ -175,6 +175,7 @@ def go_on(place: Place) -> None:
 @needs_litestream
 def test_litestream_tolerates_every_command_and_a_backup_beside(place):
     folder = place.folder
+    place.meet()
     with place.litestream():
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
