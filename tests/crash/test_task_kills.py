@@ -33,7 +33,7 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
     assert result["kills"][PRODUCER] > 0
     assert len(result["kills"]) > len(WAYS) / 2
     assert found["cut_off"] > kills / 2, "kills that interrupt nothing prove nothing"
-    assert found["run_again"] > kills / 10
+    assert found["run_again"] > kills / 30
     assert found["tasks"] > kills
     assert found["poisoned"] < found["tasks"] / 20
 
