@@ -67,7 +67,7 @@ def main() -> None:
         each = (time.perf_counter() - began) / CALLS
         print(f"  a step in a process          {each * 1000:.2f} ms, commit included")
         for case, (fn, timeout) in CASES.items():
-            latest = await _longest_delay(lambda fn=fn, timeout=timeout: _go_wrong(ctx, fn, timeout))  # type: ignore[misc]
+            latest = await longest_delay(lambda fn=fn, timeout=timeout: _go_wrong(ctx, fn, timeout))  # type: ignore[misc]
             print(f"  {case:28} the loop is at most {latest * 1000:.1f} ms late    (at most 100 ms)")
 
     async def run(folder: Path) -> None:
@@ -84,7 +84,7 @@ async def _go_wrong(ctx: TaskContext, fn: Callable[[], Any], timeout: float | No
             await ctx.step(fn.__name__, fn, key=f"{number}", executor="process", timeout=timeout)
 
 
-async def _longest_delay(work: Callable[[], Any]) -> float:
+async def longest_delay(work: Callable[[], Any]) -> float:
     """Return how late the loop was at most while the work was done, in seconds."""
     longest = 0.0
 

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +28,7 @@ from craftcore.daemon.lifespan import running
 from craftcore.daemon.reload_loop import ReloadLoop
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.signals import end_at_the_second, watch_signals
-from craftcore.daemon.status_line import Condition, status_text
+from craftcore.daemon.status_line import Condition, condition_of, status_text
 from craftcore.daemon.undumpable import close_to_programs
 from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
@@ -37,7 +38,6 @@ from craftcore.registry.registry import Registry
 from craftcore.services import Services
 from craftcore.storage import migrate
 from craftcore.storage.damaged_rows import require_readable
-from craftcore.storage.file_size import wal_in_use
 from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import TriggerStatus
@@ -201,24 +201,14 @@ class Daemon:
         while nothing runs."""
         listening = self._notifier.is_supervised and not engine.is_idle
         waiting = engine.writer.lock_wait.since
-        live = engine.live_state()
         due = await self._count_due() if listening or self._unreadable is not None else None
-        return Condition(
-            running=engine.running,
+        return replace(
+            condition_of(engine, self._path),
             due=due,
-            settled=engine.counts,
-            held=engine.feeder.holds.everything,
-            safe_mode=engine.feeder.holds.safe_mode,
             holds=sorted(map(str, engine.feeder.holds.targets)),
-            schedules_held=engine.scheduler.held and not engine.scheduler.paused,
             paused=engine.feeder.paused and not self._stopping,
-            storage_full=engine.writer.group_commit.full,
             unreadable=self._unreadable,
-            checkpoint_failed=live.checkpoint_failed is not None,
-            flush_seconds=live.flush_seconds,
-            alone=live.alone,
             lock_wait=None if waiting is None else time.monotonic() - waiting,
-            wal_in_use=wal_in_use(self._path),
         )
 
     async def _count_due(self) -> int | None:

@@ -8,14 +8,13 @@ from collections.abc import Sequence
 import anyio
 import structlog
 
-from craftcore.daemon.status_line import Condition, list_troubles
+from craftcore.daemon.status_line import condition_of, list_troubles
 from craftcore.engine.engine import Engine
 from craftcore.errors import RowInvalid, StorageFull
 from craftcore.notifications.model import NotifyRule
 from craftcore.notifications.service import NotificationService
 from craftcore.services import Services
 from craftcore.storage.facts import delete_fact, get_fact, set_fact
-from craftcore.storage.file_size import wal_in_use
 from craftcore.storage.transaction import Transaction
 
 log = structlog.get_logger(__name__)
@@ -61,7 +60,7 @@ class NotificationLoop:
 
     async def _look_at_health(self) -> None:
         """Note a trouble that the last look has found, too, and its end."""
-        trouble = "; ".join(list_troubles(self._condition()))
+        trouble = "; ".join(list_troubles(condition_of(self._engine, self._path)))
         before, self._seen = self._seen, trouble
         if _kind_of(before) == _kind_of(trouble):
             await self._engine.writer.commit(self._note, trouble)
@@ -75,22 +74,6 @@ class NotificationLoop:
         else:
             delete_fact(tx, UNHEALTHY)
         self._service.note_health(tx, f"craftcore is not well: {trouble}" if trouble else "craftcore is well again")
-
-    def _condition(self) -> Condition:
-        engine, live = self._engine, self._engine.live_state()
-        return Condition(
-            running=engine.running,
-            due=None,
-            settled={},
-            held=engine.feeder.holds.everything,
-            safe_mode=engine.feeder.holds.safe_mode,
-            schedules_held=engine.scheduler.held and not engine.scheduler.paused,
-            storage_full=engine.writer.group_commit.full,
-            checkpoint_failed=live.checkpoint_failed is not None,
-            flush_seconds=live.flush_seconds,
-            alone=live.alone,
-            wal_in_use=wal_in_use(self._path),
-        )
 
 
 def _kind_of(trouble: str) -> str:

@@ -1,9 +1,13 @@
-"""The status line of the daemon in `systemctl status`: one line, problems first. Pure."""
+"""The status line of the daemon in `systemctl status`: one line, problems first."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+
+from craftcore.engine.engine import Engine
+from craftcore.storage.file_size import wal_in_use
 
 LOCK_WAIT_WORTH_SAYING = 1.0
 WAL_WORTH_SAYING = 64 << 20
@@ -30,6 +34,24 @@ class Condition:
     alone: str | None = None
     lock_wait: float | None = None
     wal_in_use: int = 0
+
+
+def condition_of(engine: Engine, database: Path) -> Condition:
+    """Return what a running engine knows of itself; the due triggers are not counted."""
+    live = engine.live_state()
+    return Condition(
+        running=engine.running,
+        due=None,
+        settled=engine.counts,
+        held=engine.feeder.holds.everything,
+        safe_mode=engine.feeder.holds.safe_mode,
+        schedules_held=engine.scheduler.held and not engine.scheduler.paused,
+        storage_full=engine.writer.group_commit.full,
+        checkpoint_failed=live.checkpoint_failed is not None,
+        flush_seconds=live.flush_seconds,
+        alone=live.alone,
+        wal_in_use=wal_in_use(database),
+    )
 
 
 def status_text(now: Condition) -> str:

@@ -57,14 +57,6 @@ def start_hold_findings(holds: StartHolds) -> list[Finding]:
     return [*held_finding(holds.everything), *safe_mode_finding(holds.safe_mode), *target_findings(holds.targets)]
 
 
-def find_holds(
-    targets: Mapping[HoldTarget, str], source: str, workflow: str | None, schedule: str | None
-) -> list[Finding]:
-    """Return a finding for each hold that covers a trigger of these."""
-    own = {"source": source, "workflow": workflow, "schedule": schedule}
-    return target_findings({each: why for each, why in targets.items() if own.get(each.kind or "") == each.name})
-
-
 def clock_held_finding(until: float | None, now: float) -> list[Finding]:
     """Return the finding that schedules wait because the clock went back. `until` None: they do not."""
     if until is None or until <= now:

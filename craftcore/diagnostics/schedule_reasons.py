@@ -5,9 +5,9 @@ from __future__ import annotations
 from craftcore.diagnostics.conditions import (
     TRUST_CLOCK,
     daemon_finding,
-    find_holds,
     paused_finding,
     schedules_held_findings,
+    target_findings,
 )
 from craftcore.diagnostics.finding import Finding, show_query
 from craftcore.diagnostics.schedule_text import format_local_and_utc, next_firing
@@ -48,7 +48,7 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
     found = [
         *_broken_zone_findings(schedule),
         *schedules_held_findings(reader, now),
-        *find_holds(read_holds(reader).targets, TriggerSource.SCHEDULED, schedule.workflow, schedule.id),
+        *target_findings(read_holds(reader).find_holds(TriggerSource.SCHEDULED, schedule.workflow, schedule.id)),
         *_clock_ahead_findings(schedule, now),
         *_delay_findings(schedule, now),
         *_overlap(reader, schedule, now),

@@ -8,10 +8,10 @@ from craftcore.diagnostics.conditions import (
     RUN,
     TRUST_CLOCK,
     daemon_finding,
-    find_holds,
     held_finding,
     paused_finding,
     safe_mode_finding,
+    target_findings,
 )
 from craftcore.diagnostics.finding import Finding, show_query
 from craftcore.diagnostics.limit_reasons import limit_findings
@@ -147,7 +147,7 @@ def _pending_findings(
     if trigger.source in SAFE_MODE_SOURCES:
         found += safe_mode_finding(holds.safe_mode)
     workflow = trigger.workflow or (None if task is None else task.workflow)
-    found += find_holds(holds.targets, trigger.source, workflow, trigger.schedule_id)
+    found += target_findings(holds.find_holds(trigger.source, workflow, trigger.schedule_id))
     engine = read_engine_facts(reader) if daemon_runs else None
     if not daemon_runs:
         found.append(daemon_finding())

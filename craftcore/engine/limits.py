@@ -55,10 +55,10 @@ class Limits:
 
     def workflow_of(self, trigger: Claim | NewTrigger) -> str | None:
         """Return the limited workflow that a trigger will run; None when what it runs has no limit."""
-        name = trigger.workflow if trigger.workflow is not None else self._by_source.get(trigger.source)
+        name = self.find_workflow(trigger)
         return name if name in self._names else None
 
-    def find_workflow(self, trigger: Claim) -> str | None:
+    def find_workflow(self, trigger: Claim | NewTrigger) -> str | None:
         """Return the workflow that a trigger will run; None when the router decides it."""
         return trigger.workflow if trigger.workflow is not None else self._every_source.get(trigger.source)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import NamedTuple
 
+from craftcore.notifications.model import NotificationKind
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.facts import get_fact, set_fact
 from craftcore.storage.transaction import Reader, Row, Transaction
@@ -46,8 +47,8 @@ SELECT 1
 """The task and those whose child it is, by the triggers that created them."""
 
 OCCURRENCE = """
-SELECT schedules.id, schedules.workflow, schedule_occurrences.count, schedule_occurrences.reason,
-       schedule_occurrences.nominal_at, schedule_occurrences.last_at
+SELECT schedules.id, schedules.id AS schedule_id, schedules.workflow, schedule_occurrences.count,
+       schedule_occurrences.reason, schedule_occurrences.nominal_at, schedule_occurrences.last_at
   FROM schedule_occurrences
   JOIN schedules ON schedules.id = schedule_occurrences.schedule_id
  WHERE schedule_occurrences.seq = CAST(:id AS INTEGER)
@@ -58,7 +59,7 @@ class Notice(NamedTuple):
     """A noted event. `subject`: the id of what it is about, or the text itself."""
 
     seq: int
-    kind: str
+    kind: NotificationKind
     subject: str
     at: float
 

@@ -115,15 +115,8 @@ class NotificationService:
 def _question(notice: Notice, row: Row) -> Notification:
     options = json.loads(row["options_json"] or "[]")
     choices = f" [{', '.join(map(str, options))}]" if options else ""
-    return Notification(
-        kind="in_doubt" if notice.kind == "in_doubt" else "question",
-        id=row["id"],
-        workflow=row["workflow"],
-        schedule=row["schedule_id"],
-        text=f"{row['workflow']} asks: {row['question'][:TEXT_MAX]}{shorten(choices, TEXT_MAX)}",
-        command=f"craftcore inbox answer {row['id']}",
-        at=notice.at,
-    )
+    text = f"{row['workflow']} asks: {row['question'][:TEXT_MAX]}{shorten(choices, TEXT_MAX)}"
+    return _make_notification(notice, row, text, "inbox answer")
 
 
 def _end(notice: Notice, row: Row) -> Notification:
@@ -137,27 +130,25 @@ def _end(notice: Notice, row: Row) -> Notification:
             text = f"{name} has failed: {why}"
         case _:
             text = f"{name} of schedule {row['schedule_id']} has succeeded"
-    return Notification(
-        kind=notice.kind,  # type: ignore[arg-type]
-        id=row["id"],
-        workflow=row["workflow"],
-        schedule=row["schedule_id"],
-        text=text,
-        command=f"craftcore trigger why {row['id']}",
-        at=notice.at,
-    )
+    return _make_notification(notice, row, text, "trigger why")
 
 
 def _miss(notice: Notice, row: Row) -> Notification:
     times = clock_time(row["nominal_at"])
     if row["count"] > 1:
         times = f"from {times} to {clock_time(row['last_at'])}"
+    text = f"schedule {row['id']} has missed {format_count(row['count'], 'occurrence')}, {times}: {row['reason']}"
+    return _make_notification(notice, row, text, "schedule history")
+
+
+def _make_notification(notice: Notice, row: Row, text: str, command: str) -> Notification:
+    """Return the notification about a row. `command` takes its id."""
     return Notification(
-        kind="schedule_missed",
+        kind=notice.kind,
         id=row["id"],
         workflow=row["workflow"],
-        schedule=row["id"],
-        text=f"schedule {row['id']} has missed {format_count(row['count'], 'occurrence')}, {times}: {row['reason']}",
-        command=f"craftcore schedule history {row['id']}",
+        schedule=row["schedule_id"],
+        text=text,
+        command=f"craftcore {command} {row['id']}",
         at=notice.at,
     )

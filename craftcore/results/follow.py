@@ -8,13 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 import anyio
 import anyio.to_thread
 
+from craftcore.results.database_watch import LOOK_SECONDS
 from craftcore.results.engine_waits import SPACING_SECONDS, ResultWaits
 from craftcore.services import Services
 from craftcore.storage.change_counter import ChangeCounter
 from craftcore.tasks.work_store import WorkUpdate
-
-LOOK_SECONDS = 0.1
-"""How long another process waits between two looks at the change counter of the database."""
 
 
 async def follow_in_engine(services: Services, results: ResultWaits, id: str) -> AsyncIterator[WorkUpdate]:
@@ -36,31 +34,48 @@ async def follow_in_engine(services: Services, results: ResultWaits, id: str) ->
 
 async def follow_from_outside(services: Services, id: str) -> AsyncIterator[WorkUpdate]:
     """Yield the same in another process than the engine's, on an event loop."""
-    counter, seen = ChangeCounter(services.database), None
+    view = _OutsideView(services, id)
     try:
         while True:
-            if await anyio.to_thread.run_sync(counter.has_changed):
-                update = await anyio.to_thread.run_sync(services.update_of_work, id)
-                if update != seen:
-                    yield (seen := update)
+            if (update := await anyio.to_thread.run_sync(view.look)) is not None:
+                yield update
                 if update.is_over:
                     return
             await anyio.sleep(LOOK_SECONDS)
     finally:
-        counter.close()
+        view.close()
 
 
 def follow_blocking(services: Services, id: str) -> Iterator[WorkUpdate]:
     """Yield the same, blocking the thread between two updates."""
-    counter, seen = ChangeCounter(services.database), None
+    view = _OutsideView(services, id)
     try:
         while True:
-            if counter.has_changed():
-                update = services.update_of_work(id)
-                if update != seen:
-                    yield (seen := update)
+            if (update := view.look()) is not None:
+                yield update
                 if update.is_over:
                     return
             time.sleep(LOOK_SECONDS)
     finally:
-        counter.close()
+        view.close()
+
+
+class _OutsideView:
+    """The work as another process sees it: read after a change of the database only."""
+
+    def __init__(self, services: Services, id: str) -> None:
+        self._services = services
+        self._id = id
+        self._counter = ChangeCounter(services.database)
+        self._seen: WorkUpdate | None = None
+
+    def look(self) -> WorkUpdate | None:
+        """Return the work as it is now; None when nothing of it is new since the last look."""
+        if not self._counter.has_changed():
+            return None
+        before, self._seen = self._seen, self._services.update_of_work(self._id)
+        return None if self._seen == before else self._seen
+
+    def close(self) -> None:
+        """Close the change counter."""
+        self._counter.close()

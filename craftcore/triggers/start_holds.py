@@ -92,11 +92,20 @@ class StartHolds:
         """The schedules whose triggers do not start."""
         return frozenset(self._names("schedule"))
 
+    def find_holds(self, source: str, workflow: str | None, schedule: str | None) -> dict[HoldTarget, str]:
+        """Return the holds of a workflow, source or schedule that cover a trigger. `workflow`: the one that it would
+        run, if that is known. `schedule`: the one that made it, if one did."""
+        own = (
+            HoldTarget("schedule", schedule or ""),
+            HoldTarget("source", source),
+            HoldTarget("workflow", workflow or ""),
+        )
+        return {target: self.targets[target] for target in own if target in self.targets}
+
     def is_held(self, source: str, workflow: str | None, schedule: str | None) -> bool:
-        """Return whether a trigger may not start. `workflow`: the one that it would run, if that is known. `schedule`:
-        the one that made it, if one did."""
-        is_held = source in self.sources or workflow in self.workflows or schedule in self.schedules
-        return is_held or self.everything is not None
+        """Return whether a trigger may not start; the arguments are those of `find_holds`."""
+        is_unsafe = self.safe_mode is not None and source in SAFE_MODE_SOURCES
+        return self.everything is not None or is_unsafe or bool(self.find_holds(source, workflow, schedule))
 
     def _names(self, kind: HoldKind) -> list[str]:
         return [target.name for target in self.targets if target.kind == kind]

@@ -4,7 +4,7 @@
     python examples/assistant/web.py              in another terminal; needs starlette and uvicorn
 
     curl -d '{"text": "remind me to water the plants in 10m"}' localhost:8758/chat/ada
-    curl localhost:8758/work/ID/events            what happens, as it happens
+    curl localhost:8758/messages/ID/events        what happens, as it happens
     curl localhost:8758/chat/ada                  the conversation
     curl localhost:8758/questions                 what waits for an answer
     curl -d '{"choice": "send"}' localhost:8758/questions/ID
@@ -107,7 +107,7 @@ server = Starlette(
     routes=[
         Route("/chat/{user}", say, methods=["POST"]),
         Route("/chat/{user}", conversation),
-        Route("/work/{id}/events", follow),
+        Route("/messages/{id}/events", follow),
         Route("/questions", questions),
         Route("/questions/{id}", decide, methods=["POST"]),
     ],

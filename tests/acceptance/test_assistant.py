@@ -163,7 +163,7 @@ def test_assistant_edits_and_cancels_its_reminders_and_limits_a_user(tmp_path):
         def answered(text: str) -> str:
             before = len(assistant.said("ada"))
             work = assistant.ask("/chat/ada", {"text": text})["id"]
-            with urllib.request.urlopen(f"http://127.0.0.1:{assistant.port}/work/{work}/events") as events:
+            with urllib.request.urlopen(f"http://127.0.0.1:{assistant.port}/messages/{work}/events") as events:
                 stream = events.read().decode()
             assert "event: answer" in stream
             wait_for(assistant, mails, lambda said: len(said) == before + 2)

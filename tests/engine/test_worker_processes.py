@@ -14,6 +14,7 @@ from typing import Any
 import anyio
 import pytest
 
+from benchmarks.processes import longest_delay
 from craftcore import App, ConfigInvalid, Fail, InvalidInput, RetryPolicy, TaskContext, TriggerView, WorkerDied
 from craftcore.engine.workers import answer
 from tests.support import process_functions as functions
@@ -57,24 +58,6 @@ async def error_of(folder: Path, body: Body) -> dict[str, Any]:
 def noted(file: Path) -> list[int]:
     """The processes that have noted themselves."""
     return [int(pid) for pid in file.read_text().split()] if file.exists() else []
-
-
-async def longest_delay(work: Callable[[], Any]) -> float:
-    """How late the loop was at most while the work was done, in seconds."""
-    longest = 0.0
-    async with anyio.create_task_group() as beside:
-
-        async def watch() -> None:
-            nonlocal longest
-            while True:
-                due = anyio.current_time() + 0.005
-                await anyio.sleep(0.005)
-                longest = max(longest, anyio.current_time() - due)
-
-        beside.start_soon(watch)
-        await work()
-        beside.cancel_scope.cancel()
-    return longest
 
 
 async def test_step_in_a_process_returns_its_typed_result_and_reuses_the_process(tmp_path):
