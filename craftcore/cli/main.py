@@ -18,7 +18,6 @@ import click
 
 from craftcore.cli.root import root
 from craftcore.cli.session import Session, hint
-from craftcore.daemon.log_format import escape_control
 from craftcore.errors import CraftcoreError, RowInvalid, UnreadableRow
 
 MAY_BE_DAMAGE = (
@@ -132,7 +131,7 @@ def _complete(session: Session, instruction: str) -> int:
 
 def _refuse(session: Session, code: str, message: str, exit_code: int, **details: object) -> int:
     for line in message.splitlines() or [code]:
-        print(f"craftcore: {escape_control(line)}", file=sys.stderr)
+        session.out.print_problem(line)
     if session.json:
         session.out.document({"error": {**details, "code": code, "message": message, "exit_code": exit_code}})
     return exit_code

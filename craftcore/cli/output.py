@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from craftcore.cli.folded_text import INDENT, count_columns, fold_text
 from craftcore.daemon.log_format import escape_control
 from craftcore.errors import UnreadableRow
 
 CELL_MAX = 60
-GAP, INDENT, NOTHING = "  ", "    ", "-"
+GAP, NOTHING = "  ", "-"
 _COLOURS = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1"}
 
 
@@ -54,23 +54,29 @@ class Output:
         """Print the JSON document. Raises UnreadableRow for NaN and infinity, which JSON does not have."""
         print(document_text(value), flush=True)
 
-    def line(self, text: str = "", verbatim: Verbatim | None = None, *, style: str = "") -> None:
-        """Print one line for people. `text` is escaped, line breaks included; `verbatim` comes after it."""
-        print(self._style(escape_control(text) + (verbatim or ""), style), flush=True)
+    def line(self, text: str = "", verbatim: Verbatim | None = None, *, style: str = "", indent: int = INDENT) -> None:
+        """Print one line for people. `text` is escaped, line breaks included; `verbatim` comes after it.
+
+        On a terminal that is too narrow, text continues on the next line, `indent` columns in.
+        """
+        width = count_columns(sys.stdout) if verbatim is None else None
+        for part in fold_text(escape_control(text) + (verbatim or ""), width, indent):
+            print(self._style(part, style), flush=True)
 
     def print_note(self, text: str) -> None:
         """Print a remark on standard error, for people only."""
         if not self.as_json:
-            print(f"craftcore: {escape_control(text)}", file=sys.stderr, flush=True)
+            self.print_problem(text)
 
     def print_problem(self, text: str) -> None:
         """Print a problem with the answer on standard error, also with --json."""
-        print(f"craftcore: {escape_control(text)}", file=sys.stderr, flush=True)
+        for part in fold_text(f"craftcore: {escape_control(text)}", count_columns(sys.stderr)):
+            print(part, file=sys.stderr, flush=True)
 
     def quote(self, text: str) -> None:
         """Print foreign text, each line behind a bar, so that it cannot pass for output of craftcore."""
         for line in text.splitlines() or [""]:
-            print(f"  | {escape_control(line)}".rstrip(), flush=True)
+            print(f"  | {escape_control(line.expandtabs())}".rstrip(), flush=True)
 
     def command(self, *words: str) -> None:
         """Print a command to paste into a shell."""
@@ -85,13 +91,13 @@ class Output:
         cells = [[_cell(value, last=index == len(row) - 1) for index, value in enumerate(row)] for row in rows]
         table = [list(map(escape_control, columns)), *cells]  # a time zone out of the file stands in one
         widths = [max(len(row[index]) for row in table) for index in range(len(columns))]
-        lines = _fold_columns(widths, shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else None)
+        lines = _fold_columns(widths, count_columns(sys.stdout))
         for number, row in enumerate(table):
             for line in lines:
                 if line[0] != 0 and all(row[index] == NOTHING for index in line):
                     continue
                 text = GAP.join(row[index].ljust(widths[index]) for index in line).rstrip()
-                print(self._style(text if line[0] == 0 else INDENT + text, "bold" if number == 0 else ""))
+                print(self._style(text if line[0] == 0 else " " * INDENT + text, "bold" if number == 0 else ""))
         sys.stdout.flush()
 
     def facts(self, facts: Mapping[str, object]) -> None:
@@ -100,7 +106,8 @@ class Output:
         width = max((len(name) for name in shown), default=0)
         for name, value in shown.items():
             before = f"{name.ljust(width)}  "
-            self.line(before, value) if isinstance(value, Verbatim) else self.line(f"{before}{value}")
+            verbatim = value if isinstance(value, Verbatim) else None
+            self.line(f"{before}{'' if verbatim else value}", verbatim, indent=len(before))
 
     def _style(self, text: str, style: str) -> str:
         if style and "NO_COLOR" not in os.environ and sys.stdout.isatty():
@@ -130,7 +137,7 @@ def _fold_columns(widths: Sequence[int], room: int | None) -> list[list[int]]:
             used += len(GAP) + width
         else:
             lines.append([index])
-            used = len(INDENT) + width
+            used = INDENT + width
     return lines
 
 

@@ -46,14 +46,10 @@ class Session:
 
         Raises NotFound for a relative path when the current directory was removed.
         """
-        given = self._explicit_path
+        given = self.db or self._environ.get("CRAFTCORE_DB")
         path = Path(given) if given else state_directory(self._environ) / DATABASE
         _require_somewhere(path)
         return path
-
-    @property
-    def _explicit_path(self) -> str | None:
-        return self.db or self._environ.get("CRAFTCORE_DB")
 
     @property
     def config_path(self) -> Path | None:
@@ -130,9 +126,15 @@ class Session:
         self.out.command(*self.words(*words))
 
     def words(self, *words: str) -> tuple[str, ...]:
-        """Return the words of a command for the same database, in a shell with the same environment."""
-        where = ("--db", self.db) if self.db and self.db != self._environ.get("CRAFTCORE_DB") else ()
-        return ("craftcore", *where, *words)
+        """Return the words of a command for the same database."""
+        return ("craftcore", *self.database_option(self.db), *words)
+
+    def database_option(self, path: str | None) -> tuple[str, ...]:
+        """Return `--db PATH`; nothing for None, or where CRAFTCORE_DB names that database already."""
+        named = self._environ.get("CRAFTCORE_DB")
+        if not path or (named and os.path.abspath(named) == os.path.abspath(path)):
+            return ()
+        return ("--db", path)
 
     def say_without_daemon(self, core: Services) -> None:
         """Print a warning, with the command to start a daemon, unless one runs."""

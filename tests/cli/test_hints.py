@@ -73,7 +73,6 @@ def test_suggested_command_can_be_pasted(cli, made, tmp_path, monkeypatch, way):
         else:
             monkeypatch.setenv("CRAFTCORE_DB", str(database))
             printed = cli(*arguments)
-            monkeypatch.delenv("CRAFTCORE_DB")
         said = printed.out + printed.err
         assert way == "environment" or ALONE.findall(said) == [], (name, said)
         assert way == "option" or "--db" not in said, (name, said)

@@ -23,6 +23,7 @@ from craftcore.cli.execution.view import (
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import find_record, parse_choice, parse_time_bound, require_text
 from craftcore.cli.output import paste
+from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_text
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
@@ -33,6 +34,7 @@ from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.recovery import Recommendation, State, assess
 from craftcore.executions.statistics import statistics
+from craftcore.serialization.display import json_or_text
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.attempt_service import facts_of
@@ -77,6 +79,7 @@ LISTED, COUNTED = 50, 10_000
 @click.option("--limit", type=click.IntRange(1, LIMIT_MAX), help=f"How many at most: {LISTED}, of --stats {COUNTED:,}.")
 @click.option("--events", "with_events", is_flag=True, help="With ID: also its events.")
 @click.option("--envelope", "with_envelope", is_flag=True, help="With ID: also the envelope of the request.")
+@click.option("--output", "only_output", is_flag=True, help="With ID: only the output of its program, as text.")
 @click.pass_obj
 def inspect(
     session: Session,
@@ -86,6 +89,7 @@ def inspect(
     counted: bool,
     with_events: bool,
     with_envelope: bool,
+    only_output: bool,
     limit: int | None,
     **given: str | None,
 ) -> int | None:
@@ -99,10 +103,13 @@ def inspect(
     if execution_id is not None:
         if limit is not None or any(value is not None for value in given.values()):
             raise click.UsageError("filters and --limit belong to --list and --stats")
+        if only_output:
+            _print_output(session, execution_id)
+            return None
         _print_record(session, execution_id, with_events=with_events, with_envelope=with_envelope)
         return None
-    if with_events or with_envelope:
-        raise click.UsageError("--events and --envelope belong to an ID")
+    if with_events or with_envelope or only_output:
+        raise click.UsageError("--events, --envelope and --output belong to an ID")
     limit = limit or (LISTED if listed else COUNTED)
     with session.core().reading() as reader:
         found = ExecutionListStore().list_newest(reader, limit, _parse_filter(reader, given))
@@ -134,6 +141,18 @@ def _print_record(session: Session, given: str, *, with_events: bool, with_envel
     if with_envelope:
         told["envelope"] = envelope_document(record)
     session.out.document(told)
+
+
+def _print_output(session: Session, given: str) -> None:
+    with session.core().reading() as reader:
+        record = find_record(reader, given)
+    _, texts = split_output(json_or_text(record.response_json))
+    if session.json:
+        session.out.document(texts)
+    elif texts:
+        print_output(session.out, texts)
+    else:
+        session.out.line("no output of a program is recorded")
 
 
 def _recommendation(

@@ -5,14 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import click
 
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import PROBLEM
-from craftcore.cli.output import Output, paste
+from craftcore.cli.output import Verbatim, paste
 from craftcore.cli.progress import Progress
 from craftcore.cli.session import Session
 from craftcore.diagnostics.doctor import Doctor
@@ -52,31 +51,32 @@ def doctor(session: Session, /, full: bool) -> int:
     failed = sum(finding.level is Level.FAIL for finding in found)
     warned = sum(finding.level is Level.WARN for finding in found)
     if session.json:
-        told = [_check_document(finding, path) for finding in found]
+        told = [_check_document(finding, session) for finding in found]
         document = {"ok": not failed, "database": str(path), "failed": failed, "warned": warned}
         session.out.document({**document, "checks": told})
     else:
-        _print(session.out, found, path)
+        _print(session, found)
         counted = f"{failed:,} FAIL, {warned:,} warn" if failed or warned else "all is well"
         session.out.line(counted, style="bad" if failed else "warn" if warned else "good")
     return 1 if failed else 0
 
 
-def _print(out: Output, found: list[Finding], path: Path) -> None:
+def _print(session: Session, found: list[Finding]) -> None:
+    out = session.out
     width = max(len(finding.code) for finding in found)
     for finding in found:
         out.line(f"{finding.level:<4}  {finding.code:<{width}}  {finding.text}", style=STYLES[finding.level])
         for remedy in finding.remedies:
-            out.line(f"      {_paste(remedy, path)}")
+            out.line("      ", Verbatim(_paste(remedy, session)))
 
 
-def _check_document(finding: Finding, path: Path) -> dict[str, Any]:
-    commands = [_paste(remedy, path) for remedy in finding.remedies]
+def _check_document(finding: Finding, session: Session) -> dict[str, Any]:
+    commands = [_paste(remedy, session) for remedy in finding.remedies]
     return {"check": finding.code, "level": finding.level, "text": finding.text, "do": "; ".join(commands) or None}
 
 
-def _paste(remedy: tuple[str, ...], path: Path) -> str:
+def _paste(remedy: tuple[str, ...], session: Session) -> str:
     """Return the command as it is pasted, on this very database."""
     program, *words = remedy
-    is_named = program != "craftcore" or os.environ.get("CRAFTCORE_DB") == str(path)
-    return paste(program, *(() if is_named else ("--db", str(path))), *words)
+    where = session.database_option(str(session.path.absolute())) if program == "craftcore" else ()
+    return paste(program, *where, *words)

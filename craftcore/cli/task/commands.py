@@ -13,6 +13,7 @@ from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import find_task, parse_choice
 from craftcore.cli.output import Output, Verbatim, show_json
+from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_document
 from craftcore.cli.task import operate
 from craftcore.cli.task.view import LIST_COLUMNS, hold_reason, task_row
@@ -185,6 +186,7 @@ def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
     for reason in told["reasons"]:
         out.line(f"  {reason['text']}")
     out.line()
+    result, texts = split_output(told["result"])
     out.facts(
         {
             "workflow": task.workflow,
@@ -200,9 +202,10 @@ def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
             "error": None if task.error_code is None else f"{task.error_code}: {task.error_message}",
             "progress": _value(told["progress"]),
             "state": _value(told["state"]),
-            "result": _value(told["result"]) if task.status is TaskStatus.DONE else None,
+            "result": _value(result) if task.status is TaskStatus.DONE else None,
         }
     )
+    print_output(out, texts)
     _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]])
     _table(out, ACTIVITY_COLUMNS, [_activity_cells(one) for one in told["activities"]])
     _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]])

@@ -11,6 +11,7 @@ from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import parse_choice, refuse_bad_text, resolve_id
 from craftcore.cli.output import show_json
+from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_document, hint, print_reasons
 from craftcore.cli.trigger.view import (
     cancelled_text,
@@ -112,7 +113,9 @@ def show(session: Session, /, trigger_id: str) -> None:
         for event in record["events"]:
             out.line(f"  {event['seq']}  {clock_time(event['at'])}  {event['type']}  ", show_json(event["payload"]))
         if record["response"] is not None:
-            out.line("  response ", show_json(record["response"]))
+            response, texts = split_output(record["response"])
+            out.line("  response ", show_json(response))
+            print_output(out, texts)
     if row.status is not TriggerStatus.DONE and records and records[-1]["status"] in (Status.ERROR, Status.INCOMPLETE):
         out.line()
         out.line("to retry or skip it:")
