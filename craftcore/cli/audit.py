@@ -11,14 +11,14 @@ from craftcore.audit.listing_store import AuditFilter, AuditListStore
 from craftcore.audit.model import Actor, AuditRow
 from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
-from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, parse_time_bound, require_text, single_match
+from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, SUFFIX_MIN, parse_time_bound, require_text, single_match
 from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.log_format import escape_control
 from craftcore.errors import FilterInvalid
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times, clock_time
-from craftcore.storage.transaction import Reader, keys_like
+from craftcore.storage.transaction import Reader, keys_ending, keys_like
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.validation import is_name
 
@@ -100,7 +100,8 @@ def _subject(reader: Reader, given: str) -> str:
     for prefix in (KEY_BEGINS + typed, RECORD_BEGINS + typed):
         if found := like(reader, prefix):
             return single_match(found, prefix, nobody)
-    return single_match([], typed, nobody)
+    found = keys_ending(reader, "audit_log", typed, key="subject") if len(typed) >= SUFFIX_MIN else []
+    return single_match(found, typed, nobody)
 
 
 def _parts(reader: Reader, task_id: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from craftcore.cli.output import document_text
 from craftcore.cli.session import Session
+from craftcore.cli.short_ids import ID_DIGITS, shorten_cells
 from craftcore.errors import RowInvalid
 from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 
@@ -29,9 +30,10 @@ def print_list(
     cells: Callable[[Entry], Sequence[object]],
     key: str = "id",
     beside: Iterable[object] = (),
+    digits: int = ID_DIGITS,
 ) -> int:
     """Print a table, or an array. Return the exit code. `key`: the attribute that names an entry. `beside`: related
-    rows, some of them perhaps damaged."""
+    rows, some of them perhaps damaged. `digits`: of the ids in the table."""
     damaged = [one for one in beside if isinstance(one, Damaged)]
     entries: list[Any] = []
     for one in found:
@@ -41,6 +43,8 @@ def print_list(
         if isinstance(entry, Damaged):
             damaged.append(entry)
             entry = damaged_document(entry) if session.json else _damaged_row(entry, len(columns))
+        elif not session.json:
+            entry = shorten_cells(list(entry), digits)
         entries.append(entry)
     if session.json:
         session.out.document(entries)

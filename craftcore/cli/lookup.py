@@ -17,7 +17,7 @@ from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.time_text import parse_moment
-from craftcore.storage.transaction import Reader, keys_like
+from craftcore.storage.transaction import Reader, keys_ending, keys_like
 from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
@@ -26,6 +26,12 @@ from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.validation import is_name, moment
 
 Choice = TypeVar("Choice", bound=StrEnum)
+
+SUFFIX_MIN = 4
+"""Characters from which the end of an id is looked for, too."""
+
+CANDIDATES_MAX = 10
+"""Ids that the refusal of an ambiguous one names."""
 
 REASON_MAX = 500
 RECORDS_NAMED = 10
@@ -38,16 +44,26 @@ KEY = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
 
 
 def single_match(found: Sequence[str], given: str, nobody: str) -> str:
-    """Return the id that `given` is, or begins, out of the first ids that begin with it, as long as that is
-    unambiguous.
+    """Return the id that `given` is, or a part of, out of the first ids that fit it, as long as that is unambiguous.
 
     Raises NotFound, with the text `nobody` where there is none.
     """
     if not found:
         raise NotFound(nobody)
     if len(found) > 1 and found[0] != given:
-        raise NotFound(f"{given} begins several ids, {found[0]} and {found[1]} among them; give more of it")
+        more = " and more" if len(found) > CANDIDATES_MAX else ""
+        raise NotFound(f"{given} fits several ids: {', '.join(found[:CANDIDATES_MAX])}{more}; give more of it")
     return found[0]
+
+
+def find_matching_keys(reader: Reader, table: str, prefix: str, suffix: str, *, key: str = "id") -> list[str]:
+    """Return the first keys that begin or end so; only the one that is the whole `prefix`, where there is one."""
+    found = keys_like(reader, table, prefix, key=key)
+    if found[:1] == [prefix]:
+        return found[:1]
+    if len(suffix) < SUFFIX_MIN:
+        return found
+    return list(dict.fromkeys([*found, *keys_ending(reader, table, suffix, key=key)]))
 
 
 def resolve_id(reader: Reader, given: str) -> str:
@@ -76,11 +92,13 @@ def find_question(reader: Reader, given: str) -> Question:
 
 
 def find_activity(reader: Reader, given: str) -> Activity:
-    """Return the activity whose key is meant: a beginning of it, or of what follows `activity:`. Raises NotFound."""
+    """Return the activity whose key is meant: its end, or a beginning with or without `activity:`. Raises NotFound."""
     store = ActivityStore()
     typed = given.removesuffix("…")  # as a table shows a key that is too long for it
     key = typed if typed.startswith(KEY_BEGINS) else KEY_BEGINS + typed
-    found = keys_like(reader, "activity_log", key, key="idem_key") if typed and KEY.fullmatch(key) else []
+    found = []
+    if typed and KEY.fullmatch(key):
+        found = find_matching_keys(reader, "activity_log", key, typed, key="idem_key")
     whole = single_match(found, key, f"no activity has the key {given!r:.300}; see: {hint('activity', 'list')}")
     activity = store.get(reader, whole)
     assert activity is not None, given
@@ -91,8 +109,7 @@ def resolve_execution_id(reader: Reader, given: str) -> str:
     """Return the id of the execution record that is meant. Raises NotFound; where the id is a trigger's, it names that
     one's records."""
     typed = given.removesuffix("…")
-    is_begun = typed.startswith(RECORD_BEGINS) and KEY.fullmatch(typed)
-    found = keys_like(reader, "executions", typed) if is_begun else []
+    found = find_matching_keys(reader, "executions", typed, typed) if KEY.fullmatch(typed) else []
     return single_match(found, typed, "" if found else _missing_record_text(reader, given))
 
 
@@ -149,8 +166,8 @@ def refuse_database(database: Path, output: str) -> None:
 
 
 def _ids_like(reader: Reader, table: str, given: str) -> list[str]:
-    """Return the first ids of a table that begin with it; none for what begins no id."""
-    return keys_like(reader, table, given) if is_name(given) else []
+    """Return the first ids of a table that begin or end with it; none for a text that no id can have."""
+    return find_matching_keys(reader, table, given, given) if is_name(given) else []
 
 
 def _missing_record_text(reader: Reader, given: str) -> str:

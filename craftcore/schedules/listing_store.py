@@ -9,7 +9,7 @@ SELECT id, status = 'REMOVED' AS removed
    AND id < :end
    AND (id = :given OR :removed OR status <> 'REMOVED')
  ORDER BY id
- LIMIT 2
+ LIMIT 11
 """
 
 TRIGGER_STATUS = "SELECT status AS trigger_status, reason AS trigger_reason FROM triggers WHERE id = :id"

@@ -72,3 +72,12 @@ class TaskLists:
         )
         assert row is not None
         return row
+
+    def last_seq(self, tx: Reader) -> int:
+        """Return the number of the last row that has an id of its own. It is at least the number of such rows."""
+        seq: int = tx.fetch_value(
+            """
+            SELECT max((SELECT coalesce(max(seq), 0) FROM triggers), (SELECT coalesce(max(seq), 0) FROM questions))
+            """
+        )
+        return seq

@@ -12,6 +12,7 @@ import pytest
 
 from craftcore.cli.main import main
 from craftcore.storage.doorbell_client import doorbell_path
+from tests.support.commands import short
 from tests.support.fake_payments import LOST, NOTHING, REFUSED, Bank
 from tests.support.processes import a_daemon, craftcore, traced, until
 
@@ -63,7 +64,7 @@ def test_activity_list_shows_the_outcome_of_each_call_newest_first(cli, bank):
     header, *lines = cli("activity", "list").out.splitlines()
 
     assert header.split() == ["key", "called", "action", "status", "reference", "reason"]
-    assert [line.split("  ")[0] for line in lines] == [key_of(refused), key_of(lost), key_of(paid)]
+    assert [line.split("  ")[0] for line in lines] == [short(key_of(task)) for task in (refused, lost, paid)]
     assert lines[0].endswith("  bank.pay  FAILED   -          it was refused: declined")
     assert "it failed after it was called: ConnectionResetError: the line is dead" in lines[1]
     assert lines[2].endswith("  2026-11-21 12:00:00Z  bank.pay  DONE     ref-1      the provider answered")
@@ -282,9 +283,9 @@ def test_activity_key_may_be_shortened_while_unambiguous(cli, bank):
 
     ambiguous = cli("activity", "show", common)
 
-    assert (ambiguous.code, "begins several ids" in ambiguous.err) == (10, True)
-    for short in (second, f"activity:{second}", f"{second}:1", second[: len(common) + 1]):
-        assert show(cli, short)["key"] == key_of(second)
+    assert (ambiguous.code, "fits several ids" in ambiguous.err) == (10, True)
+    for given in (second, f"activity:{second}", f"{second}:1", second[: len(common) + 1]):
+        assert show(cli, given)["key"] == key_of(second)
     assert cli("activity", "show", f"{first}:1").code == 10
     assert show(cli, f"{first}:1.1")["key"] == key_of(first), "also where 1.10 and 1.11 begin with it"
 

@@ -197,7 +197,7 @@ def test_ambiguous_audit_id_is_refused(cli, here):
 
     refused = cli("audit", "night")
 
-    assert (refused.code, "begins several ids, nightly and nights" in refused.err) == (10, True)
+    assert (refused.code, "fits several ids: nightly, nights" in refused.err) == (10, True)
     assert actions(cli, "nightl") == ["schedule pause"]
 
 

@@ -203,7 +203,7 @@ def test_ambiguous_id_prefix_is_refused_and_names_two_ids(cli, here, name):
     refused = cli(*about(name, here.world, beginning))
 
     assert (refused.code, refused.out) == (10, ""), refused
-    assert f"{beginning} begins several ids, " in refused.err
+    assert f"{beginning} fits several ids: " in refused.err
     assert "give more of it" in refused.err
     assert len(here.rows()) == before
 

@@ -454,7 +454,7 @@ def test_question_id_may_be_shortened_while_unambiguous(cli, ask):
 
     ambiguous = cli("inbox", "answer", common, "send")
 
-    assert (ambiguous.code, "begins several ids" in ambiguous.err) == (10, True)
+    assert (ambiguous.code, "fits several ids" in ambiguous.err) == (10, True)
     assert cli("--json", "inbox", "answer", first[: len(common) + 1], "send").json["id"] == first
 
 

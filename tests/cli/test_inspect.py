@@ -14,6 +14,7 @@ from craftcore.errors import ErrorCode
 from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
 from tests.crash.spoiling import lax, unguarded
 from tests.support.attempts import again, begin, boot, end
+from tests.support.commands import short
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task
 from tests.support.trigger_steps import BROKEN, HOPELESS, emit, look
@@ -64,11 +65,10 @@ def inspect(cli, id_, *more):
 
 
 def test_inspect_list_is_newest_first_with_the_reason_for_not_replayable(cli, some):
-    lost, nap, slow, greet = some
-
     listed = cli("inspect", "--list")
 
     lines = [line.split() for line in listed.out.splitlines()]
+    lost, nap, slow, greet = map(short, some)
     assert lines == [
         COLUMNS.split(),
         [lost, "2026-11-21", "12:03:00Z", "lost", "incomplete", "not-replayable:", "execution_incomplete"],
@@ -339,7 +339,7 @@ def test_record_id_may_be_shortened_while_unambiguous(cli, core):
     assert inspect(cli, other[: len(short) + 1])["execution_id"] == other
     for ambiguous in (short, first.id[: len(short) + 1], "exec-"):
         refused = cli("inspect", ambiguous)
-        assert (refused.code, "begins several ids" in refused.err) == (10, True)
+        assert (refused.code, "fits several ids" in refused.err) == (10, True)
 
 
 @pytest.mark.parametrize("given", ["nothing", "exec-nothing", "", "exec- ", "é", "\udcff", "x" * 1_000])
@@ -600,8 +600,8 @@ def test_invalidated_record_is_not_replayable_in_any_view(cli, core):
 
     assert (done.code, done.out) == (0, f"{id_} is invalidated: it is not replayed any more\n")
     kept, gone = cli("inspect", "--list").out.splitlines()[1:]
-    assert (kept.split()[0], kept.endswith(" replayable")) == (other, True)
-    assert (gone.split()[0], gone.endswith(" not-replayable: manually_invalidated")) == (id_, True)
+    assert (kept.split()[0], kept.endswith(" replayable")) == (short(other), True)
+    assert (gone.split()[0], gone.endswith(" not-replayable: manually_invalidated")) == (short(id_), True)
     told = inspect(cli, id_)
     assert (told["replayable"], told["replayable_reason"]) == (False, "manually_invalidated")
     assert told["invalidated"] == "the price was wrong"

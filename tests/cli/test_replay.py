@@ -79,7 +79,7 @@ def test_replay_of_an_unknown_ambiguous_or_trigger_id_exits_10(cli, core):
     seen(core, id="t2")
 
     one_line(cli("replay", "nobody"), 10, "no execution has the id 'nobody'", "craftcore inspect --list")
-    one_line(cli("replay", "exec-t"), 10, "exec-t1.1 and exec-t2.1 among them")
+    one_line(cli("replay", "exec-t"), 10, "fits several ids: exec-t1.1, exec-t2.1")
     one_line(cli("replay", "t1"), 10, "t1 is a trigger", "exec-t1.1")
     one_line(cli("replay", ""), 10, "no execution")
     one_line(cli("replay", "exec-é%"), 10, "no execution")

@@ -474,7 +474,7 @@ def test_schedule_id_may_be_shortened_while_unambiguous(cli, verb):
     assert cli("schedule", verb, "ba").code == 0
     assert cli("schedule", verb, "brief").code == 0, "the whole id of one"
     ambiguous = cli("schedule", verb, "b")
-    assert (ambiguous.code, "b begins several ids, backup and brief among them" in ambiguous.err) == (10, True)
+    assert (ambiguous.code, "b fits several ids: backup, brief" in ambiguous.err) == (10, True)
     for unknown in ("nowhere", "", "backup2", "ü", "\udcff", "%", "x" * 200):
         refused = cli("schedule", verb, unknown)
         assert (refused.code, "no schedule has the id" in refused.err) == (10, True), unknown

@@ -14,6 +14,7 @@ import pytest
 from craftcore.cli.main import main
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.triggers.model import TriggerSpec
+from tests.support.commands import short
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task, at_rest
 from tests.support.trigger_steps import claim_one, start
@@ -68,7 +69,7 @@ def test_task_list_is_newest_first_with_the_wait_of_each_task(cli, clock, databa
     assert (second["wait"]["kind"], second["wait"]["due_at"], second["wait"]["due_at_iso"]) == ("question", None, None)
     header, _, line = cli("task", "list").out.splitlines()
     assert header.split() == ["id", "created", "workflow", "session", "status", "turn", "until", "reason"]
-    assert line.split("  ")[0] == nap
+    assert line.split("  ")[0] == short(nap)
     assert "2026-11-21 13:00:00Z" in line
 
 
@@ -222,7 +223,7 @@ def test_task_id_may_be_shortened_while_unambiguous(cli, clock, database):
     assert show(cli, first[: len(common) + 1])["id"] == first
     for command in (["show", common], ["events", common], ["signal", common, "approved"], ["cancel", common]):
         refused = cli("task", *command)
-        assert (refused.code, "begins several ids" in refused.err) == (10, True)
+        assert (refused.code, "fits several ids" in refused.err) == (10, True)
     assert cli("task", "signal", second[: len(common) + 1], "approved").code == 0
 
 
@@ -465,8 +466,8 @@ def test_task_show_lists_irreversible_actions_in_order(cli, clock, database):
     ]
     [header] = [number for number, line in enumerate(printed) if line.startswith("irreversible ")]
     assert printed[header + 1 : header + 3] == [
-        f"activity:{task_id}:1.1  2026-11-21 12:00:00Z  bank.pay  DONE     ref-a      the provider answered",
-        f"activity:{task_id}:1.2  2026-11-21 12:00:00Z  bank.pay  UNKNOWN  -          it failed after it was called",
+        f"{short(task_id)}:1.1    2026-11-21 12:00:00Z  bank.pay  DONE     ref-a      the provider answered",
+        f"{short(task_id)}:1.2    2026-11-21 12:00:00Z  bank.pay  UNKNOWN  -          it failed after it was called",
     ]
 
 

@@ -7,6 +7,7 @@ import pytest
 from craftcore.daemon.lock import DaemonLock
 from craftcore.tasks.model import NewQuestion, QuestionKind
 from craftcore.triggers.model import TriggerSpec
+from tests.support.commands import short
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task, at_rest
 from tests.support.trigger_steps import claim_one, start
@@ -148,7 +149,7 @@ def test_trigger_show_and_list_name_the_task(cli, clock, database, core):
     its = {"id": nap, "status": "WAITING", "turn": 1}
     assert told == {nap: its, timer["id"]: its, plain: None}
     assert "suspended: sleep#1; its task is WAITING at turn 1" in listed
-    assert f"task {nap} is WAITING at turn 1" in listed
+    assert f"task {short(nap)} is WAITING at turn 1" in listed
     assert cli("--json", "trigger", "show", nap).json["task"] == its
     assert cli("--json", "trigger", "show", plain).json["task"] is None
     shown = cli("trigger", "show", timer["id"]).out.splitlines()
@@ -162,7 +163,7 @@ def test_requeued_trigger_resumes_the_task(cli, clock, database, core):
     plain = a_task(database, "plain", clock)
     core.do(lambda tx: tx.run("UPDATE triggers SET status = 'DEAD' WHERE id = :id", id=plain))
 
-    assert f"; task {dead} is FAILED at turn 2" in cli("dead", "list").out
+    assert f"; task {short(dead)} is FAILED at turn 2" in cli("dead", "list").out
     requeued = cli("trigger", "requeue", of[failed]).out
     revived = cli("dead", "requeue", of[dead], plain).out.splitlines()
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import click
 
 from craftcore.cli.root import root
+from craftcore.cli.short_ids import DIGITS_MIN, shorten_ids
 from tests.support.populated_database import World
 
 
@@ -116,3 +117,8 @@ def commands(command: click.Command | None = root, name: str = "") -> Iterator[t
 def line(name: str, call: Call, world: World) -> list[str]:
     """The command with its arguments."""
     return [*name.split(), *call.arguments(world)]
+
+
+def short(id: str) -> str:
+    """An id as the tables of a small database show it."""
+    return shorten_ids(id, DIGITS_MIN)

@@ -17,6 +17,7 @@ from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.lookup import find_activity, find_task, parse_choice
 from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session
+from craftcore.cli.short_ids import count_digits
 from craftcore.diagnostics.documents import activity_document, event_document
 from craftcore.diagnostics.live_counts import are_claims_live
 from craftcore.registry.call import message_id
@@ -69,7 +70,10 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
             task_id=None if task_id is None else find_task(reader, task_id).id,
             action=action,
         )
-    return print_list(session, LIST_COLUMNS, found, told=activity_document, cells=activity_row, key="key")
+        digits = count_digits(reader)
+    return print_list(
+        session, LIST_COLUMNS, found, told=activity_document, cells=activity_row, key="key", digits=digits
+    )
 
 
 @activity.command(

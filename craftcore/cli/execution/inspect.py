@@ -25,6 +25,7 @@ from craftcore.cli.lookup import find_record, parse_choice, parse_time_bound, re
 from craftcore.cli.output import paste
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_text
+from craftcore.cli.short_ids import count_digits
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.diagnostics.trigger_reasons import list_reasons, task_reasons
@@ -113,8 +114,9 @@ def inspect(
     limit = limit or (LISTED if listed else COUNTED)
     with session.core().reading() as reader:
         found = ExecutionListStore().list_newest(reader, limit, _parse_filter(reader, given))
+        digits = count_digits(reader)
     if listed:
-        return print_list(session, LIST_COLUMNS, found, told=summary_document, cells=record_row)
+        return print_list(session, LIST_COLUMNS, found, told=summary_document, cells=record_row, digits=digits)
     many = statistics([row for row in found if not isinstance(row, Damaged)])
     if session.json:
         session.out.document(statistics_document(many, limit))

@@ -15,6 +15,7 @@ from craftcore.cli.lookup import find_task, parse_choice
 from craftcore.cli.output import Output, Verbatim, show_json
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_document
+from craftcore.cli.short_ids import count_digits, shorten_cells
 from craftcore.cli.task import operate
 from craftcore.cli.task.view import LIST_COLUMNS, hold_reason, task_row
 from craftcore.daemon.lock import read_note
@@ -85,6 +86,7 @@ def list_(
             reader, status=chosen, held=held, workflow=workflow, session_id=session_id, limit=limit
         )
         held_by = {one.id: hold_reason(reader, one) for one in tasks if not isinstance(one, Damaged)}
+        digits = count_digits(reader)
         waits = {one.id: WaitStore().look(reader, one.seq) for one in tasks if not isinstance(one, Damaged)}
     return print_list(
         session,
@@ -93,6 +95,7 @@ def list_(
         told=lambda one: {**task_document(one), "held": held_by[one.id], "wait": wait_document(waits[one.id])},
         cells=lambda one: task_row(one, waits[one.id], held_by[one.id]),
         beside=waits.values(),
+        digits=digits,
     )
 
 
@@ -122,10 +125,11 @@ def show(session: Session, /, task_id: str) -> None:
             "reasons": [finding_document(reason) for reason in why],
             **_related_document(reader, found),
         }
+        digits = count_digits(reader)
     if session.json:
         session.out.document(told)
     else:
-        _print(session.out, found, told)
+        _print(session.out, found, told, digits)
 
 
 @task.command(
@@ -181,7 +185,7 @@ def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
     }
 
 
-def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
+def _print(out: Output, task: Task, told: dict[str, Any], digits: int) -> None:
     out.line(f"{task.id} is {task.status} at turn {task.turn}", style="bold")
     for reason in told["reasons"]:
         out.line(f"  {reason['text']}")
@@ -206,18 +210,18 @@ def _print(out: Output, task: Task, told: dict[str, Any]) -> None:
         }
     )
     print_output(out, texts)
-    _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]])
-    _table(out, ACTIVITY_COLUMNS, [_activity_cells(one) for one in told["activities"]])
-    _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]])
-    _table(out, ATTEMPT_COLUMNS, [_attempt_cells(one) for one in told["last_attempts"]])
+    _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]], digits)
+    _table(out, ACTIVITY_COLUMNS, [_activity_cells(one) for one in told["activities"]], digits)
+    _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]], digits)
+    _table(out, ATTEMPT_COLUMNS, [_attempt_cells(one) for one in told["last_attempts"]], digits)
     names = ("id", "workflow", "status", "reason")
-    _table(out, CHILD_COLUMNS, [tuple(child[name] for name in names) for child in told["children"]])
+    _table(out, CHILD_COLUMNS, [tuple(child[name] for name in names) for child in told["children"]], digits)
 
 
-def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[object, ...]]) -> None:
+def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[object, ...]], digits: int) -> None:
     if rows:
         out.line()
-        out.table(columns, rows)
+        out.table(columns, [shorten_cells(row, digits) for row in rows])
 
 
 def _question_cells(told: dict[str, Any]) -> tuple[object, ...]:

@@ -9,6 +9,7 @@ from typing import Any
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.output import name_work
 from craftcore.cli.session import Session
+from craftcore.cli.short_ids import count_digits
 from craftcore.diagnostics.documents import trigger_document
 from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_cut_off
 from craftcore.serialization.plurals import format_count
@@ -64,7 +65,9 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
         return row.id, clock_time(row.created_at), work, row.source, row.status, due, row.attempts, why
 
     beside = dict.fromkeys(tasks.values())  # many triggers have the same task
-    return print_list(session, COLUMNS, found, told=to_document, cells=cells, beside=beside)
+    return print_list(
+        session, COLUMNS, found, told=to_document, cells=cells, beside=beside, digits=count_digits(reader)
+    )
 
 
 def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
