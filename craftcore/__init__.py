@@ -64,6 +64,7 @@ if TYPE_CHECKING:
     from craftcore.schedules.calls import BlockingSchedules, Schedules
     from craftcore.schedules.firing import FiringResult
     from craftcore.schedules.model import CatchUp, Occurrence, Overlap, Schedule
+    from craftcore.tasks.alternatives import Ask, Event, First, Timer
     from craftcore.tasks.model import Question, Resume, Task
     from craftcore.tasks.outcomes import Continue, Done
     from craftcore.tasks.work_store import WorkUpdate
@@ -75,6 +76,7 @@ _HOMES = {
     "Action": "craftcore.registry.action",
     "ActivityUnknown": "craftcore.errors",
     "App": "craftcore.app",
+    "Ask": "craftcore.tasks.alternatives",
     "AsyncProducer": "craftcore.async_producer",
     "BlockingHandle": "craftcore.results.handle",
     "BlockingSchedules": "craftcore.schedules.calls",
@@ -95,9 +97,11 @@ _HOMES = {
     "Emitted": "craftcore.triggers.model",
     "EngineCrashed": "craftcore.errors",
     "ErrorCode": "craftcore.error_codes",
+    "Event": "craftcore.tasks.alternatives",
     "Fail": "craftcore.outcome_exceptions",
     "FilterInvalid": "craftcore.errors",
     "FiringResult": "craftcore.schedules.firing",
+    "First": "craftcore.tasks.alternatives",
     "Handle": "craftcore.results.handle",
     "IdempotencyConflict": "craftcore.errors",
     "InvalidInput": "craftcore.errors",
@@ -144,6 +148,7 @@ _HOMES = {
     "Task": "craftcore.tasks.model",
     "TaskContext": "craftcore.engine.turn.context",
     "TaskEvent": "craftcore.engine.turn.task_events",
+    "Timer": "craftcore.tasks.alternatives",
     "TransactionTimeout": "craftcore.errors",
     "Trigger": "craftcore.triggers.model",
     "TriggerSource": "craftcore.triggers.model",
@@ -162,6 +167,7 @@ __all__ = [
     "Action",
     "ActivityUnknown",
     "App",
+    "Ask",
     "AsyncProducer",
     "BlockingHandle",
     "BlockingSchedules",
@@ -182,9 +188,11 @@ __all__ = [
     "Emitted",
     "EngineCrashed",
     "ErrorCode",
+    "Event",
     "Fail",
     "FilterInvalid",
     "FiringResult",
+    "First",
     "Handle",
     "IdempotencyConflict",
     "InvalidInput",
@@ -231,6 +239,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskEvent",
+    "Timer",
     "TransactionTimeout",
     "Trigger",
     "TriggerSource",

@@ -26,6 +26,7 @@ RUN_HERE = {
     "fetch",
     "probe",
     "trial",
+    "shipping",
     "assistant",
     "primes",
     "stock",
@@ -193,6 +194,21 @@ def test_interrupted_wait_keeps_its_signal_while_no_daemon_runs(folder):
 
     assert task(folder, task_id) == ("DONE", "ada paid 900")
     assert lines(folder, "accounts.txt") == ["ada"]
+
+
+def test_first_of_several_withdraws_the_others(folder):
+    decided, dropped = emit(folder, "ship", order="A1"), emit(folder, "ship", order="B2")
+    run(folder, "shipping")
+    asked = {question["task_id"]: question["id"] for question in craftcore(folder, "--json", "inbox", "list").json}
+    assert {*asked} == {decided, dropped}
+
+    assert craftcore(folder, "inbox", "answer", asked[decided], "express").code == 0
+    assert craftcore(folder, "task", "signal", dropped, "cancelled").code == 0
+    run(folder, "shipping")
+
+    assert task(folder, decided) == ("DONE", "A1 goes out by express mail")
+    assert task(folder, dropped) == ("DONE", "B2: cancelled")
+    assert craftcore(folder, "--json", "inbox", "list").json == []
 
 
 def test_model_is_paid_once_per_message_despite_kills(folder):

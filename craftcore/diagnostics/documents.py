@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -56,13 +57,17 @@ def task_document(task: Task) -> dict[str, Any]:
     return add_iso_times({name: getattr(task, name) for name in TASK_KEYS})
 
 
-def wait_document(wait: Wait | Damaged | None) -> dict[str, Any] | None:
-    """Return the wait of a task. None: the task does not wait."""
-    if wait is None:
-        return None
-    if isinstance(wait, Damaged):
-        return damaged_document(wait)
-    return add_iso_times({name: getattr(wait, name) for name in WAIT_KEYS})
+def wait_document(waits: Sequence[Wait | Damaged]) -> dict[str, Any] | None:
+    """Return the wait of a task, with its alternatives if it has any. None: the task does not wait."""
+    documents: list[dict[str, Any]] = [
+        damaged_document(wait)
+        if isinstance(wait, Damaged)
+        else add_iso_times({name: getattr(wait, name) for name in WAIT_KEYS})
+        for wait in waits
+    ]
+    if len(documents) > 1:
+        documents[0]["others"] = documents[1:]
+    return documents[0] if documents else None
 
 
 def question_document(question: Question) -> dict[str, Any]:

@@ -45,9 +45,13 @@ SETTLE = "settle:"
 
 def wait_findings(reader: Reader, task: Task, now: float) -> list[Finding]:
     """Return what a task waits for, and how to bring it about; none when it does not wait."""
-    wait = WaitStore().open_of(reader, task.seq)
-    if wait is None or task.status is not TaskStatus.WAITING:
+    if task.status is not TaskStatus.WAITING:
         return []
+    waits = WaitStore().list_open(reader, task.seq)
+    return [finding for wait in waits for finding in _wait_findings(reader, task, wait, now)]
+
+
+def _wait_findings(reader: Reader, task: Task, wait: Wait, now: float) -> list[Finding]:
     query = show_query(WAIT, task=task.seq)
     match wait.kind:
         case WaitKind.TIMER:

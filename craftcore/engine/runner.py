@@ -224,12 +224,12 @@ def suspension(run: Attempt) -> Suspended:
     assert run.turn.wait is not None, run.claim
     run.move = Suspends(wait=run.turn.wait)
     hit(Failpoint.TURN_SUSPENDED)
-    return Suspended(reason=run.turn.wait.name, event=document(run.turn.wait))
+    return Suspended(reason=run.turn.wait.identity, event=document(run.turn.wait))
 
 
 def _unreported_cancel(turn: TurnState) -> Failed:
     assert turn.wait is not None
-    message = f"the workflow went on after {turn.wait.name} had suspended it: let BaseException pass"
+    message = f"the workflow went on after {turn.wait.identity} had suspended it: let BaseException pass"
     return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, message)
 
 

@@ -61,8 +61,8 @@ class ActivityDecisions:
             self._questions.answer(tx, question.seq, decision, note=note, answered_by=decided_by)
             if question.wait_seq is not None:
                 task = self._tasks.get_by_seq(tx, question.task_seq)
-                wait = self._waits.open_of(tx, task.seq)
-                if wait is not None and wait.seq == question.wait_seq:
+                wait = self._waits.find_open(tx, task.seq, question.wait_seq)
+                if wait is not None:
                     told = {"by": decided_by, "decision": decision, "reference": reference}  # for the turn's record
                     self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonicalize(told))
         return decided

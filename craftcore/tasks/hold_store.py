@@ -34,11 +34,10 @@ LIVE = f"""
  WHERE tasks.status = 'RUNNING'
  UNION ALL
 {COLUMNS}
-  FROM waits
-  JOIN tasks ON tasks.seq = waits.task_seq AND tasks.status = 'WAITING'
+  FROM (SELECT DISTINCT task_seq FROM waits WHERE status = 'WAITING') AS waiting
+  JOIN tasks ON tasks.seq = waiting.task_seq AND tasks.status = 'WAITING'
   LEFT JOIN triggers ON triggers.id = tasks.id AND triggers.stripped_at IS NULL
- WHERE waits.status = 'WAITING'
-"""
+"""  # noqa: S608 - of static statements
 ONE = f"""
 {COLUMNS}
   FROM tasks

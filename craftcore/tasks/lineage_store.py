@@ -22,7 +22,7 @@ SELECT id
   FROM waits
  WHERE task_seq = :task
    AND turn = :turn
-   AND (:name IS NULL OR name = :name)
+   AND (:name IS NULL OR name = :name OR any_of = :name)
  ORDER BY seq
  LIMIT 1
 """

@@ -66,7 +66,7 @@ class TaskLists:
         row = tx.fetch_one(
             """
             SELECT (SELECT count(*) FROM tasks WHERE status = 'RUNNING') AS running,
-                   (SELECT count(*) FROM waits WHERE status = 'WAITING') AS waiting,
+                   (SELECT count(DISTINCT task_seq) FROM waits WHERE status = 'WAITING') AS waiting,
                    (SELECT count(*) FROM questions WHERE status = 'OPEN') AS questions
             """
         )

@@ -55,7 +55,7 @@ class ResolvedBy(StrEnum):
     MESSAGE = "message"
     ANSWER = "answer"
     CHILD = "child"
-    END = "end"  # of the task itself
+    END = "end"  # of the task itself, or of an alternative
 
 
 RESUMED_BY = {
@@ -157,6 +157,8 @@ class Wait:
     created_at: float
     resolved_at: float | None
     at_given: int
+    any_of: str | None
+    """The identity of the `ctx.wait_any` of which this is an alternative; None: it has no alternatives."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,7 +217,8 @@ class NewQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewWait:
-    """A wait, before it is stored. `due_at` None: for as long as it takes; `at_given`: as a moment, not as a delay."""
+    """A wait, before it is stored. `due_at` None: for as long as it takes; `at_given`: as a moment, not as a delay.
+    `others`: its alternatives, all with the same `any_of`."""
 
     name: str
     kind: WaitKind
@@ -223,6 +226,13 @@ class NewWait:
     due_at: float | None = None
     question: NewQuestion | None = None
     at_given: bool = False
+    any_of: str | None = None
+    others: tuple[NewWait, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """The name by which the turn knows it, with its alternatives."""
+        return self.any_of or self.name
 
 
 # How a turn can end, beside failing. What it comes to is decided by the settlement of its trigger.

@@ -173,7 +173,7 @@ class TaskService:
         elif question.kind is not QuestionKind.ASK and choice == CANCEL:
             self.cancel(tx, task.id, f"cancelled: {question.kind}")
         elif question.wait_seq is not None:
-            wait = self._waits.open_of(tx, task.seq)
+            wait = self._waits.find_open(tx, task.seq, question.wait_seq)
             assert wait is not None, question
             self._waiting.resolve(tx, task, wait, ResolvedBy.ANSWER, canonicalize(choice))
 

@@ -222,11 +222,15 @@ class TaskStore:
             SELECT tasks.session_id,
                    tasks.id AS task_id,
                    tasks.workflow,
-                   waits.event AS waits_for,
+                   (SELECT event
+                      FROM waits
+                     WHERE waits.task_seq = tasks.seq
+                       AND waits.status = 'WAITING'
+                     ORDER BY event IS NOT 'message', event IS NULL, waits.seq
+                     LIMIT 1) AS waits_for,
                    (SELECT description FROM triggers WHERE triggers.id = tasks.id) AS description,
                    tasks.updated_at
               FROM tasks
-              LEFT JOIN waits ON waits.task_seq = tasks.seq AND waits.status = 'WAITING'
              WHERE tasks.session_id IS NOT NULL
                AND tasks.status IN ('RUNNING', 'WAITING')
                AND tasks.seq = (SELECT max(newest.seq)

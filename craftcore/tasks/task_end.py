@@ -63,8 +63,8 @@ class TaskCloser:
         """
         due_at = None
         for task in tasks:
-            if task.status is TaskStatus.WAITING and (wait := self._waits.open_of(tx, task.seq)) is not None:
-                self._waits.resolve(tx, wait.seq, ResolvedBy.END, "null")
+            if task.status is TaskStatus.WAITING:
+                self._waits.end_open(tx, task.seq)
         seqs = [task.seq for task in tasks]
         self._questions.withdraw_all(tx, seqs)
         self._acts.ask_at_end(tx, seqs)

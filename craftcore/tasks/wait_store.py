@@ -6,24 +6,25 @@ from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewWait, ResolvedBy, Wait
 
-OPEN = "SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING'"
+OPEN = "SELECT * FROM waits WHERE task_seq = :seq AND status = 'WAITING' ORDER BY seq"
 
 
 class WaitStore:
     """Rows of `waits`. Holds nothing."""
 
     def open(self, tx: Transaction, wait_id: str, task_seq: int, turn: int, wait: NewWait) -> Wait:
-        """Begin a wait, again where it ended only because its task did."""
+        """Begin a wait, again where it ended without a value."""
         row = tx.fetch_one(
             """
-            INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, at_given, created_at)
-            VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :at_given, :now)
+            INSERT INTO waits (id, task_seq, turn, name, kind, event, due_at, at_given, any_of, created_at)
+            VALUES (:id, :task_seq, :turn, :name, :kind, :event, :due_at, :at_given, :any_of, :now)
             ON CONFLICT (task_seq, turn, name) DO UPDATE
                SET id          = excluded.id,
                    kind        = excluded.kind,
                    event       = excluded.event,
                    due_at      = excluded.due_at,
                    at_given    = excluded.at_given,
+                   any_of      = excluded.any_of,
                    status      = 'WAITING',
                    resolved_by = NULL,
                    value_json  = NULL,
@@ -40,6 +41,7 @@ class WaitStore:
             event=wait.event,
             due_at=wait.due_at,
             at_given=int(wait.at_given),
+            any_of=wait.any_of,
             now=tx.now,
         )
         assert row is not None, wait
@@ -62,18 +64,59 @@ class WaitStore:
             value=value_json,
         )
 
-    def open_of(self, tx: Reader, task_seq: int) -> Wait | None:
-        """Return what a task waits for; None when it does not."""
-        row = tx.fetch_one(OPEN, seq=task_seq)
-        return wait_of(row) if row else None
+    def end_open(self, tx: Transaction, task_seq: int) -> list[int]:
+        """End what a task still waits for, without a value. Return the waits."""
+        rows = tx.fetch_all(
+            """
+            UPDATE waits
+               SET status      = 'RESOLVED',
+                   resolved_by = 'end',
+                   value_json  = 'null',
+                   resolved_at = :now
+             WHERE task_seq = :task_seq
+               AND status = 'WAITING'
+            RETURNING seq
+            """,
+            task_seq=task_seq,
+            now=tx.now,
+        )
+        return [row["seq"] for row in rows]
 
-    def look(self, tx: Reader, task_seq: int) -> Wait | Damaged | None:
-        """Return the same, or what is wrong with its row."""
-        found = read_rows(tx, OPEN, wait_of, seq=task_seq)
-        return found[0] if found else None
+    def list_open(self, tx: Reader, task_seq: int) -> list[Wait]:
+        """Return what a task waits for, in the order in which it was named: the first that comes ends all."""
+        return [wait_of(row) for row in tx.fetch_all(OPEN, seq=task_seq)]
+
+    def find_open(self, tx: Reader, task_seq: int, seq: int) -> Wait | None:
+        """Return one of them; None when the task does not wait for it."""
+        return next((wait for wait in self.list_open(tx, task_seq) if wait.seq == seq), None)
+
+    def find_first(self, tx: Reader, wait: Wait) -> Wait:
+        """Return the first of a wait and its alternatives: its id is in the dedup key of the trigger that goes on."""
+        if wait.any_of is None:
+            return wait
+        row = tx.fetch_one(
+            """
+            SELECT *
+              FROM waits
+             WHERE task_seq = :task_seq
+               AND turn = :turn
+               AND any_of = :any_of
+             ORDER BY seq
+             LIMIT 1
+            """,
+            task_seq=wait.task_seq,
+            turn=wait.turn,
+            any_of=wait.any_of,
+        )
+        assert row is not None, wait
+        return wait_of(row)
+
+    def look(self, tx: Reader, task_seq: int) -> list[Wait | Damaged]:
+        """Return what a task waits for, or what is wrong with its row."""
+        return read_rows(tx, OPEN, wait_of, seq=task_seq)
 
     def list_of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Wait]:
-        """Return the waits of one turn, the first first; without those that ended only because the task did."""
+        """Return the waits of one turn, the first first; without those that ended without a value."""
         rows = tx.fetch_all(
             "SELECT * FROM waits WHERE task_seq = :task_seq AND turn = :turn AND resolved_by IS NOT 'end' ORDER BY seq",
             task_seq=task_seq,

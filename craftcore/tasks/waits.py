@@ -1,7 +1,7 @@
 """The rules of a wait: begun once, resolved once, and one wake-up trigger that is pulled forward when it is.
 
 begin    a row, and a trigger for its end if it has one; resolved at once when its event or answer has come before
-resolve  the row, and the trigger that continues the turn: one commit
+resolve  the row, and the trigger that continues the turn: one commit; its alternatives end without a value
 deliver  into the mailbox; and out of it again, when a wait for that event exists
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from craftcore.activities.store import ActivityStore
@@ -65,24 +66,38 @@ class WaitService:
 
     def begin(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> StartedWait:
         """Write the wait of a task that will enter this turn when it is over. The task's own row is the caller's."""
+        waits = [self._open(tx, task, turn, each) for each in (new, *new.others)]
+        first = waits[0]
+        for wait in waits:
+            if self._resolve_from_mailbox(tx, task, wait, new.question.activity_seq if new.question else None):
+                self._end_alternatives(tx, wait)
+                trigger_id = self._emit(tx, task, first, tx.now)
+                return StartedWait(TaskStatus.RUNNING, "its wait had ended", trigger_id, tx.now, True)
+        ends = [moment for moment in (*(wait.due_at for wait in waits), task.deadline_at) if moment is not None]
+        due_at = min(ends, default=None)
+        timer = None if due_at is None else self._emit(tx, task, first, due_at)
+        return StartedWait(TaskStatus.WAITING, waits_text(waits), timer, due_at, False)
+
+    def _open(self, tx: Transaction, task: Task, turn: int, new: NewWait) -> Wait:
         wait = self._waits.open(tx, self._clock.new_id(), task.seq, turn, new)
         if new.question is not None:
             self._questions.ask(tx, self._clock.new_id(), task.seq, wait.seq, new.question, new.due_at)
-        if self._resolve_from_mailbox(tx, task, wait, new.question.activity_seq if new.question else None):
-            trigger_id = self._emit(tx, task, wait, tx.now)
-            return StartedWait(TaskStatus.RUNNING, "its wait had ended", trigger_id, tx.now, True)
-        ends = [moment for moment in (wait.due_at, task.deadline_at) if moment is not None]
-        due_at = min(ends, default=None)
-        timer = None if due_at is None else self._emit(tx, task, wait, due_at)
-        return StartedWait(TaskStatus.WAITING, wait_text(wait), timer, due_at, False)
+        return wait
+
+    def _end_alternatives(self, tx: Transaction, first: Wait) -> None:
+        """End what a task waits for beside the one that has just been resolved. Their questions are withdrawn."""
+        if first.any_of is not None:
+            for seq in self._waits.end_open(tx, first.task_seq):
+                self._questions.close(tx, first.task_seq, seq, QuestionStatus.WITHDRAWN)
 
     def resolve(self, tx: Transaction, task: Task, wait: Wait, cause: ResolvedBy, value_json: str) -> bool:
         """End a wait of a task that waits, and let its turn go on at once. False when something else came first."""
         if not self._waits.resolve(tx, wait.seq, cause, value_json):
             return False
+        self._end_alternatives(tx, wait)
         timer = task.trigger_id
         if timer is None or not self._triggers.pull_forward(tx, timer):
-            timer = self._emit(tx, task, wait, tx.now)
+            timer = self._emit(tx, task, self._waits.find_first(tx, wait), tx.now)
         self._tasks.wake(tx, task.seq, timer, f"woken: {cause}", renews=True)
         return True
 
@@ -92,9 +107,10 @@ class WaitService:
         At the deadline of the task, before its own time, it ends with the task: a task that is tried again waits
         again.
         """
-        wait = self._waits.open_of(tx, task.seq)
-        if wait is None:
+        waits = self._waits.list_open(tx, task.seq)
+        if not waits:
             return
+        wait = min(waits, key=lambda each: math.inf if each.due_at is None else each.due_at)
         question = self._questions.find_of_wait(tx, task.seq, wait.seq)
         if question is None and wait.kind is WaitKind.QUESTION:
             raise ValueError(f"the question of wait {wait.name} is not open any more")  # a corrupt row: set aside
@@ -104,6 +120,7 @@ class WaitService:
             self._waits.resolve(tx, wait.seq, ResolvedBy.TIMER, question.default_json if question else "null")
         if question is not None:
             self._questions.close(tx, task.seq, wait.seq, QuestionStatus.EXPIRED)
+        self._end_alternatives(tx, wait)
         assert task.trigger_id is not None, task
         rested = tx.now - wait.created_at >= REST_SECONDS
         self._tasks.wake(tx, task.seq, task.trigger_id, "woken: timer", renews=rested)
@@ -123,11 +140,11 @@ class WaitService:
         The caller, who can still refuse, has checked that the mailbox is not full.
         """
         mail = self._mails.put(tx, task.seq, event, payload_json, trigger_id=trigger_id, sent_by=sent_by)
-        wait = self._waits.open_of(tx, task.seq)
-        if wait is None or (brought := self._resolution_by(tx, wait, mail)) is None:
-            return False
-        self._mails.read(tx, mail, wait.seq)
-        return self.resolve(tx, task, wait, *brought)
+        for wait in self._waits.list_open(tx, task.seq):
+            if (brought := self._resolution_by(tx, wait, mail)) is not None:
+                self._mails.read(tx, mail, wait.seq)
+                return self.resolve(tx, task, wait, *brought)
+        return False
 
     def is_full(self, tx: Transaction, task: Task) -> bool:
         """Return whether its mailbox is full."""
@@ -205,6 +222,11 @@ def task_end_document(task: Task) -> str:
     """Return how a task ended, as its parent receives it: canonical JSON."""
     error = None if task.error_code is None else {"code": task.error_code, "message": task.error_message}
     return f'{{"error":{canonicalize(error)},"result":{task.result_json or "null"},"status":"{task.status}"}}'
+
+
+def waits_text(waits: Sequence[Wait]) -> str:
+    """Return the reason of a task that waits: for the one, or for the first of several."""
+    return wait_text(waits[0]) if len(waits) == 1 else f"waits for the first of {len(waits)}"
 
 
 def wait_text(wait: Wait) -> str:

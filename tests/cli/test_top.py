@@ -91,7 +91,7 @@ def test_top_document_has_every_section(cli, here):
     assert document["rates"] is None
     assert [row["error"] for row in document["dead_letters"]] == ["AGENT_UNAVAILABLE"]
     assert document["inbox"][-1]["question"] == "Send it?"
-    assert document["due_next"][0].keys() == {"due_at", "due_at_iso", "kind", "id", "workflow", "source", "schedule_id"}
+    assert document["due_next"][0].keys() == {"due_at", "due_at_iso", "kind", "id", "workflow", "source"}
     assert {row["kind"] for row in document["due_next"]} == {"trigger", "schedule"}
     assert document["in_doubt"]["oldest"]["action"] == "bank.pay"
 
@@ -169,7 +169,7 @@ def test_top_queries_use_an_index(core):
         ]
 
     touching = [step for step in plans if any(table in step for table in ("triggers", "executions", "schedules"))]
-    assert len(touching) == 10
+    assert len(touching) == 7
     assert [step for step in touching if " INDEX " not in step] == []
 
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -22,17 +23,21 @@ import anyio
 
 from craftcore import (
     App,
+    Ask,
     Child,
     ChildFailed,
     Continue,
     Done,
+    Event,
     Fail,
+    First,
     Retry,
     RetryPolicy,
     Route,
     RoutedTrigger,
     RoutingContext,
     TaskContext,
+    Timer,
 )
 from tests.crash.child import Journal
 
@@ -132,6 +137,12 @@ class Deeds:
         self._seen.line("heard", *_where(ctx), name, brought)
         return brought
 
+    async def first(self, ctx: TaskContext, key: str, alternatives: dict[str, Any]) -> First:
+        """Wait for the first of several."""
+        first = await ctx.wait_any(alternatives, key=key)
+        self._seen.line("heard", *_where(ctx), f"wait_any:{key}/{first.name}", first.value)
+        return first
+
     def effect(self, payload: dict[str, Any]) -> None:
         self._seen.line("effect", payload)
 
@@ -203,6 +214,8 @@ def an_app(deeds: Deeds) -> App:
         nobody = ctx.ask("Nobody answers?", timeout=A_MOMENT, default="nobody", key="nobody")
         brought.append(await deeds.wait(ctx, "ask:nobody", nobody))
         brought.append(await deeds.wait(ctx, "ask:reply", ctx.ask("Reply?", by_message=True, key="reply")))
+        late = {"event": Event("never"), "nobody": Ask("Nobody is there?"), "late": Timer(A_MOMENT)}
+        brought.append((await deeds.first(ctx, "late", late)).name)
         return deeds.leave(ctx, Done([before, *brought]))
 
     @app.workflow("loop", retry=PATIENT)
@@ -233,9 +246,15 @@ def an_app(deeds: Deeds) -> App:
         deeds.enter(ctx)
         first = await ctx.start_child("child", {"name": f"{name}.first"})
         plain = await ctx.start_child("effect", {"of": ctx.task_id, "turn": ctx.turn, "what": "child"}, key="plain")
+        await _first(ctx, plain)
         ends = [await _end(ctx, first)]
         others = [await ctx.start_child(kind, {"name": f"{name}.{kind}"}) for kind in ("broken", "endless")]
         return deeds.leave(ctx, Done([*ends, *[await _end(ctx, child) for child in (plain, *others)]]))
+
+    async def _first(ctx: TaskContext, child: Child) -> None:
+        """Wait for the end of a child, and for what does not come."""
+        with suppress(ChildFailed):  # of poison
+            await deeds.first(ctx, "child", {"event": Event("never"), "child": child, "late": Timer(FOR_EVER)})
 
     async def _end(ctx: TaskContext, child: Child) -> Any:
         """What a child brought, or how it ended."""
@@ -289,7 +308,9 @@ def an_app(deeds: Deeds) -> App:
     async def race(ctx: TaskContext, name: str) -> Any:
         deeds.enter(ctx)
         quick = ctx.ask("Quick?", ["yes", "no"], timeout=2 * A_MOMENT, default="no", key="quick")
-        return deeds.leave(ctx, Done([name, await deeds.wait(ctx, "ask:quick", quick)]))
+        answer = await deeds.wait(ctx, "ask:quick", quick)
+        first = {"answer": Ask("First?", ["yes", "no"]), "late": Timer(2 * A_MOMENT)}
+        return deeds.leave(ctx, Done([name, answer, (await deeds.first(ctx, "quick", first)).name]))
 
     @app.workflow("victim", retry=PATIENT)
     async def victim(ctx: TaskContext, name: str) -> Any:

@@ -25,7 +25,7 @@ ENDED = ("DONE", "FAILED", "CANCELLED")
 
 RESULTS: dict[str, Callable[[str], Any]] = {
     "work": lambda name: [f"{name} {letter}" for letter in "apxy"],
-    "waits": lambda name: [f"{name} between", "send", {"n": 1}, "nobody", f"reply in {name}"],
+    "waits": lambda name: [f"{name} between", "send", {"n": 1}, "nobody", f"reply in {name}", "late"],
     "loop": lambda name: [name, 5],
     "routed": lambda name: [f"{name} part 1", f"{name} part 2", {"to": name}],
     "parent": lambda name: [f"{name}.first part", "child", "FAILED", "CANCELLED"],
@@ -299,7 +299,7 @@ class _Check:
             known.add(key)
             if wait["status"] == "WAITING" or wait["resolved_by"] == "end":
                 continue
-            wake = self.keys.get(f"wake:{wait['id']}")
+            wake = self.keys.get(f"wake:{self.find_first(wait)['id']}")
             if wake is None or wake["task_id"] != task["id"]:
                 self.blame([f"wait {key} is over, and nothing was woken"])
             elif (wake["id"], task["id"], wait["turn"]) not in entries and task["status"] != "CANCELLED":
@@ -328,6 +328,13 @@ class _Check:
             if key not in known and (key[2] != "continued" or value is not None):
                 self.blame([f"turn {key[1]} of {key[0]} heard {value} from {key[2]}, which is no wait"])
         self.verdict.waits = len(known)
+
+    def find_first(self, wait: Row) -> Row:
+        """Return the wait by which its task is woken: of several, the first that was named."""
+        if wait["any_of"] is None:
+            return wait
+        same = ("task_seq", "turn", "any_of")
+        return next(other for other in self.waits if all(other[name] == wait[name] for name in same))
 
     def answers_are_heard(self) -> None:
         heard = {(task, turn, name): value for _, task, turn, _, name, value in self.seen("heard")}

@@ -37,8 +37,14 @@ NEVER = {
         SELECT waits.name
           FROM waits
          WHERE status = 'WAITING' AND due_at IS NOT NULL
-           AND NOT EXISTS (SELECT 1 FROM triggers
-                            WHERE dedup_key = 'wake:' || waits.id AND status IN ('PENDING', 'CLAIMED'))
+           AND NOT EXISTS (SELECT 1
+                             FROM waits AS first
+                             JOIN triggers ON dedup_key = 'wake:' || first.id
+                            WHERE first.task_seq = waits.task_seq
+                              AND first.turn = waits.turn
+                              AND (first.seq = waits.seq OR first.any_of = waits.any_of)
+                              AND fire_at <= waits.due_at
+                              AND triggers.status IN ('PENDING', 'CLAIMED'))
     """,
     "question {} is open, and its wait is over": """
         SELECT questions.id
@@ -115,7 +121,7 @@ NEVER = {
                        JOIN events ON execution_seq = executions.seq
                       WHERE task_id = tasks.id
                         AND type = 'TURN_SUSPENDED'
-                        AND payload_json ->> 'wait' = waits.name
+                        AND payload_json ->> 'wait' = coalesce(waits.any_of, waits.name)
                         AND executions.turn = waits.turn - (waits.name = 'continued'))
     """,
     "task {} ran twice at once": """

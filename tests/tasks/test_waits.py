@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from craftcore.errors import LeaseLost, RowInvalid, StateRefused
-from craftcore.tasks.model import Move, ResolvedBy, Returned, Suspends, TaskStatus, Wait
+from craftcore.schedules.clock_step_store import ClockStepStore
+from craftcore.tasks.model import Move, NewWait, ResolvedBy, Returned, Suspends, TaskStatus, Wait, WaitKind
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import REST_SECONDS, WaitService
@@ -386,3 +388,97 @@ def test_turn_with_a_refused_settle_begins_no_wait(core):
     with pytest.raises(LeaseLost):
         end_turn(core, running, BROKEN)
     assert waits(core) == []
+
+
+# The first of several
+
+
+def questions(core: VirtualCore) -> list[str]:
+    return [row["status"] for row in rows(core, "questions")]
+
+
+def for_either(clock: Any) -> NewWait:
+    """For an event, an answer that a message may be, or a minute."""
+    waits = (
+        NewWait(name="any#1/paid", kind=WaitKind.EVENT, event="paid", any_of="any#1"),
+        replace(a_question(by_message=True), name="any#1/answer", any_of="any#1"),
+        NewWait(name="any#1/late", kind=WaitKind.TIMER, due_at=clock.now() + 60, any_of="any#1"),
+    )
+    return replace(waits[0], others=waits[1:])
+
+
+def test_alternatives_share_a_trigger_due_at_the_earliest_end(core, clock):
+    running = begin(core)
+
+    assert suspend(core, running, for_either(clock)) == Followed(due_at=NEW_YEAR + 60)
+
+    [timer] = live_triggers(core)
+    assert (timer["due_at"], timer["dedup_key"]) == (NEW_YEAR + 60, f"wake:{rows(core, 'waits')[0]['id']}")
+    assert look(core, running.task.id).reason == "waits for the first of 3"
+
+
+def test_resolved_alternative_pulls_the_trigger_and_withdraws_the_question(core, clock):
+    running = begin(core)
+    suspend(core, running, for_either(clock))
+    question = the_question(core)
+
+    assert core.do(core.tasks.signal, running.task.id, "paid", 5) is True
+
+    assert waits(core) == [
+        ("any#1/paid", "RESOLVED", "signal"),
+        ("any#1/answer", "RESOLVED", "end"),
+        ("any#1/late", "RESOLVED", "end"),
+    ]
+    [timer] = live_triggers(core)
+    assert timer["due_at"] == NEW_YEAR
+    with pytest.raises(StateRefused, match="is withdrawn"):
+        core.do(core.tasks.answer, question["id"], "send", answered_by="ada")
+    assert core.do(core.tasks.signal, running.task.id, "paid", 6) is False, "it is kept"
+    assert [*enter_next(core).entry.waits] == ["any#1/paid"]
+
+
+def test_message_that_answers_ends_the_alternatives(core, clock):
+    running = begin(core, session_id="s")
+    suspend(core, running, for_either(clock))
+
+    assert core.do(core.tasks.signal, running.task.id, "message", {"text": "send"}) is True
+
+    assert [by for _, _, by in waits(core)] == ["end", "answer", "end"]
+    assert questions(core) == ["ANSWERED"]
+
+
+def test_time_ends_the_alternative_that_is_due(core, clock):
+    running = begin(core)
+    suspend(core, running, for_either(clock))
+    clock.advance(60)
+
+    entered = enter_next(core)
+
+    assert [by for _, _, by in waits(core)] == ["end", "end", "timer"]
+    assert questions(core) == ["WITHDRAWN"]
+    assert [*entered.entry.waits] == ["any#1/late"]
+
+
+def test_deadline_of_the_task_ends_all_alternatives_without_a_value(core, clock):
+    running = begin(core, deadline=30.0)
+    suspend(core, running, for_either(clock))
+    clock.advance(30)
+
+    entered = enter_next(core)
+
+    assert [by for _, _, by in waits(core)] == ["end", "end", "end"]
+    assert entered.entry.waits == {}
+    assert questions(core) == ["WITHDRAWN"]
+
+
+def test_clock_that_is_set_back_leaves_the_order_of_the_alternatives(core, clock):
+    running = begin(core)
+    clock.advance(7200)
+    suspend(core, running, for_either(clock))
+    clock.set_back(7200)
+
+    core.do(ClockStepStore().set_back, 7200)
+
+    [timer] = live_triggers(core)
+    assert timer["due_at"] == clock.now() + 60
+    assert {row["due_at"] for row in rows(core, "waits")} == {None, clock.now() + 60}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from typing import Any
 
 import click
@@ -94,7 +95,7 @@ def list_(
         tasks,
         told=lambda one: {**task_document(one), "held": held_by[one.id], "wait": wait_document(waits[one.id])},
         cells=lambda one: task_row(one, waits[one.id], held_by[one.id]),
-        beside=waits.values(),
+        beside=chain.from_iterable(waits.values()),
         digits=digits,
     )
 
@@ -174,7 +175,7 @@ def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
         "state": json_or_text(task.state_json),
         "result": json_or_text(task.result_json),
         "progress": json_or_text(task.progress_json),
-        "wait": wait_document(WaitStore().open_of(reader, task.seq)),
+        "wait": wait_document(WaitStore().list_open(reader, task.seq)),
         "questions": [question_document(question) for question in questions],
         "activities": [activity_document(activity) for activity in activities],
         "unread": MailStore().count_unread(reader, task.seq, MAILBOX_MAX),

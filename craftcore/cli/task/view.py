@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from craftcore.cli.output import name_work
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged
@@ -17,12 +19,10 @@ def hold_reason(reader: Reader, task: Task) -> str | None:
     return HoldStore().get_reason(reader, task.id) if task.status.is_live else None
 
 
-def task_row(task: Task, wait: Wait | Damaged | None, held: str | None) -> tuple[object, ...]:
+def task_row(task: Task, waits: Sequence[Wait | Damaged], held: str | None) -> tuple[object, ...]:
     """Return its row under LIST_COLUMNS."""
-    if isinstance(wait, Damaged):
-        until: str | None = "damaged"
-    else:
-        until = None if wait is None or wait.due_at is None else clock_time(wait.due_at)
+    ends = [wait.due_at for wait in waits if isinstance(wait, Wait) and wait.due_at is not None]
+    until = "damaged" if any(isinstance(wait, Damaged) for wait in waits) else clock_time(min(ends)) if ends else None
     return (
         task.id,
         clock_time(task.created_at),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,10 +17,12 @@ from craftcore.engine.turn.recorded_calls import RecordedCalls
 from craftcore.engine.turn.task_events import TaskEvent, read_task_events
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import track_await
+from craftcore.engine.turn.wait_any import Alternative, wait_any
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.serialization.arguments import Duration, require_whole_number
 from craftcore.serialization.encode import encode
+from craftcore.tasks.alternatives import First
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
 from craftcore.triggers.validation import is_name, moment, show_value
 
@@ -152,6 +154,16 @@ class TaskContext(RecordedCalls, Generic[S]):
             ),
         )
         return default if wait.resolved_by is ResolvedBy.TIMER else json.loads(wait.value_json or "null")
+
+    @track_await("ctx.wait_any")
+    async def wait_any(self, alternatives: Mapping[str, Alternative], *, key: str | None = None) -> First:
+        """Suspend the turn until the first of 1 to 100 alternatives comes; its name, and what it brought.
+
+        An alternative is an Event, an Ask, a Timer, or the Child that ctx.start_child returned. When several are there
+        already, the first in this order counts. The others end: a question is withdrawn, an event that comes later is
+        kept, a child goes on. Raises ChildFailed when a child came first and FAILED or was CANCELLED.
+        """
+        return await wait_any(self._turn, alternatives, key)
 
     @track_await("ctx.ask")
     async def ask(

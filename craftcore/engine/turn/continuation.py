@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from craftcore.clock import YEAR_10000
@@ -69,5 +70,10 @@ def move_of_continue(task: Task, settings: TaskSettings, now: float, result: Con
 
 def document(wait: NewWait) -> dict[str, Any]:
     """Return what a record says of a wait that begins."""
+    if wait.any_of is not None:
+        waits = (replace(wait, any_of=None), *(replace(other, any_of=None) for other in wait.others))
+        ends = [other.due_at for other in waits if other.due_at is not None]
+        due_at, first_of = min(ends, default=None), [document(other) for other in waits]
+        return {"wait": wait.any_of, "kind": "first", "event": None, "due_at": due_at, "first_of": first_of}
     question = {} if wait.question is None else {"question": wait.question.question}
     return {"wait": wait.name, "kind": wait.kind, "event": wait.event, "due_at": wait.due_at, **question}

@@ -18,7 +18,7 @@ from craftcore.serialization.arguments import Duration, show_value
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, readable_type
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, WaitKind
+from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
 
@@ -136,16 +136,21 @@ class Child:
             self._timeouts += 1  # who asks once more waits once more
             message = f"child {self.id} ({self.workflow}) did not end in time"
             raise ChildFailed(message, id=self.id, status=TaskStatus.RUNNING, code=ErrorCode.AGENT_TIMEOUT)
-        ending = msgspec.json.decode(wait.value_json or "null", type=ChildEnd)
-        if ending.status == TaskStatus.DONE:
-            return decode(bytes(ending.result).decode(), readable_type(type), f"the result of child {self.id}")
-        error = ending.error or {}
-        raise ChildFailed(
-            f"child {self.id} ({self.workflow}) is {ending.status}: {error.get('message') or error.get('code')}",
-            id=self.id,
-            status=ending.status,
-            **error,
-        )
+        return child_result(self, wait, type)
+
+
+def child_result(child: Child, wait: Wait, type: Any) -> Any:
+    """Return the result that the end of a child brought, converted to `type`. Raises ChildFailed."""
+    ending = msgspec.json.decode(wait.value_json or "null", type=ChildEnd)
+    if ending.status == TaskStatus.DONE:
+        return decode(bytes(ending.result).decode(), readable_type(type), f"the result of child {child.id}")
+    error = ending.error or {}
+    raise ChildFailed(
+        f"child {child.id} ({child.workflow}) is {ending.status}: {error.get('message') or error.get('code')}",
+        id=child.id,
+        status=ending.status,
+        **error,
+    )
 
 
 async def start_child(

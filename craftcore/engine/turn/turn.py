@@ -229,6 +229,10 @@ class Turn(TurnState):
         """Return the wait of this turn that is known by that name and is over; None when it has not begun."""
         return self._entry.waits.get(name)
 
+    def find_alternative(self, name: str) -> Wait | None:
+        """Return the wait that came first of those that the turn knows by that name together; None: none came yet."""
+        return next((wait for wait in self._entry.waits.values() if wait.any_of == name), None)
+
     def suspend_for(self, caller: str, wait: NewWait) -> NoReturn:
         """Unwind the turn. Raises InvalidInput when called from any task but the turn's own."""
         self.refuse_when_over()
@@ -238,14 +242,14 @@ class Turn(TurnState):
             )
         self.wait = wait
         self._unwinds = True
-        raise Suspend(wait.name)
+        raise Suspend(wait.identity)
 
     def suspend_with(self, wait: NewWait) -> NoReturn:
         """Unwind the turn from whichever of its tasks this is called. An exception that already unwinds it counts."""
         if self.wait is None:
             self.wait = wait
             self.run.stop("parked")
-        raise Suspend(self.wait.name)  # not only cancelled: it may be in a shielded scope
+        raise Suspend(self.wait.identity)  # not only cancelled: it may be in a shielded scope
 
     def retry_act_later(self, message: str, after: float | None) -> NoReturn:
         """End this attempt; the next one, not sooner than `after` seconds from now, enters the turn again."""
@@ -267,7 +271,7 @@ class Turn(TurnState):
             return
         if self._unwinds and self.doors.loop.get_current_task() is self._own_task:
             raise StateRefused("the turn is suspended: nothing of ctx can be used while it unwinds")
-        raise Suspend(self.wait.name)
+        raise Suspend(self.wait.identity)
 
 
 def check_name(what: str, text: object) -> None:

@@ -132,7 +132,7 @@ CREATE INDEX waits_child ON waits (event) WHERE kind = 'child' AND status = 'WAI
 CREATE UNIQUE INDEX waits_once ON waits (task_seq, turn, name);
 
 -- index waits_open
-CREATE UNIQUE INDEX waits_open ON waits (task_seq) WHERE status = 'WAITING';
+CREATE UNIQUE INDEX waits_open ON waits (task_seq, iif(any_of IS NULL, '', name)) WHERE status = 'WAITING';
 
 -- table activity_decisions
 CREATE TABLE activity_decisions (
@@ -522,7 +522,7 @@ CREATE TABLE waits (
     resolved_by TEXT CHECK (resolved_by IN ('timer', 'signal', 'message', 'answer', 'child', 'end')),
     value_json  TEXT,                        -- what it brought
     created_at  REAL NOT NULL,
-    resolved_at REAL, at_given INTEGER NOT NULL DEFAULT 0 CHECK (at_given IN (0, 1)),
+    resolved_at REAL, at_given INTEGER NOT NULL DEFAULT 0 CHECK (at_given IN (0, 1)), any_of TEXT,
     CHECK ((status = 'RESOLVED') = (resolved_at IS NOT NULL)),
     CHECK ((status = 'RESOLVED') = (resolved_by IS NOT NULL)),
     CHECK ((kind IN ('event', 'child')) = (event IS NOT NULL))

@@ -1,0 +1,74 @@
+"""The wait for the first of several: `ctx.wait_any`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from craftcore.engine.turn.emit import Child, child_result
+from craftcore.engine.turn.questions import check_question
+from craftcore.engine.turn.turn import Turn, check_name
+from craftcore.errors import InvalidInput, StepConflict
+from craftcore.serialization.arguments import show_value
+from craftcore.tasks.alternatives import Ask, Event, First, Timer
+from craftcore.tasks.model import NewWait, Wait, WaitKind
+
+ALTERNATIVES_MAX = 100
+
+Alternative = Child | Event | Ask | Timer
+
+
+async def wait_any(turn: Turn, alternatives: Mapping[str, Alternative], key: str | None) -> First:
+    """Suspend the turn until the first of them comes, once per key, or place among the keyless, in a turn.
+
+    Raises InvalidInput for alternatives that cannot be waited for, StepConflict when the one that came is not among
+    them, ChildFailed when a child that came first has failed.
+    """
+    name = turn.next_ordinal("wait_any", key)
+    first, *others = _check_alternatives(turn, name, alternatives)
+    wait = turn.find_alternative(name)
+    if wait is None:
+        turn.suspend_for("ctx.wait_any", replace(first, others=tuple(others)))
+    chosen = wait.name.removeprefix(f"{name}/")
+    if chosen not in alternatives:
+        raise StepConflict(f"{name} waited for {chosen} in this turn before, which is not among its alternatives now")
+    return First(chosen, _value_of(alternatives[chosen], wait))
+
+
+def _check_alternatives(turn: Turn, name: str, alternatives: object) -> list[NewWait]:
+    """Return the wait of each. Raises InvalidInput."""
+    if not isinstance(alternatives, Mapping) or not 0 < len(alternatives) <= ALTERNATIVES_MAX:
+        raise InvalidInput(
+            f"ctx.wait_any takes 1 to {ALTERNATIVES_MAX} alternatives by name, for example "
+            f'{{"paid": Event("paid"), "late": Timer("1h")}}; not {show_value(alternatives)}'
+        )
+    return [_new_wait(turn, name, chosen, alternative) for chosen, alternative in alternatives.items()]
+
+
+def _new_wait(turn: Turn, name: str, chosen: object, alternative: object) -> NewWait:
+    check_name("ctx.wait_any: alternative", chosen)
+    own = f"{name}/{chosen}"
+    match alternative:
+        case Event(name=event):
+            check_name("event", event)
+            return NewWait(name=own, kind=WaitKind.EVENT, event=event, any_of=name)
+        case Ask(question=question, options=options, by_message=by_message):
+            asked = check_question(question, options, None, by_message)
+            return NewWait(name=own, kind=WaitKind.QUESTION, question=asked, any_of=name)
+        case Timer(after=after):
+            due_at = turn.moment_after("Timer: after", after)
+            return NewWait(name=own, kind=WaitKind.TIMER, due_at=due_at, any_of=name)
+        case Child(id=child):
+            return NewWait(name=own, kind=WaitKind.CHILD, event=child, any_of=name)
+    raise InvalidInput(
+        f"ctx.wait_any: alternative {chosen} is {show_value(alternative)}; it must be an Event, an Ask, a Timer, or "
+        "the Child that ctx.start_child returned"
+    )
+
+
+def _value_of(alternative: Alternative, wait: Wait) -> Any:
+    if isinstance(alternative, Child):
+        return child_result(alternative, wait, Any)
+    return json.loads(wait.value_json or "null")

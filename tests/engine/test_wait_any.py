@@ -1,0 +1,201 @@
+"""A turn waits for the first of several: an event, an answer, the end of a child, the end of a time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Ask, ChildFailed, Event, Fail, First, TaskContext, Timer
+from tests.support.engine_harness import Lab, lab
+from tests.support.turns import begin, failure, result, run
+
+pytestmark = pytest.mark.anyio
+
+WAITS = "SELECT name, status, resolved_by FROM waits ORDER BY seq"
+QUESTIONS = "SELECT question, status FROM questions ORDER BY seq"
+
+
+def an_app() -> App:
+    app = App()
+
+    @app.workflow("part")
+    async def part(ctx: TaskContext, fails: bool = False) -> str:
+        await ctx.wait_for("end")
+        if fails:
+            raise Fail("VALIDATION_ERROR", "no")
+        return "the part"
+
+    return app
+
+
+async def first_of_all(ctx: TaskContext) -> First:
+    child = await ctx.start_child("part", key="child")
+    return await ctx.wait_any(
+        {"paid": Event("paid"), "answer": Ask("Go on?", ["yes", "no"]), "child": child, "late": Timer("1h")}
+    )
+
+
+async def child_of(it: Lab) -> str:
+    await it.until(lambda: len(it.rows("SELECT 1 FROM waits WHERE event = 'end' AND status = 'WAITING'")) == 1)
+    [row] = it.rows("SELECT id FROM tasks WHERE workflow = 'part'")
+    return str(row["id"])
+
+
+async def signal(it: Lab, task_id: str) -> None:
+    await it.app.signal(task_id, "paid", {"amount": 3})
+
+
+async def answer(it: Lab, task_id: str) -> None:
+    [question] = await it.app.questions()
+    await it.app.answer(question.id, "no", answered_by="ada")
+
+
+async def end_child(it: Lab, task_id: str) -> None:
+    await it.app.signal(await child_of(it), "end")
+
+
+@pytest.mark.parametrize(
+    ("bring", "name", "value"),
+    [
+        (signal, "paid", {"amount": 3}),
+        (answer, "answer", "no"),
+        (end_child, "child", "the part"),
+    ],
+)
+async def test_first_that_comes_ends_the_others(tmp_path, bring, name, value):
+    async with lab(an_app(), tmp_path) as it:
+        task_id = await begin(it, first_of_all)
+        await it.waiting(task_id)
+        await child_of(it)
+
+        await bring(it, task_id)
+
+        await it.until(lambda: it.task(task_id)["status"] == "DONE")
+        assert result(it.task(task_id)) == [name, value]
+        ends = {row["name"].removeprefix("wait_any#1/"): row["resolved_by"] for row in it.rows(WAITS)}
+        assert {each for each, by in ends.items() if by == "end"} == {"paid", "answer", "child", "late"} - {name}
+        assert it.rows(QUESTIONS) == [{"question": "Go on?", "status": "ANSWERED" if name == "answer" else "WITHDRAWN"}]
+
+
+async def test_timer_is_the_first_when_nothing_else_comes(tmp_path):
+    async def turn(ctx: TaskContext) -> First:
+        return await ctx.wait_any({"paid": Event("paid"), "long": Timer(3600), "short": Timer(0.05)})
+
+    async with lab(an_app(), tmp_path) as it:
+        assert result(await run(it, turn)) == ["short", None]
+        assert {row["resolved_by"] for row in it.rows(WAITS)} == {"timer", "end"}
+        assert it.rows("SELECT status FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
+
+
+async def test_first_named_of_those_that_are_there_counts_and_the_other_event_is_kept(tmp_path):
+    async def turn(ctx: TaskContext) -> list[Any]:
+        await ctx.sleep(0.2)
+        first = await ctx.wait_any({"b": Event("b"), "a": Event("a")})
+        return [*first, await ctx.wait_for("a")]
+
+    async with lab(an_app(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        await it.waiting(task_id)
+        await it.app.signal(task_id, "a", 1)
+        await it.app.signal(task_id, "b", 2)
+
+        await it.until(lambda: it.task(task_id)["status"] == "DONE")
+        assert result(it.task(task_id)) == ["b", 2, 1]
+
+
+async def test_call_in_a_loop_waits_again(tmp_path):
+    async def turn(ctx: TaskContext) -> list[Any]:
+        return [(await ctx.wait_any({"item": Event("item"), "late": Timer("1h")})).value for _ in range(3)]
+
+    async with lab(an_app(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        for number in range(3):
+            await it.app.signal(task_id, "item", number)
+
+        await it.until(lambda: it.task(task_id)["status"] == "DONE")
+        assert result(it.task(task_id)) == [0, 1, 2]
+
+
+async def test_child_that_fails_first_raises(tmp_path):
+    async def turn(ctx: TaskContext) -> str:
+        child = await ctx.start_child("part", {"fails": True})
+        try:
+            await ctx.wait_any({"child": child, "late": Timer("1h")})
+        except ChildFailed as failed:
+            return f"{failed.details['status']} {failed.details['code']}"
+        return "no"
+
+    async with lab(an_app(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        await it.app.signal(await child_of(it), "end")
+
+        await it.until(lambda: it.task(task_id)["status"] == "DONE")
+        assert result(it.task(task_id)) == "FAILED VALIDATION_ERROR"
+
+
+async def test_cancelled_task_ends_every_alternative(tmp_path):
+    async with lab(an_app(), tmp_path) as it:
+        task_id = await begin(it, first_of_all)
+        await it.waiting(task_id)
+        await child_of(it)
+        await it.app.cancel_task(task_id)
+
+        assert it.task(task_id)["status"] == "CANCELLED"
+        assert [row["resolved_by"] for row in it.rows(f"SELECT * FROM ({WAITS}) WHERE name LIKE 'wait_any%'")] == [
+            "end"
+        ] * 4
+        assert it.rows(QUESTIONS) == [{"question": "Go on?", "status": "WITHDRAWN"}]
+
+
+@pytest.mark.parametrize(
+    ("alternatives", "why"),
+    [
+        ({}, "takes 1 to 100 alternatives by name"),
+        ([Event("paid")], "takes 1 to 100 alternatives by name"),
+        ({f"n{number}": Event("paid") for number in range(101)}, "takes 1 to 100 alternatives by name"),
+        ({"two words": Event("paid")}, "ctx.wait_any: alternative 'two words' must be 1 to 200 characters"),
+        ({"paid": Event("two words")}, "event 'two words' must be 1 to 200 characters"),
+        ({"paid": "paid"}, "alternative paid is 'paid'; it must be an Event, an Ask, a Timer, or the Child"),
+        ({"late": Timer(-1)}, "Timer: after -1 must be"),
+        ({"answer": Ask("")}, "a question, its options and default are text"),
+    ],
+)
+async def test_alternatives_that_cannot_be_waited_for_are_refused(tmp_path, alternatives, why):
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.wait_any(alternatives)
+
+    async with lab(an_app(), tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert code == "VALIDATION_ERROR"
+        assert why in message
+        assert it.rows(WAITS) == []
+
+
+async def test_alternative_that_came_first_must_still_be_named(tmp_path):
+    names = iter([("paid", "late"), ("other", "late")])
+
+    async def turn(ctx: TaskContext) -> None:
+        event, time = next(names)
+        await ctx.wait_any({event: Event("paid"), time: Timer("1h")})
+
+    async with lab(an_app(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        await it.waiting(task_id)
+        await it.app.signal(task_id, "paid")
+
+        await it.until(lambda: it.task(task_id)["status"] == "FAILED")
+        assert failure(it.task(task_id))[0] == "STEP_CONFLICT"
+
+
+async def test_task_beside_the_turn_cannot_wait(tmp_path):
+    async def turn(ctx: TaskContext) -> None:
+        async with anyio.create_task_group() as group:
+            group.start_soon(beside, ctx)
+
+    async def beside(ctx: TaskContext) -> None:
+        await ctx.wait_any({"late": Timer("1h")}, key="beside")
+
+    async with lab(an_app(), tmp_path) as it:
+        assert "await it in the turn's own task" in failure(await run(it, turn))[1]
