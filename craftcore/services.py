@@ -11,6 +11,7 @@ from craftcore.activities.ledger import Ledger
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.errors import CraftcoreError, InvalidInput, NotFound
+from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.schedules.service import ScheduleService
 from craftcore.schedules.tick_service import TickService
 from craftcore.serialization.arguments import require_whole_number, show_value
@@ -63,7 +64,7 @@ class Services:
             read_only=read_only,
             vfs=vfs,
         )
-        self.triggers = TriggerService(self.clock, payload_max_bytes=config.triggers.payload_max_bytes)
+        self.triggers = TriggerService(self.clock, read_moment, payload_max_bytes=config.triggers.payload_max_bytes)
         self.claims = ClaimService(
             lease_seconds=config.triggers.lease_seconds,
             priority_weight=config.triggers.priority_weight,

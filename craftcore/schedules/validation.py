@@ -82,7 +82,7 @@ def _with_hash(declared: Declared) -> Declared:
 
 def _moment(name: str, value: object) -> float:
     try:
-        return moment(name, value)  # type: ignore[arg-type]  # it refuses what is no moment
+        return moment(name, value)
     except InvalidInput as error:
         raise ScheduleInvalid(error.message) from None
 

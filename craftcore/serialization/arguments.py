@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from craftcore.errors import InvalidInput
@@ -22,6 +22,9 @@ def show_value(value: object) -> str:
 
 Duration = float | timedelta | str
 """Seconds, a timedelta, or text like "10s", "5m", "2h", "1d" and "1h30m"."""
+
+Moment = datetime | timedelta | float | str
+"""An aware datetime, epoch seconds, a timedelta from now, or text like "9am", "tomorrow 9am" and "10m"."""
 
 
 def to_seconds(value: object) -> Any:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypedDict
 
-from craftcore.serialization.arguments import Duration
+from craftcore.serialization.arguments import Duration, Moment
 
 
 class TriggerSource(StrEnum):
@@ -61,7 +60,8 @@ class TriggerSpec:
 
     workflow      the name of the workflow to run; None lets the router decide by session and source
     payload       a JSON object; its keys are the workflow's keyword arguments
-    at, delay     when it is due: an aware datetime or epoch seconds; or seconds (timedelta) from now. Neither: now
+    at, delay     when it is due: an aware datetime, epoch seconds, or text like "tomorrow 9am"; or a duration from
+                  now. Neither: now
     expires_at    from this moment on it settles as stale instead of running
     priority      0-99, lower is sooner; None: the default of the source
     dedup_key     makes emit once, within `dedup_scope` (None: the default of the source)
@@ -75,9 +75,9 @@ class TriggerSpec:
     workflow: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     source: TriggerSource | str = TriggerSource.IMMEDIATE
-    at: datetime | float | None = None
+    at: Moment | None = None
     delay: Duration | None = None
-    expires_at: datetime | float | None = None
+    expires_at: Moment | None = None
     priority: int | None = None
     session_id: str | None = None
     task_id: str | None = None
@@ -98,9 +98,9 @@ class EmitOptions(TypedDict, total=False):
     dedup_scope: DedupScope | str | None
     session_id: str | None
     task_id: str | None
-    at: datetime | float | None
+    at: Moment | None
     delay: Duration | None
-    expires_at: datetime | float | None
+    expires_at: Moment | None
     priority: int | None
     description: str | None
     supersedes: Literal["session"] | None

@@ -6,6 +6,8 @@ The life of a claim, from lease to settle, is in `claim_service.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import timedelta
 
 from craftcore.clock import Clock
 from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
@@ -23,14 +25,16 @@ from craftcore.triggers.model import (
 )
 from craftcore.triggers.operator_store import OperatorStore
 from craftcore.triggers.store import TriggerStore
-from craftcore.triggers.validation import accept, show_value
+from craftcore.triggers.validation import ReadMoment, accept, show_value
 
 
 class TriggerService:
-    """Accept and emit; cancel, requeue and discard. `payload_max_bytes` bounds a payload."""
+    """Accept and emit; cancel, requeue and discard. `payload_max_bytes` bounds a payload. `read_moment` reads texts
+    such as `tomorrow 9am`."""
 
-    def __init__(self, clock: Clock, *, payload_max_bytes: int = 262_144) -> None:
+    def __init__(self, clock: Clock, read_moment: ReadMoment, *, payload_max_bytes: int = 262_144) -> None:
         self._clock = clock
+        self._read_moment = read_moment
         self._payload_max_bytes = payload_max_bytes
         self._store = TriggerStore()
         self._hands = OperatorStore()
@@ -44,8 +48,23 @@ class TriggerService:
             raise InvalidInput(
                 f"{show_value(spec)} is not a TriggerSpec; give TriggerSpec(workflow=…, payload={{…}}) for each trigger"
             )
-        minted_id = spec.id or self._clock.new_id()
-        return accept(spec, self._clock.now(), minted_id, payload_max_bytes=self._payload_max_bytes)
+        minted_id, now = spec.id or self._clock.new_id(), self._clock.now()
+        if isinstance(spec.at, str | timedelta) or isinstance(spec.expires_at, str | timedelta):
+            spec = self._with_moments(spec, now)
+        return accept(spec, now, minted_id, payload_max_bytes=self._payload_max_bytes)
+
+    def _with_moments(self, spec: TriggerSpec, now: float) -> TriggerSpec:
+        """Return the spec with moments in place of their texts. A time from now is a delay, which follows a clock that
+        is set back."""
+        zone = self._clock.zone()
+        if spec.expires_at is not None:
+            spec = replace(spec, expires_at=self._read_moment("expires_at", spec.expires_at, now, zone).at)
+        if spec.at is None:
+            return spec
+        given = self._read_moment("at", spec.at, now, zone)
+        if given.is_delay and spec.delay is None:
+            return replace(spec, at=None, delay=given.at - now)
+        return replace(spec, at=given.at)
 
     def emit(self, tx: Transaction, spec: TriggerSpec) -> Emitted:
         """Accept one trigger: once the transaction is on disk, it survives any crash.

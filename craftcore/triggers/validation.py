@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
@@ -134,13 +134,24 @@ def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
     return text
 
 
-def moment(field: str, value: datetime | float) -> float:
+class MomentRead(NamedTuple):
+    """A moment that was given, in epoch seconds. `is_delay`: as a time from now."""
+
+    at: float
+    is_delay: bool
+
+
+ReadMoment = Callable[[str, object, float, str], MomentRead]
+"""(field, value, now, time zone): the moment that a value means. Raises InvalidInput."""
+
+
+def moment(field: str, value: object) -> float:
     """Return the epoch seconds of an aware datetime or a finite number."""
     if isinstance(value, datetime):
         if value.utcoffset() is None:
             raise InvalidInput(f"{field} {value.isoformat()} has no time zone; add one, e.g. Z or tzinfo=UTC")
         value = value.timestamp()
-    if not _is_number(value):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         raise InvalidInput(f"{field} {show_value(value)} must be an aware datetime or epoch seconds")
     if not 0 <= value < YEAR_10000:
         raise InvalidInput(f"{field} {show_value(value)} is not a moment between the years 1970 and 9999")

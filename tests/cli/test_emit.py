@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -42,6 +44,20 @@ def test_emit_with_json_has_moments_also_as_iso(cli):
     told = cli("--json", "emit", "greet", "--at", "2030-01-02T03:04:05+01:00").json
 
     assert (told["due_at"], told["due_at_iso"]) == (1893549845.0, "2030-01-02T02:04:05.000Z")
+
+
+def test_emit_takes_a_time_of_day(cli, clock):
+    told = cli("--json", "emit", "greet", "--at", "tomorrow 9am").json
+
+    due, now = (datetime.fromtimestamp(at, ZoneInfo(clock.zone())) for at in (told["due_at"], clock.now()))
+    assert due == datetime.combine(now.date() + timedelta(days=1), time(9), due.tzinfo)
+
+
+def test_emit_refuses_a_moment_that_cannot_be_read(cli):
+    refused = cli("emit", "greet", "--at", "soon")
+
+    assert refused.code == 64
+    assert "at 'soon' is not a moment" in refused.err
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime, time, timedelta
+from zoneinfo import ZoneInfo
 
 import pytest
 
@@ -106,6 +108,14 @@ def test_schedule_add_is_unchanged_when_repeated_and_changed_by_another_time(cli
     assert (again["next_at"], other["next_at"]) == (first["next_at"], NOON + 4 * HOUR)
     assert other["generation"] == first["generation"] + 1
     assert cli("schedule", "add", "s", "every 3h", "--workflow", "greet").out.startswith("s: unchanged. every 3h")
+
+
+def test_start_in_words_is_read_in_the_zone_of_the_schedule(cli, clock):
+    zone = ZoneInfo("Asia/Tokyo")
+    given = add(cli, "s", "every 2h", "--workflow", "greet", "--timezone", zone.key, "--start", "tomorrow 9am")
+
+    tomorrow = datetime.fromtimestamp(clock.now(), zone).date() + timedelta(days=1)
+    assert given["start_at"] == datetime.combine(tomorrow, time(9), zone).timestamp()
 
 
 def test_schedule_options_reach_the_row(cli):

@@ -399,7 +399,7 @@ NO_WAITS: list[tuple[Ask, str]] = [
         "ctx.sleep: seconds datetime.timedelta(days=-1) must be at least 0 and at most ",
     ),
     (lambda ctx: ctx.sleep_until(datetime(2026, 1, 1)), "at 2026-01-01T00:00:00 has no time zone"),  # noqa: DTZ001
-    (lambda ctx: ctx.sleep_until("tomorrow"), "at 'tomorrow' must be an aware datetime"),  # type: ignore[arg-type]
+    (lambda ctx: ctx.sleep_until("tomorrow"), "at 'tomorrow' is not a moment: add a time of day"),
     (lambda ctx: ctx.wait_for("two words"), "event 'two words' must be 1 to 200 characters"),
     (
         lambda ctx: ctx.wait_for("word", timeout=-1),

@@ -37,6 +37,7 @@ from craftcore import (
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
+from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.storage.transaction import Reader
 from craftcore.triggers.service import TriggerService
 from tests.support.engine_harness import Lab, lab
@@ -73,7 +74,7 @@ class Stage:
     def emit_unjudged(self, workflow: str, payload: dict[str, Any]) -> str:
         """Emit as another process does, which cannot judge what only the app knows."""
         core = VirtualCore(self.folder / "agent.db", self.clock)
-        triggers = TriggerService(self.clock)
+        triggers = TriggerService(self.clock, read_moment)
         spec = TriggerSpec(workflow=workflow, payload=payload, id="the-trigger")
         emitted = core.do(triggers.emit, spec)
         core.close()

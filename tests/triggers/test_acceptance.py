@@ -67,7 +67,7 @@ REFUSED = {
     "at before 1970": ({"at": -1}, "at -1 is not a moment between the years 1970 and 9999"),
     "at in the year 1": ({"at": datetime(1, 1, 1, tzinfo=UTC)}, "is not a moment between"),
     "at in the year 10000 of UTC": ({"at": datetime.max.replace(tzinfo=timezone(-timedelta(hours=1)))}, "not a moment"),
-    "at is text": ({"at": "tomorrow"}, "at 'tomorrow' must be an aware datetime or epoch seconds"),
+    "at is text": ({"at": "tomorrow"}, "at 'tomorrow' is not a moment: add a time of day: tomorrow at 9am"),
     "at is a boolean": ({"at": True}, "at True must be"),
     "at is huge": ({"at": HUGE}, "at a number of thousands of digits is not a moment"),
     "expires_at is NaN": ({"expires_at": math.nan}, "expires_at nan is not a moment"),

@@ -71,7 +71,7 @@ def add(
     """
     if len(words) > 1:
         raise click.UsageError(f'put EXPR in quotes: "{" ".join(words):.80}"; a command comes after --')
-    declared = read_options(given)
+    declared = read_options(given, session.core().clock)
     declared |= _work(None, declared, command, irreversible)
     if "workflow" not in declared:
         raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
@@ -123,7 +123,7 @@ def edit(
 
     It never fires the past: the change counts from now on. Fired work goes on as it was.
     """
-    changes = read_options({"when": when, **given})
+    changes = read_options({"when": when, **given}, session.core().clock)
     for name in unset:
         field = UNSET[name]
         if field.name in changes:

@@ -9,7 +9,9 @@ import click
 
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.payload import read_payload
-from craftcore.serialization.time_text import parse_duration, parse_moment
+from craftcore.clock import Clock
+from craftcore.schedules.recurrence.moment_text import read_moment
+from craftcore.serialization.time_text import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -64,10 +66,10 @@ READ: dict[str, Callable[[str], Any]] = {
     "catch_up_spacing": parse_duration,
     "jitter": parse_duration,
     "expires_after": parse_duration,
-    "start": parse_moment,
-    "until": parse_moment,
 }
 """How what is typed becomes what ScheduleSpec takes; the others are taken as they are."""
+
+MOMENTS = ("start", "until")
 
 
 def schedule_options(fn: F) -> F:
@@ -77,10 +79,13 @@ def schedule_options(fn: F) -> F:
     return fn
 
 
-def read_options(given: dict[str, Any]) -> dict[str, Any]:
+def read_options(given: dict[str, Any], clock: Clock) -> dict[str, Any]:
     """Return what was given and nothing else, as fields of ScheduleSpec. Raises InvalidInput for what cannot be
     read."""
-    return {name: READ[name](value) if name in READ else value for name, value in given.items() if value is not None}
+    read = {name: READ[name](value) if name in READ else value for name, value in given.items() if value is not None}
+    for name in (name for name in MOMENTS if name in read):
+        read[name] = read_moment(name, read[name], clock.now(), given.get("timezone") or clock.zone()).at
+    return read
 
 
 class WithCommand(OperatorCommand):

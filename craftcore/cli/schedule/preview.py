@@ -17,11 +17,11 @@ from craftcore.errors import RowInvalid, ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import note
 from craftcore.schedules.recurrence.expression import parse
+from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.schedules.recurrence.occurrences import list_moments, next_occurrence
 from craftcore.schedules.recurrence.timing import Once, Startup, Timing
 from craftcore.schedules.tick_plan import jitter, list_upcoming
-from craftcore.serialization.time_text import add_iso_times, clock_time, format_span, parse_moment
-from craftcore.triggers.validation import moment
+from craftcore.serialization.time_text import add_iso_times, clock_time, format_span
 
 
 @click.command(
@@ -58,9 +58,9 @@ def preview(
         raise click.UsageError(f'an ID has no spaces; to preview an expression: --expr "{schedule_id:.80}"')
     if timezone is not None and expression is None:
         raise click.UsageError("--timezone belongs to --expr; a schedule has its own")
-    first = None if since is None else moment("from", parse_moment(since))
     core = session.core()
     now = core.clock.now()
+    first = None if since is None else read_moment("from", since, now, timezone or core.clock.zone()).at
     if schedule_id is not None:
         with core.reading() as reader:
             schedule = find_schedule(reader, schedule_id)

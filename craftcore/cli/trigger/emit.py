@@ -17,7 +17,7 @@ from craftcore.cli.session import Session
 from craftcore.cli.trigger.wait import wait_for_end
 from craftcore.errors import InvalidInput
 from craftcore.producer import Producer
-from craftcore.serialization.time_text import add_iso_times, parse_duration, parse_moment
+from craftcore.serialization.time_text import add_iso_times, parse_duration
 from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 
 
@@ -61,7 +61,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
     metavar="keep|replace|error",
     help="A second one with the key: the first stays, takes what is new if it has not started, or exit 64.",
 )
-@click.option("--at", metavar="TIME", help="When it is due; else now.")
+@click.option("--at", metavar="TIME", help="When it is due, e.g. 'tomorrow 9am'; else now.")
 @click.option("--in", "delay", metavar="DURATION", help="How long from now it is due.")
 @click.option("--priority", type=int, metavar="0-99", help="Lower is sooner; else that of its source.")
 @click.option("--description", metavar="TEXT", help="A description for people.")
@@ -97,7 +97,7 @@ def emit(
     asked = TriggerSpec(
         workflow=workflow,
         payload=read_payload(payload),
-        at=None if at is None else parse_moment(at),
+        at=at,
         delay=None if delay is None else parse_duration(delay),
         **{**spec, "source": spec["source"].upper()},
     )

@@ -20,11 +20,12 @@ from craftcore.engine.turn.unawaited_calls import track_await
 from craftcore.engine.turn.wait_any import Alternative, wait_any
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.executions.trigger_view import TriggerView
-from craftcore.serialization.arguments import Duration, require_whole_number
+from craftcore.schedules.recurrence.moment_text import read_moment
+from craftcore.serialization.arguments import Duration, Moment, require_whole_number
 from craftcore.serialization.encode import encode
 from craftcore.tasks.alternatives import First
 from craftcore.tasks.model import NewWait, ResolvedBy, Resume, WaitKind
-from craftcore.triggers.validation import is_name, moment, show_value
+from craftcore.triggers.validation import is_name, show_value
 
 if TYPE_CHECKING:  # Python 3.13 has TypeVar with a default of its own: a bare TaskContext is TaskContext[Any]
     from typing_extensions import TypeVar as TypeVarWithDefault
@@ -124,11 +125,17 @@ class TaskContext(RecordedCalls, Generic[S]):
         )
 
     @track_await("ctx.sleep_until")
-    async def sleep_until(self, at: datetime | float, *, key: str | None = None) -> None:
-        """Suspend the turn until that moment: an aware datetime or epoch seconds."""
-        due_at = moment("at", at)
+    async def sleep_until(self, at: Moment, *, key: str | None = None) -> None:
+        """Suspend the turn until that moment: an aware datetime, epoch seconds, or text like "tomorrow 9am".
+
+        A time of day is the next one in the machine's time zone.
+        """
+        clock = self._turn.doors.clock
+        given = read_moment("at", at, clock.now(), clock.zone())
         await self._turn.wait_or_suspend(
-            "sleep", key, lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=due_at, at_given=True)
+            "sleep",
+            key,
+            lambda name: NewWait(name=name, kind=WaitKind.TIMER, due_at=given.at, at_given=not given.is_delay),
         )
 
     @track_await("ctx.wait_for")
