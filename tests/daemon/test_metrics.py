@@ -18,7 +18,7 @@ from craftcore import App, Fail, Snooze, TriggerSource
 from craftcore.config import Config
 from craftcore.daemon.lifespan import running
 from craftcore.daemon.metrics import endpoint
-from craftcore.daemon.metrics.counters import Counters
+from craftcore.daemon.metrics.counters import SCHEDULES_MAX, Counters
 from craftcore.daemon.metrics.gauge_store import OLDEST_READY, read_gauges
 from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.daemon.metrics.prometheus import render
@@ -147,6 +147,33 @@ async def test_undeclared_workflows_are_counted_together(tmp_path, clock):
 
     assert found.all("craftcore_attempts_total", "workflow", "outcome") == {("other", "failed"): 3}
     assert set(found.all("craftcore_wait_seconds_count", "workflow")) == {("other",)}
+
+
+@pytest.mark.anyio
+async def test_attempts_of_a_schedule_are_counted_by_its_id(tmp_path, clock):
+    app = an_app(clock)
+    app.schedule("first", "on startup", workflow="works")
+    async with lab(app, tmp_path, listening(SOCKET), clock) as it:
+        await app.emit("works")
+        await all_settled(it)
+        found = await scrape(tmp_path / "metrics.sock")
+
+    assert found.all("craftcore_schedule_attempts_total", "schedule", "outcome") == {("first", "done"): 1}
+
+
+def test_schedules_beyond_the_limit_are_counted_together(clock):
+    counters = Counters(set(), clock)
+    for number in range(SCHEDULES_MAX + 3):
+        counters.count_scheduled(f"s{number}", "done")
+    counters.count_scheduled("s0", "failed")
+
+    labels = {
+        sample.labels["schedule"]
+        for family in counters.registry.collect()
+        for sample in family.samples
+        if "schedule" in sample.labels
+    }
+    assert labels == {*(f"s{number}" for number in range(SCHEDULES_MAX)), "other"}
 
 
 @pytest.mark.anyio
@@ -416,6 +443,6 @@ def test_metric_names_are_all_documented(core, clock):
     documented = PAGES["docs/reference/metrics.md"]
 
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
-    assert len(names) == 23
+    assert len(names) == 24
     assert [name for name in sorted(names) if f"`{name}`" not in documented] == []
     assert [name for name in re.findall(r"\| `?(craftcore_\w+)", documented) if name not in names] == []

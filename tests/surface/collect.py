@@ -154,6 +154,7 @@ def metrics() -> str:
     """Return the name, type, labels and bounds of every metric, as a new database and one attempt show them."""
     counters = Counters({"hello"}, SystemClock())
     counters.count("hello", "done", 0.0, 0.0)
+    counters.count_scheduled("nightly", "done")
     with tempfile.TemporaryDirectory() as folder:
         core = Services(Path(folder) / "new.db", Config(), SystemClock())
         core.prepare()

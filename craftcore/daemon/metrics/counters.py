@@ -1,6 +1,7 @@
 """Counters and histograms of one engine, as prometheus-client keeps them. Counting takes a few microseconds an attempt.
 
-An emitted name cannot add a label: workflows that the app does not declare are counted together as `other`.
+An emitted name cannot add a label: workflows that the app does not declare are counted together as `other`, as are
+schedules after the first SCHEDULES_MAX.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import Settlement, is_cancellation
 
 OTHER = "other"
+SCHEDULES_MAX = 200
 
 LONG = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0, 21_600.0, 86_400.0)
 SHORT = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -42,6 +44,13 @@ class Counters:
             ("workflow", "outcome"),
             registry=self.registry,
         )
+        self._schedule_attempts = Counter(
+            "craftcore_schedule_attempts",
+            "The same attempts, of triggers that a schedule fired.",
+            ("schedule", "outcome"),
+            registry=self.registry,
+        )
+        self._schedules: set[str] = set()
         by_workflow = ("workflow",)
         self._wait = make_histogram(
             "wait_seconds", "From when a trigger was due to the start of its attempt.", LONG, by_workflow
@@ -66,6 +75,8 @@ class Counters:
         outcome = "refused" if isinstance(answer, Exception) else outcome_of(answer.move)
         started_at = run.record.created_at
         self.count(workflow or OTHER, outcome, started_at - run.claim.due_at, self._clock.now() - started_at)
+        if run.claim.schedule_id is not None:
+            self.count_scheduled(run.claim.schedule_id, outcome)
 
     def count(self, workflow: str, outcome: str, waited: float, ran: float) -> None:
         """Count an attempt: the seconds that it waited since its trigger was due, and the seconds that it ran."""
@@ -73,6 +84,12 @@ class Counters:
         self._attempts.labels(label, outcome).inc()
         self._wait.labels(label).observe(max(0.0, waited))
         self._run.labels(label).observe(max(0.0, ran))
+
+    def count_scheduled(self, schedule_id: str, outcome: str) -> None:
+        """Count an attempt of a schedule."""
+        if len(self._schedules) < SCHEDULES_MAX:
+            self._schedules.add(schedule_id)
+        self._schedule_attempts.labels(schedule_id if schedule_id in self._schedules else OTHER, outcome).inc()
 
     def on_ticked(self, ticked: Ticked) -> None:
         """Count the occurrences that time fired. Those of a person or of a start are not late."""
