@@ -158,6 +158,14 @@ class App(Declarations):
         """Cancel a live task; running code is cancelled at its next await. Raises NotFound or StateRefused."""
         await self._running.requests.cancel_task(task_id)
 
+    async def stop_turn(self, task_id: str) -> None:
+        """Stop the turn of a live task, and keep the task: it waits for what begins its next turn, such as a message,
+        with the state that this one found. Running code is cancelled at its next await.
+
+        Raises NotFound; StateRefused: it has ended, no turn has begun, or nothing could begin another.
+        """
+        await self._running.requests.stop_turn(task_id)
+
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again. Raises NotFound or StateRefused."""
         await self._running.requests.retry_task(task_id)

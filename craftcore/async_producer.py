@@ -127,6 +127,10 @@ class AsyncProducer:
         """Cancel a live task, as Producer.cancel_task does."""
         await _run_in_thread(self._producer.cancel_task, task_id)
 
+    async def stop_turn(self, task_id: str) -> None:
+        """Stop the turn of a live task, as Producer.stop_turn does."""
+        await _run_in_thread(self._producer.stop_turn, task_id)
+
     async def cancel_all(self, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
         """Cancel all work in one commit, as Producer.cancel_all does."""
         return await _run_in_thread(self._producer.cancel_all, reason, with_schedules=with_schedules)

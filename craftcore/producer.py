@@ -195,6 +195,16 @@ class Producer:
             self._core.tasks.cancel(tx, task_id)
         self._reopen_after()
 
+    def stop_turn(self, task_id: str) -> None:
+        """Stop the turn of a live task, and keep the task: it waits for what begins its next turn, such as a message,
+        with the state that this one found. Running code is cancelled at its next await.
+
+        Raises NotFound; StateRefused: it has ended, no turn has begun, or nothing could begin another.
+        """
+        with self._core.transaction() as tx:
+            self._core.tasks.stop_turn(tx, task_id)
+        self._reopen_after()
+
     def cancel_all(self, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
         """Cancel all work in one commit: every live trigger and task, and every schedule. Nothing of it comes back at a
         restart. Running code is cancelled at its next await.

@@ -30,6 +30,7 @@ from craftcore.tasks.task_end import TaskCloser
 from craftcore.tasks.turn_end import TurnService
 from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.tasks.turn_start import TurnStarter
+from craftcore.tasks.turn_stop import TurnStopper
 from craftcore.tasks.waits import WaitService
 from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore, WorkUpdate
 from craftcore.triggers.claim_service import ClaimService
@@ -77,18 +78,20 @@ class Services:
         self.acts = ActivityEvents(self.clock, ledger, self.recording)
         self.deciding = ActivityDecisions(ledger, waiting)
         ending = TaskCloser(self.triggers, waiting, self.acts)
+        stopping = TurnStopper(self.triggers, waiting, self.acts)
         self.holds = Holds(self.triggers)
         self.tasks = TaskService(
             self.clock,
             self.triggers,
             waiting,
             ending,
+            stopping,
             self.deciding,
             self.holds,
             payload_max_bytes=config.triggers.payload_max_bytes,
         )
         self.entering = TurnStarter(waiting)
-        self.turns = TurnService(self.triggers, waiting, ending, lease_seconds=config.triggers.lease_seconds)
+        self.turns = TurnService(self.triggers, waiting, ending, stopping, lease_seconds=config.triggers.lease_seconds)
         self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks
 

@@ -10,7 +10,8 @@ import anyio
 
 from craftcore.engine.turn.turn_state import TurnState
 from craftcore.executions.recorder import Record, Routed
-from craftcore.tasks.model import Entry, Move
+from craftcore.tasks.model import Entry
+from craftcore.tasks.outcomes import Move
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Outcome
 

@@ -22,7 +22,8 @@ from craftcore.registry.workflow import Workflow
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.fallback_store import Agents
-from craftcore.tasks.model import Continues, Entry, Task, entry_text
+from craftcore.tasks.model import Entry, Task, entry_text
+from craftcore.tasks.outcomes import Continues
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
 from craftcore.tasks.turn_start import StaleTurn, TurnStart
 from craftcore.triggers.backoff import RetryPolicy

@@ -150,6 +150,11 @@ class EngineClient:
         await self._writer.commit(self._tasks.cancel, task_id, reason)
         self._run_shielded()
 
+    async def stop_turn(self, task_id: str) -> None:
+        """Stop the turn of a live task, and keep the task."""
+        await self._writer.commit(self._tasks.stop_turn, task_id)
+        self._run_shielded()
+
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again."""
         await self._writer.commit(self._tasks.retry, task_id)

@@ -31,8 +31,8 @@ from craftcore.registry.router import unroutable_failure
 from craftcore.registry.workflow import Workflow
 from craftcore.serialization.decode import decode
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text
-from craftcore.tasks.model import Entry, Returned, Suspends
-from craftcore.tasks.outcomes import Continue, Done
+from craftcore.tasks.model import Entry
+from craftcore.tasks.outcomes import Continue, Done, Returned, Suspends
 from craftcore.triggers.settlement import (
     RELEASED,
     Cancelled,

@@ -32,6 +32,14 @@ def cancel(tx: Transaction, scope: AuditScope, services: Services, task_id: str,
     return after
 
 
+def stop_turn(tx: Transaction, scope: AuditScope, services: Services, task_id: str, reason: str | None) -> Task:
+    """Stop the turn of a live task, and keep the task. Raises NotFound or StateRefused."""
+    before = services.tasks.get(tx, task_id)
+    after = services.tasks.stop_turn(tx, task_id, reason or "stopped")
+    scope.record(after.id, reason=reason, turn=before.turn)
+    return after
+
+
 def retry(tx: Transaction, scope: AuditScope, services: Services, task_id: str) -> Task:
     """Let a FAILED task try again, or a held one go on. Raises NotFound or StateRefused."""
     after = services.tasks.retry(tx, task_id)

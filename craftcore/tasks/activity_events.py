@@ -174,11 +174,18 @@ class ActivityEvents:
             )
             self._questions.ask(tx, self._clock.new_id(), task.seq, None, asked, None)
 
+    def ask_at_stop(self, tx: Transaction, task_seq: int) -> None:
+        """Ask about activities in doubt of a turn that a person has stopped: no other turn comes to them."""
+        for activity in self._store.list_undecided(tx, [task_seq]):
+            self._ask(tx, activity)
+
     def _ask_what_is_in_doubt(self, tx: Transaction, task_seqs: Sequence[int]) -> None:
         for activity in self._store.list_undecided(tx, task_seqs):
             if not self._tasks.get_by_seq(tx, activity.task_seq).status.is_live:
-                asked = question_about(activity, None)
-                self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, asked, None)
+                self._ask(tx, activity)
+
+    def _ask(self, tx: Transaction, activity: Activity) -> None:
+        self._questions.ask(tx, self._clock.new_id(), activity.task_seq, None, question_about(activity, None), None)
 
 
 def intent_event(act: NewAct, begun: StartedCall) -> NewEvent:

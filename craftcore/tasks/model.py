@@ -137,6 +137,8 @@ class Task:
     progress_count: int = 0
     ends_with_parent: int = 0
     """1: it is cancelled when the task that started it ends."""
+    stopped_turn: int | None = None
+    """The turn that a person has stopped; when it ends, the task waits on. None: none since the last retry."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,34 +235,6 @@ class NewWait:
     def identity(self) -> str:
         """The name by which the turn knows it, with its alternatives."""
         return self.any_of or self.name
-
-
-# How a turn can end, beside failing. What it comes to is decided by the settlement of its trigger.
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Returned:
-    """The task is done."""
-
-    result_json: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Continues:
-    """The next turn takes this state: at once, or when `wait` is over."""
-
-    state_json: str
-    wait: NewWait | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspends:
-    """The same turn is entered again when `wait` is over."""
-
-    wait: NewWait
-
-
-Move = Returned | Continues | Suspends
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

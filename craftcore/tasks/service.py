@@ -32,6 +32,7 @@ from craftcore.tasks.quarantine import set_aside_corrupt_tasks
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.task_end import TaskCloser
+from craftcore.tasks.turn_stop import TurnStopper
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX, WaitService
 from craftcore.triggers.model import TriggerSource, TriggerSpec, TriggerStatus
@@ -49,6 +50,7 @@ class TaskService:
         triggers: TriggerService,
         waiting: WaitService,
         ending: TaskCloser,
+        stopping: TurnStopper,
         deciding: ActivityDecisions,
         holds: Holds,
         *,
@@ -58,6 +60,7 @@ class TaskService:
         self._triggers = triggers
         self._waiting = waiting
         self._ending = ending
+        self._stopping = stopping
         self._deciding = deciding
         self._holds = holds
         self._payload_max_bytes = payload_max_bytes
@@ -185,6 +188,15 @@ class TaskService:
         self._ending.cancel(tx, self._live_task(tx, task_id), reason)
         return self.get(tx, task_id)
 
+    def stop_turn(self, tx: Transaction, task_id: str, reason: str = "stopped") -> Task:
+        """Stop the turn of a live task, and keep the task: it waits for what begins its next turn, with the state that
+        this one found.
+
+        Raises NotFound, or StateRefused: it has ended, no turn has begun, or nothing could begin another.
+        """
+        self._stopping.stop(tx, self._live_task(tx, task_id), reason)
+        return self.get(tx, task_id)
+
     def retry(self, tx: Transaction, task_id: str) -> Task:
         """Let a FAILED task try its last turn again, with all its attempts. Completed steps are kept, and unread
         signals are in the mailbox again. Let one that is held go on with the code that runs, which it may not fit: it
@@ -232,6 +244,8 @@ class TaskService:
             if task.trigger_id != trigger_id:
                 continue  # it goes on with another
             if trigger.status is TriggerStatus.DONE:
+                if self._stopping.advance_stopped(tx, task.seq) is not None:
+                    continue
                 reason = trigger.reason or "cancelled"
                 self._ending.end(tx, task, TaskStatus.CANCELLED, reason, code=trigger.error_code)
             else:

@@ -166,6 +166,10 @@ class TaskStore:
         """Note that it has begun."""
         tx.run("UPDATE tasks SET deadline_at = :at WHERE seq = :seq", at=task.deadline_at, seq=task.seq)
 
+    def set_stopped_turn(self, tx: Transaction, seq: int, turn: int | None) -> None:
+        """Note the turn that a person has stopped; None: none."""
+        tx.run("UPDATE tasks SET stopped_turn = :turn WHERE seq = :seq", seq=seq, turn=turn)
+
     def set_progress(self, tx: Transaction, seq: int, progress_json: str) -> None:
         """Store how far its code has come, in place of what it said before."""
         tx.run(
@@ -185,6 +189,7 @@ class TaskStore:
                    error_code    = NULL,
                    error_message = NULL,
                    deadline_at   = NULL,
+                   stopped_turn  = NULL,
                    turns_alone   = 0,
                    steps_alone   = 0,
                    ended_at      = NULL,

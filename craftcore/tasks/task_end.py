@@ -45,6 +45,8 @@ class TaskCloser:
 
     def cancel(self, tx: Transaction, task: Task, reason: str) -> None:
         """Cancel one live task: at once when its code does not run, else at its next await."""
+        if task.stopped_turn is not None:
+            self._tasks.set_stopped_turn(tx, task.seq, None)
         try:
             if task.trigger_id is not None:
                 self._triggers.cancel(tx, task.trigger_id, reason)  # if it does not run, its task ends at once

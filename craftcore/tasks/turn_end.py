@@ -10,21 +10,12 @@ from typing import NamedTuple
 
 from craftcore.errors import ErrorCode
 from craftcore.storage.transaction import Transaction
-from craftcore.tasks.model import (
-    MESSAGE,
-    Continues,
-    Entry,
-    Move,
-    NewWait,
-    QuestionKind,
-    Returned,
-    Suspends,
-    Task,
-    TaskStatus,
-)
+from craftcore.tasks.model import MESSAGE, Entry, NewWait, QuestionKind, Task, TaskStatus
+from craftcore.tasks.outcomes import Continues, Move, Returned, Suspends
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import Advance, TaskStore
 from craftcore.tasks.task_end import TaskCloser, end_of_task
+from craftcore.tasks.turn_stop import TurnStopper
 from craftcore.tasks.waits import MAILBOX_MAX, WaitService
 from craftcore.triggers.model import Claim, TriggerSource, TriggerSpec, TriggerStatus
 from craftcore.triggers.service import TriggerService
@@ -62,11 +53,18 @@ class TurnService:
     """Settle and deliver. `lease_seconds` is how long the next turn's claim holds when it is born claimed."""
 
     def __init__(
-        self, triggers: TriggerService, waiting: WaitService, ending: TaskCloser, *, lease_seconds: float
+        self,
+        triggers: TriggerService,
+        waiting: WaitService,
+        ending: TaskCloser,
+        stopping: TurnStopper,
+        *,
+        lease_seconds: float,
     ) -> None:
         self._triggers = triggers
         self._waiting = waiting
         self._ending = ending
+        self._stopping = stopping
         self._lease_seconds = lease_seconds
         self._tasks = TaskStore()
         self._questions = QuestionStore()
@@ -118,7 +116,7 @@ class TurnService:
                 -> RUNNING    at its next turn
                 -> WAITING    suspended, or until its next turn may begin
                 -> FAILED     its attempts are spent, or trying again cannot help
-                -> CANCELLED
+                -> CANCELLED, or WAITING for its next turn when its turn was stopped
         """
         settlement, task, now = end.settlement, end.entry.task, tx.now
         over = Followed(ended=True)
@@ -130,6 +128,8 @@ class TurnService:
             return end_of_task(task, TaskStatus.FAILED, settlement.reason, now, code=code, message=message), over
         match end.move:
             case None:
+                if (begun := self._stopping.advance_stopped(tx, task.seq)) is not None:
+                    return None, Followed(due_at=begun.due_at)
                 return end_of_task(task, TaskStatus.CANCELLED, settlement.reason, now, code=settlement.error_code), over
             case Returned(result_json=result):
                 return end_of_task(task, TaskStatus.DONE, settlement.reason, now, result_json=result), over

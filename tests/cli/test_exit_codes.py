@@ -52,6 +52,7 @@ ENDS: dict[tuple[str, int], Lines] = {
     ("schedule reanchor", 1): lambda world: [["schedule", "reanchor", "nightly"]],
     ("task list", 12): lambda world: [["task", "list", "--status", "gone"]],
     ("task cancel", 1): lambda world: [["task", "cancel", world.failed]],
+    ("task stop", 1): lambda world: [["task", "stop", world.nap]],
     ("task retry", 1): lambda world: [["task", "retry", world.nap]],
     ("task signal", 1): lambda world: [["task", "signal", world.failed, "approved"]],
     ("inbox answer", 1): lambda world: [

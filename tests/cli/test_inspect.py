@@ -95,7 +95,6 @@ def test_inspect_list_with_json_has_moments_also_as_iso(cli, some, clock):
         "latency_ms": 250.0,
         "trigger_id": slow.removeprefix("exec-").removesuffix(".1"),
         "attempt": 1,
-        "schedule_id": None,
     }
 
 

@@ -22,7 +22,7 @@ PROMISED = """
     replay verify invalidate export diff execution:retry|skip
     db:migrate|backup|restore|check|stats|gc systemd:install|print reload
 """
-ADDED = "schedule:why audit completion hold"
+ADDED = "schedule:why task:stop audit completion hold"
 
 NAMED = [
     f"{noun} {verb}".rstrip()

@@ -361,6 +361,31 @@ def test_cancel_of_a_running_task_is_requested(cli, clock, database, core):
     assert "its cancellation was asked for" in reasons(cli, wait)["no daemon"]
 
 
+def test_stop_ends_the_turn_of_a_waiting_task_and_keeps_the_task(cli, clock, database):
+    ask, wait = a_task(database, "ask", clock, session_id="lobby"), a_task(database, "wait", clock)
+
+    stopped = cli("task", "stop", ask, "--reason", "seen enough")
+
+    assert stopped.out == f"{ask} is WAITING at turn 2: waits for the event message\n"
+    assert cli("--json", "inbox", "list").json == []
+    [row] = cli("--json", "audit", "--action", "task stop").json
+    assert (row["subject"], row["reason"], row["details"]) == (ask, "seen enough", {"turn": 1})
+    again, other = cli("task", "stop", ask), cli("task", "stop", wait)
+    assert (again.code, "no turn of it has begun; nothing was written" in again.err) == (1, True)
+    assert (other.code, f"To end the task: craftcore task cancel {wait}" in other.err) == (1, True)
+
+
+def test_stop_of_a_running_turn_is_requested(cli, clock, database, core):
+    wait = a_task(database, "wait", clock, session_id="lobby")
+    cli("task", "signal", wait, "approved")
+    start(core, claim_one(core, epoch=9), alone=False)
+
+    asked = cli("task", "stop", wait)
+
+    assert asked.out.splitlines()[0] == f"{wait} runs; asked to stop turn 1"
+    assert show(cli, wait)["status"] == "RUNNING"
+
+
 @pytest.mark.parametrize(("says", "code", "status"), [(False, 130, "WAITING"), (True, 0, "CANCELLED")])
 def test_cancel_at_a_terminal_asks_for_confirmation(cli, clock, database, terminal, says, code, status):
     wait = a_task(database, "wait", clock)

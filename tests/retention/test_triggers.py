@@ -6,7 +6,7 @@ import pytest
 
 from craftcore.errors import DuplicateTrigger, StateRefused
 from craftcore.schedules.model import Origin, ScheduleSpec
-from craftcore.tasks.model import Returned
+from craftcore.tasks.outcomes import Returned
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerStatus
 from craftcore.triggers.settlement import Succeeded

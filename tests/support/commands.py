@@ -64,6 +64,7 @@ BY_HAND: dict[str, Call] = {
     "dead discard": Call(lambda world: [world.dead], lambda world: [world.dead]),
     "task signal": Call(lambda world: [world.waits, "approved", "true"], lambda world: [world.waits]),
     "task cancel": Call(lambda world: [world.nap, "--reason", "why not"], lambda world: [world.nap]),
+    "task stop": Call(lambda world: [world.asks, "--reason", "why not"], lambda world: [world.asks]),
     "task retry": Call(lambda world: [world.failed], lambda world: [world.failed]),
     "inbox answer": Call(lambda world: [world.question, "send"], lambda world: [world.question]),
     "activity resolve": Call(lambda world: [world.in_doubt, "--happened", "ref-9"], lambda world: [world.in_doubt]),

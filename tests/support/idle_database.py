@@ -105,10 +105,12 @@ def nothing_logged() -> Iterator[None]:
             structlog.configure(**before)
 
 
-def a_task(path: Path, workflow: str, clock: Clock | None = None, /, **payload: Any) -> str:
+def a_task(
+    path: Path, workflow: str, clock: Clock | None = None, /, *, session_id: str | None = None, **payload: Any
+) -> str:
     """The id of a task that has come as far as it comes by itself."""
 
     async def emit(app: App) -> str:
-        return (await app.emit(workflow, payload)).id
+        return (await app.emit(workflow, payload, session_id=session_id)).id
 
     return at_rest(path, emit, clock)

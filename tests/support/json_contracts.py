@@ -74,6 +74,7 @@ DOCUMENTS = {
     """,
     "task signal": f"{TASK} waited",
     "task cancel": TASK,
+    "task stop": TASK,
     "task retry": TASK,
     "inbox answer": QUESTION,
     "activity show": f"{ACTIVITY} task arguments result decisions events question_id",

@@ -58,7 +58,8 @@ def a_world(path: Path) -> World:
     paid = Bank(path, clock).pay()
     dead = Bank(path, clock).pay(NOTHING)
     in_doubt = f"activity:{Bank(path, clock).pay(LOST)}:1.1"
-    nap, waits, failed, asks = (a_task(path, name, clock) for name in ("nap", "wait", "fails", "ask"))
+    nap, waits, failed = (a_task(path, name, clock) for name in ("nap", "wait", "fails"))
+    asks = a_task(path, "ask", clock, session_id="lobby")
     with core.transaction() as tx:
         waiting = core.triggers.emit(tx, a_trigger()).id
         set_fact(tx, "held", "it was restored")

@@ -12,19 +12,16 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.model import (
     CONTINUED,
-    Continues,
     Entry,
-    Move,
     NewQuestion,
     NewTask,
     NewWait,
     QuestionKind,
-    Returned,
-    Suspends,
     Task,
     WaitKind,
     entry_text,
 )
+from craftcore.tasks.outcomes import Continues, Move, Returned, Suspends
 from craftcore.tasks.turn_end import Followed, TurnEnd
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.tasks.turn_start import StaleTurn, TurnStart

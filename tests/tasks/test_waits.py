@@ -9,7 +9,8 @@ import pytest
 
 from craftcore.errors import LeaseLost, RowInvalid, StateRefused
 from craftcore.schedules.clock_step_store import ClockStepStore
-from craftcore.tasks.model import Move, NewWait, ResolvedBy, Returned, Suspends, TaskStatus, Wait, WaitKind
+from craftcore.tasks.model import NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
+from craftcore.tasks.outcomes import Move, Returned, Suspends
 from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import REST_SECONDS, WaitService

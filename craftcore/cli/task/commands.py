@@ -161,7 +161,7 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     session.out.table(EVENT_COLUMNS, rows)
 
 
-for command_ in (operate.cancel, operate.retry, operate.signal):
+for command_ in (operate.cancel, operate.retry, operate.signal, operate.stop):
     task.add_command(command_)
 
 

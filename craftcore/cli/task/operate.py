@@ -1,4 +1,4 @@
-"""`craftcore task signal`, `cancel`, `retry`: what a person does to a task."""
+"""`craftcore task signal`, `cancel`, `stop`, `retry`: what a person does to a task."""
 
 from __future__ import annotations
 
@@ -104,6 +104,36 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
         session.say_without_daemon(core)
     else:
         session.out.line(f"{after.id} is {after.status}")
+
+
+@click.command(
+    "stop",
+    cls=OperatorCommand,
+    exits={PROBLEM: "it has ended, no turn of it has begun, or nothing would begin another", NO_SUCH: None},
+    examples=("craftcore task stop 01a1fdfa",),
+    see=("craftcore task show", "craftcore task cancel", "docs/how-to/write-handlers.md#state-turns-and-models"),
+)
+@click.argument("task_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", help="Why; stored in the row.")
+@click.pass_obj
+def stop(session: Session, /, task_id: str, reason: str | None) -> None:
+    """Stop the turn of a task, and keep the task.
+
+    Code that runs is cancelled at its next await. Then the task waits for what began this turn, such as the next
+    message, with the state that the turn found. Completed steps stay done, and open questions are withdrawn.
+    """
+    refuse_bad_text("reason", reason)
+    core = session.core()
+    with session.write(core) as (tx, scope):
+        before = find_task(tx, task_id)
+        after = tasks.stop_turn(tx, scope, core, before.id, reason)
+    if session.json:
+        session.out.document(task_document(after))
+    elif after.turn == before.turn:
+        session.out.line(f"{after.id} runs; asked to stop turn {before.turn}")
+        session.say_without_daemon(core)
+    else:
+        session.out.line(f"{after.id} is {summary_text(after)}")
 
 
 @click.command(

@@ -12,18 +12,8 @@ from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.serialization.arguments import Duration, seconds
 from craftcore.serialization.encode import encode
 from craftcore.serialization.plurals import format_count
-from craftcore.tasks.model import (
-    CANCEL,
-    CONTINUED,
-    GO_ON,
-    Continues,
-    NewQuestion,
-    NewWait,
-    QuestionKind,
-    Task,
-    WaitKind,
-)
-from craftcore.tasks.outcomes import Continue
+from craftcore.tasks.model import CANCEL, CONTINUED, GO_ON, NewQuestion, NewWait, QuestionKind, Task, WaitKind
+from craftcore.tasks.outcomes import Continue, Continues
 from craftcore.triggers.validation import is_name, show_value
 
 

@@ -452,7 +452,7 @@ CREATE TABLE tasks (
     deadline_at   REAL,
     created_at    REAL NOT NULL,
     updated_at    REAL NOT NULL,
-    ended_at      REAL, agents_json TEXT, agent TEXT, dedup_key TEXT, progress_json TEXT, progress_count INTEGER NOT NULL DEFAULT 0, ends_with_parent INTEGER NOT NULL DEFAULT 0 CHECK (ends_with_parent IN (0, 1)),
+    ended_at      REAL, agents_json TEXT, agent TEXT, dedup_key TEXT, progress_json TEXT, progress_count INTEGER NOT NULL DEFAULT 0, ends_with_parent INTEGER NOT NULL DEFAULT 0 CHECK (ends_with_parent IN (0, 1)), stopped_turn INTEGER,
     CHECK ((status IN ('DONE', 'FAILED', 'CANCELLED')) = (ended_at IS NOT NULL)),
     CHECK (status <> 'RUNNING' OR trigger_id IS NOT NULL),
     CHECK (status <> 'FAILED' OR error_code IS NOT NULL)

@@ -1,0 +1,153 @@
+"""A person stops a turn and keeps the chat: the task waits for its next message, with the state that the turn found."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Ask, Continue, Event, Fail, NotFound, StateRefused, TaskContext
+from tests.support.engine_harness import Lab, lab
+from tests.support.turns import begin, result
+
+pytestmark = pytest.mark.anyio
+
+
+def a_chat() -> App:
+    """Each message is a turn. `slow` never ends, `ask` waits for a person, `end` ends the chat."""
+    app = App()
+
+    @app.workflow("chat", sources=("MESSAGE",))
+    async def chat(ctx: TaskContext[list[str]], text: str) -> Any:
+        said = text if ctx.turn == 1 or ctx.received is None else ctx.received["text"]
+        await ctx.note("heard", said)
+        if said == "slow":
+            await anyio.sleep_forever()
+        if said == "ask":
+            await ctx.wait_any({"answer": Ask("Which one?"), "event": Event("never")})
+        if said == "fail":
+            raise Fail("VALIDATION_ERROR", "no")
+        heard = [*(ctx.state or []), said]
+        return heard if said == "end" else Continue(heard, on="message")
+
+    return app
+
+
+async def say(it: Lab, *texts: str) -> str:
+    """Send messages, each when the one before has been heard. Return the id of the chat."""
+    for number, text in enumerate(texts, 1):
+        await it.app.emit(None, {"text": text}, source="MESSAGE", session_id="s")
+        await it.until(lambda number=number: len(it.rows("SELECT 1 FROM events WHERE type = 'NOTE'")) == number)  # type: ignore[misc]
+    [task] = it.rows("SELECT id FROM tasks")
+    return str(task["id"])
+
+
+async def test_running_turn_stops_and_the_chat_continues_with_the_state_before(tmp_path):
+    async with lab(a_chat(), tmp_path) as it:
+        task_id = await say(it, "a", "slow")
+
+        await it.app.stop_turn(task_id)
+        await it.until(lambda: it.task(task_id)["status"] == "WAITING")
+        assert (it.task(task_id)["reason"], it.task(task_id)["turn"]) == ("waits for the event message", 3)
+
+        await it.app.signal(task_id, "message", {"text": "end"})
+        assert result(await it.ended(task_id)) == ["a", "end"]
+        assert it.rows("SELECT error_code FROM executions WHERE turn = 2") == [{"error_code": "WORKFLOW_ABORTED"}]
+
+
+async def test_first_turn_of_a_session_stops_too(tmp_path):
+    async with lab(a_chat(), tmp_path) as it:
+        task_id = await say(it, "slow")
+        await it.app.stop_turn(task_id)
+        await it.until(lambda: it.task(task_id)["status"] == "WAITING")
+
+        await it.app.signal(task_id, "message", {"text": "end"})
+        assert result(await it.ended(task_id)) == ["end"]
+
+
+async def test_turn_that_waits_stops_at_once_and_its_question_is_withdrawn(tmp_path):
+    async with lab(a_chat(), tmp_path) as it:
+        task_id = await say(it, "a", "ask")
+        await it.waiting(task_id)
+        await it.until(lambda: bool(it.rows("SELECT 1 FROM questions")))
+
+        await it.app.stop_turn(task_id)
+
+        assert (it.task(task_id)["status"], it.task(task_id)["turn"]) == ("WAITING", 3)
+        assert it.rows("SELECT status FROM questions") == [{"status": "WITHDRAWN"}]
+        with pytest.raises(StateRefused, match="no turn of it has begun"):
+            await it.app.stop_turn(task_id)
+        await it.app.signal(task_id, "message", {"text": "end"})
+        assert result(await it.ended(task_id)) == ["a", "end"]
+
+
+async def test_message_that_came_meanwhile_begins_the_next_turn(tmp_path):
+    async with lab(a_chat(), tmp_path) as it:
+        task_id = await say(it, "a", "slow")
+        await it.app.signal(task_id, "message", {"text": "end"})
+
+        await it.app.stop_turn(task_id)
+
+        assert result(await it.ended(task_id)) == ["a", "end"]
+
+
+async def test_periodic_turn_stops_until_its_next_time(tmp_path):
+    entered: list[int] = []
+
+    async def poll(ctx: TaskContext) -> Any:
+        entered.append(ctx.turn)
+        if ctx.turn == 2:
+            await anyio.sleep_forever()
+        return "over" if ctx.turn == 3 else Continue(None, after=0.2)
+
+    async with lab(App(), tmp_path) as it:
+        task_id = await begin(it, poll)
+        await it.until(lambda: entered == [1, 2])
+        await it.app.stop_turn(task_id)
+
+        assert result(await it.ended(task_id)) == "over"
+        first, second = it.rows("SELECT due_at - created_at AS delay FROM waits ORDER BY seq")
+        assert second["delay"] == pytest.approx(first["delay"], abs=0.001)
+
+
+async def test_cancel_after_a_stop_ends_the_task(tmp_path):
+    entered, leaves = anyio.Event(), anyio.Event()
+
+    async def turn(ctx: TaskContext) -> None:
+        with anyio.CancelScope(shield=True):
+            entered.set()
+            await leaves.wait()
+        await anyio.sleep_forever()
+
+    async with lab(App(), tmp_path) as it:
+        it.app.declare("stubborn", turn)
+        task_id = (await it.app.emit("stubborn", session_id="s")).id
+        await entered.wait()
+        await it.app.stop_turn(task_id)
+        await it.app.cancel_task(task_id)
+        leaves.set()
+
+        assert (await it.ended(task_id))["status"] == "CANCELLED"
+
+
+async def test_failed_task_has_no_turn_to_stop(tmp_path):
+    async with lab(a_chat(), tmp_path) as it:
+        task_id = await say(it, "a", "fail")
+        await it.ended(task_id)
+        with pytest.raises(StateRefused, match="is FAILED"):
+            await it.app.stop_turn(task_id)
+
+
+async def test_turn_that_nothing_would_begin_again_cannot_be_stopped(tmp_path):
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.wait_for("never")
+
+    async with lab(App(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        await it.waiting(task_id)
+        with pytest.raises(StateRefused, match="nothing would begin another; nothing was written"):
+            await it.app.stop_turn(task_id)
+        with pytest.raises(NotFound):
+            await it.app.stop_turn("nobody")
+        assert it.task(task_id)["stopped_turn"] is None

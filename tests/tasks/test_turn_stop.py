@@ -1,0 +1,110 @@
+"""The turn of a task is stopped at every place it can be at; a stop that comes too late changes nothing."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.errors import StateRefused
+from craftcore.tasks.model import TaskStatus
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.settlement import Cancelled
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import (
+    Running,
+    a_question,
+    begin,
+    end_turn,
+    enter_next,
+    fail,
+    finish,
+    go_on,
+    look,
+    on_event,
+    rows,
+    suspend,
+)
+from tests.support.trigger_steps import BROKEN, HOPELESS
+
+
+def a_second_turn(core: VirtualCore) -> Running:
+    """A chat at its second turn, with state."""
+    go_on(core, begin(core), ["a"], on_event("message"))
+    [task] = rows(core, "tasks")
+    core.do(core.tasks.signal, task["id"], "message", {"text": "b"})
+    return enter_next(core)
+
+
+def waits_on(core: VirtualCore, task_id: str) -> None:
+    task = look(core, task_id)
+    assert (task.status, task.reason, task.turn) == (TaskStatus.WAITING, "waits for the event message", 3)
+    assert (task.state_json, task.trigger_id) == ('["a"]', None)
+
+
+def test_running_turn_is_stopped_by_its_settlement(core):
+    running = a_second_turn(core)
+
+    assert core.do(core.tasks.stop_turn, running.task.id).turn == 2
+    end_turn(core, running, Cancelled())
+
+    waits_on(core, running.task.id)
+
+
+def test_turn_that_is_due_and_has_not_started_is_stopped_at_once(core):
+    running = a_second_turn(core)
+    fail(core, running, BROKEN)
+    assert look(core, running.task.id).status is TaskStatus.RUNNING
+
+    core.do(core.tasks.stop_turn, running.task.id)
+
+    waits_on(core, running.task.id)
+
+
+def test_turn_that_waits_is_stopped_with_its_timer(core, clock):
+    running = a_second_turn(core)
+    suspend(core, running, a_question(until=clock.now() + 60))
+
+    core.do(core.tasks.stop_turn, running.task.id)
+
+    waits_on(core, running.task.id)
+    assert core.rows("SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
+
+
+def test_stop_survives_the_death_of_the_engine(core):
+    running = a_second_turn(core)
+    core.do(core.tasks.stop_turn, running.task.id)
+
+    core.do(core.claims.reclaim, 2)
+
+    waits_on(core, running.task.id)
+
+
+def test_turn_that_ended_before_its_stop_counts(core):
+    running = a_second_turn(core)
+    core.do(TaskStore().set_stopped_turn, running.task.seq, 2)
+    go_on(core, running, ["a", "b"], on_event("message"))
+
+    task = look(core, running.task.id)
+    assert (task.turn, task.state_json) == (3, '["a","b"]')
+    core.do(core.tasks.signal, task.id, "message", {"text": "c"})
+    end_turn(core, enter_next(core), Cancelled())
+    assert look(core, task.id).status is TaskStatus.CANCELLED, "the mark is of another turn"
+
+
+def test_retry_forgets_the_stop(core):
+    running = a_second_turn(core)
+    core.do(TaskStore().set_stopped_turn, running.task.seq, 2)
+    fail(core, running, HOPELESS)
+
+    assert core.do(core.tasks.retry, running.task.id).stopped_turn is None
+
+
+def test_task_that_ended_or_waits_for_its_next_turn_is_refused(core):
+    running = a_second_turn(core)
+    go_on(core, running, ["a", "b"], on_event("message"))
+    with pytest.raises(StateRefused, match="waits for the event message: no turn of it has begun"):
+        core.do(core.tasks.stop_turn, running.task.id)
+    core.do(core.tasks.signal, running.task.id, "message", {"text": "c"})
+    finish(core, enter_next(core))
+
+    with pytest.raises(StateRefused, match="is DONE"):
+        core.do(core.tasks.stop_turn, running.task.id)
