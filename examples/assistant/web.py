@@ -5,6 +5,7 @@
 
     curl -d '{"text": "remind me to water the plants in 10m"}' localhost:8758/chat/ada
     curl localhost:8758/messages/ID/events        what happens, as it happens
+    curl -X DELETE localhost:8758/messages/ID     stop the answer
     curl localhost:8758/chat/ada                  the conversation
     curl localhost:8758/questions                 what waits for an answer
     curl -d '{"choice": "send"}' localhost:8758/questions/ID
@@ -73,6 +74,13 @@ async def follow(request: Request) -> Response:
     return StreamingResponse(events(), media_type="text/event-stream")
 
 
+async def stop(request: Request) -> Response:
+    """Stop the answer to a message; the conversation goes on with the next one."""
+    id = request.path_params["id"]
+    await app.handle(id).cancel()
+    return JSONResponse({"stopped": id})
+
+
 async def conversation(request: Request) -> Response:
     """Return the messages of a user, oldest first."""
     connection = apsw.Connection(str(DATABASE), flags=apsw.SQLITE_OPEN_READONLY)
@@ -108,6 +116,7 @@ server = Starlette(
         Route("/chat/{user}", say, methods=["POST"]),
         Route("/chat/{user}", conversation),
         Route("/messages/{id}/events", follow),
+        Route("/messages/{id}", stop, methods=["DELETE"]),
         Route("/questions", questions),
         Route("/questions/{id}", decide, methods=["POST"]),
     ],
