@@ -265,6 +265,19 @@ def test_all_mistakes_are_reported_together_with_a_line_each(mistakes):
     ]
 
 
+def test_durations_are_seconds_or_text(tmp_path):
+    file = tmp_path / "craftcore.toml"
+    file.write_text(
+        "[daemon]\nshutdown_grace = '1m30s'\n[retention]\nbodies = '7d'\ntriggers = 60\n"
+        "[http.target.bank]\nbase_url = 'https://bank.example'\nprovider_dedupes = true\ndedup_window = '1d'\n"
+    )
+
+    config = Config.load(file)
+
+    assert (config.daemon.shutdown_grace, config.retention.bodies, config.retention.triggers) == (90.0, 604_800.0, 60.0)
+    assert config.http.target["bank"].dedup_window == 86_400.0
+
+
 @pytest.mark.parametrize(
     ("table", "line", "allowed"),
     [
@@ -272,14 +285,16 @@ def test_all_mistakes_are_reported_together_with_a_line_each(mistakes):
         ("daemon", "concurrency = 1.0", "a whole number from 1 to 1000"),
         ("daemon", "concurrency = '4'", "a whole number from 1 to 1000"),
         ("daemon", "concurrency = 1001", "a whole number from 1 to 1000"),
-        ("daemon", "shutdown_grace = false", "a number from 0 to 3600"),
-        ("daemon", "shutdown_grace = nan", "a number from 0 to 3600"),
-        ("daemon", "shutdown_grace = inf", "a number from 0 to 3600"),
-        ("daemon", "shutdown_grace = -0.1", "a number from 0 to 3600"),
-        ("daemon", "poll_seconds = 0", "a number from 0.1 to 30"),
+        ("daemon", "shutdown_grace = false", 'a number from 0 to 3600, in seconds, or text like "10m"'),
+        ("daemon", "shutdown_grace = nan", 'a number from 0 to 3600, in seconds, or text like "10m"'),
+        ("daemon", "shutdown_grace = inf", 'a number from 0 to 3600, in seconds, or text like "10m"'),
+        ("daemon", "shutdown_grace = -0.1", 'a number from 0 to 3600, in seconds, or text like "10m"'),
+        ("daemon", "poll_seconds = 0", 'a number from 0.1 to 30, in seconds, or text like "10m"'),
+        ("daemon", "poll_seconds = '1m'", 'a number from 0.1 to 30, in seconds, or text like "10m"'),
+        ("daemon", "poll_seconds = 'soon'", 'a number from 0.1 to 30, in seconds, or text like "10m"'),
         ("storage", "synchronous = 'off'", '"full" or "normal"'),
         ("storage", "synchronous = 1", '"full" or "normal"'),
-        ("triggers", "lease_seconds = 4.9", "a number from 5 to 86400"),
+        ("triggers", "lease_seconds = 4.9", 'a number from 5 to 86400, in seconds, or text like "10m"'),
         ("triggers", "payload_max_bytes = 16777217", "a whole number from 1024 to 16777216"),
         ("retry", "max_attempts = 0", "a whole number from 1 to 1000"),
         ("command", "environment = 'PATH'", "a list of names of environment variables"),
@@ -454,8 +469,8 @@ def test_commented_target_of_the_shipped_file_is_valid(load):
         ("key_header = 'Authorization'", ".key_header is 'Authorization', which means something else"),
         ("provider_dedupes = 1", ".provider_dedupes is 1; allowed: true or false"),
         ("dedup_window = 600", ".dedup_window is how long a provider remembers a key; say provider_dedupes = true"),
-        ("provider_dedupes = true\ndedup_window = 0", ".dedup_window is 0; allowed: a number of seconds"),
-        ("provider_dedupes = true\ndedup_window = true", ".dedup_window is True; allowed: a number of seconds"),
+        ("provider_dedupes = true\ndedup_window = 0", ".dedup_window is 0; allowed: seconds or text"),
+        ("provider_dedupes = true\ndedup_window = true", ".dedup_window is True; allowed: seconds"),
         ("provider_dedupes = true\ndedup_window = 35", ".dedup_window is 35; allowed: more than the 35 seconds that"),
         (
             "on_unknown = 'resend'",

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from craftcore.config.references import is_loopback, secret_reference
+from craftcore.serialization.arguments import to_seconds
 
 ANSWER_MARGIN_SECONDS = 5.0
 """A call is ended by its own timeout; so much later the ledger ends it."""
@@ -91,7 +92,8 @@ def http_targets(where: str, given: object, mistakes: list[str]) -> dict[str, Ht
             mistakes.extend(found)
         else:
             headers = {header: _value(value) for header, value in table.get("headers", {}).items()}
-            targets[name] = HttpTarget(**{**table, "headers": headers})
+            window = to_seconds(table.get("dedup_window"))
+            targets[name] = HttpTarget(**{**table, "headers": headers, "dedup_window": window})
     return targets
 
 
@@ -128,11 +130,12 @@ def _mistakes(table: dict[str, Any]) -> Iterator[str]:
 
 
 def _window_mistakes(table: dict[str, Any]) -> Iterator[str]:
-    window = table.get("dedup_window")
+    window = to_seconds(table.get("dedup_window"))
     if window is None:
         return
     if type(window) not in (int, float) or not 0 < window <= _WINDOW_MAX_SECONDS:
-        yield f".dedup_window is {window!r:.60}; allowed: a number of seconds, more than 0 and at most a year"
+        given = f"{table['dedup_window']!r:.60}"
+        yield f'.dedup_window is {given}; allowed: seconds or text like "1d", more than 0 and at most a year'
     elif table.get("provider_dedupes") is not True:
         yield ".dedup_window is how long a provider remembers a key; say provider_dedupes = true if this one does"
 

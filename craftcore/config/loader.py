@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from craftcore.config.http_targets import HttpTarget, http_targets
 from craftcore.errors import ConfigInvalid
 from craftcore.files import open_regular
+from craftcore.serialization.arguments import to_seconds
 
 _FILE_MAX_BYTES = 1 << 20
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}")
@@ -153,9 +154,12 @@ def _check_value(rule: Any, value: Any) -> Any:
             return value
         raise ValueError(bounds.said)
     # By exact type: True is an int to Python, and no number to a reader of TOML. NaN is within no bounds.
-    if (type(value) is int or type(value) is kind) and bounds.low <= value <= bounds.high:
-        return kind(value)
-    raise ValueError(f"a {'whole number' if kind is int else 'number'} from {bounds.low} to {bounds.high}")
+    number = to_seconds(value) if kind is float else value
+    if (type(number) is int or type(number) is kind) and bounds.low <= number <= bounds.high:
+        return kind(number)
+    if kind is int:
+        raise ValueError(f"a whole number from {bounds.low} to {bounds.high}")
+    raise ValueError(f'a number from {bounds.low} to {bounds.high}, in seconds, or text like "10m"')
 
 
 def _is_hidden(rule: Any) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -187,6 +188,17 @@ class Question:
     created_at: float
     expires_at: float | None
     closed_at: float | None
+
+    @property
+    def closing_text(self) -> str:
+        """How a question was closed: `was answered by ada with "send"`."""
+        match self.status:
+            case QuestionStatus.ANSWERED:
+                return f"was answered by {self.answered_by} with {json.dumps(self.answer)}"
+            case QuestionStatus.EXPIRED:
+                return "has expired"
+            case _:
+                return "is withdrawn: its task does not need an answer any more"
 
 
 class NewTask(NamedTuple):

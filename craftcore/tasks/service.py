@@ -16,7 +16,6 @@ from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.holds import Holds
-from craftcore.tasks.late_answer import describe_closed
 from craftcore.tasks.mailbox_store import EarlyMailStore, MailStore
 from craftcore.tasks.model import (
     CANCEL,
@@ -145,7 +144,7 @@ class TaskService:
         if question is None:
             raise NotFound(f"no question {question_id}")
         if question.status is not QuestionStatus.OPEN:
-            raise StateRefused(f"too late: question {question_id} {describe_closed(question)}; nothing was written")
+            raise StateRefused(f"too late: question {question_id} {question.closing_text}; nothing was written")
         if question.options is not None and choice not in question.options:
             raise InvalidInput(
                 f"{show_value(choice)} is not an option; choose one of: {', '.join(map(quote, question.options))}"
