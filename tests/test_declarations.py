@@ -243,7 +243,7 @@ async def fails(ctx: TaskContext, value: Any) -> None:
 
 CALLS: list[tuple[Callable[..., Any], str, set[str]]] = [
     (sleeps, "ctx.sleep: seconds", SECONDS | {"zero"}),
-    (sleeps_until, "at ", {"zero", "a whole number", "a fraction", "a moment"}),
+    (sleeps_until, "at ", SECONDS | {"zero", "a number as text", "a moment"}),
     (waits, "ctx.wait_for: timeout", SECONDS | {"zero", "None"}),
     (waits_for, "event", {"text", "a number as text"}),
     (asks, "option", {"None"}),

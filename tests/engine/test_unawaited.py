@@ -13,7 +13,7 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Call, Continue, TaskContext
+from craftcore import App, Call, Continue, Event, TaskContext
 from tests.support.engine_harness import lab
 from tests.support.turns import Counting, failure, result, run
 
@@ -32,6 +32,7 @@ CALLS: dict[str, Callable[[TaskContext], Any]] = {
     "ctx.schedules.pause": lambda ctx: ctx.schedules.pause("nightly"),
     "ctx.schedules.list": lambda ctx: ctx.schedules.list(),
     "ctx.sleep_until": lambda ctx: ctx.sleep_until(datetime(2026, 1, 1, tzinfo=UTC)),
+    "ctx.wait_any": lambda ctx: ctx.wait_any({"go": Event("go")}),
     "ctx.wait_for": lambda ctx: ctx.wait_for("go"),
     "ctx.emit": lambda ctx: ctx.emit("other"),
     "ctx.start_child": lambda ctx: ctx.start_child("other"),

@@ -20,6 +20,8 @@ def read_moment(field: str, value: object, now: float, timezone: str) -> MomentR
     """Return the moment that a value means at `now`, in epoch seconds. A time of day is the next one in the IANA zone
     `timezone`; a timedelta, `10m` and `in 10m` count from `now`. Raises InvalidInput."""
     if isinstance(value, timedelta):
+        if value < timedelta(0):
+            raise InvalidInput(f"{field} {show_value(value)} must be 0 seconds or more from now")
         return MomentRead(moment(field, now + value.total_seconds()), is_delay=True)
     if not isinstance(value, str):
         return MomentRead(moment(field, value), is_delay=False)
