@@ -25,6 +25,7 @@ RUN_HERE = {
     "digest",
     "fetch",
     "probe",
+    "reports",
     "trial",
     "shipping",
     "assistant",
@@ -336,3 +337,14 @@ def test_action_can_be_called_with_a_custom_call(folder):
     ran = subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment(), capture_output=True, text=True)
     assert ran.stdout == "True\n", ran.stderr
     assert lines(folder, "outbox.txt") == ["k ada"]
+
+
+def test_reports_of_a_customer_end_although_a_limit_delays_some(folder):
+    for month in range(5):
+        emit(folder, "report.make", customer="ada", month=f"2026-0{month + 1}")
+    emit(folder, "report.make", customer="bob", month="2026-01")
+
+    run(folder, "reports")
+
+    done = look(folder / "agent.db", "SELECT status, count(*) AS n FROM triggers GROUP BY status")
+    assert done == [{"status": "DONE", "n": 6}]

@@ -230,7 +230,8 @@ class Daemon:
 
     def _due_count(self) -> int:
         with self._core.reading() as reader:
-            return self._triggers.live_counts(reader, self._core.clock.now())["due"]
+            counts = self._triggers.live_counts(reader, self._core.clock.now())
+        return counts["due"] + counts["limited"]
 
     def _has_failed(self, engine: Engine, began: float) -> bool:
         """Return whether an attempt has failed. A trigger that the boot made a dead letter counts, although no attempt

@@ -33,7 +33,7 @@ from craftcore.engine.engine import Engine
 from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.failure import sole_exception
 from craftcore.engine.held_tasks import HeldTasks
-from craftcore.engine.limits import restore_rate_history
+from craftcore.engine.limits.restart import put_back_undeclared, restore_rate_history
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.failpoints import Failpoint, hit
@@ -130,9 +130,8 @@ async def running(
             observer=observer,
             owns_loop=owns_loop,
         )
-        if engine.limits.rates:
-            with core.reading() as reader:
-                restore_rate_history(reader, engine.limits, core.clock)
+        with core.reading() as reader:
+            restore_rate_history(reader, engine.limits, core.clock)
         if paused:
             engine.pause()
         if held_back:
@@ -182,6 +181,7 @@ def _boot(
             )
             held_tasks.judge(tx)
             write_engine_facts(tx, boot.epoch, app.workflows, app.by_source, paused=paused, places=places)
+            put_back_undeclared(tx, app.workflows.values())
             puts[:] = [
                 put
                 for origin, specs in declared.items()

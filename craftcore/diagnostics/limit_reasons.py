@@ -9,10 +9,11 @@ from craftcore.engine.engine_facts import EngineFacts
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import format_span
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.model import Trigger
+from craftcore.triggers.model import LIMITED_UNTIL, Trigger
 
 CLAIMED = """SELECT count(*) AS claimed FROM triggers WHERE status = 'CLAIMED'
  AND (workflow = :workflow OR (workflow IS NULL AND instr(:sources, ',' || source || ',') > 0))"""
+PUT_OFF = "SELECT workflow, limit_by, key FROM limit_waits WHERE trigger_seq = :seq"
 STARTED = """SELECT (SELECT count(*) FROM (SELECT workflow, created_at FROM executions ORDER BY seq DESC LIMIT 20000)
   WHERE workflow = :workflow AND created_at > :since) AS started,
  (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL
@@ -22,10 +23,28 @@ STARTED = """SELECT (SELECT count(*) FROM (SELECT workflow, created_at FROM exec
 def limit_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None, now: float) -> list[Finding]:
     """Return the limits that are reached now; none when its workflow has none."""
     for workflow, limit in (standing.limits if standing is not None else {}).items():
+        if limit["limit_by"] is not None:
+            continue  # what it keeps waiting was put off
         if trigger.workflow == workflow or (trigger.workflow is None and trigger.source in limit["sources"]):
             sources = f",{','.join(limit['sources'])},"
             return [*_slot_findings(reader, workflow, limit, sources), *_tokens(reader, workflow, limit, sources, now)]
     return []
+
+
+def key_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None) -> list[Finding]:
+    """Return the limit by which a trigger was put off, because the places or tokens of its key are taken. Empty when it
+    was not. `standing` None: what the limit was is unknown."""
+    given = {"seq": trigger.seq}
+    if trigger.due_at != LIMITED_UNTIL or (wait := reader.fetch_one(PUT_OFF, **given)) is None:
+        return []
+    limits = standing.limits if standing is not None else {}
+    limit = limits.get(wait["workflow"], {"concurrency": None, "count": None})
+    most = [f"run {limit['concurrency']:,} at a time"] if limit["concurrency"] is not None else []
+    if limit["count"] is not None:
+        most.append(f"start {limit['count']:,} within {format_span(limit['seconds'])}")
+    may = f"may {' and '.join(most)}" if most else "has a limit"
+    text = f"workflow {wait['workflow']} {may} for each {wait['limit_by']}, and {wait['key']} has reached that"
+    return [Finding(code="limit", text=text, query=show_query(PUT_OFF, **given))]
 
 
 def _slot_findings(reader: Reader, workflow: str, limit: dict[str, Any], sources: str) -> list[Finding]:

@@ -17,7 +17,7 @@ from craftcore.tasks.model import Question
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.claim_candidate_store import PRIORITIES
 from craftcore.triggers.listing_store import LATELY
-from craftcore.triggers.model import HELD_UNTIL
+from craftcore.triggers.model import LIMITED_UNTIL
 
 SHOWN = 50
 """Rows of a section that are read: more than a screen holds."""
@@ -136,7 +136,7 @@ def list_due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:
     """Return waiting triggers and schedules, the first due first: of each priority as many as may be shown. Damaged
     rows, whose time is unknown, come before them."""
     lines = [
-        read_rows(reader, NEXT_TRIGGERS, add_iso_times, priority=priority, held_until=HELD_UNTIL, limit=SHOWN)
+        read_rows(reader, NEXT_TRIGGERS, add_iso_times, priority=priority, held_until=LIMITED_UNTIL, limit=SHOWN)
         for (priority,) in list(reader.fetch_tuples(PRIORITIES))
     ]
     lines.append(read_rows(reader, NEXT_SCHEDULES, add_iso_times, limit=SHOWN))

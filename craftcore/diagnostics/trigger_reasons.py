@@ -14,7 +14,7 @@ from craftcore.diagnostics.conditions import (
     target_findings,
 )
 from craftcore.diagnostics.finding import Finding, show_query
-from craftcore.diagnostics.limit_reasons import limit_findings
+from craftcore.diagnostics.limit_reasons import key_findings, limit_findings
 from craftcore.diagnostics.task_reasons import (
     continuation_findings,
     held_task,
@@ -31,7 +31,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Task
-from craftcore.triggers.model import HELD_UNTIL, Trigger, TriggerStatus
+from craftcore.triggers.model import LIMITED_UNTIL, Trigger, TriggerStatus
 from craftcore.triggers.settlement import CRASHES_BEFORE_ALONE
 from craftcore.triggers.start_holds import SAFE_MODE_SOURCES, read_holds
 from craftcore.triggers.store import TriggerStore
@@ -137,7 +137,7 @@ def _pending_findings(
     reader: Reader, trigger: Trigger, task: Task | None, now: float, *, daemon_runs: bool, weight: float
 ) -> list[Finding]:
     found = []
-    if now < trigger.due_at < HELD_UNTIL:
+    if now < trigger.due_at < LIMITED_UNTIL:
         is_timer = task is not None and task.trigger_id == trigger.id
         found += (wait_findings(reader, task, now) if task is not None and is_timer else []) or [
             _due_finding(trigger, now)
@@ -157,6 +157,7 @@ def _pending_findings(
         found.append(busy)
     if trigger.due_at <= now and daemon_runs and (suspect := _suspect(reader, trigger)) is not None:
         found.append(Finding(code="alone", text=suspect, query=show_query(LIVE_STATE)))
+    found += key_findings(reader, trigger, engine)
     if trigger.due_at <= now:
         found += limit_findings(reader, trigger, engine, now)
     declared = reader.fetch_one(DECLARED, workflow=trigger.workflow) or {}

@@ -20,7 +20,7 @@ from craftcore.engine.durable_commit import Corruption, DurableCommits
 from craftcore.engine.engine_end import EngineEnd, grace_left
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
-from craftcore.engine.limits import Limits
+from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.engine.live_state import LiveState, keep_live_state, state_of
 from craftcore.engine.loop.blocked_loop import blocked_loop_warning
 from craftcore.engine.loop.loop_end import loop_end

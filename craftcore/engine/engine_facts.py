@@ -19,6 +19,7 @@ KINDS: dict[str, tuple[type, ...]] = {
     "concurrency": (int, type(None)),
     "count": (int, type(None)),
     "seconds": (float, type(None)),
+    "limit_by": (str, type(None)),
     "sources": (list,),
 }
 """The description of a limit."""
@@ -28,7 +29,7 @@ KINDS: dict[str, tuple[type, ...]] = {
 class EngineFacts:
     """The effective settings of an engine. `paused`: it claims and fires nothing until the next start. `places`: how
     many workflows it runs at once. `limits`: `concurrency`, `count` and `seconds` of each limited workflow (None: not
-    limited so), and the `sources` whose triggers belong to it when they name no workflow."""
+    limited so), and `limit_by` (None: as a whole). Triggers of its `sources` are its own when they name no workflow."""
 
     epoch: int
     paused: bool
@@ -51,6 +52,7 @@ def write_engine_facts(
             "concurrency": workflow.concurrency,
             "count": workflow.rate.count if workflow.rate else None,
             "seconds": workflow.rate.seconds if workflow.rate else None,
+            "limit_by": workflow.limit_by,
             "sources": sorted(source for source, goes_to in by_source.items() if goes_to == name),
         }
         for name, workflow in workflows.items()

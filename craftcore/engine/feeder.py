@@ -14,25 +14,24 @@ from itertools import chain
 from typing import NamedTuple
 
 import anyio
-import structlog
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.faults import fault, report
-from craftcore.engine.limits import Limits
+from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.claim_service import ClaimResult
+from craftcore.triggers.keyed_claims import KeyedClaims
+from craftcore.triggers.limit_keys import KeyAnswer, KeyRequest
 from craftcore.triggers.model import Claim, NewTrigger, TriggerSource
 from craftcore.triggers.settlement import Failed
-from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds, read_holds
-
-log = structlog.get_logger(__name__)
+from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds, log_changes, read_holds
 
 URGENT_LIMIT = 16
 """How many that rank before the worst of a full window are claimed at once."""
@@ -47,14 +46,16 @@ class ClaimRequest(NamedTuple):
     busy_lanes: frozenset[str]
     held: frozenset[tuple[int, str]] | None
     budget: Budget | None
+    keys: KeyRequest | None = None
 
 
 class FeedResult(NamedTuple):
-    """The result of one poll of the table. `holds`: what may not be claimed."""
+    """The result of one poll of the table. `holds`: what may not be claimed. `keys`: what the limits by key found."""
 
     window: ClaimResult
     cancel_requests: list[int]
     holds: StartHolds
+    keys: KeyAnswer | None
 
 
 class Feeder:
@@ -72,6 +73,7 @@ class Feeder:
         epoch: int,
     ) -> None:
         self._claims = services.claims
+        self._keyed = KeyedClaims(services.claims, weight=services.config.triggers.priority_weight)
         self._clock = services.clock
         self._claim_batch = services.config.triggers.claim_batch
         self._poll_seconds = services.config.daemon.poll_seconds
@@ -150,7 +152,7 @@ class Feeder:
         """Note the started claims: now it is known when their tokens return."""
         if not self._limits:
             return
-        self._limits.note_started((run.claim for run in runs), self._clock.boot_time())
+        self._limits.note_started([run.claim for run in runs], self._clock.boot_time())
         if (token_at := self.next_token_at()) < self._token_at:
             self._token_at = token_at
             self._rung.set()
@@ -193,12 +195,14 @@ class Feeder:
             )
         free = self._claim_batch - len(self._queue)
         lanes = self._queue.busy_lanes
-        budget = self._limits.budget(self._events.held_claims, self._events.running_claims, self._clock.boot_time())
+        events, now = self._events, self._clock.boot_time()
+        budget = self._limits.budget(events.held_claims, events.running_claims, now)
         if self.paused or free <= -self._claim_batch:
             return ClaimRequest(0, None, lanes, held, budget)
+        keys = self._limits.keys.begin_look(events.held_claims, events.running_claims, now)
         if free > 0:
-            return ClaimRequest(free, None, lanes, held, budget)
-        return ClaimRequest(URGENT_LIMIT, self._queue.worst, lanes, held, budget)
+            return ClaimRequest(free, None, lanes, held, budget, keys)
+        return ClaimRequest(URGENT_LIMIT, self._queue.worst, lanes, held, budget, keys)
 
     def _look(self, tx: Transaction, want: ClaimRequest) -> FeedResult:
         """Poll the table once, on the thread of the writer."""
@@ -207,8 +211,9 @@ class Feeder:
                 self._claims.extend_leases(tx, self._epoch)
             self._claims.reclaim_strays(tx, self._epoch, want.held)
         holds = read_holds(tx)
-        window = self._claims.claim(
+        window, keys = self._keyed.claim(
             tx,
+            want.keys,
             epoch=self._epoch,
             limit=want.limit,
             busy_lanes=want.busy_lanes,
@@ -216,7 +221,7 @@ class Feeder:
             holds=holds,
             budget=self._limits.close_workflows(want.budget, holds.workflows),
         )
-        return FeedResult(window, self._claims.cancel_requests(tx, self._epoch), holds)
+        return FeedResult(window, self._claims.cancel_requests(tx, self._epoch), holds, keys)
 
     def _take(self, want: ClaimRequest, look: FeedResult) -> None:
         """Push what was claimed. A claim whose lane a router took in the meantime is handed back."""
@@ -224,6 +229,8 @@ class Feeder:
         self._looked.set()
         window = look.window
         self._unpushable += [claim for claim in window.claims if not self._push(claim)]
+        if self._limits.keys.end_look(look.keys, self._events.held_claims, self._events.running_claims):
+            self.ring()
         self._more = window.more
         may_take = want.limit > 0 and look.holds.everything is None
         self.saw_all = not (window.more and may_take) and not self._rung.is_set()
@@ -242,14 +249,7 @@ class Feeder:
         for claim in self._queue.claims():
             if self._is_held(claim):
                 self._unpushable.append(self._queue.take_out(claim))
-        if holds.everything is not None and holds.everything != before.everything:
-            log.warning("engine.held", reason=holds.everything)
-        elif before.everything is not None and holds.everything is None:
-            log.warning("engine.released")
-        if holds.safe_mode != before.safe_mode:
-            log.warning("engine.safe_mode", reason=holds.safe_mode or "released")
-        for target in before.targets.keys() ^ holds.targets.keys():
-            log.warning("engine.hold", target=str(target), reason=holds.targets.get(target, "released"))
+        log_changes(before, holds)
 
     def _push_unless_held(self, claim: Claim) -> bool:
         """Push what was claimed at its birth. False, and handed back: it is held now, or its lane is taken."""
@@ -285,7 +285,8 @@ class Feeder:
             del self._unfit[0]
 
     def next_token_at(self) -> float:
-        return self._limits.next_token(self._events.held_claims, self._events.running_claims)
+        held, running = self._events.held_claims, self._events.running_claims
+        return min(self._limits.next_token(held, running), self._limits.keys.next_token(held, running))
 
     async def _sleep(self) -> None:
         """Wait until the doorbell, the next due time, the next token, the heartbeat or the poll."""

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from itertools import islice
 
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader
+from craftcore.triggers.limit_keys import KeyedLimit, LimitKey, key_text
 
 READ_MAX = 200_000
 """More records than these are not read: a boot must not wait for them."""
@@ -17,6 +18,36 @@ SELECT CASE WHEN workflow IN (SELECT value FROM json_each(?1)) THEN workflow END
  ORDER BY seq DESC
 """
 """By `seq`, because nothing else is indexed; what is not asked for stays unread, and may be no text at all."""
+
+
+KEYED_NEWEST_FIRST = """
+WITH records AS (
+    SELECT seq, created_at, trigger_id, task_id, envelope_json,
+           CASE WHEN workflow IN (SELECT value FROM json_each(?1)) THEN workflow END AS workflow
+      FROM executions
+)
+SELECT records.workflow,
+       records.created_at,
+       CAST(CASE
+              WHEN records.workflow IS NULL THEN NULL
+              WHEN triggers.id IS NOT NULL THEN triggers.session_id
+              WHEN json_valid(envelope_json) THEN envelope_json ->> '$.metadata.sessionId'
+            END AS BLOB),
+       CAST(CASE
+              WHEN records.workflow IS NULL THEN NULL
+              WHEN triggers.source IN ('CONTINUATION', 'RESUME')
+              THEN (SELECT payload_json FROM triggers AS creator WHERE creator.id = records.task_id)
+              WHEN triggers.id IS NOT NULL THEN triggers.payload_json
+              WHEN json_valid(envelope_json) THEN envelope_json -> '$.payload'
+            END AS BLOB)
+  FROM records
+  LEFT JOIN triggers ON triggers.id = records.trigger_id
+                    AND triggers.stripped_at IS NULL
+                    AND records.workflow IS NOT NULL
+ ORDER BY records.seq DESC
+"""
+"""With all that a key may be. A trigger that retention took is read off its record; one that goes on with a task has
+the payload of the task's first trigger."""
 
 
 class StartsStore:
@@ -36,5 +67,22 @@ class StartsStore:
                 return starts, True
             if workflow is not None and at <= now:
                 starts.append((workflow, at))
+            read += 1
+        return starts, read < READ_MAX
+
+    def list_keyed_since(
+        self, tx: Reader, limits: Mapping[str, KeyedLimit], moment: float, now: float
+    ) -> tuple[list[tuple[LimitKey, float]], bool]:
+        """Return the same as `list_since` for workflows with limits by key: the key of each start, and its moment."""
+        starts: list[tuple[LimitKey, float]] = []
+        read = 0
+        rows = tx.fetch_tuples(KEYED_NEWEST_FIRST, (canonicalize(sorted(limits)),))
+        for workflow, at, session, payload in islice(rows, READ_MAX):
+            if at <= moment:
+                return starts, True
+            if workflow is not None and at <= now:
+                session_id = None if session is None else session.decode(errors="replace")
+                if (key := key_text(limits[workflow].limit_by, session_id, payload)) is not None:
+                    starts.append((LimitKey(workflow, key), at))
             read += 1
         return starts, read < READ_MAX

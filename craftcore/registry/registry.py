@@ -10,12 +10,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from craftcore.activities.model import OnUnknown
 from craftcore.errors import ConfigInvalid, InvalidInput, UnknownWorkflow
 from craftcore.notifications.model import NotifiedWorkflow
-from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.action import Action, Declare, terms_of
 from craftcore.registry.executor import Executor, find_executor_mistake
-from craftcore.registry.workflow import Rate, Workflow, find_option_mistake, order_mistake, parameters
+from craftcore.registry.workflow import (
+    Rate,
+    Workflow,
+    find_limit_by_mistake,
+    find_option_mistake,
+    order_mistake,
+    parameters,
+    read_seconds,
+)
 from craftcore.schedules.model import Declared, ScheduleSpec
-from craftcore.serialization.arguments import Duration, list_of, require_whole_number, seconds
+from craftcore.serialization.arguments import Duration, list_of, require_whole_number
 from craftcore.serialization.arguments import show_value as shown
 from craftcore.serialization.untrusted import message_of
 from craftcore.triggers.backoff import ATTEMPTS_MAX, RetryPolicy
@@ -65,6 +72,7 @@ class Registry:
         retry: RetryPolicy | None = None,
         concurrency: int | None = None,
         rate: Rate | None = None,
+        limit_by: str | None = None,
         version: str | None = None,
         fallback: Iterable[str] = (),
         executor: Executor = "thread",
@@ -81,7 +89,8 @@ class Registry:
         At most `concurrency` of its triggers are claimed or running at once, and no more of its attempts start than
         `rate` allows. The rest waits in the table, and other workflows do not wait for it. Both count triggers that
         name this workflow, and those of its `sources` that name none. They do not count what a router sends here, nor
-        fallbacks to it.
+        fallbacks to it. With `limit_by` they count for each value of this parameter apart, or of `session_id`; a
+        trigger without a value has no limit then.
 
         `fallback`: when it fails, these workflows are tried at once in the same attempt, each once, in
         this order. The attempt fails as the last of them did. There is no fallback once an irreversible action of the
@@ -106,6 +115,7 @@ class Registry:
                 retry=retry,
                 concurrency=concurrency,
                 rate=rate,
+                limit_by=limit_by,
                 fallback=fallback,
                 executor=executor,
             )
@@ -125,6 +135,7 @@ class Registry:
         retry: RetryPolicy | None = None,
         concurrency: int | None = None,
         rate: Rate | None = None,
+        limit_by: str | None = None,
         fallback: Iterable[str] = (),
         task_when: Callable[[str], bool] | None = None,
         executor: Executor = "thread",
@@ -142,7 +153,8 @@ class Registry:
             require_whole_number(f"workflow {name}: concurrency", concurrency, 1, 1000, ConfigInvalid)
         if mistake := find_option_mistake(rate, retry, task_when) or find_executor_mistake(executor, fn):
             raise ConfigInvalid(f"workflow {name}: {mistake}")
-        if self._engine is not None and (concurrency is not None or rate is not None):
+        is_limited = concurrency is not None or rate is not None
+        if self._engine is not None and is_limited:
             raise ConfigInvalid(f"workflow {name}: the app runs already; declare limits before it is started")
         if max_attempts is not None and retry is not None:
             raise ConfigInvalid(f"workflow {name}: give max_attempts or a retry policy, not both")
@@ -155,17 +167,20 @@ class Registry:
         read = parameters(name, fn)
         if deadline is not None and not read.takes_context:
             raise ConfigInvalid(f"workflow {name}: a deadline is for a task, and only a workflow with ctx is one")
+        if mistake := find_limit_by_mistake(limit_by, is_limited=is_limited, read=read):
+            raise ConfigInvalid(f"workflow {name}: {mistake}")
         workflow = Workflow(
             name=name,
             fn=fn,
             sources=tuple(self._source(name, each) for each in of),
             concurrency=concurrency,
             rate=rate,
+            limit_by=limit_by,
             fallback=tuple(map(bare_name, named)),
             retry=retry,
             max_attempts=max_attempts,
-            timeout=_seconds(name, "timeout", timeout),
-            deadline=_seconds(name, "deadline", deadline),
+            timeout=read_seconds(name, "timeout", timeout),
+            deadline=read_seconds(name, "deadline", deadline),
             task_when=task_when,
             executor=executor,
             **read._asdict(),
@@ -282,9 +297,3 @@ def _require_name(kind: str, name: object) -> None:
     """Raise ConfigInvalid for a decorator without its parentheses, which would declare nothing, and say so nowhere."""
     if not isinstance(name, str):
         raise ConfigInvalid(f'{kind} {shown(name)} has no name: declare it with @app.{kind}("its.name")')
-
-
-def _seconds(workflow: str, name: str, value: Duration | None) -> float | None:
-    """Return an option in seconds. Raises ConfigInvalid."""
-    what = f"workflow {workflow}: {name}"
-    return None if value is None else seconds(what, value, ConfigInvalid, most=LONGEST_WAIT, above=True)

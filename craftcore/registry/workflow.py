@@ -14,10 +14,12 @@ import msgspec
 
 from craftcore.errors import ConfigInvalid
 from craftcore.executions.trigger_view import TriggerView
+from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.serialization.arguments import Duration, require_whole_number, seconds, show_value
 from craftcore.serialization.decode import decode_custom, require_readable
 from craftcore.serialization.plurals import format_count
 from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.limit_keys import SESSION
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.validation import is_name
 
@@ -62,6 +64,8 @@ class Workflow:
     """How many of its triggers may be claimed or running at once; None: no limit."""
     rate: Rate | None
     """How often one of its attempts may start; None: no limit."""
+    limit_by: str | None
+    """The parameter, or `session_id`, for each value of which both limits count apart; None: they count all."""
     retry: RetryPolicy | None
     max_attempts: int | None
     timeout: float | None
@@ -139,6 +143,25 @@ def find_option_mistake(rate: object, retry: object, task_when: object) -> str |
         if value is not None and not is_right:
             return f"{option} {show_value(value)} must be {expected}"
     return None
+
+
+def read_seconds(workflow: str, name: str, value: Duration | None) -> float | None:
+    """Return an option in seconds. Raises ConfigInvalid."""
+    what = f"workflow {workflow}: {name}"
+    return None if value is None else seconds(what, value, ConfigInvalid, most=LONGEST_WAIT, above=True)
+
+
+def find_limit_by_mistake(limit_by: object, *, is_limited: bool, read: Parameters) -> str | None:
+    """Return what is wrong with the key of a limit; None: nothing."""
+    if limit_by is None:
+        return None
+    if not isinstance(limit_by, str) or not limit_by.isidentifier():
+        return f"limit_by {show_value(limit_by)} must be the name of a parameter, or session_id"
+    if not is_limited:
+        return "limit_by says for what a limit counts; give concurrency or rate with it"
+    if limit_by == SESSION or read.takes_rest or limit_by in read.payload_type.__struct_fields__:
+        return None
+    return f"limit_by {show_value(limit_by)} must be a parameter of it, or session_id"
 
 
 FALLBACK_MAX = 20

@@ -13,7 +13,7 @@ from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
 from craftcore.schedules.transitions import read_at, set_back
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.triggers.model import HELD_UNTIL
+from craftcore.triggers.model import LIMITED_UNTIL
 
 TOLERANCE = 5.0
 """Seconds that a stamp may lie in the future: a clock that is slewed has written it."""
@@ -124,7 +124,7 @@ class ClockStepStore:
 
     def count_ahead(self, tx: Reader, now: float) -> int:
         """Return how many triggers wait for a time that was set while the clock was ahead."""
-        count: int = tx.fetch_value(AHEAD, now=now, held=HELD_UNTIL, tolerance=TOLERANCE)
+        count: int = tx.fetch_value(AHEAD, now=now, held=LIMITED_UNTIL, tolerance=TOLERANCE)
         return count
 
     def set_back(self, tx: Transaction, step: float) -> int:
@@ -140,7 +140,7 @@ class ClockStepStore:
 
     def _shift(self, tx: Transaction, step: float) -> int:
         limit = tx.now + TOLERANCE
-        changed = tx.run(TRIGGERS, step=step, limit=limit, held=HELD_UNTIL)
+        changed = tx.run(TRIGGERS, step=step, limit=limit, held=LIMITED_UNTIL)
         for statement in (QUESTIONS, WAITS, TASKS):
             tx.run(statement, step=step, limit=limit)
         schedules = self.list_schedules_ahead(tx, tx.now)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from craftcore.storage.damaged_rows import Damaged, read_rows, readable_text
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.model import HELD_UNTIL, Trigger
+from craftcore.triggers.model import HELD_UNTIL, LIMITED_UNTIL, Trigger
 from craftcore.triggers.store import trigger_of
 
 LATELY = 86_400.0
@@ -96,14 +96,15 @@ class TriggerLists:
         return read_rows(tx, dead, trigger_of, limit=limit)
 
     def live_counts(self, tx: Reader, now: float) -> dict[str, int]:
-        """Return how many are due, scheduled for later, put off because their task is held, claimed, running, dead.
-        Reads the partial indexes only."""
+        """Return how many are due, put off because their key is at a limit, scheduled for later, put off because their
+        task is held, claimed, running, dead. Reads the partial indexes only."""
         row = tx.fetch_one(
             """
             SELECT (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= :now) AS due,
+                   (SELECT count(*) FROM limit_waits) AS limited,
                    (SELECT count(*)
                       FROM triggers
-                     WHERE status = 'PENDING' AND due_at > :now AND due_at < :held) AS later,
+                     WHERE status = 'PENDING' AND due_at > :now AND due_at < :limited) AS later,
                    (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at >= :held) AS held,
                    (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL) AS claimed,
                    (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL) AS running,
@@ -111,6 +112,7 @@ class TriggerLists:
             """,
             now=now,
             held=HELD_UNTIL,
+            limited=LIMITED_UNTIL,
         )
         assert row is not None
         return row

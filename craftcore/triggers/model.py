@@ -51,6 +51,10 @@ class DedupScope(StrEnum):
 HELD_UNTIL = 253_402_300_799.0
 """9999-12-31T23:59:59Z: the trigger of a task that is held is due then, and comes into no claim window before."""
 
+LIMITED_UNTIL = 253_402_214_400.0
+"""9999-12-31T00:00:00Z: a trigger whose key is at a limit of its workflow is put off until then, or until a place is
+free. Nothing that is due from this moment on waits for its time."""
+
 OnDuplicate = Literal["keep", "replace", "error"]
 
 

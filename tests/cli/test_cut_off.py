@@ -16,7 +16,16 @@ def test_work_cut_off_by_a_dead_daemon_is_due_in_every_view(cli, core):
     claim_one(core)
 
     status = cli("--json", "status").json
-    assert status["counts"] == {"due": 2, "later": 0, "held": 0, "claimed": 0, "running": 0, "cut_off": 1, "dead": 0}
+    assert status["counts"] == {
+        "due": 2,
+        "limited": 0,
+        "later": 0,
+        "held": 0,
+        "claimed": 0,
+        "running": 0,
+        "cut_off": 1,
+        "dead": 0,
+    }
     assert "; 2 due. Start one" in status["verdict"]
     assert status["oldest_due_at"] is not None
 

@@ -75,7 +75,16 @@ def test_status_counts_triggers_by_state(cli, core, lock):
 
     told = cli("--json", "status").json
 
-    assert told["counts"] == {"due": 1, "later": 1, "held": 0, "claimed": 1, "running": 1, "cut_off": 0, "dead": 1}
+    assert told["counts"] == {
+        "due": 1,
+        "limited": 0,
+        "later": 1,
+        "held": 0,
+        "claimed": 1,
+        "running": 1,
+        "cut_off": 0,
+        "dead": 1,
+    }
     assert told["oldest_due_at"] == 1_700_000_001.0
     assert "dead      1 (see: craftcore dead list)" in cli("status").out
 

@@ -14,6 +14,8 @@ from craftcore import App, Rate, TriggerSource
 from craftcore.daemon.lifespan import running
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.engine_facts import read_engine_facts, write_engine_facts
+from craftcore.triggers.limit_keys import LimitKey
+from craftcore.triggers.limit_wait_store import LimitWaitStore
 from tests.cli.conftest import NOON
 from tests.support.engine_harness import settings
 from tests.support.fakes import VirtualCore
@@ -35,6 +37,9 @@ def an_app() -> App:
 
     @app.workflow("two.a.minute", rate=Rate(2, per=60))
     async def two() -> None: ...
+
+    @app.workflow("one.each", concurrency=1, rate=Rate(5, per=60), limit_by="customer", sources=["MEMORY"])
+    async def each(customer: str) -> None: ...
 
     @app.workflow("greet")
     async def greet() -> None: ...
@@ -155,8 +160,9 @@ def test_engine_start_records_pause_and_limits(tmp_path, clock, paused):
     assert told is not None
     assert told.paused is paused
     assert told.limits == {
-        "one.at.a.time": {"concurrency": 1, "count": None, "seconds": None, "sources": ["MESSAGE"]},
-        "two.a.minute": {"concurrency": None, "count": 2, "seconds": 60.0, "sources": []},
+        "one.at.a.time": {"concurrency": 1, "count": None, "seconds": None, "limit_by": None, "sources": ["MESSAGE"]},
+        "one.each": {"concurrency": 1, "count": 5, "seconds": 60.0, "limit_by": "customer", "sources": ["MEMORY"]},
+        "two.a.minute": {"concurrency": None, "count": 2, "seconds": 60.0, "limit_by": None, "sources": []},
     }
 
 
@@ -179,3 +185,35 @@ def test_settled_trigger_is_not_checked_for_limits(cli, core, daemon):
     run_one(core)
 
     assert why(cli, ran)[0]["code"] == "settled"
+
+
+@pytest.mark.parametrize("how", [{"workflow": "one.each"}, {"workflow": None, "source": TriggerSource.MEMORY}])
+def test_trigger_why_reports_the_limit_of_a_key(cli, core, daemon, how):
+    started(core)
+    waits = emit(core, payload={"customer": "ada"}, **how).id
+    claim = claim_one(core)
+    core.do(lambda tx: LimitWaitStore().put_off(tx, [(claim, "customer", LimitKey("one.each", '"ada"'))], weight=60.0))
+
+    [reason] = why(cli, waits)
+
+    assert (reason["code"], reason["text"]) == (
+        "limit",
+        'workflow one.each may run 1 at a time and start 5 within 60 s for each customer, and "ada" has reached that',
+    )
+    assert proven(core, reason["query"]) == [("one.each", "customer", '"ada"')]
+    assert cli("--json", "status").json["counts"]["limited"] == 1
+    assert "limited   1 due, and their keys are at a limit of their workflow (limit_by)" in cli("status").out
+
+
+def test_trigger_why_reports_a_put_off_trigger_without_a_daemon(cli, core):
+    waits = emit(core, workflow="one.each", payload={"customer": "ada"}).id
+    claim = claim_one(core)
+    core.do(lambda tx: LimitWaitStore().put_off(tx, [(claim, "customer", LimitKey("one.each", '"ada"'))], weight=60.0))
+
+    found = why(cli, waits)
+
+    assert [one["code"] for one in found] == ["no daemon", "limit"]
+    assert found[1]["text"] == 'workflow one.each has a limit for each customer, and "ada" has reached that'
+    assert cli("trigger", "cancel", waits).code == 0
+    assert [one["code"] for one in why(cli, waits)] == ["settled"]
+    assert proven(core, "SELECT * FROM limit_waits") == []

@@ -101,6 +101,7 @@ async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
 
     assert busy.all("craftcore_triggers", "state") == {
         ("due",): 0,
+        ("limited",): 0,
         ("later",): 0,
         ("held",): 0,
         ("claimed",): 0,

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from craftcore import App, Rate
-from craftcore.engine.limits import Limits
+from craftcore import App, Rate, TaskContext
+from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.errors import ConfigInvalid
 from craftcore.triggers.model import Claim
 
@@ -254,3 +254,31 @@ def test_workflow_with_an_invalid_concurrency_is_refused(concurrency):
 def test_workflow_with_a_rate_of_another_type_is_refused(rate):
     with pytest.raises(ConfigInvalid, match=r"^workflow mail: rate .* must be a Rate, as in Rate\(10, per=60\)$"):
         App().declare("mail", work, rate=rate)
+
+
+@pytest.mark.parametrize("limit_by", ["", "a b", "a.b", 7, ("to",), "1st"])
+def test_key_of_a_limit_that_is_no_name_is_refused(limit_by):
+    with pytest.raises(ConfigInvalid, match=r"^workflow mail: limit_by .* must be the name of a parameter, or"):
+        App().declare("mail", work, concurrency=1, limit_by=limit_by)
+
+
+def test_key_of_a_limit_without_a_limit_is_refused():
+    with pytest.raises(ConfigInvalid, match=r"^workflow mail: limit_by .*; give concurrency or rate with it$"):
+        App().declare("mail", work, limit_by="session_id")
+
+
+async def to_one(ctx: TaskContext, to: str) -> None: ...
+
+
+async def to_any(**rest: Any) -> None: ...
+
+
+@pytest.mark.parametrize("limit_by", ["customer", "ctx"])
+def test_key_of_a_limit_that_the_function_does_not_take_is_refused(limit_by):
+    with pytest.raises(ConfigInvalid, match=rf"^workflow mail: limit_by '{limit_by}' must be a parameter of it, or"):
+        App().declare("mail", to_one, rate=Rate(1, per=1), limit_by=limit_by)
+
+
+@pytest.mark.parametrize(("fn", "limit_by"), [(to_one, "to"), (to_one, "session_id"), (to_any, "customer")])
+def test_key_of_a_limit_may_be_a_parameter_or_the_session(fn, limit_by):
+    assert App().declare("mail", fn, rate=Rate(1, per=1), limit_by=limit_by).limit_by == limit_by

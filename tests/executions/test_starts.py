@@ -8,7 +8,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, Rate
-from craftcore.engine.limits import Limits, restore_rate_history
+from craftcore.engine.limits.restart import restore_rate_history
+from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.executions import starts_store
 from craftcore.executions.starts_store import StartsStore
 from craftcore.storage.transaction import Transaction

@@ -53,6 +53,8 @@ def _print(session: Session, found: dict[str, Any]) -> None:
     out.line(f"database  {found['database']} ({found['bytes']:,} bytes, WAL {found['wal_bytes']:,})")
     kinds = ["due", "later", "claimed", "running"][: 4 if daemon["running"] else 2]  # without one nothing is
     out.line("triggers  " + ", ".join(f"{name} {counts[name]:,}" for name in kinds))
+    if counts["limited"]:
+        out.line(f"limited   {counts['limited']:,} due, and their keys are at a limit of their workflow (limit_by)")
     if counts["cut_off"]:
         see = hint("inspect", "--list", "--status", "incomplete")
         what = f"{counts['cut_off']:,} of those due ran when the daemon ended"

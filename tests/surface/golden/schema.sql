@@ -37,6 +37,9 @@ CREATE INDEX executions_incomplete ON executions (seq) WHERE status = 'incomplet
 -- index executions_task
 CREATE INDEX executions_task ON executions (task_id, seq) WHERE task_id IS NOT NULL;
 
+-- index limit_waits_next
+CREATE INDEX limit_waits_next ON limit_waits (workflow, key, rank, priority, trigger_seq);
+
 -- index mailbox_task
 CREATE INDEX mailbox_task ON mailbox (task_seq);
 
@@ -271,6 +274,17 @@ CREATE TABLE executions (
 CREATE TABLE facts (
     name  TEXT NOT NULL PRIMARY KEY,
     value TEXT NOT NULL
+) STRICT;
+
+-- table limit_waits
+CREATE TABLE limit_waits (
+    trigger_seq INTEGER PRIMARY KEY,
+    workflow    TEXT NOT NULL,
+    limit_by    TEXT NOT NULL,               -- the parameter that has the key, or session_id
+    key         TEXT NOT NULL,               -- its value as canonical JSON; the sha256 of a long one
+    rank        REAL NOT NULL,               -- the order of the queue: the trigger was due, plus its weighted priority
+    priority    INTEGER NOT NULL,
+    not_before  REAL                         -- of the trigger, before it was put off
 ) STRICT;
 
 -- table mailbox
@@ -647,6 +661,16 @@ WHEN NEW.status IN ('DEAD', 'FAILED')
  AND EXISTS (SELECT 1 FROM notice_kinds WHERE kind = lower(NEW.status))
 BEGIN
     INSERT INTO notices (kind, subject, at) VALUES (lower(NEW.status), NEW.id, NEW.updated_at);
+END;
+
+-- trigger limit_waits_end
+CREATE TRIGGER limit_waits_end
+AFTER UPDATE OF status, not_before ON triggers
+WHEN OLD.not_before = 253402214400.0
+ AND OLD.status = 'PENDING'
+ AND (NEW.status <> 'PENDING' OR NEW.not_before IS NOT OLD.not_before)
+BEGIN
+    DELETE FROM limit_waits WHERE trigger_seq = OLD.seq;
 END;
 
 -- trigger misses_are_noticed

@@ -1,4 +1,4 @@
-"""Limits: how many more triggers of each limited workflow may be claimed now. Only `recall` reads rows.
+"""Limits: how many more triggers of each limited workflow may be claimed now. Those by key are in `key_limits`.
 
     concurrency    counts every claim, running or not
     rate           counts what started within `per`, and every claim that has not started: its token is kept for it
@@ -11,18 +11,12 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-import structlog
-
-from craftcore.clock import Clock
-from craftcore.executions.starts_store import StartsStore
+from craftcore.engine.limits.key_limits import KeyLimits
 from craftcore.registry.workflow import Rate, Workflow
-from craftcore.storage.transaction import Reader
 from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.model import Claim, NewTrigger
-
-log = structlog.get_logger(__name__)
 
 
 class Limits:
@@ -34,6 +28,9 @@ class Limits:
 
     def __init__(self, workflows: Iterable[Workflow], by_source: Mapping[str, str]) -> None:
         limited = [workflow for workflow in workflows if workflow.is_limited]
+        self.keys = KeyLimits(limited, by_source)
+        self._all = frozenset(workflow.name for workflow in limited)
+        limited = [workflow for workflow in limited if workflow.limit_by is None]
         self._names = frozenset(workflow.name for workflow in limited)
         self._every_source = by_source
         self._by_source = {source: name for source, name in by_source.items() if name in self._names}
@@ -42,21 +39,21 @@ class Limits:
         self._starts = {name: deque[float](maxlen=rate.count) for name, rate in self._rates.items()}
 
     def __bool__(self) -> bool:
-        return bool(self._names)
+        return bool(self._all)
 
     @property
     def rates(self) -> dict[str, Rate]:
-        """The rate of each workflow that has one."""
+        """The rate of each workflow that has one as a whole."""
         return self._rates
 
     def is_limited(self, workflow: str | None) -> bool:
-        """Return whether a workflow has a limit."""
-        return workflow in self._names
+        """Return whether a workflow has a limit, as a whole or by key."""
+        return workflow in self._all
 
     def workflow_of(self, trigger: Claim | NewTrigger) -> str | None:
         """Return the limited workflow that a trigger will run; None when what it runs has no limit."""
         name = self.find_workflow(trigger)
-        return name if name in self._names else None
+        return name if name in self._all else None
 
     def find_workflow(self, trigger: Claim | NewTrigger) -> str | None:
         """Return the workflow that a trigger will run; None when the router decides it."""
@@ -64,13 +61,14 @@ class Limits:
 
     def is_slot_freed(self, claim: Claim) -> bool:
         """Return whether the end of this one makes a place for another of its workflow."""
-        return self.workflow_of(claim) in self._concurrency
+        return self.workflow_of(claim) in self._concurrency or self.keys.is_waited_for(claim)
 
-    def note_started(self, claims: Iterable[Claim], at: float) -> None:
+    def note_started(self, claims: Sequence[Claim], at: float) -> None:
         """Note that these have started."""
         for claim in claims:
             if (starts := self._starts.get(self.workflow_of(claim) or "")) is not None:
                 starts.append(at)
+        self.keys.note_started(claims, at)
 
     def remember(self, starts: Iterable[tuple[str, float]]) -> None:
         """Count starts before this engine: (workflow, moment) of each, in any order."""
@@ -117,14 +115,3 @@ class Limits:
 
     def _count(self, claims: Iterable[Claim]) -> Counter[str]:
         return Counter(name for claim in claims if (name := self.workflow_of(claim)) is not None)
-
-
-def restore_rate_history(reader: Reader, limits: Limits, clock: Clock) -> None:
-    """Remember which starts of earlier epochs still count against a rate."""
-    now = clock.now()
-    longest = max(rate.seconds for rate in limits.rates.values())
-    starts, are_all = StartsStore().list_since(reader, limits.rates, now - longest, now)
-    if not are_all:
-        log.warning("limits.recalled_in_part", starts=len(starts), reason="too many records since then")
-    booted = now - clock.boot_time()
-    limits.remember((workflow, at - booted) for workflow, at in starts)

@@ -1,0 +1,107 @@
+"""The only SQL of triggers that are put off because their key is at a limit, and of their way back to the queue."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+from craftcore.serialization.canonical import canonicalize
+from craftcore.storage.transaction import Reader, Transaction
+from craftcore.triggers.limit_keys import LimitKey
+from craftcore.triggers.model import LIMITED_UNTIL, Claim
+
+NOTE = """
+INSERT OR REPLACE INTO limit_waits (trigger_seq, workflow, limit_by, key, rank, priority, not_before)
+SELECT seq, found.value ->> 1, found.value ->> 2, found.value ->> 3, due_at + :weight * priority, priority, not_before
+  FROM json_each(:rows) AS found
+  JOIN triggers ON seq = found.value ->> 0
+ WHERE status = 'CLAIMED'
+   AND lease_token = found.value ->> 4
+"""
+
+PUT_OFF = """
+UPDATE triggers
+   SET status        = 'PENDING',
+       not_before    = :until,
+       due_at        = max(fire_at, :until),
+       claimed_epoch = NULL,
+       lease_token   = NULL,
+       lease_until   = NULL,
+       updated_at    = :now
+  FROM json_each(:rows) AS found
+ WHERE seq = found.value ->> 0
+   AND status = 'CLAIMED'
+   AND lease_token = found.value ->> 4
+   AND started_at IS NULL
+"""
+
+PUT_BACK = """
+UPDATE triggers
+   SET not_before = wait.not_before,
+       due_at     = max(fire_at, coalesce(wait.not_before, fire_at)),
+       updated_at = :now
+  FROM (SELECT trigger_seq, not_before
+          FROM limit_waits
+         WHERE workflow = :workflow
+           AND key = :key
+         ORDER BY rank, priority, trigger_seq
+         LIMIT :most) AS wait
+ WHERE seq = wait.trigger_seq
+   AND status = 'PENDING'
+   AND triggers.not_before = :until
+"""
+"""A trigger of the schema deletes the rows of `limit_waits`."""
+
+PUT_BACK_OTHERS = """
+UPDATE triggers
+   SET not_before = wait.not_before,
+       due_at     = max(fire_at, coalesce(wait.not_before, fire_at)),
+       updated_at = :now
+  FROM (SELECT trigger_seq, not_before
+          FROM limit_waits
+         WHERE (workflow || '/' || limit_by) NOT IN (SELECT value FROM json_each(:declared))) AS wait
+ WHERE seq = wait.trigger_seq
+   AND status = 'PENDING'
+   AND triggers.not_before = :until
+"""
+
+KEYS = "SELECT DISTINCT workflow, key FROM limit_waits"
+
+
+class LimitWaitStore:
+    """Rows of `limit_waits`, and of the triggers that they put off."""
+
+    def put_off(self, tx: Transaction, found: Sequence[tuple[Claim, str, LimitKey]], *, weight: float) -> None:
+        """Move CLAIMED and not started -> PENDING until `put_back`. `found` has each claim with the name of its key
+        and the key. Nothing is written of a claim that lost its lease."""
+        rows = canonicalize(
+            [[claim.seq, key.workflow, limit_by, key.key, claim.lease_token] for claim, limit_by, key in found]
+        )
+        tx.run(NOTE, rows=rows, weight=weight)
+        tx.run(PUT_OFF, rows=rows, until=LIMITED_UNTIL)
+
+    def put_back(self, tx: Transaction, key: LimitKey, most: int) -> int:
+        """Let the first of this key be due as before, no more than `most`. Return their number."""
+        return tx.run(PUT_BACK, workflow=key.workflow, key=key.key, most=most, until=LIMITED_UNTIL)
+
+    def put_back_others(self, tx: Transaction, declared: Collection[tuple[str, str]]) -> int:
+        """Let all be due as before whose workflow is not among those declared with the same `limit_by`. Return their
+        number."""
+        names = canonicalize(sorted(f"{workflow}/{limit_by}" for workflow, limit_by in declared))
+        return tx.run(PUT_BACK_OTHERS, declared=names, until=LIMITED_UNTIL)
+
+    def list_keys(self, tx: Reader) -> frozenset[LimitKey]:
+        """Return every key that has triggers put off."""
+        return frozenset(LimitKey(*row) for row in tx.fetch_tuples(KEYS))
+
+    def creator_payloads(self, tx: Reader, task_ids: Collection[str]) -> dict[str, bytes]:
+        """Return the payloads of the triggers that created these tasks, by task. Retention may have taken some."""
+        rows = tx.fetch_tuples(
+            """
+            SELECT id, CAST(payload_json AS BLOB)
+              FROM triggers
+             WHERE id IN (SELECT value FROM json_each(?1))
+               AND stripped_at IS NULL
+            """,
+            (canonicalize(sorted(task_ids)),),
+        )
+        return dict(rows)
