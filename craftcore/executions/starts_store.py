@@ -26,28 +26,26 @@ WITH records AS (
            CASE WHEN workflow IN (SELECT value FROM json_each(?1)) THEN workflow END AS workflow
       FROM executions
 )
-SELECT records.workflow,
-       records.created_at,
+SELECT workflow,
+       created_at,
        CAST(CASE
-              WHEN records.workflow IS NULL THEN NULL
-              WHEN triggers.id IS NOT NULL THEN triggers.session_id
+              WHEN workflow IS NULL THEN NULL
               WHEN json_valid(envelope_json) THEN envelope_json ->> '$.metadata.sessionId'
+              ELSE (SELECT session_id FROM triggers WHERE id = records.trigger_id)
             END AS BLOB),
        CAST(CASE
-              WHEN records.workflow IS NULL THEN NULL
-              WHEN triggers.source IN ('CONTINUATION', 'RESUME')
-              THEN (SELECT payload_json FROM triggers AS creator WHERE creator.id = records.task_id)
-              WHEN triggers.id IS NOT NULL THEN triggers.payload_json
-              WHEN json_valid(envelope_json) THEN envelope_json -> '$.payload'
+              WHEN workflow IS NULL THEN NULL
+              WHEN NOT json_valid(envelope_json)
+              THEN (SELECT payload_json FROM triggers WHERE id = records.trigger_id)
+              WHEN envelope_json ->> '$.metadata.source' IN ('CONTINUATION', 'RESUME')
+              THEN (SELECT payload_json FROM triggers WHERE id = records.task_id)
+              ELSE envelope_json -> '$.payload'
             END AS BLOB)
   FROM records
-  LEFT JOIN triggers ON triggers.id = records.trigger_id
-                    AND triggers.stripped_at IS NULL
-                    AND records.workflow IS NOT NULL
- ORDER BY records.seq DESC
+ ORDER BY seq DESC
 """
-"""With all that a key may be. A trigger that retention took is read off its record; one that goes on with a task has
-the payload of the task's first trigger."""
+"""With all that a key may be: the request of the attempt says it. One that goes on with a task has the payload of the
+trigger that created the task."""
 
 
 class StartsStore:

@@ -38,7 +38,7 @@ class KeyedClaims:
         if refused:
             self._store.put_off(tx, refused, weight=self._weight)
         put_off = frozenset(key for _, _, key in refused)
-        everything = self._store.list_keys(tx) if request.lists_all else None
+        everything = self._store.list_keys(tx, request.use.limits) if request.lists_all else None
         answer = KeyAnswer(keys, put_off, frozenset(emptied - put_off), everything)
         return ClaimResult(claims=kept, more=window.more, next_due=window.next_due), answer
 

@@ -36,8 +36,8 @@ UPDATE triggers
 
 PUT_BACK = """
 UPDATE triggers
-   SET not_before = wait.not_before,
-       due_at     = max(fire_at, coalesce(wait.not_before, fire_at)),
+   SET not_before = min(wait.not_before, :now),
+       due_at     = max(fire_at, coalesce(min(wait.not_before, :now), fire_at)),
        updated_at = :now
   FROM (SELECT trigger_seq, not_before
           FROM limit_waits
@@ -49,12 +49,13 @@ UPDATE triggers
    AND status = 'PENDING'
    AND triggers.not_before = :until
 """
-"""A trigger of the schema deletes the rows of `limit_waits`."""
+"""A trigger of the schema deletes the rows of `limit_waits`. A backoff was over when its trigger was put off: one that
+lies ahead was set before the clock was set back."""
 
 PUT_BACK_OTHERS = """
 UPDATE triggers
-   SET not_before = wait.not_before,
-       due_at     = max(fire_at, coalesce(wait.not_before, fire_at)),
+   SET not_before = min(wait.not_before, :now),
+       due_at     = max(fire_at, coalesce(min(wait.not_before, :now), fire_at)),
        updated_at = :now
   FROM (SELECT trigger_seq, not_before
           FROM limit_waits
@@ -64,7 +65,7 @@ UPDATE triggers
    AND triggers.not_before = :until
 """
 
-KEYS = "SELECT DISTINCT workflow, key FROM limit_waits"
+KEYS = "SELECT DISTINCT CAST(workflow AS BLOB), CAST(key AS BLOB) FROM limit_waits"
 
 
 class LimitWaitStore:
@@ -89,9 +90,10 @@ class LimitWaitStore:
         names = canonicalize(sorted(f"{workflow}/{limit_by}" for workflow, limit_by in declared))
         return tx.run(PUT_BACK_OTHERS, declared=names, until=LIMITED_UNTIL)
 
-    def list_keys(self, tx: Reader) -> frozenset[LimitKey]:
-        """Return every key that has triggers put off."""
-        return frozenset(LimitKey(*row) for row in tx.fetch_tuples(KEYS))
+    def list_keys(self, tx: Reader, workflows: Collection[str]) -> frozenset[LimitKey]:
+        """Return every key of these workflows that has triggers put off. A damaged row does not hide the others."""
+        found = (LimitKey(*(text.decode(errors="replace") for text in row)) for row in tx.fetch_tuples(KEYS))
+        return frozenset(key for key in found if key.workflow in workflows)
 
     def creator_payloads(self, tx: Reader, task_ids: Collection[str]) -> dict[str, bytes]:
         """Return the payloads of the triggers that created these tasks, by task. Retention may have taken some."""

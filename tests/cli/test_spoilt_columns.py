@@ -20,6 +20,7 @@ import structlog
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
+from craftcore.triggers.model import LIMITED_UNTIL
 from tests.crash.spoiling import lax, unguarded
 from tests.support.commands import READS, line
 from tests.support.fakes import VirtualClock, VirtualCore
@@ -67,6 +68,7 @@ RELEVANT = {
     "record_chain": ("status", "top", "doctor", "inspect", "db stats"),
     "schema_migrations": ("status", "doctor"),
     "audit_log": ("audit",),
+    "limit_waits": ("trigger why", "status", "top"),
     "task_holds": ("task", "trigger why", "status", "top", "doctor"),
 }
 """The commands that read a table, by how they begin."""
@@ -110,6 +112,16 @@ def rows_where_there_are_none(path: Path, world: World) -> None:
                 kind=kind,
             )
         tx.run("INSERT INTO retained_records VALUES (1, :seq, 'a hash')", seq=died)
+        tx.run(
+            "INSERT INTO limit_waits (trigger_seq, workflow, limit_by, key, rank, priority, not_before)"
+            " SELECT seq, 'greet', 'name', '1', due_at, priority, due_at FROM triggers WHERE id = :id",
+            id=world.nap,
+        )
+        tx.run(
+            "UPDATE triggers SET not_before = :until, due_at = :until WHERE id = :id AND status = 'PENDING'",
+            until=LIMITED_UNTIL,
+            id=world.nap,
+        )
     core.close()
 
 

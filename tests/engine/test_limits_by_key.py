@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from craftcore.producer import Producer
 from craftcore.services import Services
 from craftcore.triggers.model import LIMITED_UNTIL
 from tests.engine.test_limit_rules import most_within
+from tests.engine.test_stress import stress
 from tests.support.engine_harness import Lab, lab, look, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock
 from tests.support.processes import a_daemon, craftcore, until
@@ -60,10 +62,18 @@ def waits(it: Lab) -> list[dict[str, Any]]:
 
 def put_off(it: Lab) -> int:
     """How many triggers are put off; the table has the same ones as the triggers say."""
-    same = "SELECT seq FROM triggers WHERE status = 'PENDING' AND not_before = :until ORDER BY seq"
-    marked = [row["seq"] for row in it.rows(same, until=LIMITED_UNTIL)]
-    assert [row["trigger_seq"] for row in waits(it)] == marked
-    return len(marked)
+    [found] = it.rows(
+        """
+        SELECT (SELECT group_concat(seq) FROM (SELECT seq FROM triggers
+                 WHERE status = 'PENDING' AND not_before = :until ORDER BY seq)) AS marked,
+               (SELECT group_concat(trigger_seq) FROM (SELECT trigger_seq FROM limit_waits
+                 ORDER BY trigger_seq)) AS listed,
+               (SELECT count(*) FROM limit_waits) AS n
+        """,
+        until=LIMITED_UNTIL,
+    )
+    assert found["marked"] == found["listed"]
+    return int(found["n"])
 
 
 def started(path: Path, key: str | None = None) -> list[float]:
@@ -513,3 +523,51 @@ def test_key_limits_hold_after_the_daemon_is_killed(tmp_path):
     (tmp_path / "app.py").write_text(APP.format(per=0.001, sleep=0))
     assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
     assert look(path, "SELECT DISTINCT status FROM triggers") == [{"status": "DONE"}]
+
+
+# Under stress
+
+LIMITED: dict[str, dict[str, Any]] = {
+    "slow": {"concurrency": 1, "limit_by": "n"},
+    "yields": {"concurrency": 2, "rate": Rate(6, per=0.05), "limit_by": "n"},
+    "flaky": {"rate": Rate(4, per=0.04), "limit_by": "session_id"},
+    "hangs": {"concurrency": 2, "limit_by": "n"},
+    "snoozes": {"rate": Rate(2, per=0.02), "limit_by": "n"},
+}
+BY = {"n": "$.payload.n", "session_id": "$.metadata.sessionId"}
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_key_limits_are_not_exceeded_under_stress_and_counts_balance(tmp_path, seed):
+    await chaos_within_limits(tmp_path, seed, 240)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("seed", range(100, 160))
+async def test_key_limits_are_not_exceeded_under_heavy_stress_and_counts_balance(tmp_path, seed):
+    await chaos_within_limits(tmp_path, seed, 1200)
+
+
+async def chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
+    def limit(app: App) -> None:
+        for name, limits in LIMITED.items():
+            app.workflows[name] = replace(app.workflows[name], **limits)
+
+    await stress(folder, seed, triggers, limit)
+    for name, limits in LIMITED.items():
+        rows = look(
+            folder / "agent.db",
+            "SELECT created_at, ended_at, envelope_json ->> :by AS key FROM executions WHERE workflow = :name "
+            "AND routing_json ->> 'reason' = 'explicit workflow' AND key IS NOT NULL ORDER BY seq",
+            name=name,
+            by=BY[limits["limit_by"]],
+        )
+        assert rows, name
+        for key in {row["key"] for row in rows}:
+            mine = [row for row in rows if row["key"] == key]
+            if (most := limits.get("concurrency")) is not None:
+                at_once = [sum(r["created_at"] <= row["created_at"] < r["ended_at"] for r in mine) for row in mine]
+                assert max(at_once) <= most, name
+            if (rate := limits.get("rate")) is not None:
+                assert most_within([row["created_at"] for row in mine], rate.seconds - 0.001) <= rate.count, name
+    assert look(folder / "agent.db", "SELECT * FROM limit_waits") == []

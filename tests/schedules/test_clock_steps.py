@@ -12,7 +12,9 @@ from craftcore.diagnostics.work import work_findings, work_of
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.schedules.clock_step_store import ClockStepStore
-from craftcore.triggers.model import HELD_UNTIL
+from craftcore.triggers.limit_keys import LimitKey
+from craftcore.triggers.limit_wait_store import LimitWaitStore
+from craftcore.triggers.model import HELD_UNTIL, LIMITED_UNTIL
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.schedule_steps import (
     DAY,
@@ -31,6 +33,8 @@ from tests.support.trigger_steps import BROKEN, ack, claim_all, emit, look, star
 
 YEAR = 365 * DAY
 TRUST = ClockTrust()
+
+KEY = LimitKey("mail", '"a"')
 
 
 def ahead(clock: VirtualClock, seconds: float = YEAR) -> None:
@@ -233,6 +237,20 @@ def test_held_trigger_stays_held_after_a_clock_step(core, clock):
     set_right(core, clock)
 
     assert look(core, emitted.id).due_at == HELD_UNTIL
+
+
+def test_trigger_put_off_by_a_limit_is_due_at_once_after_a_clock_step(core, clock):
+    ahead(clock)
+    emitted = emit(core, payload={"to": "a"})
+    [claim] = claim_all(core)
+    core.do(lambda tx: LimitWaitStore().put_off(tx, [(claim, "to", KEY)], weight=60.0))
+    core.do(lambda tx: tx.run("UPDATE limit_waits SET not_before = :now"))
+    set_right(core, clock)
+    assert look(core, emitted.id).due_at == LIMITED_UNTIL
+
+    assert core.do(LimitWaitStore().put_back, KEY, 1) == 1
+
+    assert look(core, emitted.id).due_at <= clock.now()
 
 
 def test_next_turn_written_while_the_clock_was_ahead_is_due_after_the_step(core, clock):
