@@ -23,7 +23,7 @@ from tests.support.task_steps import (
     rows,
     suspend,
 )
-from tests.support.trigger_steps import BROKEN, HOPELESS
+from tests.support.trigger_steps import BROKEN, HOPELESS, claim_all
 
 
 def a_second_turn(core: VirtualCore) -> Running:
@@ -108,3 +108,20 @@ def test_task_that_ended_or_waits_for_its_next_turn_is_refused(core):
 
     with pytest.raises(StateRefused, match="is DONE"):
         core.do(core.tasks.stop_turn, running.task.id)
+
+
+def test_turn_of_a_held_task_is_stopped_and_the_hold_released_later(core):
+    go_on(core, begin(core), ["a"], on_event("message"))
+    [task] = rows(core, "tasks")
+    core.do(core.tasks.signal, task["id"], "message", {"text": "b"})
+    core.do(core.holds.hold_misfits, {task["id"]: "its state does not fit"})
+    [claim] = claim_all(core)
+    assert core.do(core.holds.put_off, claim, task["id"], "its state does not fit")
+
+    core.do(core.tasks.stop_turn, task["id"])
+    waits_on(core, task["id"])
+
+    assert core.do(core.holds.release, task["id"])
+    waits_on(core, task["id"])
+    core.do(core.tasks.signal, task["id"], "message", {"text": "c"})
+    assert enter_next(core).task.turn == 3

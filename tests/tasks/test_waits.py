@@ -483,3 +483,17 @@ def test_clock_that_is_set_back_leaves_the_order_of_the_alternatives(core, clock
     [timer] = live_triggers(core)
     assert timer["due_at"] == clock.now() + 60
     assert {row["due_at"] for row in rows(core, "waits")} == {None, clock.now() + 60}
+
+
+def test_retried_task_waits_again_for_all_alternatives(core, clock):
+    running = begin(core, deadline=30.0)
+    suspend(core, running, for_either(clock))
+    clock.advance(30)
+    fail(core, enter_next(core))
+    core.do(core.tasks.retry, running.task.id)
+
+    suspend(core, enter_next(core, deadline=30.0), for_either(clock))
+
+    assert {status for _, status, _ in waits(core)} == {"WAITING"}
+    assert questions(core) == ["WITHDRAWN", "OPEN"]
+    assert core.do(core.tasks.signal, running.task.id, "paid", 5) is True
