@@ -20,6 +20,7 @@ from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.faults import fault, report
+from craftcore.engine.hold_log import log_changes
 from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
@@ -31,7 +32,7 @@ from craftcore.triggers.keyed_claims import KeyedClaims
 from craftcore.triggers.limit_keys import KeyAnswer, KeyRequest
 from craftcore.triggers.model import Claim, NewTrigger, TriggerSource
 from craftcore.triggers.settlement import Failed
-from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds, log_changes, read_holds
+from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds, read_holds
 
 URGENT_LIMIT = 16
 """How many that rank before the worst of a full window are claimed at once."""
@@ -93,8 +94,7 @@ class Feeder:
         self.paused = False
         self.holds = NOTHING_HELD
         self._looked = anyio.Event()
-        self.polls = 0
-        self.saw_all = self.is_looking = False
+        self.polls, self.saw_all, self.is_looking = 0, False, False
 
     def ring(self) -> None:
         """Wake the feeder after a change of the table."""

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Literal, NamedTuple, cast, get_args
 
-import structlog
-
 from craftcore.errors import InvalidInput, StateRefused
 from craftcore.serialization.arguments import show_value
 from craftcore.serialization.texts import check_texts
@@ -21,8 +19,6 @@ from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import delete_fact, get_fact, get_facts, set_fact
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.model import TriggerSource
-
-log = structlog.get_logger(__name__)
 
 HOLDS_MAX = 100
 """How many holds may stand at a time."""
@@ -151,18 +147,6 @@ def release(tx: Transaction, target: HoldTarget = HoldTarget()) -> dict[str, str
     if released.keys() & {"held", "safe_mode"}:
         set_fact(tx, "released_epoch", str(newest_epoch(tx)))
     return released
-
-
-def log_changes(before: StartHolds, after: StartHolds) -> None:
-    """Log which holds stand that did not before, and which were released."""
-    if after.everything is not None and after.everything != before.everything:
-        log.warning("engine.held", reason=after.everything)
-    elif before.everything is not None and after.everything is None:
-        log.warning("engine.released")
-    if after.safe_mode != before.safe_mode:
-        log.warning("engine.safe_mode", reason=after.safe_mode or "released")
-    for target in before.targets.keys() ^ after.targets.keys():
-        log.warning("engine.hold", target=str(target), reason=after.targets.get(target, "released"))
 
 
 def _target_of(fact: str) -> HoldTarget:
