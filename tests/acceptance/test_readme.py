@@ -32,7 +32,7 @@ FOLLOWED = {
 A_LOOK = re.compile(r"craftcore (status|inspect|inbox list|task list)\b")
 """What only looks: a person who does not see it yet looks again."""
 
-ID = re.compile(r"(?:exec-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.\d+)?")
+ID = re.compile(r"(?:exec-)?[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?:\.\d+)?|\b[0-9a-f]{6,12}\.\d+\b")
 READY, TAKES_NOTES, WRITES = map(shown, ("… daemon.ready …", "taking notes on tides", "writing about 2 notes"))
 KILLED = 128 + 9
 
