@@ -33,11 +33,17 @@ class Clock(Protocol):
     def boot_time(self) -> float:
         """Return the seconds since the machine started, suspend included; never set back."""
 
+    def awake_time(self) -> float:
+        """Return the seconds that the machine was awake since some moment; suspend is left out."""
+
     def zone(self) -> str:
         """Return the IANA name of the machine's time zone."""
 
     def new_id(self) -> str:
         """Return a UUIDv7 (RFC 9562 §5.7), greater than every one this clock made before."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait on the event loop."""
 
 
 class SystemClock:
@@ -52,11 +58,19 @@ class SystemClock:
     def boot_time(self) -> float:
         return time.clock_gettime(time.CLOCK_BOOTTIME)
 
+    def awake_time(self) -> float:
+        return time.monotonic()
+
     def zone(self) -> str:
         return _machine_zone(os.environ.get("TZ", ""))
 
     def new_id(self) -> str:
         return self._ids.generate(time.time())
+
+    async def sleep(self, seconds: float) -> None:
+        import anyio  # the command line has no event loop
+
+        await anyio.sleep(seconds)
 
 
 def _machine_zone(variable: str) -> str:

@@ -191,7 +191,11 @@ class Consumer:
     @property
     def is_idle(self) -> bool:
         """Nothing is started, running or being settled."""
-        return not (self.running or self._starting or self._ended or self._settling)
+        return self.is_idle_beside(0)
+
+    def is_idle_beside(self, running: int) -> bool:
+        """Return whether nothing is started or being settled, and no more than so many run."""
+        return len(self.running) <= running and not (self._starting or self._ended or self._settling)
 
     def _offer_claims(self, run: Attempt) -> None:
         self._ready.append(run)

@@ -128,7 +128,7 @@ class Scheduler:
             self._events.on_ticked(ticked)
 
     def _read(self) -> ClockSample:
-        return ClockSample(wall=self._clock.now(), boot_time=self._clock.boot_time(), loop=anyio.current_time())
+        return ClockSample(wall=self._clock.now(), boot_time=self._clock.boot_time(), awake=self._clock.awake_time())
 
     async def _sleep(self, next_at: float | None) -> None:
         """Wait until the doorbell, the next occurrence or the next check."""

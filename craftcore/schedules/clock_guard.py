@@ -31,11 +31,11 @@ sleeps."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClockSample:
-    """The clocks of one moment: wall, since the machine started (suspend included), and of the loop (without it)."""
+    """The clocks of one moment: wall, since the machine started (suspend included), and awake (without it)."""
 
     wall: float
     boot_time: float
-    loop: float
+    awake: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class ClockChange:
 def clock_change(before: ClockSample, now: ClockSample) -> ClockChange:
     """Return what the wall clock did beyond going on, and how long the machine was suspended."""
     passed = now.boot_time - before.boot_time
-    return ClockChange(step=now.wall - before.wall - passed, asleep=passed - (now.loop - before.loop))
+    return ClockChange(step=now.wall - before.wall - passed, asleep=passed - (now.awake - before.awake))
 
 
 class ClockTrust:

@@ -1,1 +1,27 @@
-"""Disks that fail on purpose, for tests of craftcore and of its users."""
+"""Tools for tests of craftcore and of its users: an app under virtual time, and disks that fail on purpose."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from craftcore.testing.lab import Lab
+    from craftcore.testing.provider import Effect, Provider
+    from craftcore.testing.virtual_clock import VirtualClock
+
+_HOMES = {
+    "Effect": "craftcore.testing.provider",
+    "Lab": "craftcore.testing.lab",
+    "Provider": "craftcore.testing.provider",
+    "VirtualClock": "craftcore.testing.virtual_clock",
+}
+
+__all__ = ["Effect", "Lab", "Provider", "VirtualClock"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used: a plugin of pytest must not slow down every run."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)

@@ -31,8 +31,8 @@ def is_held(core):
     ],
 )
 def test_clock_change_distinguishes_a_step_from_a_suspend(wall, boot_time, loop, step, asleep):
-    before = ClockSample(wall=NEW_YEAR, boot_time=100.0, loop=5.0)
-    now = ClockSample(wall=NEW_YEAR + wall, boot_time=100.0 + boot_time, loop=5.0 + loop)
+    before = ClockSample(wall=NEW_YEAR, boot_time=100.0, awake=5.0)
+    now = ClockSample(wall=NEW_YEAR + wall, boot_time=100.0 + boot_time, awake=5.0 + loop)
 
     assert clock_change(before, now) == ClockChange(step=step, asleep=asleep)
 

@@ -2,56 +2,36 @@
 
 from __future__ import annotations
 
-import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from craftcore.clock import Uuid7
+import anyio
+
 from craftcore.config import Config
 from craftcore.services import Services
 from craftcore.storage.facts import give_id
 from craftcore.storage.migrate import migrate
 from craftcore.storage.transaction import Transaction
+from craftcore.testing import virtual_clock as clock
+from craftcore.testing.virtual_clock import NEW_YEAR
 from craftcore.triggers.model import TriggerSpec
+
+__all__ = ["NEW_YEAR", "VirtualClock", "VirtualCore", "a_trigger"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-NEW_YEAR = 1_767_225_600.0
-"""2026-01-01T00:00:00Z, when every test begins."""
 
+class VirtualClock(clock.VirtualClock):
+    """The clock of a test; what an engine sleeps takes its time, as the test does not move it."""
 
-class VirtualClock:
-    """A Clock that stands still until `advance`; the same seed makes the same ids."""
+    def awake_time(self) -> float:
+        return time.monotonic()
 
-    def __init__(self, now: float = NEW_YEAR, *, seed: int = 0) -> None:
-        self._now = now
-        self._boot_time = 1_000.0
-        self._ids = Uuid7(random.Random(seed))
-
-    def now(self) -> float:
-        return self._now
-
-    def boot_time(self) -> float:
-        return self._boot_time
-
-    def zone(self) -> str:
-        return "UTC"
-
-    def new_id(self) -> str:
-        return self._ids.generate(self._now)
-
-    def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
-        """Let time pass."""
-        passed = seconds + 60 * minutes + 3600 * hours
-        assert passed >= 0, passed
-        self._now += passed
-        self._boot_time += passed
-
-    def set_back(self, seconds: float) -> None:
-        """Set the wall clock back, as NTP or a person does; the boot clock goes on."""
-        self._now -= seconds
+    async def sleep(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
 
 
 _MIGRATED: dict[str, bytes] = {}

@@ -202,7 +202,7 @@ async def reconcile(
             said = f"{type_name(error)}: {message_of(error)}"
             if not tries_left:
                 return truncate_text(f"the provider could not be asked ({said})", MESSAGE_LIMIT)
-        await anyio.sleep(wait)
+        await turn.doors.clock.sleep(wait)
         wait *= 2
     raise AssertionError("unreachable")
 

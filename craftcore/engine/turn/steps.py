@@ -167,7 +167,7 @@ async def run_step(
                 raise
             failed = {"attempt": attempt, "error": error_text(error), "key": key, "name": name, "retry_in": wait}
             await turn.record(EventType.STEP_FAILED, canonicalize(failed), step.failure_memo(attempt))
-            await anyio.sleep(wait)
+            await turn.doors.clock.sleep(wait)
     text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))
     hit(Failpoint.STEP_RAN)
     await turn.record(EventType.STEP_COMPLETED, text, step.memo)

@@ -1,0 +1,44 @@
+"""What a lab asks the database: when the next thing happens, and what SIGKILL would leave of the file."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import apsw
+
+from craftcore.storage.transaction import Reader
+
+NEXT_DUE = """
+SELECT min(at)
+  FROM (SELECT min(due_at) AS at FROM triggers WHERE status = 'PENDING' AND due_at > :now
+         UNION ALL
+        SELECT min(next_at) FROM schedules WHERE next_at > :now)
+"""
+
+
+def next_due(reader: Reader, now: float) -> float | None:
+    """Return the first moment after `now` at which a trigger is due or a schedule fires; None: there is none."""
+    moment: float | None = reader.fetch_value(NEXT_DUE, now=now)
+    return moment
+
+
+def copy_committed(database: Path, folder: Path) -> Path:
+    """Copy what is committed of a database, and its lock file, into another folder. Return the copy.
+
+    The lock file comes first: its marks of calls are never newer than the intents in the copy.
+    """
+    folder.mkdir(mode=0o700)
+    lock = database.with_name(f"{database.name}.lock")
+    if lock.exists():
+        shutil.copy(lock, folder / lock.name)
+    source = apsw.Connection(str(database), flags=apsw.SQLITE_OPEN_READONLY)
+    target = apsw.Connection(str(folder / database.name))
+    try:
+        with target.backup("main", source, "main") as backup:
+            backup.step()
+    finally:
+        target.close()
+        source.close()
+    (folder / database.name).chmod(0o600)
+    return folder / database.name

@@ -1,0 +1,249 @@
+"""An app under test: its engine on a database of its own, under virtual time."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+import anyio
+import anyio.abc
+
+from craftcore.app import App
+from craftcore.config import Config, DaemonSettings, StorageSettings
+from craftcore.diagnostics.trigger_reasons import list_reasons, task_reasons
+from craftcore.engine.failure import sole_exception
+from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.results.handle import EmittedHandle, Handle
+from craftcore.serialization.arguments import Duration, seconds
+from craftcore.services import Services
+from craftcore.tasks.model import Question, Task
+from craftcore.testing.due_store import copy_committed, next_due
+from craftcore.testing.life import Life
+from craftcore.testing.provider import Effect, Provider
+from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock
+from craftcore.triggers.model import EmitOptions
+
+DATABASE = "lab.db"
+CENTURY = 100 * 366 * 86_400.0
+
+CONFIG = Config(
+    daemon=DaemonSettings(shutdown_grace=0.0, poll_seconds=30.0), storage=StorageSettings(synchronous="normal")
+)
+"""The settings of a lab: no power is cut, and what runs when it stops is not waited for."""
+
+
+class Lab:
+    """An app with an engine of its own, in a temporary folder, under a clock that the test moves.
+
+        async with Lab(app) as lab:
+            order = await lab.emit("order", {"id": 7})
+            await lab.advance(hours=9)
+            assert await lab.result(order) == "delivered"
+
+    `start`: where the clock begins, an aware datetime or epoch seconds. `zone`: the IANA name of the machine's time
+    zone. `folder`: an empty folder for the databases; None: a temporary one. The ready-made actions `email.send` and
+    `http.request` reach no network: providers of the test take their calls.
+    """
+
+    def __init__(
+        self,
+        app: App,
+        *,
+        config: Config = CONFIG,
+        start: datetime | float = NEW_YEAR,
+        zone: str = "UTC",
+        folder: str | Path | None = None,
+        seed: int = 0,
+    ) -> None:
+        self.app = app
+        self.clock = VirtualClock(
+            start.timestamp() if isinstance(start, datetime) else start, seed=seed, zone_name=zone
+        )
+        self._config = config
+        self._given_folder = folder
+        self._stack = AsyncExitStack()
+        self._tasks: anyio.abc.TaskGroup | None = None
+        self._life: Life | None = None
+        self._lives = 0
+        self._effects: list[Effect] = []
+        self._providers: dict[str, Provider] = {}
+        self._later: list[tuple[float, Callable[[], Any]]] = []
+
+    async def __aenter__(self) -> Self:
+        folder = self._given_folder
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder)
+        self._database = self._folder / DATABASE
+        self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
+        try:
+            await self.restart()
+        except BaseException as error:
+            await self._close(error)
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        with anyio.CancelScope(shield=True):
+            await self._stop()
+        await self._close(error)
+
+    async def _close(self, error: BaseException | None) -> None:
+        """Leave the task group. An error of the engine is raised as it is, without a group around it."""
+        try:
+            await self._stack.__aexit__(type(error) if error else None, error, error.__traceback__ if error else None)
+        except BaseExceptionGroup as group:
+            if (end := sole_exception(group)) is not error:
+                raise end from None
+
+    # Work
+
+    async def emit(
+        self, workflow: str | None = None, payload: Mapping[str, Any] | None = None, **options: Unpack[EmitOptions]
+    ) -> EmittedHandle[Any]:
+        """Emit a trigger, as `app.emit` does."""
+        return await self._running.app.emit(workflow, payload, **options)
+
+    async def result(self, work: Handle[Any] | str, type: Any = None) -> Any:
+        """Run until idle, and return the result of emitted work, as `handle.result` does.
+
+        Raises WorkFailed with the code of its failure; StateRefused, with what it waits for, when it has not ended.
+        """
+        await self.run_until_idle()
+        handle = self.app.handle(work if isinstance(work, str) else work.id)
+        state = await handle.state()
+        if state.status.is_live if isinstance(state, Task) else not state.status.is_settled:
+            raise StateRefused(f"{handle.id} has not ended: {'; '.join(await self.why(handle))}")
+        return await handle.result(type)
+
+    async def why(self, work: Handle[Any] | str) -> list[str]:
+        """Return why emitted work has not ended, or how it has, as `craftcore trigger why` says it."""
+        state = await self.app.handle(work if isinstance(work, str) else work.id).state()
+        reasons = task_reasons if isinstance(state, Task) else list_reasons
+        weight = self._config.triggers.priority_weight
+        with self._services().reading() as reader:
+            found = reasons(reader, state, self.clock.now(), daemon_runs=True, priority_weight=weight)  # type: ignore[arg-type]
+        return [finding.text for finding in found]
+
+    async def signal(self, work: Handle[Any] | str, event: str, payload: Any = None) -> bool:
+        """Signal an event to a task, as `app.signal` does, and run until idle. Return whether it waited for that."""
+        waited = await self._running.app.signal(work if isinstance(work, str) else work.id, event, payload)
+        await self.run_until_idle()
+        return waited
+
+    async def answer(self, choice: str, *, question: str = "") -> None:
+        """Answer the only open question whose text contains `question`, and run until idle.
+
+        Raises NotFound without one, InvalidInput with several.
+        """
+        await self.run_until_idle()
+        found = [asked for asked in await self.questions() if question in asked.question]
+        if not found:
+            raise NotFound(f"no open question contains {question!r}")
+        if len(found) > 1:
+            texts = "; ".join(asked.question for asked in found)
+            raise InvalidInput(f"{len(found)} open questions contain {question!r}: {texts}")
+        await self.app.answer(found[0].id, choice, answered_by="lab")
+        await self.run_until_idle()
+
+    async def questions(self) -> list[Question]:
+        """Return what waits for an answer, asked longest ago first."""
+        return await self._running.app.questions()
+
+    # Time
+
+    async def run_until_idle(self) -> None:
+        """Run everything that is due now, and what follows from it. Time stands still.
+
+        Raises TimeoutError when the engine is busy for 60 seconds of real time.
+        """
+        await self._running.become_quiet()
+
+    async def advance(
+        self, duration: Duration = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
+    ) -> None:
+        """Let virtual time pass. It jumps from one thing that happens to the next; each is run to its end."""
+        length = seconds("advance: duration", duration, InvalidInput, most=CENTURY)
+        target = self.clock.now() + length + timedelta(minutes=minutes, hours=hours, days=days).total_seconds()
+        await self.run_until_idle()
+        while True:
+            next_at = min((at for at in self._next_moments() if at <= target), default=None)
+            self.clock.advance(max(0.0, (target if next_at is None else next_at) - self.clock.now()))
+            self._act_late()
+            await self._running.become_quiet()
+            if next_at is None:
+                return
+
+    def _next_moments(self) -> list[float]:
+        with self._services().reading() as reader:
+            due = next_due(reader, self.clock.now())
+        late = [at for at, _ in self._later]
+        return [at for at in (due, self.clock.next_wake, *late) if at is not None]
+
+    def _act_late(self) -> None:
+        now = self.clock.now()
+        ready = [act for at, act in self._later if at <= now]
+        self._later = [(at, act) for at, act in self._later if at > now]
+        for act in ready:
+            act()
+
+    # Crashes
+
+    async def crash(self) -> None:
+        """Kill the engine. Only what SIGKILL leaves is there for the next life: what is committed. Calls that are on
+        their way have no effect, and nothing can be emitted before `restart`."""
+        life = self._running
+        life.is_dead = True
+        self._database = copy_committed(self._database, self._folder / f"life-{self._lives + 1}")
+        await life.stop()
+        self._life = None
+
+    async def restart(self) -> None:
+        """Boot the engine on the same database: after a crash, or in order when it runs."""
+        await self._stop()
+        self._lives += 1
+        assert self._tasks is not None
+        life = Life(
+            self.app, self._database, self._config, self.clock, self._lives, self._providers, self._effects, self._later
+        )
+        await self._tasks.start(life.live)
+        self._life = life
+
+    async def _stop(self) -> None:
+        if self._life is not None:
+            await self._life.stop()
+            self._life = None
+
+    @property
+    def _running(self) -> Life:
+        if self._life is None:
+            raise StateRefused("the engine of the lab has crashed: await lab.restart()")
+        return self._life
+
+    # What was done
+
+    def provider(self, action: str, **options: Any) -> Provider:
+        """Return the provider that takes the calls of an action from now on; `options` are those of Provider. The
+        function that the app declares for the action is not called."""
+        made = self._providers[action] = Provider(action, **options)
+        if self._life is not None:
+            self._life.replace_actions()
+        return made
+
+    def effects(self, action: str | None = None) -> list[Effect]:
+        """Return what actions have done to the world in all lives, in order. `action`: of this one only."""
+        return [effect for effect in self._effects if action is None or effect.action == action]
+
+    def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
+        """Return the rows of a query on the database."""
+        with self._services().reading() as reader:
+            return reader.fetch_all(sql, **parameters)
+
+    def _services(self) -> Services:
+        return Services(self._database, replace(self._config), self.clock, read_only=True)

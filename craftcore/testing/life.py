@@ -1,0 +1,154 @@
+"""One life of the engine in a lab: from its boot to its end or its crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import anyio
+import anyio.abc
+
+from craftcore.actions.email.email_action import EMAIL
+from craftcore.actions.http.http_action import HTTP_REQUEST
+from craftcore.app import App
+from craftcore.config import Config
+from craftcore.daemon.lifespan import running
+from craftcore.registry.action import Action
+from craftcore.registry.call import Call
+from craftcore.testing.provider import Effect, Provider, World
+from craftcore.testing.virtual_clock import VirtualClock
+
+BUSY_SECONDS = 60.0
+"""Seconds of real time that an engine may be busy before a lab gives up."""
+
+NETWORKED = {
+    EMAIL: {"provider_ref": "lab", "message_id": "<lab@craftcore.invalid>", "reply": "250 ok"},
+    HTTP_REQUEST: {"status": 200, "headers": {}, "body": None},
+}
+"""The ready-made actions that a lab never lets onto the network, and what their calls return."""
+
+
+class Life:
+    """An engine that runs as a task of the lab. `is_dead`: it was killed, and nothing that it does counts."""
+
+    def __init__(
+        self,
+        app: App,
+        database: Path,
+        config: Config,
+        clock: VirtualClock,
+        number: int,
+        providers: Mapping[str, Provider],
+        effects: list[Effect],
+        later: list[tuple[float, Callable[[], Any]]],
+    ) -> None:
+        self.app = app
+        self.is_dead = False
+        self._database = database
+        self._config = config
+        self._clock = clock
+        self._providers = providers
+        self._effects = effects
+        self._later = later
+        self._world = World(clock, number, self._note, self._call_later)
+        self._originals: dict[Action, tuple[Callable[..., Any], bool]] = {}
+        self._scope = anyio.CancelScope()
+        self._ends, self._has_ended = anyio.Event(), anyio.Event()
+
+    async def live(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+        """Boot, and run until `stop`. Raises what ends the engine, unless it was killed."""
+        try:
+            with self._scope:
+                async with running(self.app, self._database, self._config, self._clock, held_back=True) as engine:
+                    self._engine = engine
+                    self.replace_actions()
+                    engine.begin()
+                    task_status.started()
+                    await self._ends.wait()
+        except Exception:
+            if not self.is_dead:
+                raise
+        finally:
+            for action, (fn, is_async) in self._originals.items():
+                action.fn, action.is_async = fn, is_async
+            self._has_ended.set()
+
+    async def stop(self) -> None:
+        """End in order; at once, whatever runs, when it is dead."""
+        if self.is_dead:
+            self._scope.cancel()
+        self._ends.set()
+        await self._has_ended.wait()
+
+    async def become_quiet(self) -> None:
+        """Run until nothing is left to do at this moment. Raises TimeoutError after BUSY_SECONDS of real time."""
+        self._engine.ring(schedules=True)
+        with anyio.move_on_after(BUSY_SECONDS):
+            while not self._is_quiet():  # noqa: ASYNC110 - an engine has no event for this
+                await anyio.sleep(0.0005)
+            return
+        names = sorted({run.workflow for run in self._engine.consumer.running.values()})
+        runs = ", ".join(names) or "nothing"
+        raise TimeoutError(f"the engine is still busy after {BUSY_SECONDS:g} s of real time; it runs {runs}")
+
+    def _is_quiet(self) -> bool:
+        """Return whether nothing is left to do but for attempts that sleep in virtual time."""
+        engine, asleep = self._engine, self._clock.sleeping
+        if not asleep:
+            return engine.is_idle
+        saw_all = engine.scheduler.saw_all and engine.feeder.saw_all and not engine.feeder.is_looking
+        return saw_all and len(list(engine.held_claims)) <= asleep and engine.consumer.is_idle_beside(asleep)
+
+    def replace_actions(self) -> None:
+        """Let the calls of every action pass through the lab."""
+        for name, action in list(self.app.actions.items()):
+            if action not in self._originals:
+                self._originals[action] = (action.fn, action.is_async)
+            provider = self._providers.get(name)
+            if provider is None and name in NETWORKED:
+                provider = Provider(name, returns=NETWORKED[name])
+            fn, is_async = self._originals[action]
+            if provider is not None:
+                action.fn, action.is_async = _provided(fn, provider, self._world), True
+            else:
+                action.fn = self._noted(action, fn) if not is_async else self._noted_async(action, fn)
+
+    def _noted(self, action: Action, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fn)
+        def call_and_note(call: Call, /, **arguments: Any) -> Any:
+            result = fn(call, **arguments)
+            self._note(self._effect(action, call, arguments))
+            return result
+
+        return call_and_note
+
+    def _noted_async(self, action: Action, fn: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(fn)
+        async def call_and_note(call: Call, /, **arguments: Any) -> Any:
+            result = await fn(call, **arguments)
+            self._note(self._effect(action, call, arguments))
+            return result
+
+        return call_and_note
+
+    def _effect(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> Effect:
+        return Effect(
+            action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._world.life
+        )
+
+    def _note(self, effect: Effect, *, is_late: bool = False) -> None:
+        if is_late or not self.is_dead:  # what a dead engine asked for may still happen
+            self._effects.append(effect)
+
+    def _call_later(self, after: float, act: Callable[[], Any]) -> None:
+        self._later.append((self._clock.now() + after, act))
+
+
+def _provided(fn: Callable[..., Any], provider: Provider, world: World) -> Callable[..., Any]:
+    @wraps(fn)
+    async def take(call: Call, /, **arguments: Any) -> Any:
+        return await provider.take(call, arguments, world)
+
+    return take

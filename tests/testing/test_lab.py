@@ -1,0 +1,240 @@
+"""A lab runs an app under virtual time: what is due happens in order, a crash leaves what is committed."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from itertools import pairwise
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Call, Continue, Event, Retry, RetryPolicy, StateRefused, TaskContext, Timer, WorkFailed
+from craftcore.errors import InvalidInput, NotFound
+from craftcore.testing import Effect, Lab
+from craftcore.testing import life as lab_life
+from craftcore.testing.virtual_clock import NEW_YEAR
+
+pytestmark = [pytest.mark.anyio, pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])]
+
+HOUR = 3600.0
+
+
+def a_shop(log: list[str] | None = None) -> App:
+    """An app that charges, waits for a day, writes a mail and asks a person."""
+    app = App("shop")
+    steps = [] if log is None else log
+
+    @app.action("bank.charge", irreversible=True)
+    async def charge(call: Call, *, cents: int) -> str:
+        raise AssertionError("the bank of a test takes the call")
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext, id: int) -> str:
+        await ctx.step("reserve", steps.append, f"reserve {id}")
+        receipt = await ctx.act(charge, cents=100)
+        await ctx.sleep("1d")
+        await ctx.act("email.send", to="ada@example.org", subject=f"Order {id}", body="It is on its way")
+        answer = await ctx.ask("Was it delivered?", ["yes", "no"])
+        return f"{receipt}: {answer}"
+
+    return app
+
+
+async def test_order_runs_through_a_day_in_no_time():
+    async with Lab(a_shop()) as lab:
+        lab.provider("bank.charge", returns="r-1")
+        order = await lab.emit("order", {"id": 7})
+        await lab.run_until_idle()
+        with pytest.raises(StateRefused, match=r"has not ended: .* sleeps until 2026-01-02 00:00:00Z, in 24 h"):
+            await lab.result(order)
+        assert lab.effects("email.send") == []
+
+        await lab.advance(hours=23)
+        assert lab.effects("email.send") == []
+        await lab.advance(hours=2)
+        [mail] = lab.effects("email.send")
+        assert (mail.at, mail.arguments["subject"], mail.life) == (NEW_YEAR + 24 * HOUR, "Order 7", 1)
+
+        await lab.answer("yes", question="delivered")
+        assert await lab.result(order) == "r-1: yes"
+        assert [effect.action for effect in lab.effects()] == ["bank.charge", "email.send"]
+
+
+async def test_crash_leaves_what_is_committed_and_nothing_is_done_twice():
+    steps: list[str] = []
+    async with Lab(a_shop(steps)) as lab:
+        lab.provider("bank.charge", returns="r-1")
+        order = await lab.emit("order", {"id": 7})
+        await lab.run_until_idle()
+        for _ in range(3):
+            await lab.crash()
+            with pytest.raises(StateRefused, match=r"await lab\.restart"):
+                await lab.emit("order", {"id": 8})
+            await lab.restart()
+        await lab.advance(hours=25)
+        await lab.crash()
+        await lab.restart()
+        await lab.answer("yes")
+
+        assert await lab.result(order) == "r-1: yes"
+        assert steps == ["reserve 7"]
+        assert [(effect.action, effect.life) for effect in lab.effects()] == [("bank.charge", 1), ("email.send", 4)]
+
+
+async def test_call_on_its_way_has_no_effect_after_a_crash_and_is_asked_about():
+    async with Lab(a_shop()) as lab:
+        lab.provider("bank.charge", returns="r-1", delay=30)
+        await lab.emit("order", {"id": 7})
+        await lab.run_until_idle()
+        await lab.crash()
+        await lab.restart()
+
+        await lab.advance(60)
+        assert lab.effects() == []
+        await lab.answer("resend", question="bank.charge")
+        await lab.advance(60)
+        assert [effect.life for effect in lab.effects("bank.charge")] == [2]
+
+
+@pytest.mark.parametrize(
+    ("options", "answer", "effects"),
+    [
+        ({"fails_before": 1}, None, 1),
+        ({"resets_before": 1}, "resend", 1),
+        ({"resets_after": 1}, "happened", 1),
+        ({"resets_after": 1}, "resend", 2),
+        ({"resets_after": 1, "dedupes": True}, "resend", 1),
+        ({"resets_before": 1, "acts_late": 600}, "resend", 2),
+        ({"resets_before": 1, "acts_late": 600, "dedupes": True}, "resend", 1),
+    ],
+)
+async def test_provider_misbehaves_as_it_is_told(options, answer, effects):
+    async with Lab(a_shop()) as lab:
+        bank = lab.provider("bank.charge", returns=lambda cents: f"{cents} cents", **options)
+        await lab.emit("order", {"id": 7})
+        await lab.run_until_idle()
+        if answer is not None:
+            await lab.answer(answer, question="bank.charge")
+        await lab.advance(hours=1)
+
+        assert len(lab.effects("bank.charge")) == len(bank.effects) == effects
+        assert bank.calls == (1 if answer == "happened" else 2)
+
+
+async def test_year_of_a_daily_schedule_takes_seconds():
+    app = App("calendar")
+    moments: list[float] = []
+    lab = Lab(app, start=datetime(2026, 1, 1, tzinfo=UTC), zone="Europe/Berlin")
+
+    @app.workflow("brief")
+    def brief() -> None:
+        moments.append(lab.clock.now())
+
+    app.schedule("daily", "every day at 7am", workflow="brief", timezone="Europe/Berlin")
+
+    async with lab:
+        await lab.advance(days=365)
+
+    hours = {datetime.fromtimestamp(moment, UTC).hour for moment in moments}
+    assert (len(moments), hours) == (365, {5, 6}), "summer time and winter time"
+
+
+async def test_retries_and_timeouts_take_virtual_time():
+    app = App("patient")
+    tries: list[float] = []
+
+    async with Lab(app) as lab:
+
+        async def fetch() -> str:
+            tries.append(lab.clock.now() - NEW_YEAR)
+            if len(tries) < 3:
+                raise ConnectionError("not yet")
+            return "fetched"
+
+        @app.workflow("fetches")
+        async def fetches(ctx: TaskContext) -> str:
+            return await ctx.step("fetch", fetch, retry=RetryPolicy(max_attempts=5, base=HOUR, cap=HOUR))
+
+        @app.workflow("waits")
+        async def waits(ctx: TaskContext) -> str:
+            return (await ctx.wait_any({"paid": Event("paid"), "late": Timer("2h")})).name
+
+        @app.workflow("again", retry=RetryPolicy(max_attempts=3, base=60, cap=60))
+        async def again() -> None:
+            raise Retry("later", after=HOUR)
+
+        fetched, waited, retried = [await lab.emit(name) for name in ("fetches", "waits", "again")]
+        await lab.advance("3h")
+        assert await lab.result(fetched) == "fetched"
+        assert (len(tries), tries[0]) == (3, 0)
+        assert all(HOUR / 2 <= late - early <= HOUR for early, late in pairwise(tries))
+        assert await lab.result(waited) == "late"
+        with pytest.raises(WorkFailed):
+            await lab.result(retried)
+
+
+async def test_function_of_an_own_action_is_called_and_noted_and_put_back():
+    app = App("own")
+    sent: list[str] = []
+
+    @app.action("chat.post", irreversible=True)
+    def post(call: Call, *, text: str) -> str:
+        sent.append(text)
+        return text.upper()
+
+    @app.workflow("say")
+    async def say(ctx: TaskContext) -> str:
+        return await ctx.act(post, text="hello")
+
+    declared = post.fn
+    async with Lab(app) as lab:
+        said = await lab.emit("say")
+        assert await lab.result(said) == "HELLO"
+        [effect] = lab.effects()
+        assert isinstance(effect, Effect)
+        assert (effect.action, effect.arguments, effect.at) == ("chat.post", {"text": "hello"}, NEW_YEAR)
+    assert sent == ["hello"]
+    assert post.fn is declared
+
+
+async def test_signal_and_restart_continue_a_task_turn_by_turn():
+    app = App("chat")
+
+    @app.workflow("chat")
+    async def chat(ctx: TaskContext[list[str]]) -> Any:
+        said = [*(ctx.state or []), *([ctx.received] if ctx.turn > 1 else [])]
+        return said if "end" in said else Continue(said, on="message")
+
+    async with Lab(app) as lab:
+        talk = await lab.emit("chat")
+        assert await lab.signal(talk, "message", "hello") is False, "its first turn has not ended"
+        await lab.restart()
+        assert await lab.signal(talk.id, "message", "end") is True
+        assert await lab.result(talk) == ["hello", "end"]
+        assert await lab.why(talk) == [f"task {talk.id} is DONE since 2026-01-01 00:00:00Z"]
+        assert lab.rows("SELECT count(*) AS lives FROM epochs") == [{"lives": 2}]
+
+
+async def test_lab_says_what_it_cannot_do(monkeypatch):
+    monkeypatch.setattr(lab_life, "BUSY_SECONDS", 0.2)
+    app = a_shop()
+
+    @app.workflow("hangs")
+    async def hangs() -> None:
+        await anyio.sleep_forever()
+
+    async with Lab(app) as lab:
+        lab.provider("bank.charge", returns="r-1")
+        with pytest.raises(NotFound, match="no open question contains 'delivered'"):
+            await lab.answer("yes", question="delivered")
+        for id in (1, 2):
+            await lab.emit("order", {"id": id})
+        await lab.advance(days=1)
+        with pytest.raises(InvalidInput, match="2 open questions contain 'delivered'"):
+            await lab.answer("yes", question="delivered")
+        with pytest.raises(InvalidInput, match="advance: duration -1 must be"):
+            await lab.advance(-1)
+        await lab.emit("hangs")
+        with pytest.raises(TimeoutError, match=r"still busy after 0.2 s of real time; it runs hangs"):
+            await lab.run_until_idle()
