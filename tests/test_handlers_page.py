@@ -34,6 +34,7 @@ RUN_HERE = {
     "brief",
     "killed",
     "test_invoice",
+    "test_renewal",
 }
 
 
@@ -110,14 +111,21 @@ def test_unrecorded_step_runs_again_and_writes_the_same_file(folder):
     assert lines(folder, "outbox.txt") == [f"activity:{task_id}:1.1 ada"]
 
 
-def run_its_own_test(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_invoice.py", *arguments]
+def run_its_own_test(
+    folder: Path, *arguments: str, program: str = "test_invoice.py"
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", program, *arguments]
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=5 * PATIENCE)
 
 
 def test_crash_test_of_the_page_passes(folder):
     ran = run_its_own_test(folder)
     assert (ran.returncode, ran.stdout.count("6 passed")) == (0, 1), ran.stdout
+
+
+def test_lab_of_the_page_needs_no_configuration(folder):
+    ran = run_its_own_test(folder, "-k", "asyncio", program="test_renewal.py")
+    assert (ran.returncode, ran.stdout.count("1 passed")) == (0, 1), ran.stdout
 
 
 def test_crash_test_of_the_page_finds_a_false_declaration(folder):

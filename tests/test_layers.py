@@ -129,6 +129,7 @@ HOMES = {
             "results/engine_waits.py",
             "results/follow.py",
             "async_producer.py",
+            "clock.py",
         ),
         *("engine/*", "daemon/*", "actions/*", "testing/*"),
     ],

@@ -194,7 +194,7 @@ class Consumer:
         return self.is_idle_beside(0)
 
     def is_idle_beside(self, running: int) -> bool:
-        """Return whether nothing is started or being settled, and no more than so many run."""
+        """Return whether nothing is started or being settled, and at most this number of attempts run."""
         return len(self.running) <= running and not (self._starting or self._ended or self._settling)
 
     def _offer_claims(self, run: Attempt) -> None:

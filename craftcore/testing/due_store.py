@@ -1,4 +1,4 @@
-"""What a lab asks the database: when the next thing happens, and what SIGKILL would leave of the file."""
+"""The queries of a lab: when the next trigger or schedule is due; and a copy of what is committed."""
 
 from __future__ import annotations
 

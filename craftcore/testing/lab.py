@@ -127,7 +127,7 @@ class Lab:
         state = await self.app.handle(work if isinstance(work, str) else work.id).state()
         reasons = task_reasons if isinstance(state, Task) else list_reasons
         weight = self._config.triggers.priority_weight
-        with self._services().reading() as reader:
+        with self._open_services().reading() as reader:
             found = reasons(reader, state, self.clock.now(), daemon_runs=True, priority_weight=weight)  # type: ignore[arg-type]
         return [finding.text for finding in found]
 
@@ -159,11 +159,11 @@ class Lab:
     # Time
 
     async def run_until_idle(self) -> None:
-        """Run everything that is due now, and what follows from it. Time stands still.
+        """Run everything that is due now, and what follows from it. The clock does not move.
 
         Raises TimeoutError when the engine is busy for 60 seconds of real time.
         """
-        await self._running.become_quiet()
+        await self._running.wait_until_idle()
 
     async def advance(
         self, duration: Duration = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
@@ -173,15 +173,15 @@ class Lab:
         target = self.clock.now() + length + timedelta(minutes=minutes, hours=hours, days=days).total_seconds()
         await self.run_until_idle()
         while True:
-            next_at = min((at for at in self._next_moments() if at <= target), default=None)
+            next_at = min((at for at in self._list_moments() if at <= target), default=None)
             self.clock.advance(max(0.0, (target if next_at is None else next_at) - self.clock.now()))
             self._act_late()
-            await self._running.become_quiet()
+            await self._running.wait_until_idle()
             if next_at is None:
                 return
 
-    def _next_moments(self) -> list[float]:
-        with self._services().reading() as reader:
+    def _list_moments(self) -> list[float]:
+        with self._open_services().reading() as reader:
             due = next_due(reader, self.clock.now())
         late = [at for at, _ in self._later]
         return [at for at in (due, self.clock.next_wake, *late) if at is not None]
@@ -212,7 +212,7 @@ class Lab:
         life = Life(
             self.app, self._database, self._config, self.clock, self._lives, self._providers, self._effects, self._later
         )
-        await self._tasks.start(life.live)
+        await self._tasks.start(life.run)
         self._life = life
 
     async def _stop(self) -> None:
@@ -242,8 +242,8 @@ class Lab:
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of a query on the database."""
-        with self._services().reading() as reader:
+        with self._open_services().reading() as reader:
             return reader.fetch_all(sql, **parameters)
 
-    def _services(self) -> Services:
+    def _open_services(self) -> Services:
         return Services(self._database, replace(self._config), self.clock, read_only=True)

@@ -57,7 +57,7 @@ class Life:
         self._scope = anyio.CancelScope()
         self._ends, self._has_ended = anyio.Event(), anyio.Event()
 
-    async def live(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
+    async def run(self, *, task_status: anyio.abc.TaskStatus[None]) -> None:
         """Boot, and run until `stop`. Raises what ends the engine, unless it was killed."""
         try:
             with self._scope:
@@ -82,7 +82,7 @@ class Life:
         self._ends.set()
         await self._has_ended.wait()
 
-    async def become_quiet(self) -> None:
+    async def wait_until_idle(self) -> None:
         """Run until nothing is left to do at this moment. Raises TimeoutError after BUSY_SECONDS of real time."""
         self._engine.ring(schedules=True)
         with anyio.move_on_after(BUSY_SECONDS):
@@ -111,29 +111,29 @@ class Life:
                 provider = Provider(name, returns=NETWORKED[name])
             fn, is_async = self._originals[action]
             if provider is not None:
-                action.fn, action.is_async = _provided(fn, provider, self._world), True
+                action.fn, action.is_async = _route_calls(fn, provider, self._world), True
             else:
-                action.fn = self._noted(action, fn) if not is_async else self._noted_async(action, fn)
+                action.fn = self._note_calls(action, fn) if not is_async else self._note_async_calls(action, fn)
 
-    def _noted(self, action: Action, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def _note_calls(self, action: Action, fn: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(fn)
         def call_and_note(call: Call, /, **arguments: Any) -> Any:
             result = fn(call, **arguments)
-            self._note(self._effect(action, call, arguments))
+            self._note(self._make_effect(action, call, arguments))
             return result
 
         return call_and_note
 
-    def _noted_async(self, action: Action, fn: Callable[..., Any]) -> Callable[..., Any]:
+    def _note_async_calls(self, action: Action, fn: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(fn)
         async def call_and_note(call: Call, /, **arguments: Any) -> Any:
             result = await fn(call, **arguments)
-            self._note(self._effect(action, call, arguments))
+            self._note(self._make_effect(action, call, arguments))
             return result
 
         return call_and_note
 
-    def _effect(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> Effect:
+    def _make_effect(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> Effect:
         return Effect(
             action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._world.life
         )
@@ -146,7 +146,7 @@ class Life:
         self._later.append((self._clock.now() + after, act))
 
 
-def _provided(fn: Callable[..., Any], provider: Provider, world: World) -> Callable[..., Any]:
+def _route_calls(fn: Callable[..., Any], provider: Provider, world: World) -> Callable[..., Any]:
     @wraps(fn)
     async def take(call: Call, /, **arguments: Any) -> Any:
         return await provider.take(call, arguments, world)

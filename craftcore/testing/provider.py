@@ -1,4 +1,4 @@
-"""A provider of a test: it takes the calls of an action, and misbehaves as it is told."""
+"""A provider for tests: it takes the calls of an action, with the faults that a test asks for."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from craftcore.registry.call import Call
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """What an action has done to the world. `key` is the same for every call of one activity; `at`: epoch seconds;
+    """An effect of an action on the world. `key` is the same for every call of one activity; `at`: epoch seconds;
     `life`: the number of the engine's life in which it was called, from 1."""
 
     action: str
@@ -29,10 +29,10 @@ class Provider:
     returns        what a call returns: a value, or a function of the arguments
     dedupes        a second call with the same key does nothing, and returns what the first one did
     delay          seconds of virtual time that a call takes before it acts
-    fails_before   so many calls from now fail before they act: the connection is refused, nothing happened
-    resets_before  so many calls are reset before they act: nothing happened, and the caller cannot know
-    resets_after   so many calls act, and then the connection is reset: it happened, and the caller cannot know
-    acts_late      seconds of virtual time after which a call that was reset acts all the same; None: it does not
+    fails_before   number of calls from now on that fail before they act: the connection is refused
+    resets_before  number of calls that are reset before they act; the caller cannot know
+    resets_after   number of calls that act, and are reset then; the caller cannot know
+    acts_late      seconds of virtual time after which a call that was reset acts; None: it never does
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Provider:
         self.resets_after = resets_after
         self.acts_late = acts_late
         self.effects: list[Effect] = []
-        """What it did, in order."""
+        """Its effects, in order."""
         self.calls = 0
         """How often it was called, whatever came of it."""
         self._done: dict[str, Any] = {}
@@ -94,7 +94,8 @@ class Provider:
 
 
 class World:
-    """What outlives the engine of a test: time, and what was done. `life`: which life of the engine calls."""
+    """The part of a lab that providers see: the clock, and a place for effects. `life`: the number of the
+    engine's life."""
 
     def __init__(self, clock: Clock, life: int, note: Note, later: Later) -> None:
         self.clock = clock

@@ -1,4 +1,4 @@
-"""A clock that stands still until a test moves it. The same seed makes the same ids."""
+"""A clock that only a test moves. The same seed makes the same ids."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class VirtualClock:
 
     @property
     def next_wake(self) -> float | None:
-        """The moment at which the first of them wakes, in epoch seconds; None: nobody sleeps."""
+        """The moment at which the first of them wakes, in epoch seconds; None: no task sleeps."""
         ends = [at for at, _ in self._sleepers.values()]
         return self._now + min(ends) - self._boot_time if ends else None
 

@@ -19,6 +19,7 @@ from unittest import mock
 import click
 
 import craftcore
+from craftcore import testing
 from craftcore.cli import exit_codes
 from craftcore.cli.root import root
 from craftcore.clock import SystemClock
@@ -43,6 +44,8 @@ def python_names() -> str:
     lines: list[str] = []
     for name in craftcore.__all__:
         lines += [*described(name, getattr(craftcore, name)), ""]
+    for name in testing.__all__:
+        lines += [*described(f"testing.{name}", getattr(testing, name)), ""]
     return "\n".join(lines)
 
 

@@ -61,7 +61,7 @@ async def test_order_runs_through_a_day_in_no_time():
         assert [effect.action for effect in lab.effects()] == ["bank.charge", "email.send"]
 
 
-async def test_crash_leaves_what_is_committed_and_nothing_is_done_twice():
+async def test_crash_leaves_committed_work_and_repeats_no_effect():
     steps: list[str] = []
     async with Lab(a_shop(steps)) as lab:
         lab.provider("bank.charge", returns="r-1")
@@ -109,7 +109,7 @@ async def test_call_on_its_way_has_no_effect_after_a_crash_and_is_asked_about():
         ({"resets_before": 1, "acts_late": 600, "dedupes": True}, "resend", 1),
     ],
 )
-async def test_provider_misbehaves_as_it_is_told(options, answer, effects):
+async def test_provider_has_the_faults_of_its_options(options, answer, effects):
     async with Lab(a_shop()) as lab:
         bank = lab.provider("bank.charge", returns=lambda cents: f"{cents} cents", **options)
         await lab.emit("order", {"id": 7})
@@ -216,7 +216,7 @@ async def test_signal_and_restart_continue_a_task_turn_by_turn():
         assert lab.rows("SELECT count(*) AS lives FROM epochs") == [{"lives": 2}]
 
 
-async def test_lab_says_what_it_cannot_do(monkeypatch):
+async def test_lab_refuses_ambiguous_calls_and_a_busy_engine(monkeypatch):
     monkeypatch.setattr(lab_life, "BUSY_SECONDS", 0.2)
     app = a_shop()
 
