@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
+from craftcore.diagnostics.invariants import list_invariants
 from tests.support.processes import PATIENCE, environment
 
 ROOT = Path(__file__).parents[1]
@@ -75,20 +76,22 @@ def test_wheel_runs_an_app_outside_of_the_repository(installed, tmp_path):
     assert run(craftcore, "--version", cwd=tmp_path) == f"craftcore {distribution('craftcore').version}\n"
 
 
-def test_wheel_has_its_own_migrations_settings_and_units(installed, tmp_path):
+def test_wheel_has_its_own_migrations_invariants_settings_and_units(installed, tmp_path):
     where = (
         "from craftcore.cli.init import SETTINGS\n"
         "from craftcore.cli.service.units import SHIPPED\n"
+        "from craftcore.diagnostics.invariants import list_invariants\n"
         "from craftcore.storage import migrations\n"
         "folders = [next(place for place in places if place.is_dir()) for places in (SETTINGS, SHIPPED)]\n"
-        "print(migrations.__file__, migrations.list_migrations()[0].name, *folders)\n"
+        "print(migrations.__file__, migrations.list_migrations()[0].name, len(list_invariants()), *folders)\n"
     )
-    module, first, *shipped = run(installed / "python", "-c", where, cwd=tmp_path).split()
+    module, first, invariants, *shipped = run(installed / "python", "-c", where, cwd=tmp_path).split()
 
     site = next((installed.parent / "lib").glob("python*/site-packages"))
     assert Path(module) == site / "craftcore" / "storage" / "migrations.py"
     assert shipped == [str(site / "craftcore" / "_shipped" / name) for name in ("config", "systemd")]
     assert first == "0001_triggers_and_executions"
+    assert int(invariants) == len(list_invariants())
 
 
 def test_wheel_needs_no_extra(installed, tmp_path):

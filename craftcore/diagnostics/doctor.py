@@ -21,6 +21,7 @@ from craftcore.diagnostics.file import (
     schema_of,
 )
 from craftcore.diagnostics.finding import Finding, Level, fail, guard_check, make_passed, warn
+from craftcore.diagnostics.invariants import invariant_findings
 from craftcore.diagnostics.live_counts import BOOTED_AT, is_booting
 from craftcore.diagnostics.unit import unit_findings, unit_of
 from craftcore.diagnostics.work import work_findings, work_of
@@ -34,7 +35,8 @@ from craftcore.storage.daemon_files import lost_text, name_lost_by_daemon
 class Doctor:
     """All checks of one database.
 
-    `environ` tells where the units of this user are. With `full` every page is compared with its indexes and keys.
+    `environ` tells where the units of this user are. With `full` every page is compared with its indexes and keys. With
+    `invariants` all rows are compared with each other.
     `progress` is entered while the file is read; the function that it yields is called again and again meanwhile.
     """
 
@@ -46,6 +48,7 @@ class Doctor:
         environ: Mapping[str, str],
         read_only: bool,
         full: bool,
+        invariants: bool,
         progress: Callable[[], AbstractContextManager[Callable[[], object]]],
     ) -> None:
         self._path = path
@@ -53,6 +56,7 @@ class Doctor:
         self._environ = environ
         self._read_only = read_only
         self._full = full
+        self._invariants = invariants
         self._progress = progress
         self._config = Config()
         self._running: DaemonState | None = None
@@ -80,6 +84,8 @@ class Doctor:
             yield from guard_check("records", self._check_records)
             yield from guard_check("daemon", self._check_daemon)
             yield from guard_check("work", self._check_work)
+            if self._invariants:
+                yield from guard_check("invariants", self._check_invariants)
         holder = None if self._running is None else self._running.pid
         yield from guard_check("unit", lambda: unit_findings(unit_of(self._environ), str(self._path), holder))
 
@@ -135,3 +141,7 @@ class Doctor:
             booting = is_booting(reader, note, held=runs)
             work = work_of(reader, now, daemon_runs=runs, lease_seconds=lease, retention=retention, booting=booting)
             return list(work_findings(work))
+
+    def _check_invariants(self) -> list[Finding]:
+        with self._progress() as beat, self._core.database.reading() as reader, reader.with_progress(beat):
+            return list(invariant_findings(reader))

@@ -96,6 +96,27 @@ def levels(found):
 # as a whole
 
 
+def test_invariants_are_checked_on_demand_after_the_other_checks(core, found, database):
+    assert "invariants" not in found()
+    told = found("--invariants")
+
+    assert set(told) == {*EVERYTHING, "invariants"}
+    assert told["invariants"][0] == "ok"
+
+
+def test_violation_of_an_invariant_is_a_failure_with_its_name_and_row(core, found, database):
+    trigger = emit(core).id
+    with core.transaction() as tx:
+        tx.run("UPDATE triggers SET attempts = 2 WHERE id = :id", id=trigger)
+
+    told = found("--invariants")
+
+    assert "invariants" not in told
+    level, text, _ = told["attempts-are-starts"]
+    assert level == "FAIL"
+    assert text.startswith(f"{trigger}: it counts 2 attempts, 0 crashes and 0 starts. ")
+
+
 def test_doctor_reports_every_check_on_a_sound_database(cli, core, found, database):
     told = found()
 

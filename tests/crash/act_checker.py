@@ -29,12 +29,6 @@ NEVER = {
     "act {} was decided, and is not in the ledger": """
         SELECT activity_seq FROM activity_decisions WHERE activity_seq NOT IN (SELECT seq FROM activity_log)
     """,
-    "question {} is open, and its act is not in doubt": """
-        SELECT questions.id
-          FROM questions
-          JOIN activity_log ON activity_log.seq = activity_seq
-         WHERE questions.status = 'OPEN' AND activity_log.status <> 'UNKNOWN'
-    """,
 }
 """What is true of no file at any moment: what to say of it, and whom."""
 

@@ -1,4 +1,4 @@
-"""The independent checker: plain SQL and three text files, none of craftcore's code."""
+"""The independent checker: plain SQL and three text files, craftcore's invariants, and none of its code."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import apsw
+
+from tests.crash.task_never import broken_invariants
 
 CRASHES_OF_POISON = 3
 
@@ -56,6 +58,7 @@ class _Check:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
             self.blame(f"{pragma}: {found}" for _ in found[:1])
+        self.blame(broken_invariants(self.connection))
 
     def nothing_accepted_is_lost(self) -> None:
         for id, life in self.lines("accepted"):

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from craftcore import Config, Producer
+from craftcore.diagnostics.invariants import violations
 from craftcore.services import Services
 from tests.support.processes import a_daemon, until
 
@@ -84,10 +85,12 @@ class Verdict(NamedTuple):
     doubled: list[str]
     failures_called: int
     failures: int
+    wrong: list[str]
 
     @property
     def holds(self) -> bool:
-        return not self.lost and not self.doubled and self.failures_called == self.failures and self.events > 0
+        is_wrong = self.lost or self.doubled or self.wrong
+        return not is_wrong and self.failures_called == self.failures and self.events > 0
 
 
 def run(folder: Path, kills: int, seed: int) -> Verdict:
@@ -120,6 +123,7 @@ def judge(folder: Path, kills: int) -> Verdict:
         events = [row["id"] for row in reader.fetch_all(EVENTS)]
         payloads = [json.loads(row["payload_json"]) for row in reader.fetch_all(SENT)]
         called = [json.loads(row["payload_json"])["notification"]["id"] for row in reader.fetch_all(CALLED)]
+        wrong = [f"{finding.code}: {finding.text}" for finding in violations(reader)]
         failures = [row["id"] for row in reader.fetch_all(EVENTS.partition("UNION ALL")[2])]
     told = Counter(one["id"] for payload in payloads for one in json.loads(payload["stdin"])["notifications"])
     return Verdict(
@@ -130,6 +134,7 @@ def judge(folder: Path, kills: int) -> Verdict:
         doubled=[id for id, times in told.items() if times > 1],
         failures_called=len(set(called)) if len(set(called)) == len(called) else -1,
         failures=len(failures),
+        wrong=wrong,
     )
 
 

@@ -1,4 +1,4 @@
-"""The independent checker of schedules: plain SQL, text files and an arithmetic of its own; none of craftcore's code.
+"""The independent checker of schedules: plain SQL, text files, the invariants, and an arithmetic of its own.
 
 Every schedule of the campaign comes at `origin + n * step`, intervals from their anchor, `*/5` from 1970 on, so an
 occurrence is a whole number, and the account of a schedule must name each number once, from the first to the mark.
@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import apsw
+
+from tests.crash.task_never import broken_invariants
 
 FIVE_MINUTES = 300
 
@@ -94,6 +96,7 @@ class _Check:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
             self.blame(f"{pragma}: {found}" for _ in found[:1])
+        self.blame(broken_invariants(self.connection))
 
     def no_mark_and_no_anchor_ever_moved_back(self) -> None:
         written = ("id", "generation", "high_water_at", "anchor_at", "step_seconds")

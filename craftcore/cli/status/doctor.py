@@ -23,12 +23,13 @@ STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
 @click.command(
     cls=Command,
     exits={PROBLEM: "there is a FAIL"},
-    examples=("craftcore doctor", "craftcore doctor --full"),
+    examples=("craftcore doctor", "craftcore doctor --full", "craftcore doctor --invariants"),
     see=("craftcore status", "craftcore check", "craftcore db check", "docs/how-to/monitor.md"),
 )
 @click.option("--full", is_flag=True, help="Read every page and compare it with its indexes and keys.")
+@click.option("--invariants", is_flag=True, help="Compare all rows with each other: what must hold between them.")
 @click.pass_obj
-def doctor(session: Session, /, full: bool) -> int:
+def doctor(session: Session, /, full: bool, invariants: bool) -> int:
     """Look at everything, and say what to do.
 
     The directory and its files, the disk, the database, the daemon, its work, schedules and clock, and the systemd
@@ -46,7 +47,15 @@ def doctor(session: Session, /, full: bool) -> int:
             shown.finish()
 
     read_only = session.is_read_only
-    checks = Doctor(path, session.config_path, environ=os.environ, read_only=read_only, full=full, progress=progress)
+    checks = Doctor(
+        path,
+        session.config_path,
+        environ=os.environ,
+        read_only=read_only,
+        full=full,
+        invariants=invariants,
+        progress=progress,
+    )
     found = list(checks.findings())
     failed = sum(finding.level is Level.FAIL for finding in found)
     warned = sum(finding.level is Level.WARN for finding in found)
