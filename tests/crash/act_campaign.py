@@ -1,6 +1,6 @@
 """The kill campaign of irreversible actions: many tasks that act at once, killed at random, and disturbed otherwise.
 
-    python -m tests.crash.act_campaign --kills 2000 --seed 2026
+    python -m tests.crash.act_campaign --kills 2000 --seed 2026 [--only POLICY]
 
 Each life takes in some more tasks of every kind, goes on with those that earlier ones left, and ends by SIGKILL: at a
 named place, around a call, or from outside; some end in order while calls are on their way. Calls time out, lose their
@@ -14,10 +14,11 @@ import random
 import signal
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from craftcore import TriggerSpec
+from craftcore import OnUnknown, TriggerSpec
 from craftcore.failpoints import Failpoint
 from tests.crash import crews
 from tests.crash.act_app import (
@@ -91,14 +92,22 @@ class Result(crews.Counted):
         )
 
 
-def campaign(kills: int, seed: int, workers: int) -> Result:
-    """Kill at least this often, on databases of about thirty lives each."""
-    return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
+def campaign(kills: int, seed: int, workers: int, policy: str | None = None) -> Result:
+    """Kill at least this often, on databases of about thirty lives each. `policy`: only its actions are taken."""
+    one_database = partial(_one_database, actions_of(policy))
+    return crews.campaign(Result(), Result, one_database, kills=kills, seed=seed, crews=workers)
 
 
-def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways: list[str], result: Result) -> None:
+def actions_of(policy: str | None) -> list[str]:
+    """The actions of a policy, which stand for a class of providers; of None all."""
+    return [name for name in APP.actions if policy is None or name.partition(".")[0] == policy]
+
+
+def _one_database(
+    actions: list[str], home: Path, nth: int, kills: int, chance: random.Random, ways: list[str], result: Result
+) -> None:
     with a_provider(home) as provider:
-        _lives(home, provider, SHAPES[nth % len(SHAPES)], chance, ways, result)
+        _lives(home, provider, SHAPES[nth % len(SHAPES)], chance, ways, result, actions)
         ask_in_thread(provider.port, quiet())
     if result.wrong:
         return
@@ -114,12 +123,13 @@ def _lives(
     chance: random.Random,
     ways: list[str],
     result: Result,
+    actions: list[str],
 ) -> None:
     """One life after the other, until everything is over."""
     specs: list[TriggerSpec] = []
     for number in range(1, LIVES_AT_MOST):
         if number <= LIVES_WITH_NEW_TASKS:
-            specs = [*(_a_task(f"{number}.{n}", chance) for n in range(NEW_TASKS)), *specs]
+            specs = [*(_a_task(f"{number}.{n}", chance, actions) for n in range(NEW_TASKS)), *specs]
         if not ways:
             ways.extend(chance.sample(WAYS, len(WAYS)))
         way = ways.pop() if number <= LIVES_A_DATABASE else QUIET
@@ -160,24 +170,28 @@ def _somebody_beside(life: ActLife, chance: random.Random, result: Result) -> No
         result.wrong.append(f"the person beside life {life.number} ended with {ended}: {last_words(life.folder)}")
 
 
-def _a_task(name: str, chance: random.Random) -> TriggerSpec:
+def _a_task(name: str, chance: random.Random, actions: list[str]) -> TriggerSpec:
     """A task of any kind, and what is done to it."""
     workflow = chance.choice(["single", "single", "twins", "crowd", "turns"])
     text = f"{name} {SHRUGS}" if chance.random() < 0.1 else name
     if workflow == "crowd":
-        payload: dict[str, Any] = {"text": text, "acts": [_an_act(chance) for _ in range(chance.randint(2, 4))]}
+        payload: dict[str, Any] = {
+            "text": text,
+            "acts": [_an_act(chance, actions) for _ in range(chance.randint(2, 4))],
+        }
     else:
-        action, faults = _an_act(chance)
+        action, faults = _an_act(chance, actions)
         payload = {"text": text, "action": action, "faults": faults}
     return TriggerSpec(workflow=workflow, payload=payload, dedup_key=f"task:{name}", dedup_scope="ever")
 
 
-def _an_act(chance: random.Random) -> tuple[str, list[str]]:
-    """Any action, and what becomes of its first calls. Few tasks are cancelled: what has ended is in nobody's way."""
+def _an_act(chance: random.Random, actions: list[str]) -> tuple[str, list[str]]:
+    """Any of these actions, and what becomes of its first calls. Few tasks are cancelled: what has ended is in nobody's
+    way."""
     faults = chance.sample(FAULTS, chance.choice([0, 0, 1, 1, 1, 2, 3]))
     kept = [fault for fault in faults if fault.how != CANCEL or chance.random() < 0.3]
-    return chance.choice([*APP.actions]), [str(fault) for fault in kept]
+    return chance.choice(actions), [str(fault) for fault in kept]
 
 
 if __name__ == "__main__":
-    sys.exit(command(__doc__, campaign, kills=500))
+    sys.exit(command(__doc__, campaign, kills=500, only=OnUnknown))

@@ -13,7 +13,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -142,16 +142,18 @@ def text_of(found: Any) -> str:
     return json.dumps({item.name: getattr(found, item.name) for item in fields(found)})
 
 
-def command(description: str | None, run: Callable[[int, int, int], Result], *, kills: int) -> int:
-    """`python -m tests.crash.… --kills N --seed S`: the exit code."""
+def command(description: str | None, run: Callable[..., Result], *, kills: int, only: Iterable[str] = ()) -> int:
+    """`python -m tests.crash.… --kills N --seed S`: the exit code. `only`: what `run` may be told as its fourth."""
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=kills)
     parser.add_argument("--seed", type=int, default=None)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the result for another program")
+    if only:
+        parser.add_argument("--only", choices=sorted(only))
     args = parser.parse_args()
     seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
-    result = run(args.kills, seed, args.workers)
+    result = run(args.kills, seed, args.workers, *([args.only] if only else []))
     print(result.table())
     for wrong in result.wrong:
         print(f"WRONG (seed {seed}): {wrong}")

@@ -90,6 +90,7 @@ class Year:
         self.seen_at = self.now()
         """What has come by then is accounted for."""
         self.deaths = 0
+        self.clock_steps = 0
         self._epoch = 0
         self._running: list[tuple[float, Claim]] = []
 
@@ -145,6 +146,7 @@ class Year:
             self.clock.advance(hours=self.chance.uniform(30, 60))
         if self.chance.random() < 0.03:
             self.clock.set_back(self.chance.uniform(60, 5400))
+            self.clock_steps += 1
 
     def _run_until(self, evening: float) -> None:
         while True:

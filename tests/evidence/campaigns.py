@@ -1,0 +1,84 @@
+"""The kill campaigns, each in a process of its own that forks its lives."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tests.crash import notification_campaign
+from tests.evidence.model import ROOT, Found
+
+Figures = Callable[[dict[str, Any]], tuple[int, int, str]]
+"""From the result of a campaign what it lost, what it repeated, and more for the reader."""
+
+
+def triggers(result: dict[str, Any]) -> tuple[int, int, str]:
+    again = sum(result["interrupted"].values())
+    more = f"{result['accepted']:,} triggers accepted, {again:,} attempts run again"
+    return sum(result["lost"].values()), sum(result["doubled"].values()), more
+
+
+def tasks(result: dict[str, Any]) -> tuple[int, int, str]:
+    found = result["found"]
+    return 0, 0, f"{found['tasks']:,} tasks, {found['steps']:,} steps, {found['run_again']:,} functions run again"
+
+
+def schedules(result: dict[str, Any]) -> tuple[int, int, str]:
+    found = result["found"]
+    return found["lost"], found["doubled"], f"{found['occurrences']:,} occurrences, {found['triggers']:,} fired"
+
+
+def foreign(result: dict[str, Any]) -> tuple[int, int, str]:
+    found = result["found"]
+    more = f"{found['accepted']:,} triggers accepted, {found['foreign']:,} rows of the other programs"
+    return found["lost"] + found["foreign_lost"], found["doubled"], more
+
+
+def actions(result: dict[str, Any]) -> tuple[int, int, str]:
+    found = result["found"]
+    asked = f"{found['doubts']:,} in doubt, {found['answers']:,} answers of people"
+    return found["losses"], found["duplicates"], f"{found['acts']:,} actions, {found['effects']:,} effects, {asked}"
+
+
+def campaign(module: str, figures: Figures, *options: str) -> Callable[[int, int, Path], Found]:
+    """Return the experiment of a campaign."""
+
+    def run(kills: int, seed: int, folder: Path) -> Found:
+        answer = folder / "result.json"
+        words = ["--kills", str(kills), "--seed", str(seed), "--workers", str(os.cpu_count() or 1), *options]
+        ran = subprocess.run(
+            [sys.executable, "-m", module, "--json", str(answer), *words],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if not answer.exists():
+            return Found(wrong=[f"{module} ended with {ran.returncode}: {ran.stderr[-1000:]}"])
+        result: Mapping[str, Any] = json.loads(answer.read_text())
+        lost, repeated, more = figures({**result})
+        return Found(
+            count=sum(result["kills"].values()), lost=lost, repeated=repeated, wrong=list(result["wrong"]), more=more
+        )
+
+    return run
+
+
+def notifications(kills: int, seed: int, folder: Path) -> Found:
+    """Kill a daemon that notifies."""
+    verdict = notification_campaign.run(folder, kills, seed)
+    wrong = [*verdict.wrong]
+    if not verdict.holds and not wrong:
+        wrong = [f"lost: {verdict.lost}, doubled: {verdict.doubled}, failures: {verdict.failures_called}"]
+    return Found(
+        count=verdict.kills,
+        lost=len(verdict.lost),
+        repeated=len(verdict.doubled),
+        wrong=wrong,
+        more=f"{verdict.events:,} events, {verdict.triggers:,} notifications",
+    )

@@ -1,0 +1,112 @@
+"""The results of experiments: what was counted, and where and when. They go through JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import NamedTuple
+
+import apsw
+
+ROOT = Path(__file__).parents[2]
+
+Progress = Callable[[str], object]
+
+
+@dataclass(slots=True, kw_only=True)
+class Found:
+    """The outcome of one experiment. `count`: how many crashes, disk states or years there were. `lost`: accepted work
+    or effects that are gone. `repeated`: effects and settlements that happened again, without a person who decided
+    that. `wrong`: everything that a checker complains of, these included. `more`: other figures for the reader."""
+
+    count: int = 0
+    lost: int = 0
+    repeated: int = 0
+    wrong: list[str] = field(default_factory=list)
+    more: str = ""
+
+    @property
+    def holds(self) -> bool:
+        return not (self.lost or self.repeated or self.wrong)
+
+
+class Experiment(NamedTuple):
+    """One row of the page. `unit`: what is counted. `run(count, seed, folder)` makes at least so many of it."""
+
+    name: str
+    title: str
+    unit: str
+    checked: str
+    quick: int
+    full: int
+    run: Callable[[int, int, Path], Found]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One measured row: a result, and what it was measured with."""
+
+    name: str
+    title: str
+    unit: str
+    checked: str
+    count: int
+    lost: int
+    repeated: int
+    wrong: list[str]
+    more: str
+    seed: int
+    seconds: float
+    commit: str
+    date: str
+    python: str
+    sqlite: str
+    machine: str
+
+
+def measured(experiment: Experiment, found: Found, seed: int, seconds: float) -> Row:
+    """Return the row of a result that was measured just now, here."""
+    return Row(
+        name=experiment.name,
+        title=experiment.title,
+        unit=experiment.unit,
+        checked=experiment.checked,
+        **asdict(found),
+        seed=seed,
+        seconds=round(seconds, 1),
+        commit=commit_of_tree(),
+        date=datetime.now(UTC).date().isoformat(),
+        python=platform.python_version(),
+        sqlite=apsw.sqlite_lib_version(),
+        machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
+    )
+
+
+def commit_of_tree() -> str:
+    """Return the short commit of the checkout, with a `+` when files of it have changed since."""
+
+    def git(*words: str) -> str:
+        return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+
+    try:
+        changed = git("status", "--porcelain", "--", ".", ":!docs/explanation/evidence.*")
+        return git("rev-parse", "--short=10", "HEAD") + ("+" if changed else "")
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+
+
+def load(path: Path) -> dict[str, Row]:
+    """Return the rows that were measured before, by the name of their experiment."""
+    if not path.exists():
+        return {}
+    return {row["name"]: Row(**row) for row in json.loads(path.read_text())}
+
+
+def store(path: Path, rows: dict[str, Row]) -> None:
+    path.write_text(json.dumps([asdict(row) for row in rows.values()], indent=1) + "\n")
