@@ -20,6 +20,7 @@ class Failpoint(StrEnum):
     START_COMMITTED = "start.committed"
     ROUTE_DECIDED = "route.decided"
     TURN_ENTERED = "turn.entered"  # its start is on disk, no user code of it has run
+    STEP_ENTERED = "step.entered"  # its function is about to be called, for the first time or again
     STEP_RAN = "step.ran"  # its function has returned, nothing of it is on disk
     STEP_COMMITTED = "step.committed"  # its result is on disk, the workflow does not have it
     INTENT_COMMITTED = "intent.committed"  # the intent of an irreversible action is on disk, and only there
@@ -39,13 +40,24 @@ class Failpoint(StrEnum):
     TICK_COMMITTED = "tick.committed"  # it is on disk, the feeder knows of no trigger
 
 
+Observer = Callable[[Failpoint, str], None]
+"""(point, name): called at each pass of each point. The name is that of a step or action; "" for other points."""
+
 _armed: dict[Failpoint, Callable[[], None]] = {}
+_observers: list[Observer] = []
 
 
-def hit(point: Failpoint) -> None:
-    """Say that this point is reached."""
+def hit(point: Failpoint, name: str = "") -> None:
+    """Say that this point is reached. `name`: that of the step or action, where it has one."""
+    for observer in _observers:
+        observer(point, name)
     if _armed and (action := _armed.get(point)) is not None:
         action()
+
+
+def observe(observer: Observer) -> None:
+    """Call `observer` at each pass of each point, in the thread that reaches it, until this process ends."""
+    _observers.append(observer)
 
 
 def arm(point: Failpoint, action: Callable[[], None], *, at_pass: int = 1) -> None:

@@ -47,7 +47,9 @@ ALLOWED = {
     "async_producer": "storage triggers schedules tasks results producer config",
     "replay_engine": "storage executions services config",
     "app": "triggers schedules tasks results registry engine daemon config notifications",
-    "testing": "storage config triggers tasks registry engine actions services results daemon diagnostics app",
+    "testing": (
+        "storage config triggers activities tasks registry engine actions services results daemon diagnostics app"
+    ),
 }
 """A folder, and the folders that it may import besides the ground. `cli` may import all but `app`; `__init__` all."""
 

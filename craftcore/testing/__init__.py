@@ -7,17 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from craftcore.testing.lab import Lab
-    from craftcore.testing.provider import Effect, Provider
+    from craftcore.testing.provider import Provider
     from craftcore.testing.virtual_clock import VirtualClock
+    from craftcore.testing.world import Effect, record_effect
 
 _HOMES = {
-    "Effect": "craftcore.testing.provider",
+    "Effect": "craftcore.testing.world",
     "Lab": "craftcore.testing.lab",
     "Provider": "craftcore.testing.provider",
     "VirtualClock": "craftcore.testing.virtual_clock",
+    "record_effect": "craftcore.testing.world",
 }
 
-__all__ = ["Effect", "Lab", "Provider", "VirtualClock"]
+__all__ = ["Effect", "Lab", "Provider", "VirtualClock", "record_effect"]
 
 
 def __getattr__(name: str) -> Any:

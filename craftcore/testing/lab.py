@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,6 +14,7 @@ from typing import Any, Self, Unpack
 import anyio
 import anyio.abc
 
+from craftcore.activities.model import Decision
 from craftcore.app import App
 from craftcore.config import Config, DaemonSettings, StorageSettings
 from craftcore.diagnostics.trigger_reasons import list_reasons, task_reasons
@@ -25,12 +26,14 @@ from craftcore.services import Services
 from craftcore.tasks.model import Question, Task
 from craftcore.testing.due_store import copy_committed, next_due
 from craftcore.testing.life import Life
-from craftcore.testing.provider import Effect, Provider
+from craftcore.testing.provider import Provider
 from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock
-from craftcore.triggers.model import EmitOptions
+from craftcore.testing.world import Effect, World, world_of_process
+from craftcore.triggers.model import EmitOptions, Trigger
 
 DATABASE = "lab.db"
 CENTURY = 100 * 366 * 86_400.0
+ANSWERED_BY = "lab"
 
 CONFIG = Config(
     daemon=DaemonSettings(shutdown_grace=0.0, poll_seconds=30.0), storage=StorageSettings(synchronous="normal")
@@ -65,23 +68,21 @@ class Lab:
         self.clock = VirtualClock(
             start.timestamp() if isinstance(start, datetime) else start, seed=seed, zone_name=zone
         )
+        self._world = World(self.clock)
         self._config = config
         self._given_folder = folder
         self._stack = AsyncExitStack()
         self._tasks: anyio.abc.TaskGroup | None = None
         self._life: Life | None = None
-        self._lives = 0
-        self._effects: list[Effect] = []
-        self._providers: dict[str, Provider] = {}
-        self._later: list[tuple[float, Callable[[], Any]]] = []
 
     async def __aenter__(self) -> Self:
         folder = self._given_folder
         self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory()) if folder is None else folder)
         self._database = self._folder / DATABASE
+        self._stack.enter_context(world_of_process(self._world))
         self._tasks = await self._stack.enter_async_context(anyio.create_task_group())
         try:
-            await self.restart()
+            await self._begin()
         except BaseException as error:
             await self._close(error)
             raise
@@ -102,6 +103,10 @@ class Lab:
             if (end := sole_exception(group)) is not error:
                 raise end from None
 
+    async def _begin(self) -> None:
+        """Boot the first life."""
+        await self._boot()
+
     # Work
 
     async def emit(
@@ -115,26 +120,31 @@ class Lab:
 
         Raises WorkFailed with the code of its failure; StateRefused, with what it waits for, when it has not ended.
         """
-        await self.run_until_idle()
-        handle = self.app.handle(work if isinstance(work, str) else work.id)
+        await self._run_due()
+        handle = self._find(work)
         state = await handle.state()
-        if state.status.is_live if isinstance(state, Task) else not state.status.is_settled:
-            raise StateRefused(f"{handle.id} has not ended: {'; '.join(await self.why(handle))}")
+        if is_live(state):
+            raise StateRefused(f"{handle.id} has not ended: {'; '.join(self._list_reasons(state))}")
         return await handle.result(type)
 
     async def why(self, work: Handle[Any] | str) -> list[str]:
         """Return why emitted work has not ended, or how it has, as `craftcore trigger why` says it."""
-        state = await self.app.handle(work if isinstance(work, str) else work.id).state()
+        return self._list_reasons(await self._find(work).state())
+
+    def _list_reasons(self, state: Task | Trigger) -> list[str]:
         reasons = task_reasons if isinstance(state, Task) else list_reasons
         weight = self._config.triggers.priority_weight
         with self._open_services().reading() as reader:
             found = reasons(reader, state, self.clock.now(), daemon_runs=True, priority_weight=weight)  # type: ignore[arg-type]
         return [finding.text for finding in found]
 
+    def _find(self, work: Handle[Any] | str) -> Handle[Any]:
+        return self._running.app.handle(work if isinstance(work, str) else work.id)
+
     async def signal(self, work: Handle[Any] | str, event: str, payload: Any = None) -> bool:
         """Signal an event to a task, as `app.signal` does, and run until idle. Return whether it waited for that."""
         waited = await self._running.app.signal(work if isinstance(work, str) else work.id, event, payload)
-        await self.run_until_idle()
+        await self._run_due()
         return waited
 
     async def answer(self, choice: str, *, question: str = "") -> None:
@@ -142,15 +152,32 @@ class Lab:
 
         Raises NotFound without one, InvalidInput with several.
         """
-        await self.run_until_idle()
-        found = [asked for asked in await self.questions() if question in asked.question]
+        await self._run_due()
+        found = [asked for asked in await self._running.app.questions() if question in asked.question]
         if not found:
             raise NotFound(f"no open question contains {question!r}")
         if len(found) > 1:
             texts = "; ".join(asked.question for asked in found)
             raise InvalidInput(f"{len(found)} open questions contain {question!r}: {texts}")
-        await self.app.answer(found[0].id, choice, answered_by="lab")
-        await self.run_until_idle()
+        await self._running.app.answer(found[0].id, choice, answered_by=ANSWERED_BY)
+        await self._run_due()
+
+    async def answer_doubts(self) -> None:
+        """Answer every question about an irreversible action of unknown outcome, as a person who looks it up at the
+        provider does: `happened` when its effect is there, otherwise `resend`. A call that acts late is waited for."""
+        await self._run_due()
+        while await self._answer_known_doubts():
+            await self._run_due()
+
+    async def _answer_known_doubts(self) -> bool:
+        """Return whether there was one."""
+        app, late = self._running.app, {call.key for call in self._world.late}
+        doubts = [asked for asked in await app.questions() if asked.activity_key and asked.activity_key not in late]
+        done = {effect.key for effect in self._world.effects}
+        for asked in doubts:
+            choice = Decision.HAPPENED if asked.activity_key in done else Decision.RESEND
+            await app.answer(asked.id, choice, answered_by=ANSWERED_BY)
+        return bool(doubts)
 
     async def questions(self) -> list[Question]:
         """Return what waits for an answer, asked longest ago first."""
@@ -163,35 +190,33 @@ class Lab:
 
         Raises TimeoutError when the engine is busy for 60 seconds of real time.
         """
+        await self._run_due()
+
+    async def _run_due(self) -> None:
         await self._running.wait_until_idle()
 
     async def advance(
         self, duration: Duration = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
     ) -> None:
         """Let virtual time pass. It jumps from one thing that happens to the next; each is run to its end."""
-        length = seconds("advance: duration", duration, InvalidInput, most=CENTURY)
-        target = self.clock.now() + length + timedelta(minutes=minutes, hours=hours, days=days).total_seconds()
-        await self.run_until_idle()
+        await self._advance_to(self.clock.now() + sum_up(duration, minutes, hours, days))
+
+    async def _advance_to(self, target: float) -> None:
+        await self._run_due()
         while True:
-            next_at = min((at for at in self._list_moments() if at <= target), default=None)
+            next_at = self._next_moment(target)
             self.clock.advance(max(0.0, (target if next_at is None else next_at) - self.clock.now()))
-            self._act_late()
-            await self._running.wait_until_idle()
+            self._world.act_late(self.clock.now())
+            await self._run_due()
             if next_at is None:
                 return
 
-    def _list_moments(self) -> list[float]:
+    def _next_moment(self, target: float) -> float | None:
+        """Return when the next thing happens, in epoch seconds; None: nothing does until `target`."""
         with self._open_services().reading() as reader:
             due = next_due(reader, self.clock.now())
-        late = [at for at, _ in self._later]
-        return [at for at in (due, self.clock.next_wake, *late) if at is not None]
-
-    def _act_late(self) -> None:
-        now = self.clock.now()
-        ready = [act for at, act in self._later if at <= now]
-        self._later = [(at, act) for at, act in self._later if at > now]
-        for act in ready:
-            act()
+        moments = (due, self.clock.next_wake, *(call.at for call in self._world.late))
+        return min((at for at in moments if at is not None and at <= target), default=None)
 
     # Crashes
 
@@ -200,18 +225,19 @@ class Lab:
         their way have no effect, and nothing can be emitted before `restart`."""
         life = self._running
         life.is_dead = True
-        self._database = copy_committed(self._database, self._folder / f"life-{self._lives + 1}")
+        self._database = copy_committed(self._database, self._folder / f"life-{self._world.life + 1}")
         await life.stop()
         self._life = None
 
     async def restart(self) -> None:
         """Boot the engine on the same database: after a crash, or in order when it runs."""
         await self._stop()
-        self._lives += 1
+        await self._boot()
+
+    async def _boot(self) -> None:
+        self._world.life += 1
         assert self._tasks is not None
-        life = Life(
-            self.app, self._database, self._config, self.clock, self._lives, self._providers, self._effects, self._later
-        )
+        life = Life(self.app, self._database, self._config, self.clock, self._world)
         await self._tasks.start(life.run)
         self._life = life
 
@@ -231,14 +257,14 @@ class Lab:
     def provider(self, action: str, **options: Any) -> Provider:
         """Return the provider that takes the calls of an action from now on; `options` are those of Provider. The
         function that the app declares for the action is not called."""
-        made = self._providers[action] = Provider(action, **options)
+        made = self._world.providers[action] = Provider(action, **options)
         if self._life is not None:
             self._life.replace_actions()
         return made
 
     def effects(self, action: str | None = None) -> list[Effect]:
         """Return what actions have done to the world in all lives, in order. `action`: of this one only."""
-        return [effect for effect in self._effects if action is None or effect.action == action]
+        return [effect for effect in self._world.effects if action is None or effect.action == action]
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of a query on the database."""
@@ -247,3 +273,14 @@ class Lab:
 
     def _open_services(self) -> Services:
         return Services(self._database, replace(self._config), self.clock, read_only=True)
+
+
+def is_live(state: Task | Trigger) -> bool:
+    """Return whether work has not ended."""
+    return state.status.is_live if isinstance(state, Task) else not state.status.is_settled
+
+
+def sum_up(duration: Duration, minutes: float, hours: float, days: float) -> float:
+    """Return a length of time in seconds. Raises InvalidInput for one that is negative or longer than a century."""
+    length = seconds("advance: duration", duration, InvalidInput, most=CENTURY)
+    return length + timedelta(minutes=minutes, hours=hours, days=days).total_seconds()

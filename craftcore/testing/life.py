@@ -17,8 +17,9 @@ from craftcore.config import Config
 from craftcore.daemon.lifespan import running
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
-from craftcore.testing.provider import Effect, Provider, World
+from craftcore.testing.provider import Provider
 from craftcore.testing.virtual_clock import VirtualClock
+from craftcore.testing.world import Effect, World
 
 BUSY_SECONDS = 60.0
 """Seconds of real time that an engine may be busy before a lab gives up."""
@@ -39,20 +40,15 @@ class Life:
         database: Path,
         config: Config,
         clock: VirtualClock,
-        number: int,
-        providers: Mapping[str, Provider],
-        effects: list[Effect],
-        later: list[tuple[float, Callable[[], Any]]],
+        world: World,
     ) -> None:
         self.app = app
         self.is_dead = False
         self._database = database
         self._config = config
         self._clock = clock
-        self._providers = providers
-        self._effects = effects
-        self._later = later
-        self._world = World(clock, number, self._note, self._call_later)
+        self._world = world
+        self._number = world.life
         self._originals: dict[Action, tuple[Callable[..., Any], bool]] = {}
         self._scope = anyio.CancelScope()
         self._ends, self._has_ended = anyio.Event(), anyio.Event()
@@ -106,7 +102,7 @@ class Life:
         for name, action in list(self.app.actions.items()):
             if action not in self._originals:
                 self._originals[action] = (action.fn, action.is_async)
-            provider = self._providers.get(name)
+            provider = self._world.providers.get(name)
             if provider is None and name in NETWORKED:
                 provider = Provider(name, returns=NETWORKED[name])
             fn, is_async = self._originals[action]
@@ -119,7 +115,7 @@ class Life:
         @wraps(fn)
         def call_and_note(call: Call, /, **arguments: Any) -> Any:
             result = fn(call, **arguments)
-            self._note(self._make_effect(action, call, arguments))
+            self._note(action, call, arguments)
             return result
 
         return call_and_note
@@ -128,22 +124,17 @@ class Life:
         @wraps(fn)
         async def call_and_note(call: Call, /, **arguments: Any) -> Any:
             result = await fn(call, **arguments)
-            self._note(self._make_effect(action, call, arguments))
+            self._note(action, call, arguments)
             return result
 
         return call_and_note
 
-    def _make_effect(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> Effect:
-        return Effect(
-            action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._world.life
+    def _note(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> None:
+        if self.is_dead:  # its thread went on after the crash
+            return
+        self._world.note(
+            Effect(action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._number)
         )
-
-    def _note(self, effect: Effect, *, is_late: bool = False) -> None:
-        if is_late or not self.is_dead:  # what a dead engine asked for may still happen
-            self._effects.append(effect)
-
-    def _call_later(self, after: float, act: Callable[[], Any]) -> None:
-        self._later.append((self._clock.now() + after, act))
 
 
 def _route_calls(fn: Callable[..., Any], provider: Provider, world: World) -> Callable[..., Any]:

@@ -2,25 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Literal
 
-from craftcore.clock import Clock
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.call import Call
+from craftcore.testing.world import Effect, LateCall, World
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """An effect of an action on the world. `key` is the same for every call of one activity; `at`: epoch seconds;
-    `life`: the number of the engine's life in which it was called, from 1."""
-
-    action: str
-    key: str
-    arguments: Mapping[str, Any]
-    at: float
-    life: int
+Fault = Literal["fails_before", "resets_before", "resets_after"]
 
 
 class Provider:
@@ -63,52 +52,53 @@ class Provider:
 
     async def take(self, call: Call, arguments: Mapping[str, Any], world: World) -> Any:
         """Take one call. Raises NoEffect or ConnectionResetError, as the options say."""
-        self.calls += 1
+        life = world.life
+        fault = self._next_fault()
+        world.note_provider(self)
         if self.delay:
             await world.clock.sleep(self.delay)
+        if fault == "fails_before":
+            raise NoEffect(f"{self.name} refused the connection")
+        if fault == "resets_before":
+            if self.acts_late is not None:
+                at = world.clock.now() + self.acts_late
+                world.note_late(LateCall(action=self.name, key=call.key, arguments=dict(arguments), at=at, life=life))
+            raise ConnectionResetError(f"{self.name} reset the connection")
+        result = self.act(call.key, arguments, life, world)
+        if fault == "resets_after":
+            raise ConnectionResetError(f"{self.name} reset the connection")
+        return result
+
+    def _next_fault(self) -> Fault | None:
+        """Count a call, and return the fault that it meets."""
+        self.calls += 1
         if self.fails_before:
             self.fails_before -= 1
-            raise NoEffect(f"{self.name} refused the connection")
+            return "fails_before"
         if self.resets_before:
             self.resets_before -= 1
-            if self.acts_late is not None:
-                world.call_later(self.acts_late, lambda: self._act(call, arguments, world, is_late=True))
-            raise ConnectionResetError(f"{self.name} reset the connection")
-        result = self._act(call, arguments, world)
+            return "resets_before"
         if self.resets_after:
             self.resets_after -= 1
-            raise ConnectionResetError(f"{self.name} reset the connection")
-        return result
+            return "resets_after"
+        return None
 
-    def _act(self, call: Call, arguments: Mapping[str, Any], world: World, *, is_late: bool = False) -> Any:
-        if self.dedupes and call.key in self._done:
-            return self._done[call.key]
+    def act(self, key: str, arguments: Mapping[str, Any], life: int, world: World) -> Any:
+        """Have the effect of a call, unless the key is known and `dedupes`. Return what the call returns."""
+        if self.dedupes and key in self._done:
+            return self._done[key]
         result = self.returns(**arguments) if callable(self.returns) else self.returns
-        self._done[call.key] = result
-        effect = Effect(
-            action=self.name, key=call.key, arguments=dict(arguments), at=world.clock.now(), life=world.life
-        )
-        self.effects.append(effect)
-        world.note(effect, is_late=is_late)
+        effect = Effect(action=self.name, key=key, arguments=dict(arguments), at=world.clock.now(), life=life)
+        self.remember(effect, result)
+        world.note(effect, result)
         return result
 
+    def remember(self, effect: Effect, result: Any) -> None:
+        """Keep an effect, and the result by which a second call with its key is answered."""
+        self._done[effect.key] = result
+        self.effects.append(effect)
 
-class World:
-    """The part of a lab that providers see: the clock, and a place for effects. `life`: the number of the
-    engine's life."""
-
-    def __init__(self, clock: Clock, life: int, note: Note, later: Later) -> None:
-        self.clock = clock
-        self.life = life
-        self.note = note
-        self.call_later = later
-
-
-class Note(Protocol):
-    """Keeps an effect. `is_late`: it came after its call had been reset."""
-
-    def __call__(self, effect: Effect, *, is_late: bool = False) -> None: ...
-
-
-Later = Callable[[float, Callable[[], Any]], None]
-"""(seconds of virtual time, function)"""
+    @property
+    def counts(self) -> dict[str, int]:
+        """The attributes that calls change."""
+        return {name: getattr(self, name) for name in ("calls", "fails_before", "resets_before", "resets_after")}

@@ -97,10 +97,10 @@ class LedgeredCall:
                     self._turn.run.acted.add(self._key)
                 return begun
             self._turn.run.acted.add(self._key)
-            hit(Failpoint.INTENT_COMMITTED)
+            hit(Failpoint.INTENT_COMMITTED, self._action.name)
             answer = await self._call(begun)
             end = await self._settle(begun, answer.end)
-            hit(Failpoint.ACTIVITY_SETTLED)
+            hit(Failpoint.ACTIVITY_SETTLED, self._action.name)
             return await self._result(answer, end)
         finally:
             self._turn.flights.discard(flight)
@@ -136,10 +136,10 @@ class LedgeredCall:
             return NOT_CALLED
         if begun.in_doubt and turn.doors.clock.now() > self.resend_until:
             return TOO_LATE  # its intent was long on its way to disk, or the machine slept
-        hit(Failpoint.CALL_MARKED)
+        hit(Failpoint.CALL_MARKED, self._action.name)
         call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
         answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
-        hit(Failpoint.PROVIDER_ANSWERED)
+        hit(Failpoint.PROVIDER_ANSWERED, self._action.name)
         return answer
 
     async def _result(self, answer: Answer, end: CallOutcome) -> Answer | Activity:

@@ -50,6 +50,6 @@ async def commit_once(
         event, text, result = await turn.doors.commits.commit(record)
     finally:
         turn.doors.on_changed()  # also when the turn is cancelled: the commit may have come about
-    hit(Failpoint.STEP_COMMITTED)
+    hit(Failpoint.STEP_COMMITTED, name)
     turn.add_completed(identity, event)
     return text, result

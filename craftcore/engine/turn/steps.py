@@ -151,6 +151,7 @@ async def run_step(
     while True:
         attempt += 1
         began = time.monotonic()
+        hit(Failpoint.STEP_ENTERED, name)
         try:
             with in_step():
                 result = await call()
@@ -169,9 +170,9 @@ async def run_step(
             await turn.record(EventType.STEP_FAILED, canonicalize(failed), step.failure_memo(attempt))
             await turn.doors.clock.sleep(wait)
     text, result = step.store(result, round((time.monotonic() - began) * 1000, 3))
-    hit(Failpoint.STEP_RAN)
+    hit(Failpoint.STEP_RAN, name)
     await turn.record(EventType.STEP_COMPLETED, text, step.memo)
-    hit(Failpoint.STEP_COMMITTED)
+    hit(Failpoint.STEP_COMMITTED, name)
     return result
 
 

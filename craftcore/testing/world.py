@@ -1,0 +1,92 @@
+"""The world outside of an app under test: it outlives the engine, and remembers what was done to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from craftcore.clock import Clock
+from craftcore.errors import StateRefused
+
+if TYPE_CHECKING:
+    from craftcore.testing.provider import Provider
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """An effect on the world. `key` is the same for every call of one activity, and "" for what no action did; `at`:
+    epoch seconds; `life`: the number of the engine's life in which it was called, from 1."""
+
+    action: str
+    key: str
+    arguments: Mapping[str, Any]
+    at: float
+    life: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LateCall:
+    """A call that was reset, and acts later. `at`: epoch seconds."""
+
+    action: str
+    key: str
+    arguments: Mapping[str, Any]
+    at: float
+    life: int
+
+
+class World:
+    """The providers of a lab, their calls that are still on the way, and every effect. `life`: the number of the
+    engine's life that runs."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.life = 0
+        self.effects: list[Effect] = []
+        self.providers: dict[str, Provider] = {}
+        self.late: list[LateCall] = []
+
+    def note(self, effect: Effect, result: Any = None) -> None:
+        """Keep an effect. `result`: what a provider returned for it."""
+        self.effects.append(effect)
+
+    def note_provider(self, provider: Provider) -> None:
+        """Keep how many calls a provider has taken. A lab that lives in one process has them in the provider."""
+
+    def note_late(self, call: LateCall) -> None:
+        """Keep a call that acts later."""
+        self.late.append(call)
+
+    def act_late(self, now: float) -> None:
+        """Let the calls act whose time has come."""
+        ready = [call for call in self.late if call.at <= now]
+        self.late = [call for call in self.late if call.at > now]
+        for call in ready:
+            self.providers[call.action].act(call.key, call.arguments, call.life, self)
+
+
+_worlds: list[World] = []
+
+
+@contextmanager
+def world_of_process(world: World) -> Iterator[None]:
+    """Let `record_effect` write into this world while the block lasts."""
+    _worlds.append(world)
+    try:
+        yield
+    finally:
+        _worlds.remove(world)
+
+
+def record_effect(name: str, **arguments: Any) -> None:
+    """Note an effect of code that reaches the world without an action, such as a plain step that sends an email.
+
+    Call it in the stand-in of a test. `lab.effects(name)` and the invariants of a crash matrix see it.
+    Raises StateRefused when no lab is open.
+    """
+    if not _worlds:
+        raise StateRefused(f"record_effect({name!r}): no lab is open")
+    world = _worlds[-1]
+    world.note(Effect(action=name, key="", arguments=arguments, at=world.clock.now(), life=world.life))
