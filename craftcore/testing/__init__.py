@@ -6,20 +6,39 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
+    from craftcore.testing.invariants import Ending, happens_once
     from craftcore.testing.lab import Lab
+    from craftcore.testing.matrix import crash_matrix
     from craftcore.testing.provider import Provider
     from craftcore.testing.virtual_clock import VirtualClock
     from craftcore.testing.world import Effect, record_effect
 
 _HOMES = {
+    "CrashMatrixFailed": "craftcore.testing.crash_report",
+    "CrashReport": "craftcore.testing.crash_report",
     "Effect": "craftcore.testing.world",
+    "Ending": "craftcore.testing.invariants",
     "Lab": "craftcore.testing.lab",
     "Provider": "craftcore.testing.provider",
     "VirtualClock": "craftcore.testing.virtual_clock",
+    "crash_matrix": "craftcore.testing.matrix",
+    "happens_once": "craftcore.testing.invariants",
     "record_effect": "craftcore.testing.world",
 }
 
-__all__ = ["Effect", "Lab", "Provider", "VirtualClock", "record_effect"]
+__all__ = [
+    "CrashMatrixFailed",
+    "CrashReport",
+    "Effect",
+    "Ending",
+    "Lab",
+    "Provider",
+    "VirtualClock",
+    "crash_matrix",
+    "happens_once",
+    "record_effect",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The queries of a lab: when the next trigger or schedule is due; and a copy of what is committed."""
+"""The queries of a lab: when something is due, and which calls of a scenario are on disk; a copy of the database."""
 
 from __future__ import annotations
 
@@ -16,11 +16,29 @@ SELECT min(at)
         SELECT min(next_at) FROM schedules WHERE next_at > :now)
 """
 
+SIGNALLED = """
+SELECT 1 FROM mailbox WHERE sent_by = :sender
+ UNION ALL
+SELECT 1 FROM early_mail WHERE sent_by = :sender
+"""
+
+ANSWERED = "SELECT 1 FROM questions WHERE note = :note AND status = 'ANSWERED'"
+
 
 def next_due(reader: Reader, now: float) -> float | None:
     """Return the first moment after `now` at which a trigger is due or a schedule fires; None: there is none."""
     moment: float | None = reader.fetch_value(NEXT_DUE, now=now)
     return moment
+
+
+def was_signalled(reader: Reader, sender: str) -> bool:
+    """Return whether a signal of this sender is on disk."""
+    return reader.fetch_value(SIGNALLED, sender=sender) is not None
+
+
+def was_answered(reader: Reader, note: str) -> bool:
+    """Return whether a question was answered with this note."""
+    return reader.fetch_value(ANSWERED, note=note) is not None
 
 
 def copy_committed(database: Path, folder: Path) -> Path:

@@ -26,7 +26,7 @@ from craftcore.services import Services
 from craftcore.tasks.model import Question, Task
 from craftcore.testing.due_store import copy_committed, next_due
 from craftcore.testing.life import Life
-from craftcore.testing.provider import Provider
+from craftcore.testing.provider import Provider, networked_providers
 from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock
 from craftcore.testing.world import Effect, World, world_of_process
 from craftcore.triggers.model import EmitOptions, Trigger
@@ -68,7 +68,7 @@ class Lab:
         self.clock = VirtualClock(
             start.timestamp() if isinstance(start, datetime) else start, seed=seed, zone_name=zone
         )
-        self._world = World(self.clock)
+        self._world = World(self.clock, networked_providers())
         self._config = config
         self._given_folder = folder
         self._stack = AsyncExitStack()
@@ -152,6 +152,9 @@ class Lab:
 
         Raises NotFound without one, InvalidInput with several.
         """
+        await self._answer(choice, question, None)
+
+    async def _answer(self, choice: str, question: str, note: str | None) -> None:
         await self._run_due()
         found = [asked for asked in await self._running.app.questions() if question in asked.question]
         if not found:
@@ -159,7 +162,7 @@ class Lab:
         if len(found) > 1:
             texts = "; ".join(asked.question for asked in found)
             raise InvalidInput(f"{len(found)} open questions contain {question!r}: {texts}")
-        await self._running.app.answer(found[0].id, choice, answered_by=ANSWERED_BY)
+        await self._running.app.answer(found[0].id, choice, note=note, answered_by=ANSWERED_BY)
         await self._run_due()
 
     async def answer_doubts(self) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 import anyio
 import anyio.abc
 
-from craftcore.actions.email.email_action import EMAIL
-from craftcore.actions.http.http_action import HTTP_REQUEST
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.daemon.lifespan import running
@@ -23,12 +21,6 @@ from craftcore.testing.world import Effect, World
 
 BUSY_SECONDS = 60.0
 """Seconds of real time that an engine may be busy before a lab gives up."""
-
-NETWORKED = {
-    EMAIL: {"provider_ref": "lab", "message_id": "<lab@craftcore.invalid>", "reply": "250 ok"},
-    HTTP_REQUEST: {"status": 200, "headers": {}, "body": None},
-}
-"""The ready-made actions that a lab never lets onto the network, and what their calls return."""
 
 
 class Life:
@@ -103,8 +95,6 @@ class Life:
             if action not in self._originals:
                 self._originals[action] = (action.fn, action.is_async)
             provider = self._world.providers.get(name)
-            if provider is None and name in NETWORKED:
-                provider = Provider(name, returns=NETWORKED[name])
             fn, is_async = self._originals[action]
             if provider is not None:
                 action.fn, action.is_async = _route_calls(fn, provider, self._world), True

@@ -5,9 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from craftcore.actions.email.email_action import EMAIL
+from craftcore.actions.http.http_action import HTTP_REQUEST
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.call import Call
 from craftcore.testing.world import Effect, LateCall, World
+
+NETWORKED = {
+    EMAIL: {"provider_ref": "lab", "message_id": "<lab@craftcore.invalid>", "reply": "250 ok"},
+    HTTP_REQUEST: {"status": 200, "headers": {}, "body": None},
+}
+"""The ready-made actions that a lab never lets onto the network, and what their calls return."""
 
 Fault = Literal["fails_before", "resets_before", "resets_after"]
 
@@ -102,3 +110,8 @@ class Provider:
     def counts(self) -> dict[str, int]:
         """The attributes that calls change."""
         return {name: getattr(self, name) for name in ("calls", "fails_before", "resets_before", "resets_after")}
+
+
+def networked_providers() -> dict[str, Provider]:
+    """Return the providers of the actions that would reach a network."""
+    return {name: Provider(name, returns=returns) for name, returns in NETWORKED.items()}

@@ -75,6 +75,10 @@ class VirtualClock:
         """Set the wall clock back, as NTP or a person does. The boot clock goes on, and sleepers sleep on."""
         self._now -= seconds
 
+    def put(self, now: float, boot_time: float) -> None:
+        """Put both clocks to these moments, in seconds."""
+        self._now, self._boot_time = now, boot_time
+
     def _wake(self) -> None:
         for number, (at, woken) in list(self._sleepers.items()):
             if at <= self._boot_time + RESOLUTION:

@@ -41,11 +41,11 @@ class World:
     """The providers of a lab, their calls that are still on the way, and every effect. `life`: the number of the
     engine's life that runs."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, providers: dict[str, Provider]) -> None:
         self.clock = clock
         self.life = 0
         self.effects: list[Effect] = []
-        self.providers: dict[str, Provider] = {}
+        self.providers = providers
         self.late: list[LateCall] = []
 
     def note(self, effect: Effect, result: Any = None) -> None:

@@ -1,0 +1,156 @@
+"""One life of a scenario, in a forked process that dies for real."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import os
+import sys
+import threading
+import traceback
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Literal, NoReturn
+
+import anyio
+import structlog
+
+from craftcore import failpoints
+from craftcore.app import App
+from craftcore.clock import Clock
+from craftcore.failpoints import Failpoint
+from craftcore.serialization.encode import describe_error
+from craftcore.testing.crash_point import CrashPoint
+from craftcore.testing.invariants import GUARANTEES, Ending, Invariant, list_broken
+from craftcore.testing.lab import DATABASE
+from craftcore.testing.life_log import Ended, LifeBegan, LifeLog, Passed, read_log
+from craftcore.testing.scenario_lab import ScenarioLab
+
+LOG = "lives.log"
+OUTPUT = "output.txt"
+WORK = "work"
+"""The working directory of the scenario, within the folder of its lives."""
+
+BROKE_OFF = 70
+"""The exit code of a life that an error of the engine or of the lab has ended."""
+
+Scenario = Callable[[Any], Awaitable[Any]]
+"""An async function of a lab: it emits work, lets time pass, answers. It must do the same each time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """An app, the scenario that it lives through, and the promises that must hold at the end."""
+
+    app: App
+    scenario: Scenario
+    invariants: Sequence[Invariant]
+    backend: Literal["asyncio", "trio"]
+
+
+def fork_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: Ending | None) -> int:
+    """Fork a process that goes on with the scenario, and is killed at a point. Return its process id."""
+    return _fork(partial(_live, story, folder, kill_at, baseline), folder / OUTPUT)
+
+
+def _fork(work: Callable[[], object], output: Path) -> int:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    pid = os.fork()
+    if pid:
+        return pid
+    try:
+        gc.freeze()
+        _redirect_output(output)
+        work()
+    except BaseException:
+        traceback.print_exc()
+        sys.stderr.flush()
+    finally:
+        os._exit(BROKE_OFF)
+
+
+def _redirect_output(path: Path) -> None:
+    """Send what the process prints to a file, so that the terminal shows the matrix only."""
+    file = path.open("a", buffering=1)
+    for descriptor in (1, 2):
+        os.dup2(file.fileno(), descriptor)
+    sys.stdout = sys.stderr = file
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+
+
+def _live(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: Ending | None) -> None:
+    path = folder / LOG
+    past = read_log(path) if path.exists() else []
+    life = 1 + sum(isinstance(record, LifeBegan) for record in past)
+    log = LifeLog(path)
+    lab = ScenarioLab(story.app, folder, past, log, life)
+    log.append(LifeBegan(life))
+    os.chdir(folder / WORK)
+    witness = Witness(log, lab.clock, folder / f"{DATABASE}-wal", kill_at)
+    failpoints.observe(witness.on_pass)
+    anyio.run(partial(_play, story, lab, log, witness, folder, baseline), backend=story.backend)
+
+
+async def _play(
+    story: Story, lab: ScenarioLab, log: LifeLog, witness: Witness, folder: Path, baseline: Ending | None
+) -> NoReturn:
+    """Run the scenario to its end, check the invariants, and end the process without shutting down."""
+    async with lab:
+        returned, error = None, None
+        try:
+            returned = await story.scenario(lab)
+        except Exception as raised:
+            error = f"{describe_error(raised)} in {_place(raised)}"
+        statuses = await lab.finish(None if baseline is None else baseline.statuses)
+        witness.is_over = True
+        ending = Ending(
+            returned=returned,
+            error=error,
+            statuses=statuses,
+            effects=lab.effects(),
+            database=folder / DATABASE,
+            baseline=baseline,
+        )
+        broken = list_broken(ending, (*GUARANTEES, *story.invariants))
+        log.append(Ended(replace(ending, baseline=None, broken=broken)))
+        os._exit(0)
+
+
+def _place(error: BaseException) -> str:
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{Path(frame.filename).name}, line {frame.lineno}"
+
+
+class Witness:
+    """An observer of the failpoints: it writes down each pass, and kills the process at one of them."""
+
+    def __init__(self, log: LifeLog, clock: Clock, wal: Path, kill_at: CrashPoint | None) -> None:
+        self._log = log
+        self._wal = wal
+        self._clock = clock
+        self._kill_at = kill_at
+        self._passes: Counter[Failpoint] = Counter()
+        self._lock = threading.Lock()
+        self.is_over = False
+
+    def on_pass(self, point: Failpoint, name: str) -> None:
+        """Write down a pass, and die at the point of this life."""
+        if self.is_over:
+            return
+        with self._lock:
+            self._passes[point] += 1
+            passed = CrashPoint(point, self._passes[point])
+            self._log.append(Passed(point, passed.number, name, self._clock.now(), self._stat_wal()))
+            if passed == self._kill_at:
+                failpoints.kill_process()
+
+    def _stat_wal(self) -> tuple[int, int]:
+        try:
+            found = self._wal.stat()
+        except FileNotFoundError:
+            return 0, 0
+        return found.st_size, found.st_mtime_ns

@@ -1,0 +1,68 @@
+"""The moments of a life at which a crash matrix kills the process."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from craftcore.errors import InvalidInput
+from craftcore.failpoints import Failpoint
+from craftcore.testing.life_log import ActedLate, Counted, Delayed, Noted, Passed, Record
+
+EDGES = (
+    Failpoint.RECLAIM_COMMITTED,
+    Failpoint.WRITER_FLUSHING,
+    Failpoint.WRITER_FLUSHED,
+    Failpoint.STEP_ENTERED,
+    Failpoint.STEP_RAN,
+    Failpoint.CALL_MARKED,
+    Failpoint.PROVIDER_ANSWERED,
+)
+"""Both edges of every commit, step and provider call; a boot's commit has its later one."""
+
+CHANGED_HERE = {Failpoint.STEP_RAN, Failpoint.CALL_MARKED}
+"""The points before which something outside of the database has just changed: by a step, or in the lock file."""
+
+
+class CrashPoint(NamedTuple):
+    """A pass of a failpoint in a life. `number` counts from 1."""
+
+    point: Failpoint
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.point}:{self.number}"
+
+
+def parse_points(text: str) -> tuple[CrashPoint, ...]:
+    """Return the points of a text such as `step.ran:1 writer.flushed:2`: one for each life. Raises InvalidInput."""
+    points = []
+    for word in text.split():
+        found = re.fullmatch(r"([a-z.]+):([1-9][0-9]{0,8})", word)
+        if found is None or found[1] not in list(Failpoint):
+            example = f"{Failpoint.STEP_RAN}:1"
+            raise InvalidInput(f"{word!r} is no crash point: use a failpoint and the number of its pass, as {example}")
+        points.append(CrashPoint(Failpoint(found[1]), int(found[2])))
+    if not points:
+        raise InvalidInput("no crash point is given")
+    return tuple(points)
+
+
+def all_points(records: Sequence[Record]) -> Iterator[CrashPoint]:
+    """Yield every edge that a life has passed."""
+    for record in records:
+        if isinstance(record, Passed) and record.point in EDGES:
+            yield CrashPoint(record.point, record.number)
+
+
+def distinct_points(records: Iterable[Record]) -> Iterator[CrashPoint]:
+    """Yield the edges at which the disk or the world differs from the edge before: the others leave the same."""
+    has_changed, wal = True, (0, 0)
+    for record in records:
+        if isinstance(record, Noted | Counted | Delayed | ActedLate):
+            has_changed = True
+        if isinstance(record, Passed) and record.point in EDGES:
+            if has_changed or record.wal != wal or record.point in CHANGED_HERE:
+                yield CrashPoint(record.point, record.number)
+            has_changed, wal = False, record.wal

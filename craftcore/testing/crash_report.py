@@ -1,0 +1,151 @@
+"""The report of a crash matrix: a table of the crashes, and the timeline of each that broke a promise."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from craftcore.serialization.plurals import format_count
+from craftcore.testing.crash_cell import CellResult
+from craftcore.testing.crash_point import CrashPoint, all_points
+from craftcore.testing.life_log import Called, Delayed, Noted, Passed, Record, Returned
+
+SHOWN = 3
+"""The crashes whose timelines are shown."""
+
+LINES_MAX = 120
+"""The lines of one life that are shown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CrashReport:
+    """The results of a matrix; the first is that of the run without a crash. `seconds`: of real time."""
+
+    results: Sequence[CellResult]
+    seconds: float
+
+    @property
+    def broken(self) -> list[CellResult]:
+        """The cells in which a promise was broken."""
+        return [result for result in self.results if result.broken]
+
+    @property
+    def kills(self) -> int:
+        """How many processes were killed, not counting the lives that pairs share."""
+        return sum(1 for result in self.results if result.points and result.kills == len(result.points))
+
+    def rows(self) -> list[Row]:
+        """Return a row for each first crash, in the order of the scenario."""
+        groups: dict[CrashPoint, list[CellResult]] = {point: [] for point in all_points(self.results[0].records)}
+        for result in self.results[1:]:
+            groups.setdefault(result.points[0], []).append(result)
+        names = _label_points(self.results[0].records)
+        return [Row.of(point, names.get(point, ""), cells) for point, cells in groups.items() if cells]
+
+    def summary(self) -> str:
+        """Return the result in one line."""
+        count = format_count(len(self.results) - 1, "crash", "crashes")
+        if not self.broken:
+            return f"{count} in {self.seconds:.1f} s: every promise holds"
+        if self.results[0].broken:
+            return "a promise is broken without a crash"
+        return f"{len(self.broken)} of {count} break a promise, in {self.seconds:.1f} s"
+
+    def failures(self) -> Iterator[str]:
+        """Yield the lines that explain the first broken cells."""
+        for result in self.broken[:SHOWN]:
+            yield from _explain(result)
+        if len(self.broken) > SHOWN:
+            yield f"… and {len(self.broken) - SHOWN} more"
+
+    def __str__(self) -> str:
+        return "\n".join([self.summary(), "", *self.failures()]).rstrip()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A first crash. `where`: the step, action or commit. `pairs`: how many second crashes were tried after it;
+    `broken`: the promises that do not hold after it, alone or with a second crash."""
+
+    point: CrashPoint
+    where: str
+    pairs: int
+    broken: Sequence[str]
+    was_reached: bool
+
+    @classmethod
+    def of(cls, point: CrashPoint, where: str, results: Sequence[CellResult]) -> Row:
+        """Return the row of the cells that begin with a point."""
+        return cls(
+            point=point,
+            where=where,
+            pairs=sum(len(result.points) > 1 for result in results),
+            broken=list(dict.fromkeys(text for result in results for text in result.broken)),
+            was_reached=any(result.kills for result in results),
+        )
+
+
+class CrashMatrixFailed(AssertionError):
+    """A promise was broken after a crash. `report` has every cell."""
+
+    def __init__(self, report: CrashReport) -> None:
+        super().__init__(f"\n{report}")
+        self.report = report
+
+
+def _label_points(records: Sequence[Record]) -> dict[CrashPoint, str]:
+    """Return the place of each pass: the name of its step or action, or of the work that a commit writes."""
+    labels: dict[CrashPoint, str] = {}
+    unnamed: list[CrashPoint] = []
+    for record in records:
+        if not isinstance(record, Passed):
+            continue
+        point = CrashPoint(record.point, record.number)
+        if record.point.startswith("writer."):
+            unnamed.append(point)
+            continue
+        labels[point] = record.name
+        commit = f"{record.point} {record.name}".rstrip()
+        labels.update((earlier, f"commit of {commit}") for earlier in unnamed)
+        unnamed.clear()
+    return labels
+
+
+def _explain(result: CellResult) -> Iterator[str]:
+    at = " ".join(map(str, result.points))
+    yield f"crash at {', then at '.join(map(str, result.points))}" if at else "without a crash"
+    for text in result.broken:
+        yield f"  {text}"
+    for number, life in enumerate(result.lives(), 1):
+        yield f"  life {number}"
+        lines = [f"    {line}" for record in life for line in _describe(record)]
+        yield from lines[-LINES_MAX:]
+        if number <= result.kills:
+            yield "    SIGKILL"
+    if result.output.strip():
+        yield "  the end of its output"
+        yield from (f"    {line}" for line in result.output.strip().splitlines()[-10:])
+    if at:
+        yield f'  this crash alone: crash_matrix(…, at="{at}")'
+    yield ""
+
+
+def _describe(record: Record) -> Iterator[str]:
+    match record:
+        case Called(_, method):
+            yield f"lab.{method}"
+        case Returned(_, _, error) if error is not None:
+            yield f"raised {type(error).__name__}: {error}"
+        case Passed(point, number, name, at):
+            yield f"{_time(at)}  {f'{point}:{number}':22} {name}".rstrip()
+        case Noted(effect):
+            arguments = json.dumps(dict(effect.arguments), default=repr, ensure_ascii=False)
+            yield f"{_time(effect.at)}  effect                 {effect.action} {arguments:.120}"
+        case Delayed(call):
+            yield f"{_time(call.at)}  acts late              {call.action}"
+
+
+def _time(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M:%S}"

@@ -1,0 +1,138 @@
+"""The log of a scenario that is killed: an append-only file, from which the next life goes on."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from craftcore.failpoints import Failpoint
+from craftcore.testing.invariants import Ending
+from craftcore.testing.world import Effect, LateCall
+
+
+class LifeBegan(NamedTuple):
+    """The first record of each life."""
+
+    number: int
+
+
+class Moved(NamedTuple):
+    """The clock was moved. `now` in epoch seconds."""
+
+    now: float
+    boot_time: float
+
+
+class Passed(NamedTuple):
+    """A failpoint was passed. `number` counts the passes of this point in this life, from 1; `name` is that of the step
+    or action; `at`: epoch seconds; `wal`: the size and time of the WAL file, which a commit changes."""
+
+    point: Failpoint
+    number: int
+    name: str
+    at: float
+    wal: tuple[int, int]
+
+
+class Called(NamedTuple):
+    """The scenario called a method of its lab. `target`: where an advance of the clock ends, in epoch seconds."""
+
+    call: int
+    method: str
+    target: float | None
+
+
+class Returned(NamedTuple):
+    """The call returned `value`, or raised `error`."""
+
+    call: int
+    value: Any
+    error: Exception | None
+
+
+class Noted(NamedTuple):
+    """An effect, and what the provider returned for it."""
+
+    effect: Effect
+    result: Any
+
+
+class Counted(NamedTuple):
+    """The counts of a provider after it took a call."""
+
+    action: str
+    counts: Mapping[str, int]
+
+
+class Delayed(NamedTuple):
+    """A call that was reset, and acts later."""
+
+    call: LateCall
+
+
+class ActedLate(NamedTuple):
+    """The late calls until this moment have acted."""
+
+    until: float
+
+
+class Ended(NamedTuple):
+    """The scenario has ended."""
+
+    ending: Ending
+
+
+Record = LifeBegan | Moved | Passed | Called | Returned | Noted | Counted | Delayed | ActedLate | Ended
+
+
+class LifeLog:
+    """The log, open for appending. A record is one write, which SIGKILL does not tear; no flush: power stays on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+    def append(self, record: Record) -> None:
+        """Write a record. Raises TypeError for a value that cannot be pickled."""
+        try:
+            data = pickle.dumps(record, protocol=5)
+        except Exception as error:
+            raise TypeError(f"a crash matrix keeps {type(record).__name__} in a file, and cannot: {error}") from error
+        os.write(self._descriptor, data)
+
+
+def read_log(path: Path) -> list[Record]:
+    """Return the records of a log, oldest first."""
+    records: list[Record] = []
+    with path.open("rb") as file:
+        while True:
+            try:
+                records.append(pickle.load(file))  # noqa: S301 - written by this process and its children
+            except EOFError:
+                return records
+
+
+class Past:
+    """The calls of earlier lives. `begun` and `returned`: by the number of the call."""
+
+    def __init__(self, records: Sequence[Record]) -> None:
+        self.begun = {record.call: record for record in reversed(records) if isinstance(record, Called)}
+        self.returned = {record.call: record for record in records if isinstance(record, Returned)}
+        self._records = records
+        self._position = 0
+
+    def before(self, call: int) -> Sequence[Record]:
+        """Return the records until this call returned, without those that were asked for before."""
+        end = self._records.index(self.returned[call]) + 1
+        return self._take(end)
+
+    def rest(self) -> Sequence[Record]:
+        """Return the records after these."""
+        return self._take(len(self._records))
+
+    def _take(self, end: int) -> Sequence[Record]:
+        begin, self._position = self._position, end
+        return self._records[begin:end]
