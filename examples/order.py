@@ -27,7 +27,7 @@ import anyio
 from craftcore import App, Call, Fail, OnUnknown, TaskContext
 
 CHARGES, MESSAGES = Path("charges.txt"), Path("messages.txt")
-ANSWER_SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
+ANSWER_SECONDS = 0.0
 
 app = App("orders")
 
@@ -101,4 +101,5 @@ async def main(what: str, price: int) -> None:
 
 if __name__ == "__main__":
     what, price = sys.argv[1:3] or ("lamp", "40")
+    ANSWER_SECONDS = float(sys.argv[3]) if len(sys.argv) > 3 else 0.0
     anyio.run(main, what, int(price))

@@ -123,7 +123,7 @@ def test_example_of_a_task_runs(tmp_path):
     (tmp_path / "watch.py").write_text(example, "utf-8")
     command = [sys.executable, "-c", WATCH]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
-    assert ran.stdout.splitlines() == ["['\"lamp is ordered as activity:', ':1.1\"']", "2 42.0"], ran.stderr
+    assert ran.stdout.splitlines() == ["['\"lamp is ordered: receipt activity:', ':1.1\"']", "2 42.0"], ran.stderr
 
 
 def test_index_lists_every_document_once():

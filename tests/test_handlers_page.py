@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 
-from craftcore.failpoints import Failpoint
 from tests.support.code_blocks import PAGES
 from tests.support.engine_harness import look
 from tests.support.processes import PATIENCE, Result, craftcore, environment
@@ -32,10 +31,23 @@ RUN_HERE = {
     "primes",
     "stock",
     "brief",
-    "killed",
-    "test_invoice",
+    "welcome",
+    "repaired",
+    "test_welcome",
+    "test_repaired",
     "test_renewal",
 }
+
+KILLED = """
+import sys
+from craftcore.cli.main import main
+from craftcore.failpoints import Failpoint, arm, kill_process
+
+point, at_pass, *sys.argv[1:] = sys.argv[1:]
+arm(Failpoint(point), kill_process, at_pass=int(at_pass))
+sys.exit(main())
+"""
+"""Runs the command `craftcore`, killed at the n-th pass of a point."""
 
 
 @pytest.fixture(autouse=True)
@@ -43,6 +55,7 @@ def folder(tmp_path: Path) -> Path:
     """Where a reader has saved all of them."""
     for name, text in PROGRAMS.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
+    (tmp_path / "killed.py").write_text(KILLED)
     return tmp_path
 
 
@@ -65,7 +78,7 @@ def run(folder: Path, app: str) -> Result:
 
 
 def run_killed_at(folder: Path, app: str, point: str, at_pass: int = 1) -> None:
-    """The same, by the page's own `killed.py`."""
+    """The same, killed at a point."""
     command = [sys.executable, "killed.py", point, str(at_pass)]
     command += ["--db", "agent.db", "run", f"{app}:app", "--until-idle"]
     ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=2 * PATIENCE)
@@ -111,30 +124,46 @@ def test_unrecorded_step_runs_again_and_writes_the_same_file(folder):
     assert lines(folder, "outbox.txt") == [f"activity:{task_id}:1.1 ada"]
 
 
-def run_its_own_test(
-    folder: Path, *arguments: str, program: str = "test_invoice.py"
-) -> subprocess.CompletedProcess[str]:
+def run_its_own_test(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", program, *arguments]
     return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=5 * PATIENCE)
 
 
-def test_crash_test_of_the_page_passes(folder):
-    ran = run_its_own_test(folder)
-    assert (ran.returncode, ran.stdout.count("6 passed")) == (0, 1), ran.stdout
-
-
 def test_lab_of_the_page_needs_no_configuration(folder):
-    ran = run_its_own_test(folder, "-k", "asyncio", program="test_renewal.py")
+    ran = run_its_own_test(folder, "test_renewal.py", "-k", "asyncio")
     assert (ran.returncode, ran.stdout.count("1 passed")) == (0, 1), ran.stdout
 
 
-def test_crash_test_of_the_page_finds_a_false_declaration(folder):
+def test_email_in_a_plain_step_fails_as_the_page_shows(folder):
+    ran = run_its_own_test(folder, "test_welcome.py")
+    [shown] = re.findall(r"```\n(crash at .*?)```", PAGE, re.DOTALL)
+    report = ran.stdout.replace("\nE           ", "\n")
+    for part in shown.split("    …\n"):
+        assert part in report, ran.stdout
+    assert ran.returncode == 1
+
+
+def test_repaired_handler_of_the_page_passes(folder):
+    ran = run_its_own_test(folder, "test_repaired.py")
+    assert (ran.returncode, ran.stdout.count("1 passed")) == (0, 1), ran.stdout
+
+
+def test_crash_test_of_the_page_is_shorter_than_ten_lines():
+    lines_of_code = [line for line in PROGRAMS["test_repaired.py"].splitlines() if line.strip()]
+    assert len(lines_of_code) < 10
+
+
+def test_crashtest_finds_a_false_declaration(folder):
     """The other side is said to drop a second call, and does not."""
     honest = PROGRAMS["invoice.py"]
     lying = honest.replace("irreversible=True", "irreversible=True, on_unknown='resend', idempotent_provider=True")
     (folder / "invoice.py").write_text(lying)
-    ran = run_its_own_test(folder, "-k", "provider.answered")
-    assert (ran.returncode, "assert 2 == 1" in ran.stdout) == (1, True), ran.stdout
+    payload = ("--payload", '{"customer": "ada", "cents": 950}')
+    names = re.findall(r'@app.action\("([\w.]+)"', lying)
+    told = craftcore(
+        folder, "crashtest", "invoice:app", "--emit", "invoice", *payload, "--provider", f"{names[0]}:dedupes=false"
+    )
+    assert (told.code, "had its effect 2 times under one key" in told.out) == (1, True), told.out
 
 
 def test_random_draw_and_each_feed_read_happen_once(folder):
@@ -325,15 +354,6 @@ def test_wait_without_a_key_is_confused_with_an_inserted_wait(folder):
     run(folder, "change")
 
     assert task(folder, task_id)[0] == "WAITING", "`new` took what `go` had brought, `go` the name, and none is left"
-
-
-def test_points_of_the_page_are_in_execution_order():
-    [said] = re.findall(r"points in order: (.*?)\n\n", PAGE, re.DOTALL)
-    points = re.findall(r"`([\w.]+)`", said)
-
-    known = [point.value for point in Failpoint]
-    assert len(points) > 10
-    assert points == [point for point in known if point in points]
 
 
 def test_action_can_be_called_with_a_custom_call(folder):

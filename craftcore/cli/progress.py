@@ -16,11 +16,12 @@ class Progress:
         self._quiet = quiet or not sys.stderr.isatty()
         self._began = self._said = time.monotonic()
 
-    def __call__(self) -> None:
+    def __call__(self, detail: str = "") -> None:
         now = time.monotonic()
         if not self._quiet and now - self._said >= EVERY_SECONDS:
             self._said = now
-            print(f"\r{self._doing}, {now - self._began:.0f} s", end="", file=sys.stderr, flush=True)
+            doing = f"{self._doing} {detail}".rstrip()
+            print(f"\r{doing}, {now - self._began:.0f} s", end="", file=sys.stderr, flush=True)
 
     def finish(self) -> None:
         """Leave the line as it was found."""

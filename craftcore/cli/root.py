@@ -24,6 +24,7 @@ SECTIONS = {
         "release": "status.hold:release",
         "reload": "service.reload:reload",
         "demo": "demo.command:demo",
+        "crashtest": "crashtest.command:crashtest",
     },
     "Triggers and schedules": {
         "emit": "trigger.emit:emit",

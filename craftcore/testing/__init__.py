@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
-    from craftcore.testing.invariants import Ending, happens_once
+    from craftcore.testing.effect import Effect
+    from craftcore.testing.invariants import ScenarioEnd, happens_once
     from craftcore.testing.lab import Lab
     from craftcore.testing.matrix import crash_matrix
     from craftcore.testing.provider import Provider
     from craftcore.testing.virtual_clock import VirtualClock
-    from craftcore.testing.world import Effect, record_effect
+from craftcore.testing.world import record_effect
 
 _HOMES = {
     "CrashMatrixFailed": "craftcore.testing.crash_report",
     "CrashReport": "craftcore.testing.crash_report",
-    "Effect": "craftcore.testing.world",
-    "Ending": "craftcore.testing.invariants",
+    "Effect": "craftcore.testing.effect",
+    "ScenarioEnd": "craftcore.testing.invariants",
     "Lab": "craftcore.testing.lab",
     "Provider": "craftcore.testing.provider",
     "VirtualClock": "craftcore.testing.virtual_clock",
@@ -31,9 +32,9 @@ __all__ = [
     "CrashMatrixFailed",
     "CrashReport",
     "Effect",
-    "Ending",
     "Lab",
     "Provider",
+    "ScenarioEnd",
     "VirtualClock",
     "crash_matrix",
     "happens_once",

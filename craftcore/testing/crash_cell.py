@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import shutil
 import signal
-from collections.abc import Generator, Sequence
+from collections import Counter
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from craftcore.failpoints import Failpoint
 from craftcore.testing.crash_life import BROKE_OFF, LOG, OUTPUT, Story, fork_life
 from craftcore.testing.crash_point import CrashPoint
-from craftcore.testing.invariants import Ending
-from craftcore.testing.life_log import Ended, LifeBegan, Record, read_log
+from craftcore.testing.invariants import ScenarioEnd
+from craftcore.testing.life_log import Ended, LifeBegan, Passed, Record, read_log
 
 HUNG = -signal.SIGALRM
-"""The exit code that stands for a life that was ended because it took too long."""
+"""The exit code of a life that was ended because it took too long."""
 
 OUTPUT_BYTES = 4000
 
@@ -27,18 +29,20 @@ class CellResult:
     kills     how often it was
     ending    how the scenario ended; None: its last life did not get there
     broken    the promises that do not hold; none: all hold
+    steps     how often each step ran to its end, by name, in all lives
     records   the log of all lives
     output    the end of what its processes printed
     """
 
     points: tuple[CrashPoint, ...]
     kills: int
-    ending: Ending | None
+    ending: ScenarioEnd | None
     broken: Sequence[str]
+    steps: Mapping[str, int]
     records: Sequence[Record]
     output: str
 
-    def lives(self) -> list[list[Record]]:
+    def split_lives(self) -> list[list[Record]]:
         """Return the records of each life."""
         lives: list[list[Record]] = []
         for record in self.records:
@@ -59,7 +63,7 @@ class Cell:
     origin: Path
     keep: Path | None = None
 
-    def play(self, story: Story, baseline: Ending | None) -> Generator[int, int, CellResult]:
+    def play(self, story: Story, baseline: ScenarioEnd | None) -> Generator[int, int, CellResult]:
         """Yield the process id of each life, take its exit code, and return the result."""
         shutil.copytree(self.origin, self.folder)
         kills = self.killed
@@ -85,4 +89,9 @@ class Cell:
         else:
             reason = "an error" if code == BROKE_OFF else f"exit code {code}"
             broken = (f"the last life ended by {reason}: {(output.strip().splitlines() or ['no output'])[-1]}",)
-        return CellResult(points=self.points, kills=kills, ending=ending, broken=broken, records=records, output=output)
+        steps = Counter(
+            record.name for record in records if isinstance(record, Passed) and record.point is Failpoint.STEP_RAN
+        )
+        return CellResult(
+            points=self.points, kills=kills, ending=ending, broken=broken, steps=steps, records=records, output=output
+        )

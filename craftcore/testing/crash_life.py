@@ -24,7 +24,7 @@ from craftcore.clock import Clock
 from craftcore.failpoints import Failpoint
 from craftcore.serialization.encode import describe_error
 from craftcore.testing.crash_point import CrashPoint
-from craftcore.testing.invariants import GUARANTEES, Ending, Invariant, list_broken
+from craftcore.testing.invariants import GUARANTEES, Invariant, ScenarioEnd, list_broken
 from craftcore.testing.lab import DATABASE
 from craftcore.testing.life_log import Ended, LifeBegan, LifeLog, Passed, read_log
 from craftcore.testing.scenario_lab import ScenarioLab
@@ -51,9 +51,9 @@ class Story:
     backend: Literal["asyncio", "trio"]
 
 
-def fork_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: Ending | None) -> int:
+def fork_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: ScenarioEnd | None) -> int:
     """Fork a process that goes on with the scenario, and is killed at a point. Return its process id."""
-    return _fork(partial(_live, story, folder, kill_at, baseline), folder / OUTPUT)
+    return _fork(partial(_run_life, story, folder, kill_at, baseline), folder / OUTPUT)
 
 
 def _fork(work: Callable[[], object], output: Path) -> int:
@@ -82,7 +82,7 @@ def _redirect_output(path: Path) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
-def _live(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: Ending | None) -> None:
+def _run_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: ScenarioEnd | None) -> None:
     path = folder / LOG
     past = read_log(path) if path.exists() else []
     life = 1 + sum(isinstance(record, LifeBegan) for record in past)
@@ -96,7 +96,7 @@ def _live(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: Endi
 
 
 async def _play(
-    story: Story, lab: ScenarioLab, log: LifeLog, witness: Witness, folder: Path, baseline: Ending | None
+    story: Story, lab: ScenarioLab, log: LifeLog, witness: Witness, folder: Path, baseline: ScenarioEnd | None
 ) -> NoReturn:
     """Run the scenario to its end, check the invariants, and end the process without shutting down."""
     async with lab:
@@ -107,7 +107,7 @@ async def _play(
             error = f"{describe_error(raised)} in {_place(raised)}"
         statuses = await lab.finish(None if baseline is None else baseline.statuses)
         witness.is_over = True
-        ending = Ending(
+        ending = ScenarioEnd(
             returned=returned,
             error=error,
             statuses=statuses,

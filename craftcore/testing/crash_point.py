@@ -42,21 +42,21 @@ def parse_points(text: str) -> tuple[CrashPoint, ...]:
         found = re.fullmatch(r"([a-z.]+):([1-9][0-9]{0,8})", word)
         if found is None or found[1] not in list(Failpoint):
             example = f"{Failpoint.STEP_RAN}:1"
-            raise InvalidInput(f"{word!r} is no crash point: use a failpoint and the number of its pass, as {example}")
+            raise InvalidInput(f"{word!r} is not a crash point: write a failpoint and its pass, as in {example}")
         points.append(CrashPoint(Failpoint(found[1]), int(found[2])))
     if not points:
         raise InvalidInput("no crash point is given")
     return tuple(points)
 
 
-def all_points(records: Sequence[Record]) -> Iterator[CrashPoint]:
+def find_points(records: Sequence[Record]) -> Iterator[CrashPoint]:
     """Yield every edge that a life has passed."""
     for record in records:
         if isinstance(record, Passed) and record.point in EDGES:
             yield CrashPoint(record.point, record.number)
 
 
-def distinct_points(records: Iterable[Record]) -> Iterator[CrashPoint]:
+def find_distinct_points(records: Iterable[Record]) -> Iterator[CrashPoint]:
     """Yield the edges at which the disk or the world differs from the edge before: the others leave the same."""
     has_changed, wal = True, (0, 0)
     for record in records:

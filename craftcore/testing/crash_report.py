@@ -6,10 +6,11 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from craftcore.serialization.plurals import format_count
 from craftcore.testing.crash_cell import CellResult
-from craftcore.testing.crash_point import CrashPoint, all_points
+from craftcore.testing.crash_point import CrashPoint, find_points
 from craftcore.testing.life_log import Called, Delayed, Noted, Passed, Record, Returned
 
 SHOWN = 3
@@ -38,11 +39,39 @@ class CrashReport:
 
     def rows(self) -> list[Row]:
         """Return a row for each first crash, in the order of the scenario."""
-        groups: dict[CrashPoint, list[CellResult]] = {point: [] for point in all_points(self.results[0].records)}
+        groups: dict[CrashPoint, list[CellResult]] = {point: [] for point in find_points(self.results[0].records)}
         for result in self.results[1:]:
             groups.setdefault(result.points[0], []).append(result)
         names = _label_points(self.results[0].records)
         return [Row.of(point, names.get(point, ""), cells) for point, cells in groups.items() if cells]
+
+    @property
+    def repeated_steps(self) -> list[str]:
+        """The names of the steps whose functions ran again after a crash, in order."""
+        usual = self.results[0].steps
+        return sorted(
+            {name for result in self.results for name, ran in result.steps.items() if ran > usual.get(name, 0)}
+        )
+
+    def document(self) -> dict[str, Any]:
+        """Return the report as JSON values."""
+        return {
+            "crashes": len(self.results) - 1,
+            "kills": self.kills,
+            "broken": [{"at": " ".join(map(str, cell.points)), "promises": list(cell.broken)} for cell in self.broken],
+            "repeated_steps": self.repeated_steps,
+            "points": [
+                {
+                    "at": str(row.point),
+                    "where": row.where,
+                    "pairs": row.pairs,
+                    "reached": row.was_reached,
+                    "kept": not row.broken,
+                }
+                for row in self.rows()
+            ],
+            "seconds": round(self.seconds, 3),
+        }
 
     def summary(self) -> str:
         """Return the result in one line."""
@@ -116,11 +145,11 @@ def _label_points(records: Sequence[Record]) -> dict[CrashPoint, str]:
 def _explain(result: CellResult) -> Iterator[str]:
     at = " ".join(map(str, result.points))
     yield f"crash at {', then at '.join(map(str, result.points))}" if at else "without a crash"
-    for text in result.broken:
-        yield f"  {text}"
-    for number, life in enumerate(result.lives(), 1):
+    yield from (f"  {line}" for text in result.broken for line in text.splitlines())
+    for number, life in enumerate(result.split_lives(), 1):
         yield f"  life {number}"
-        lines = [f"    {line}" for record in life for line in _describe(record)]
+        shown = [record for record in life if not _is_noise(record) or record is life[-1]]
+        lines = [f"    {line}" for record in shown for line in _describe(record)]
         yield from lines[-LINES_MAX:]
         if number <= result.kills:
             yield "    SIGKILL"
@@ -130,6 +159,11 @@ def _explain(result: CellResult) -> Iterator[str]:
     if at:
         yield f'  this crash alone: crash_matrix(…, at="{at}")'
     yield ""
+
+
+def _is_noise(record: Record) -> bool:
+    """Return whether a record is of the engine's own loops, and no point at which the story turns."""
+    return isinstance(record, Passed) and record.point.startswith(("writer.", "tick.", "claim."))
 
 
 def _describe(record: Record) -> Iterator[str]:

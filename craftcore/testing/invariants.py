@@ -11,11 +11,11 @@ from typing import Any
 
 from craftcore.config import Config
 from craftcore.services import Services
-from craftcore.testing.world import Effect
+from craftcore.testing.effect import Effect
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
+class ScenarioEnd:
     """How a scenario ended.
 
     returned   what the scenario returned; None when it raised
@@ -32,7 +32,7 @@ class Ending:
     statuses: Sequence[str]
     effects: Sequence[Effect]
     database: Path
-    baseline: Ending | None = None
+    baseline: ScenarioEnd | None = None
     broken: Sequence[str] = field(default=())
 
     def effects_of(self, action: str) -> list[Effect]:
@@ -46,56 +46,61 @@ class Ending:
             return reader.fetch_all(sql, **parameters)
 
 
-Invariant = Callable[[Ending], object]
-"""A promise. It is broken when the function raises AssertionError, or returns False or a text that says how."""
+Invariant = Callable[[ScenarioEnd], object]
+"""A promise. It is broken when the function raises AssertionError, or returns False or a text that explains it."""
 
 ACTIVITIES = "SELECT idem_key, action, status FROM activity_log ORDER BY seq"
 
 
-def scenario_succeeds(ending: Ending) -> None:
+def require_scenario_success(ending: ScenarioEnd) -> str | None:
     """Refuse an ending in which the scenario raised."""
-    assert ending.error is None, f"the scenario raised {ending.error}"
+    return None if ending.error is None else f"the scenario raised {ending.error}"
 
 
-def work_ends_as_without_crash(ending: Ending) -> None:
+def require_same_statuses(ending: ScenarioEnd) -> str | None:
     """Refuse work that is lost, hangs, or ends in another status than without a crash."""
     if ending.baseline is None:
-        return
-    for number, (now, expected) in enumerate(zip(ending.statuses, ending.baseline.statuses, strict=False), 1):
-        assert now == expected, f"work {number} is {now}, and {expected} without a crash"
+        return None
+    pairs = enumerate(zip(ending.statuses, ending.baseline.statuses, strict=False), 1)
+    texts = (f"work {number} is {now}, and {then} without a crash" for number, (now, then) in pairs if now != then)
+    return next(texts, None)
 
 
-def effects_match_ledger(ending: Ending) -> None:
+def require_matching_ledger(ending: ScenarioEnd) -> str | None:
     """Refuse an irreversible action that had its effect twice, and a ledger that says otherwise than the world."""
     effects = Counter(effect.key for effect in ending.effects)
     for row in ending.rows(ACTIVITIES):
-        count = effects[row["idem_key"]]
-        assert count < 2, f"{row['action']} had its effect {count} times under one key"
-        assert count or row["status"] != "DONE", f"{row['action']} is DONE in the ledger, and had no effect"
-        assert not count or row["status"] != "FAILED", f"{row['action']} is FAILED in the ledger, and had its effect"
+        action, status, count = row["action"], row["status"], effects[row["idem_key"]]
+        if count > 1:
+            return f"{action} had its effect {count} times under one key"
+        if count == 0 and status == "DONE":
+            return f"{action} is DONE in the ledger, and had no effect"
+        if count == 1 and status == "FAILED":
+            return f"{action} is FAILED in the ledger, and had its effect"
+    return None
 
 
-GUARANTEES: tuple[Invariant, ...] = (scenario_succeeds, work_ends_as_without_crash, effects_match_ledger)
+GUARANTEES: tuple[Invariant, ...] = (require_scenario_success, require_same_statuses, require_matching_ledger)
 """The invariants that every crash matrix checks."""
 
 
 def happens_once(action: str, times: int = 1) -> Invariant:
     """Return the invariant that the effects of an action, or of a name of `record_effect`, are `times` in all lives."""
 
-    def happens(ending: Ending) -> None:
+    def count_effects(ending: ScenarioEnd) -> str | None:
         count = len(ending.effects_of(action))
-        assert count == times, f"{action} happened {count} times, not {times}"
+        return None if count == times else f"{action} happened {count} times, not {times}"
 
-    happens.__name__ = f"{action} happens {'once' if times == 1 else f'{times} times'}"
-    return happens
+    count_effects.__name__ = f"{action} happens {'once' if times == 1 else f'{times} times'}"
+    return count_effects
 
 
-def list_broken(ending: Ending, invariants: Sequence[Invariant]) -> list[str]:
+def list_broken(ending: ScenarioEnd, invariants: Sequence[Invariant]) -> list[str]:
     """Return a text for each invariant that does not hold, beginning with its name."""
     return [f"{_name(invariant)}: {text}" for invariant in invariants if (text := _check(invariant, ending))]
 
 
-def _check(invariant: Invariant, ending: Ending) -> str:
+def _check(invariant: Invariant, ending: ScenarioEnd) -> str:
     """Return how an invariant is broken; "": it holds."""
     try:
         held = invariant(ending)
@@ -111,4 +116,5 @@ def _check(invariant: Invariant, ending: Ending) -> str:
 
 
 def _name(invariant: Invariant) -> str:
-    return getattr(invariant, "__name__", repr(invariant)).replace("_", " ")
+    name: str = getattr(invariant, "__name__", repr(invariant))
+    return name.removeprefix("require_").replace("_", " ")

@@ -25,10 +25,11 @@ from craftcore.serialization.arguments import Duration, seconds
 from craftcore.services import Services
 from craftcore.tasks.model import Question, Task
 from craftcore.testing.due_store import copy_committed, next_due
+from craftcore.testing.effect import Effect
 from craftcore.testing.life import Life
-from craftcore.testing.provider import Provider, networked_providers
+from craftcore.testing.provider import Provider, make_networked_providers
 from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock
-from craftcore.testing.world import Effect, World, world_of_process
+from craftcore.testing.world import World, world_of_process
 from craftcore.triggers.model import EmitOptions, Trigger
 
 DATABASE = "lab.db"
@@ -68,7 +69,7 @@ class Lab:
         self.clock = VirtualClock(
             start.timestamp() if isinstance(start, datetime) else start, seed=seed, zone_name=zone
         )
-        self._world = World(self.clock, networked_providers())
+        self._world = World(self.clock, make_networked_providers())
         self._config = config
         self._given_folder = folder
         self._stack = AsyncExitStack()

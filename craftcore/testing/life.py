@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import anyio
 import anyio.abc
@@ -13,11 +13,14 @@ import anyio.abc
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.daemon.lifespan import running
+from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
+from craftcore.tasks.outcomes import Done
+from craftcore.testing.effect import Effect
 from craftcore.testing.provider import Provider
 from craftcore.testing.virtual_clock import VirtualClock
-from craftcore.testing.world import Effect, World
+from craftcore.testing.world import World
 
 BUSY_SECONDS = 60.0
 """Seconds of real time that an engine may be busy before a lab gives up."""
@@ -41,7 +44,7 @@ class Life:
         self._clock = clock
         self._world = world
         self._number = world.life
-        self._originals: dict[Action, tuple[Callable[..., Any], bool]] = {}
+        self._originals: dict[Action, Original] = {}
         self._scope = anyio.CancelScope()
         self._ends, self._has_ended = anyio.Event(), anyio.Event()
 
@@ -59,8 +62,8 @@ class Life:
             if not self.is_dead:
                 raise
         finally:
-            for action, (fn, is_async) in self._originals.items():
-                action.fn, action.is_async = fn, is_async
+            for action, original in self._originals.items():
+                action.fn, action.is_async, action.reconciler = original
             self._has_ended.set()
 
     async def stop(self) -> None:
@@ -93,11 +96,12 @@ class Life:
         """Let the calls of every action pass through the lab."""
         for name, action in list(self.app.actions.items()):
             if action not in self._originals:
-                self._originals[action] = (action.fn, action.is_async)
+                self._originals[action] = Original(action.fn, action.is_async, action.reconciler)
             provider = self._world.providers.get(name)
-            fn, is_async = self._originals[action]
+            fn, is_async, reconciler = self._originals[action]
             if provider is not None:
                 action.fn, action.is_async = _route_calls(fn, provider, self._world), True
+                action.reconciler = reconciler and partial(_look_up, provider, self._world)
             else:
                 action.fn = self._note_calls(action, fn) if not is_async else self._note_async_calls(action, fn)
 
@@ -120,11 +124,26 @@ class Life:
         return call_and_note
 
     def _note(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> None:
+        """Note the effect of a function of the app. An idempotent provider behind it drops a second call of a key."""
         if self.is_dead:  # its thread went on after the crash
+            return
+        if action.terms.idempotent_provider and any(effect.key == call.key for effect in self._world.effects):
             return
         self._world.note(
             Effect(action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._number)
         )
+
+
+class Original(NamedTuple):
+    """The functions that an app declares for an action."""
+
+    fn: Callable[..., Any]
+    is_async: bool
+    reconciler: Callable[..., Any] | None
+
+
+async def _look_up(provider: Provider, world: World, call: Call, /, **_arguments: Any) -> Done[str] | NoEffect | None:
+    return provider.look_up(call.key, world)
 
 
 def _route_calls(fn: Callable[..., Any], provider: Provider, world: World) -> Callable[..., Any]:

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from craftcore.failpoints import Failpoint
-from craftcore.testing.invariants import Ending
-from craftcore.testing.world import Effect, LateCall
+from craftcore.testing.effect import Effect, LateCall
+from craftcore.testing.invariants import ScenarioEnd
 
 
 class LifeBegan(NamedTuple):
@@ -27,8 +27,10 @@ class Moved(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """A failpoint was passed. `number` counts the passes of this point in this life, from 1; `name` is that of the step
-    or action; `at`: epoch seconds; `wal`: the size and time of the WAL file, which a commit changes."""
+    """A failpoint was passed. `number` counts the passes of this point in this life, from 1.
+
+    `name` is that of the step or action; `at`: epoch seconds; `wal`: the size and time of the WAL file, which a commit
+    changes."""
 
     point: Failpoint
     number: int
@@ -82,7 +84,7 @@ class ActedLate(NamedTuple):
 class Ended(NamedTuple):
     """The scenario has ended."""
 
-    ending: Ending
+    ending: ScenarioEnd
 
 
 Record = LifeBegan | Moved | Passed | Called | Returned | Noted | Counted | Delayed | ActedLate | Ended
@@ -124,12 +126,12 @@ class Past:
         self._records = records
         self._position = 0
 
-    def before(self, call: int) -> Sequence[Record]:
+    def take_before(self, call: int) -> Sequence[Record]:
         """Return the records until this call returned, without those that were asked for before."""
         end = self._records.index(self.returned[call]) + 1
         return self._take(end)
 
-    def rest(self) -> Sequence[Record]:
+    def take_rest(self) -> Sequence[Record]:
         """Return the records after these."""
         return self._take(len(self._records))
 

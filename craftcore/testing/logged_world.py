@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from craftcore.testing.effect import Effect, LateCall
 from craftcore.testing.life_log import ActedLate, Counted, Delayed, LifeLog, Moved, Noted, Record
-from craftcore.testing.provider import Provider, networked_providers
+from craftcore.testing.provider import Provider, make_networked_providers
 from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock
-from craftcore.testing.world import Effect, LateCall, World
+from craftcore.testing.world import World
 
 
 class LoggedClock(VirtualClock):
@@ -16,7 +17,7 @@ class LoggedClock(VirtualClock):
     def __init__(self, log: LifeLog, *, seed: int) -> None:
         super().__init__(NEW_YEAR, seed=seed)
         self._log = log
-        self.goes_on = False
+        self.is_live = False
 
     def advance(self, seconds: float = 0.0, *, minutes: float = 0.0, hours: float = 0.0) -> None:
         """Let time pass."""
@@ -29,7 +30,7 @@ class LoggedClock(VirtualClock):
         self._note()
 
     def _note(self) -> None:
-        if self.goes_on:
+        if self.is_live:
             self._log.append(Moved(self.now(), self.boot_time()))
 
 
@@ -38,13 +39,13 @@ class LoggedWorld(World):
 
     def __init__(self, log: LifeLog, life: int) -> None:
         self.clock: LoggedClock = LoggedClock(log, seed=life)
-        super().__init__(self.clock, networked_providers())
+        super().__init__(self.clock, make_networked_providers())
         self.life = life - 1
         self._log = log
 
-    def goes_on(self) -> None:
+    def resume(self) -> None:
         """Write down the moves of the clock from now on: everything before is restored."""
-        self.clock.goes_on = True
+        self.clock.is_live = True
 
     def note(self, effect: Effect, result: Any = None) -> None:
         super().note(effect, result)

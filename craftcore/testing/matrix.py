@@ -18,14 +18,15 @@ import sniffio
 
 from craftcore.app import App
 from craftcore.clock import SystemClock
-from craftcore.errors import InvalidInput
+from craftcore.errors import ConfigInvalid, InvalidInput
+from craftcore.registry.registry import Registry
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from craftcore.testing.crash_cell import HUNG, Cell, CellResult
 from craftcore.testing.crash_life import WORK, Scenario, Story
-from craftcore.testing.crash_point import CrashPoint, all_points, distinct_points, parse_points
+from craftcore.testing.crash_point import CrashPoint, find_distinct_points, find_points, parse_points
 from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
-from craftcore.testing.invariants import Ending, Invariant
+from craftcore.testing.invariants import Invariant, ScenarioEnd
 from craftcore.testing.lab import DATABASE
 
 LIFE_SECONDS = 120.0
@@ -56,15 +57,16 @@ def crash_matrix(
     which is its working directory, and processes that are forked from this one. So nothing in memory outlives a kill.
 
     `scenario`: an async function of a lab. Its calls of the lab are made once over all lives; it must do the same each
-    time. `invariants`: functions of an Ending, checked after those of craftcore's guarantees. `pairs`: the process that
-    goes on is killed, too, at each point; of points that leave the same disk and world, at the first. `at`: only these
-    crashes, one for each life, as a report names them. `jobs`: how many run at once; None: one for each core.
+    time. `invariants`: functions of a ScenarioEnd, checked after those of craftcore's guarantees. `pairs`: the process
+    that goes on is killed, too, at each point; of points that leave the same disk and world, at the first. `at`: only
+    these crashes, one for each life, as a report names them. `jobs`: how many run at once; None: one for each core.
 
     Raises CrashMatrixFailed, with the timeline of all lives, when a promise is broken, also without a crash.
     Raises InvalidInput within an event loop, and for an `at` that names no points.
     """
+    points = None if at is None else parse_points(at)
     report = run_crash_matrix(
-        app, scenario, invariants, pairs=pairs, at=at, jobs=jobs, backend=backend, progress=progress
+        app, scenario, invariants, pairs=pairs, at=points, jobs=jobs, backend=backend, progress=progress
     )
     if report.broken:
         raise CrashMatrixFailed(report)
@@ -72,30 +74,31 @@ def crash_matrix(
 
 
 def run_crash_matrix(
-    app: App,
+    app: Registry,
     scenario: Scenario,
     invariants: Iterable[Invariant] = (),
     *,
     pairs: bool = False,
-    at: str | None = None,
+    at: tuple[CrashPoint, ...] | None = None,
     jobs: int | None = None,
     backend: Literal["asyncio", "trio"] = "asyncio",
     progress: Progress | None = None,
 ) -> CrashReport:
     """Do as crash_matrix does, and return the report also when a promise is broken."""
-    if _runs_in_loop():
-        raise InvalidInput("crash_matrix forks processes: call it in a plain function, outside of an event loop")
-    points = None if at is None else parse_points(at)
+    if _is_in_loop():
+        raise InvalidInput("call crash_matrix in a plain function, outside of an event loop: it forks processes")
+    if not isinstance(app, App):
+        raise ConfigInvalid(f"a crash matrix needs an App, and not {type(app).__name__}")
     story = Story(app=app, scenario=scenario, invariants=tuple(invariants), backend=backend)
     began = time.monotonic()
     anyio.run(anyio.sleep, 0, backend=backend)  # imports here, once, what every forked life needs
     with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
         matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)
-        results = matrix.play(points)
+        results = matrix.play(at)
     return CrashReport(results=results, seconds=time.monotonic() - began)
 
 
-def _runs_in_loop() -> bool:
+def _is_in_loop() -> bool:
     try:
         sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:
@@ -113,7 +116,7 @@ class Matrix:
         self._pairs = pairs
         self._progress = progress
         self._template = make_template(folder / "template")
-        self._baseline: Ending | None = None
+        self._baseline: ScenarioEnd | None = None
         self._waiting: deque[Cell] = deque()
         self._known = 0
         self._results: list[CellResult] = []
@@ -124,8 +127,8 @@ class Matrix:
         [whole] = self._play_waiting()
         self._baseline = whole.ending
         if not whole.broken:
-            begin_pairs = set(distinct_points(whole.records)) if self._pairs else set()
-            for points in [(point,) for point in all_points(whole.records)] if at is None else [at]:
+            begin_pairs = set(find_distinct_points(whole.records)) if self._pairs else set()
+            for points in [(point,) for point in find_points(whole.records)] if at is None else [at]:
                 self._add(points, self._template, keeps=at is None and points[0] in begin_pairs)
             self._play_waiting()
         return self._results
@@ -143,7 +146,7 @@ class Matrix:
     def _add_pairs(self, cell: Cell, result: CellResult) -> None:
         """Add a cell for each point of the life that followed a kill."""
         if cell.keep is not None and cell.keep.exists() and not result.broken:
-            for point in distinct_points(result.lives()[-1]):
+            for point in find_distinct_points(result.split_lives()[-1]):
                 self._add((*cell.points, point), cell.keep, killed=len(cell.points))
 
     def _play_waiting(self) -> list[CellResult]:
@@ -157,7 +160,8 @@ class Matrix:
                     self._go_on(running, cell, cell.play(self._story, self._baseline), None)
                 limit = min((life.until for life in running.values()), default=0.0) - time.monotonic()
                 ready, _, _ = select.select(list(running), [], [], max(0.0, limit))
-                for descriptor in ready or [fd for fd, life in running.items() if life.until <= time.monotonic()]:
+                now = time.monotonic()
+                for descriptor in ready or [key for key, life in running.items() if life.until <= now]:
                     life = running.pop(descriptor)
                     self._go_on(running, life.cell, life.lives, _reap(life.pid, descriptor, hung=not ready))
         finally:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, Protocol
 
 from craftcore.actions.email.email_action import EMAIL
 from craftcore.actions.http.http_action import HTTP_REQUEST
+from craftcore.clock import Clock
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.call import Call
-from craftcore.testing.world import Effect, LateCall, World
+from craftcore.tasks.outcomes import Done
+from craftcore.testing.effect import Effect, LateCall
 
 NETWORKED = {
     EMAIL: {"provider_ref": "lab", "message_id": "<lab@craftcore.invalid>", "reply": "250 ok"},
@@ -18,6 +20,23 @@ NETWORKED = {
 """The ready-made actions that a lab never lets onto the network, and what their calls return."""
 
 Fault = Literal["fails_before", "resets_before", "resets_after"]
+
+
+class Notes(Protocol):
+    """The part of the world that a provider needs: the clock, the calls that act later, and a place for effects."""
+
+    clock: Clock
+    life: int
+    late: list[LateCall]
+
+    def note(self, effect: Effect, result: Any = None) -> None:
+        """Keep an effect."""
+
+    def note_provider(self, provider: Provider) -> None:
+        """Keep the counts of a provider."""
+
+    def note_late(self, call: LateCall) -> None:
+        """Keep a call that acts later."""
 
 
 class Provider:
@@ -58,7 +77,7 @@ class Provider:
         """How often it was called, whatever came of it."""
         self._done: dict[str, Any] = {}
 
-    async def take(self, call: Call, arguments: Mapping[str, Any], world: World) -> Any:
+    async def take(self, call: Call, arguments: Mapping[str, Any], world: Notes) -> Any:
         """Take one call. Raises NoEffect or ConnectionResetError, as the options say."""
         life = world.life
         fault = self._next_fault()
@@ -91,8 +110,8 @@ class Provider:
             return "resets_after"
         return None
 
-    def act(self, key: str, arguments: Mapping[str, Any], life: int, world: World) -> Any:
-        """Have the effect of a call, unless the key is known and `dedupes`. Return what the call returns."""
+    def act(self, key: str, arguments: Mapping[str, Any], life: int, world: Notes) -> Any:
+        """Note the effect of a call, unless the key is known and `dedupes`. Return what the call returns."""
         if self.dedupes and key in self._done:
             return self._done[key]
         result = self.returns(**arguments) if callable(self.returns) else self.returns
@@ -100,6 +119,14 @@ class Provider:
         self.remember(effect, result)
         world.note(effect, result)
         return result
+
+    def look_up(self, key: str, world: Notes) -> Done[str] | NoEffect | None:
+        """Return what became of the calls of a key, as an action's reconcile function does; None: one acts later."""
+        if key in self._done:
+            return Done(f"{self.name}:{key}")
+        if any(call.key == key for call in world.late):
+            return None
+        return NoEffect(f"{self.name} knows no call {key}")
 
     def remember(self, effect: Effect, result: Any) -> None:
         """Keep an effect, and the result by which a second call with its key is answered."""
@@ -112,6 +139,6 @@ class Provider:
         return {name: getattr(self, name) for name in ("calls", "fails_before", "resets_before", "resets_after")}
 
 
-def networked_providers() -> dict[str, Provider]:
+def make_networked_providers() -> dict[str, Provider]:
     """Return the providers of the actions that would reach a network."""
     return {name: Provider(name, returns=returns) for name, returns in NETWORKED.items()}

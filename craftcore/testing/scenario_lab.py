@@ -54,7 +54,7 @@ class ScenarioLab(Lab):
     async def _begin(self) -> None:
         """Boot at the first call that no earlier life has completed."""
 
-    async def _once(self, method: str, call: Callable[[int], Awaitable[T]], target: float | None = None) -> T:
+    async def _call_once(self, method: str, call: Callable[[int], Awaitable[T]], target: float | None = None) -> T:
         """Return what an earlier life's call returned, or make the call."""
         index = next(self._numbers)
         if (cut := self._past.begun.get(index)) is not None and cut.method != method:
@@ -63,13 +63,13 @@ class ScenarioLab(Lab):
                 "a scenario must do the same each time"
             )
         if (returned := self._past.returned.get(index)) is not None:
-            self._restore(self._past.before(index))
+            self._restore(self._past.take_before(index))
             if returned.error is not None:
                 raise returned.error
             return returned.value  # type: ignore[no-any-return]
         if self._life is None:
-            self._restore(self._past.rest())
-            self._logged_world.goes_on()
+            self._restore(self._past.take_rest())
+            self._logged_world.resume()
             await self._boot()
         self._log.append(Called(index, method, target))
         try:
@@ -97,23 +97,23 @@ class ScenarioLab(Lab):
             handle = await self._running.app.emit(workflow, payload, **options)
             return Emitted(**{name: getattr(handle, name) for name in Emitted.__dataclass_fields__})
 
-        emitted = await self._once("emit", emit)
+        emitted = await self._call_once("emit", emit)
         self.emitted.append(emitted.id)
         return EmittedHandle(_ScenarioClient(self), emitted)
 
     async def result(self, work: Handle[Any] | str, type: Any = None) -> Any:
         """Return the result of emitted work. Up to a day of virtual time may pass until it is there."""
-        return await self._once(
+        return await self._call_once(
             "result", lambda _: self._wait_for(partial(super(ScenarioLab, self).result, work, type))
         )
 
     async def why(self, work: Handle[Any] | str) -> list[str]:
         """Return why emitted work has not ended, or how it has."""
-        return await self._once("why", lambda _: super(ScenarioLab, self).why(work))
+        return await self._call_once("why", lambda _: super(ScenarioLab, self).why(work))
 
     async def state(self, work: Handle[Any] | str) -> Task | Trigger:
         """Return the task as it is, or the trigger while it has created no task."""
-        return await self._once("state", lambda _: self._find(work).state())
+        return await self._call_once("state", lambda _: self._find(work).state())
 
     async def cancel(self, work: Handle[Any] | str) -> None:
         """Cancel emitted work. Work that a cut-off call has cancelled is left so."""
@@ -123,7 +123,7 @@ class ScenarioLab(Lab):
                 await self._find(work).cancel()
             await self._run_due()
 
-        await self._once("cancel", cancel)
+        await self._call_once("cancel", cancel)
 
     async def signal(self, work: Handle[Any] | str, event: str, payload: Any = None) -> bool:
         """Signal an event to a task, and run until idle."""
@@ -135,7 +135,7 @@ class ScenarioLab(Lab):
             await self._run_due()
             return waited
 
-        return await self._once("signal", signal)
+        return await self._call_once("signal", signal)
 
     async def answer(self, choice: str, *, question: str = "") -> None:
         """Answer the only open question whose text contains `question`, and run until idle. Up to a day of virtual
@@ -148,7 +148,7 @@ class ScenarioLab(Lab):
             else:
                 await self._wait_for(partial(self._answer, choice, question, note))
 
-        await self._once("answer", answer)
+        await self._call_once("answer", answer)
 
     async def answer_doubts(self) -> None:
         """Answer the questions about unknown outcomes truthfully. This lab does so whenever it runs."""
@@ -156,11 +156,11 @@ class ScenarioLab(Lab):
 
     async def questions(self) -> list[Question]:
         """Return what waits for an answer, asked longest ago first."""
-        return await self._once("questions", lambda _: self._running.app.questions())
+        return await self._call_once("questions", lambda _: self._running.app.questions())
 
     async def run_until_idle(self) -> None:
         """Run everything that is due now, and what follows from it."""
-        await self._once("run_until_idle", lambda _: self._run_due())
+        await self._call_once("run_until_idle", lambda _: self._run_due())
 
     async def advance(
         self, duration: Duration = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
@@ -172,7 +172,7 @@ class ScenarioLab(Lab):
             cut = self._past.begun.get(index)
             await self._advance_to(target if cut is None or cut.target is None else cut.target)
 
-        await self._once("advance", advance, target)
+        await self._call_once("advance", advance, target)
 
     async def crash(self) -> None:
         """Raise StateRefused."""
@@ -180,7 +180,7 @@ class ScenarioLab(Lab):
 
     async def restart(self) -> None:
         """Boot the engine again, in order."""
-        await self._once("restart", lambda _: super(ScenarioLab, self).restart())
+        await self._call_once("restart", lambda _: super(ScenarioLab, self).restart())
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of a query on the database."""
@@ -224,7 +224,7 @@ class ScenarioLab(Lab):
             return found
 
         with suppress(StateRefused):
-            return await self._once("finish", lambda index: self._wait_for(partial(require, index)))
+            return await self._call_once("finish", lambda index: self._wait_for(partial(require, index)))
         return [await self._status(id) for id in self.emitted]
 
     async def _status(self, id: str) -> str:

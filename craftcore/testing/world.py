@@ -2,39 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from craftcore.clock import Clock
 from craftcore.errors import StateRefused
-
-if TYPE_CHECKING:
-    from craftcore.testing.provider import Provider
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """An effect on the world. `key` is the same for every call of one activity, and "" for what no action did; `at`:
-    epoch seconds; `life`: the number of the engine's life in which it was called, from 1."""
-
-    action: str
-    key: str
-    arguments: Mapping[str, Any]
-    at: float
-    life: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LateCall:
-    """A call that was reset, and acts later. `at`: epoch seconds."""
-
-    action: str
-    key: str
-    arguments: Mapping[str, Any]
-    at: float
-    life: int
+from craftcore.testing.effect import Effect, LateCall
+from craftcore.testing.provider import Provider
 
 
 class World:

@@ -97,6 +97,8 @@ SHOWN: dict[tuple[str, int], str] = {
     ("reload", 1): "cli/test_reload.py: test_reload_without_a_daemon_is_refused",
     ("reload", 75): "cli/test_reload.py: test_reload_reports_a_daemon_that_does_not_answer",
     ("reload", 78): "cli/test_reload.py: test_reload_with_a_mistake_changes_nothing_and_reports_the_mistake",
+    ("crashtest", 1): "cli/test_crashtest.py: test_email_in_a_plain_action_breaks_a_promise",
+    ("crashtest", 78): "cli/test_crashtest.py: test_crashtest_of_no_app_exits_78",
     ("demo", 1): "cli/test_demo.py: test_demo_verdict_reports_a_broken_promise",
     ("emit", 4): "cli/test_emit_wait.py: test_cancelled_task_exits_4",
     ("schedule add", 1): "cli/test_schedule.py: test_schedule_declared_in_code_cannot_be_changed_by_command",
@@ -215,7 +217,21 @@ RECORD = re.compile("inspect|replay|verify|invalidate|export|diff|execution")
 # a value that is none
 
 
-ANY_TEXT = {"ID", "TEXT", "NAME", "SESSION", "REF", "[REF]", "FILE", "DIR", "PATH", "EXPR", "NAME|UID"}
+ANY_TEXT = {
+    "ACTION[:OPTION=JSON]",
+    "WORKFLOW",
+    "ID",
+    "TEXT",
+    "NAME",
+    "SESSION",
+    "REF",
+    "[REF]",
+    "FILE",
+    "DIR",
+    "PATH",
+    "EXPR",
+    "NAME|UID",
+}
 VALUED = [
     (name, param.opts[-1], param.metavar)
     for name, command in COMMANDS.items()

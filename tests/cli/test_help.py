@@ -213,7 +213,7 @@ MEANT: dict[str, Callable[[World], list[str]]] = {
 IN_A_PROJECT = {"run", "check", "emit", "reload"}
 """They need an app, and some of them a daemon: below."""
 
-AT_LENGTH = {"demo": "test_demo.py"}
+AT_LENGTH = {"demo": "test_demo.py", "crashtest": "test_crashtest.py"}
 """What takes too long as it stands, and where it is run shorter."""
 
 EXAMPLES = [(name, line) for name in COMMANDS for line in documented(name).examples]

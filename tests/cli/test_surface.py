@@ -22,7 +22,7 @@ PROMISED = """
     replay verify invalidate export diff execution:retry|skip
     db:migrate|backup|restore|check|stats|gc systemd:install|print reload
 """
-ADDED = "schedule:why task:stop audit completion hold"
+ADDED = "crashtest schedule:why task:stop audit completion hold"
 
 NAMED = [
     f"{noun} {verb}".rstrip()
@@ -39,7 +39,7 @@ MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")
 TOLD_BY_OTHERS = {"payload", "arguments", "result", "state", "details", "envelope", "error", "executions"}
 """What a user's program or an older one wrote: it is given as it is."""
 
-OF_THEIR_OWN = {"run", "reload", "demo", "db restore"}
+OF_THEIR_OWN = {"run", "reload", "demo", "crashtest", "db restore"}
 """They need more than a world: below."""
 
 NOTHING_YET = {"audit": ["schedule", "pause", "nightly"], "schedule history": ["schedule", "run-now", "nightly"]}
@@ -125,6 +125,17 @@ def test_demo_with_json_prints_a_document(tmp_path):
     as_promised("demo", told.json)
 
 
+def test_crashtest_with_json_prints_a_document(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    payload = ("--payload", '{"name": "ada"}')
+    told = craftcore(
+        tmp_path, "--json", "crashtest", "app:app", "--emit", "greet", *payload, "--at", "writer.flushed:1"
+    )
+
+    assert told.code == 0
+    as_promised("crashtest", told.json)
+
+
 def test_restore_with_json_prints_a_document(cli, here, database):
     assert cli("db", "backup", "-o", "backup.db").code == 0
     here.core.close()
@@ -168,7 +179,7 @@ def test_missing_database_exits_10_and_is_not_created(cli, here, database, name)
 
 @pytest.mark.parametrize("name", [name for name in NAMED if not needs_a_database(name)])
 def test_command_without_exit_code_10_in_help_needs_no_database(cli, here, name):
-    if name in ("run", "demo", "db restore"):
+    if name in ("run", "demo", "crashtest", "db restore"):
         return  # they make their own, above
 
     done = cli("--json", "--db", "no/agent.db", *line(name, CALLS[name], here.world))

@@ -97,6 +97,7 @@ WORKS: dict[str, Call] = {
     "init": Call(lambda world: ["new"]),
     "systemd install": Call(lambda world: ["--program", "/opt/craftcore/bin/craftcore", "--root", "image"]),
     "demo": Call(),
+    "crashtest": Call(lambda world: ["app:app", "--emit", "nap", "--at", "writer.flushed:1"]),
     "reload": Call(),
     "db backup": Call(lambda world: ["-o", "backup.db"]),
 }

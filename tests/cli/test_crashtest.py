@@ -1,0 +1,132 @@
+"""`craftcore crashtest`: a table of the crashes, the broken promises, and refusals of wrong input."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import craftcore
+
+PROGRAM = """
+from pathlib import Path
+from craftcore import App, Call, Fail, TaskContext
+
+app = App("shop")
+
+@app.action("pay", irreversible=True)
+async def pay(call: Call, *, cents: int) -> str:
+    raise RuntimeError("the bank must not be called")
+
+@app.action("tell", irreversible=False)
+async def tell(call: Call, *, text: str) -> None:
+    with open("told.txt", "a") as file:
+        file.write(text)
+
+@app.workflow("order")
+async def order(ctx: TaskContext, cents: int) -> str:
+    await ctx.step("count", len, "abc")
+    receipt = await ctx.act(pay, cents=cents)
+    await ctx.sleep("2d")
+    if await ctx.ask("Send it?", ["yes", "no"]) == "no":
+        raise Fail("NOT_SENT", "it is not sent")
+    return f"{receipt}"
+
+@app.workflow("fragile")
+async def fragile(ctx: TaskContext) -> str:
+    await ctx.step("tell", told)
+    return "told"
+
+@app.workflow("short")
+async def short(ctx: TaskContext) -> int:
+    return await ctx.step("count", len, "abc")
+
+def told() -> None:
+    with open("told.txt", "a") as file:
+        file.write("x")
+    if Path("told.txt").read_text() == "xx":
+        raise Fail("TWICE", "it was told twice")
+"""
+
+ORDER = ("app:app", "--emit", "order", "--payload", '{"cents": 5}', "--advance", "2d")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "app.py").write_text(PROGRAM)
+    return tmp_path
+
+
+def test_crashtest_of_a_guarded_workflow_passes(folder):
+    told = craftcore(folder, "crashtest", *ORDER, "--answer", "Send=yes", "--provider", 'pay:returns="r-1"')
+
+    assert (told.code, told.err) == (0, "")
+    lines = told.out.splitlines()
+    assert lines[0].split() == ["crash", "at", "where", "pairs", "promises"]
+    assert ["step.ran:1", "count", "-", "kept"] in [line.split() for line in lines]
+    assert ["provider.answered:1", "pay", "-", "kept"] in [line.split() for line in lines]
+    assert lines[-2] == "Steps that ran again after a crash: count. Use an action for what must not happen twice."
+    assert lines[-1].endswith("every promise holds")
+    assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["app.py"]
+
+
+def test_workflow_that_fails_without_a_crash_must_fail_the_same(folder):
+    told = craftcore(folder, "--json", "crashtest", *ORDER, "--answer", "Send=no", "--at", "call.marked:1 step.ran:1")
+
+    assert told.code == 0
+    assert told.json["broken"] == []
+    assert [point["at"] for point in told.json["points"]] == ["call.marked:1"]
+
+
+def test_email_in_a_plain_action_breaks_a_promise(folder):
+    told = craftcore(folder, "crashtest", "app:app", "--emit", "fragile")
+
+    assert told.code == 1
+    assert "crash at step.ran:1\n  same statuses: work 1 is FAILED, and DONE without a crash" in told.out
+    assert ["step.ran:1", "tell", "-", "broken"] in [line.split() for line in told.out.splitlines()]
+    again = craftcore(folder, "--json", "crashtest", "app:app", "--emit", "fragile", "--at", "step.ran:1", "--pairs")
+    assert (again.code, again.json["crashes"]) == (1, 1)
+    assert again.json["broken"][0]["at"] == "step.ran:1"
+
+
+def test_promise_that_is_broken_without_a_crash_kills_nothing(folder):
+    told = craftcore(
+        folder, "--json", "crashtest", "app:app", "--emit", "order", "--payload", '{"cents": 5}', "--pairs"
+    )
+
+    assert told.json["broken"][0]["at"] == "", "it sleeps for two days"
+    assert (told.code, told.json["crashes"]) == (1, 0)
+
+
+def test_pairs_kill_the_second_life_as_well(folder):
+    told = craftcore(folder, "--json", "crashtest", "app:app", "--emit", "short", "--pairs")
+
+    points = {point["at"]: point["pairs"] for point in told.json["points"]}
+    assert (told.code, points["step.ran:1"] > 3, points["step.entered:1"]) == (0, True, 0)
+    assert told.json["crashes"] == len(points) + sum(points.values())
+    assert told.json["kills"] > 0.8 * told.json["crashes"], "a run may have fewer commits than the one before"
+
+
+def test_crashtest_of_no_app_exits_78(folder):
+    assert craftcore(folder, "crashtest", "nothing:app", "--emit", "order").code == 78
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (("--emit", "order", "--payload", '{"cents": "x"}'), "the payload does not fit order"),
+        (("--emit", "nothing"), "no workflow is named nothing"),
+        ((*ORDER[1:], "--answer", "yes"), "write TEXT=CHOICE"),
+        ((*ORDER[1:], "--provider", "bank"), "there is no such action; there are email.send, http.request, pay, tell"),
+        ((*ORDER[1:], "--provider", "pay:colour=1"), "there is no option 'colour'"),
+        ((*ORDER[1:], "--provider", "pay:calls=1"), "there is no option 'calls'"),
+        ((*ORDER[1:], "--provider", "pay:dedupes=1"), "dedupes must be true or false"),
+        ((*ORDER[1:], "--provider", "pay:delay=-1"), "delay must be a number, 0 or more"),
+        ((*ORDER[1:], "--at", "here"), "'here' is not a crash point"),
+        ((*ORDER[1:], "--advance", "soon"), "soon"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_runs(folder, options, text):
+    told = craftcore(folder, "crashtest", "app:app", *options)
+
+    assert (told.code, text in told.err) == (64, True), told.err

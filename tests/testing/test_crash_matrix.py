@@ -1,0 +1,343 @@
+"""A crash matrix kills a scenario at each point: kept promises pass, and a broken one is shown where it breaks."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Call, Continue, OnUnknown, StateRefused, TaskContext
+from craftcore.errors import InvalidInput
+from craftcore.failpoints import Failpoint
+from craftcore.testing import CrashMatrixFailed, Lab, ScenarioEnd, crash_matrix, happens_once, record_effect
+from craftcore.testing import matrix as matrices
+from craftcore.testing.crash_point import CrashPoint, parse_points
+
+app = App("signup")
+
+
+@app.action("bank.charge", irreversible=True)
+async def charge(call: Call, *, cents: int) -> str:
+    raise AssertionError("the bank of a test takes the call")
+
+
+@app.action("bank.look", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)
+async def charge_by_looking(call: Call, *, cents: int) -> str:
+    raise AssertionError("the bank of a test takes the call")
+
+
+@charge_by_looking.reconcile
+async def look_up(call: Call, *, cents: int) -> None:
+    raise AssertionError("the bank of a test is asked")
+
+
+@app.workflow("guarded")
+async def guarded(ctx: TaskContext, user: str) -> str:
+    await ctx.step("reserve", len, user)
+    receipt = await ctx.act(charge, cents=100)
+    await ctx.act("email.send", to=f"{user}@example.org", subject="Welcome", body="Hello")
+    return f"{user}: {receipt}"
+
+
+@app.workflow("looking")
+async def looking(ctx: TaskContext) -> str:
+    return await ctx.act(charge_by_looking, cents=100)
+
+
+@app.workflow("naive")
+async def naive(ctx: TaskContext, user: str) -> str:
+    await ctx.step("mail", mail, user)
+    return "sent"
+
+
+def mail(user: str) -> None:
+    record_effect("mail", to=user)
+
+
+async def sign_up_guarded(lab: Lab) -> Any:
+    lab.provider("bank.charge", returns="r-1", resets_after=1)
+    return await lab.result(await lab.emit("guarded", {"user": "ada"}))
+
+
+async def sign_up_naively(lab: Lab) -> Any:
+    return await lab.result(await lab.emit("naive", {"user": "ada"}))
+
+
+def test_guarded_handler_keeps_its_promises_at_each_point():
+    def charged_and_told(ending: ScenarioEnd) -> None:
+        assert ending.returned == "ada: None"  # the answer was lost with the connection
+        assert [row["status"] for row in ending.rows("SELECT status FROM activity_log")] == ["DONE", "DONE"]
+
+    invariants = [happens_once("bank.charge"), happens_once("email.send"), charged_and_told]
+    report = crash_matrix(app, sign_up_guarded, invariants)
+    rows = report.rows()
+    assert report.kills == len(rows) == len(report.results) - 1 > 25
+    places = {str(row.point): row.where for row in rows}
+    assert places["step.ran:1"] == "reserve"
+    assert places["call.marked:1"] == places["provider.answered:1"] == "bank.charge"
+    assert "commit of intent.committed email.send" in places.values()
+    assert re.fullmatch(r"\d+ crashes in [\d.]+ s: every promise holds", report.summary())
+
+
+def test_email_in_a_plain_step_is_sent_twice_at_the_named_point():
+    with pytest.raises(CrashMatrixFailed) as failed:
+        crash_matrix(app, sign_up_naively, [happens_once("mail")])
+    text = str(failed.value)
+    assert "crash at step.ran:1\n  mail happens once: mail happened 2 times, not 1" in text
+    sent = r'effect +mail \{"to": "ada"\}\n.* step\.ran:1 +mail\n    SIGKILL'
+    assert re.search(rf"life 1\n(.*\n)*    lab\.emit\n(.*\n)*.* {sent}", text)
+    assert re.search(r"life 2\n(.*\n)*.* step\.entered:1 +mail\n", text)
+    assert 'this crash alone: crash_matrix(…, at="step.ran:1")' in text
+    broken = {str(result.points[0]) for result in failed.value.report.broken}
+    assert broken < {str(row.point) for row in failed.value.report.rows()}
+
+    with pytest.raises(CrashMatrixFailed, match="1 of 1 crash break a promise"):
+        crash_matrix(app, sign_up_naively, [happens_once("mail")], at="step.ran:1")
+    assert len(crash_matrix(app, sign_up_naively, [happens_once("mail")], at="step.entered:1").results) == 2
+
+
+def test_memory_of_a_process_guards_nothing():
+    remembered: set[str] = set()
+    fragile = App("fragile")
+
+    def mail_unless_remembered(user: str) -> None:
+        if user not in remembered:
+            remembered.add(user)
+            record_effect("mail", to=user)
+
+    @fragile.workflow("naive")
+    async def naive(ctx: TaskContext, user: str) -> str:
+        await ctx.step("mail", mail_unless_remembered, user)
+        return "sent"
+
+    with pytest.raises(CrashMatrixFailed, match="mail happened 2 times"):
+        crash_matrix(fragile, sign_up_naively, [happens_once("mail")])
+    assert remembered == set(), "each life has a memory of its own"
+
+
+def test_pairs_find_a_guard_that_survives_a_single_crash():
+    fragile = App("fragile")
+    sent = Path("sent")
+
+    def mail_unless_marked(user: str) -> None:
+        if sent.exists():
+            sent.unlink()  # tidy, and wrong
+            return
+        record_effect("mail", to=user)
+        sent.touch()
+
+    @fragile.workflow("naive")
+    async def naive(ctx: TaskContext, user: str) -> str:
+        await ctx.step("mail", mail_unless_marked, user)
+        return "sent"
+
+    assert crash_matrix(fragile, sign_up_naively, [happens_once("mail")]).broken == []
+    with pytest.raises(CrashMatrixFailed) as failed:
+        crash_matrix(fragile, sign_up_naively, [happens_once("mail")], pairs=True)
+    assert "crash at step.ran:1, then at step.ran:1\n" in str(failed.value)
+    assert not sent.exists(), "the scenario has a working directory of its own"
+
+
+@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+def test_calls_of_a_scenario_are_made_once(backend: Any):
+    story = App("story")
+
+    @story.workflow("order")
+    async def order(ctx: TaskContext[int], id: int) -> Continue[int] | str:
+        if ctx.state is None:
+            await ctx.sleep("2h")
+            return Continue(1)
+        paid = await ctx.wait_for("paid")
+        answer = await ctx.ask("Send it?", ["yes", "no"])
+        record_effect("mails read", count=len(paid))
+        return f"{answer} {paid}"
+
+    async def scenario(lab: Lab) -> Any:
+        order = await lab.emit("order", {"id": 7})
+        started = lab.clock.now()
+        await lab.signal(order, "paid", "early")
+        await lab.advance(hours=3)
+        assert lab.clock.now() == started + 3 * 3600
+        asked = [question.question for question in await lab.questions()]
+        turns = lab.rows("SELECT turn FROM tasks")
+        reasons = await lab.why(order)
+        await lab.answer("yes", question="Send")
+        state = await order.state()
+        return asked, turns, reasons, await lab.result(order), state.status
+
+    def is_the_same(ending: ScenarioEnd) -> None:
+        asked, turns, reasons, result, status = ending.returned
+        assert (asked, turns, result, status) == (["Send it?"], [{"turn": 2}], "yes early", "DONE")
+        assert "waits for an answer" in reasons[0]
+        assert [row["event"] for row in ending.rows("SELECT event FROM mailbox")] == ["paid"]
+
+    report = crash_matrix(story, scenario, [is_the_same], backend=backend)
+    assert report.kills > 25
+
+
+@pytest.mark.parametrize(
+    ("workflow", "faults"),
+    [
+        ("guarded", {"resets_before": 1}),
+        ("guarded", {"fails_before": 1}),
+        ("guarded", {"resets_before": 1, "acts_late": 600.0}),
+        ("guarded", {"delay": 5.0}),
+        ("looking", {"resets_after": 1}),
+        ("looking", {"resets_before": 1}),
+    ],
+)
+def test_faults_of_a_provider_outlive_a_crash(workflow: str, faults: dict[str, float]):
+    action = "bank.charge" if workflow == "guarded" else "bank.look"
+
+    async def scenario(lab: Lab) -> int:
+        bank = lab.provider(action, returns="r-1", **faults)
+        await lab.result(await lab.emit(workflow, {"user": "ada"} if workflow == "guarded" else {}))
+        assert [bank.fails_before, bank.resets_before, bank.resets_after] == [0, 0, 0]
+        return bank.calls
+
+    def is_called_again_at_most_once_for_a_crash(ending: ScenarioEnd) -> None:
+        assert ending.baseline is None or ending.returned <= ending.baseline.returned + 1
+
+    invariants = [happens_once(action), is_called_again_at_most_once_for_a_crash]
+    assert crash_matrix(app, scenario, invariants).broken == []
+
+
+def test_broken_promise_without_a_crash_ends_the_matrix():
+    with pytest.raises(CrashMatrixFailed, match="a promise is broken without a crash") as failed:
+        crash_matrix(app, sign_up_naively, [happens_once("mail", times=2)])
+    assert len(failed.value.report.results) == 1
+
+
+def test_scenario_that_raises_is_a_broken_promise():
+    async def scenario(lab: Lab) -> None:
+        await lab.result(await lab.emit("naive", {"user": "ada"}))
+        raise ValueError("not this one")
+
+    with pytest.raises(CrashMatrixFailed, match=r"ValueError: not this one in test_crash_matrix\.py, line \d+"):
+        crash_matrix(app, scenario)
+
+
+def test_scenario_that_changes_between_lives_is_refused():
+    async def scenario(lab: Lab) -> None:
+        if Path("been-here").exists():
+            await lab.advance(hours=1)
+        Path("been-here").touch()
+        await lab.emit("naive", {"user": "ada"})
+        await lab.run_until_idle()
+
+    with pytest.raises(CrashMatrixFailed, match="the scenario was emit in an earlier life, and is advance now"):
+        crash_matrix(app, scenario)
+
+
+def test_lost_work_is_a_broken_promise():
+    careless = App("careless")
+
+    @careless.workflow("naive")
+    async def naive(ctx: TaskContext, user: str) -> str:
+        if Path("begun").exists():
+            raise ctx_refused
+        Path("begun").touch()
+        await ctx.step("mail", len, user)
+        return "sent"
+
+    ctx_refused = StateRefused("begun before")
+
+    async def scenario(lab: Lab) -> None:
+        await lab.emit("naive", {"user": "ada"})
+
+    with pytest.raises(CrashMatrixFailed, match="work 1 is FAILED, and DONE without a crash"):
+        crash_matrix(careless, scenario)
+
+
+def test_life_that_hangs_or_breaks_off_is_a_broken_promise(monkeypatch: pytest.MonkeyPatch):
+    careless = App("careless")
+
+    @careless.workflow("naive")
+    async def naive(ctx: TaskContext, user: str) -> str:
+        if Path("begun").exists():
+            if user == "exit":
+                print("about to leave")
+                os._exit(3)
+            time.sleep(600)
+        Path("begun").touch()
+        await ctx.step("mail", len, user)
+        return "sent"
+
+    monkeypatch.setattr(matrices, "LIFE_SECONDS", 3.0)
+    for user, text in (("exit", "the last life ended by exit code 3: about to leave"), ("hang", "the scenario hangs")):
+
+        async def scenario(lab: Lab, user: str = user) -> None:
+            await lab.result(await lab.emit("naive", {"user": user}))
+
+        with pytest.raises(CrashMatrixFailed, match=text):
+            crash_matrix(careless, scenario, at="step.ran:1")
+
+
+def test_crash_that_is_not_reached_says_so():
+    report = crash_matrix(app, sign_up_naively, at="step.ran:9")
+    assert [row.was_reached for row in report.rows()] == [False]
+    assert report.kills == 0
+
+
+def test_matrix_is_refused_within_an_event_loop():
+    async def call_in_a_loop() -> None:
+        crash_matrix(app, sign_up_naively)
+
+    with pytest.raises(InvalidInput, match="call crash_matrix in a plain function"):
+        anyio.run(call_in_a_loop)
+
+
+@pytest.mark.parametrize("text", ["", "step.ran", "step.ran:0", "stepran:1", "step.ran:1,step.ran:2", "no.point:1"])
+def test_text_without_crash_points_is_refused(text: str):
+    with pytest.raises(InvalidInput, match="crash point"):
+        crash_matrix(app, sign_up_naively, at=text)
+
+
+def test_crash_points_are_read_as_shown():
+    points = (CrashPoint(Failpoint.STEP_RAN, 1), CrashPoint(Failpoint.WRITER_FLUSHED, 12))
+    assert parse_points(" ".join(map(str, points))) == points
+
+
+def test_invariants_refuse_by_assertion_text_or_false():
+    def says_no(ending: ScenarioEnd) -> str:
+        return "no"
+
+    def is_false(ending: ScenarioEnd) -> bool:
+        return False
+
+    def fails(ending: ScenarioEnd) -> None:
+        raise KeyError("x")
+
+    with pytest.raises(CrashMatrixFailed) as failed:
+        crash_matrix(app, sign_up_naively, [says_no, is_false, fails])
+    assert failed.value.report.results[0].broken == [
+        "says no: no",
+        "is false: it returned False",
+        "fails: it raised KeyError: 'x'",
+    ]
+
+
+def test_scenario_cannot_crash_its_lab():
+    async def scenario(lab: Lab) -> None:
+        await lab.crash()
+
+    with pytest.raises(CrashMatrixFailed, match="a crash matrix kills the scenario by itself"):
+        crash_matrix(app, scenario)
+
+
+def test_effect_outside_of_a_lab_is_refused():
+    with pytest.raises(StateRefused, match=r"record_effect\('mail'\): no lab is open"):
+        record_effect("mail", to="ada")
+
+
+def test_processes_are_gone_afterwards():
+    crash_matrix(app, sign_up_naively)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
