@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.config import Config
+from craftcore.serialization.plurals import format_count
 from craftcore.services import Services
 from craftcore.testing.effect import Effect
 
@@ -72,7 +73,7 @@ def require_matching_ledger(ending: ScenarioEnd) -> str | None:
     for row in ending.rows(ACTIVITIES):
         action, status, count = row["action"], row["status"], effects[row["idem_key"]]
         if count > 1:
-            return f"{action} had its effect {count} times under one key"
+            return f"{action} had its effect {format_count(count, 'time')} under one key"
         if count == 0 and status == "DONE":
             return f"{action} is DONE in the ledger, and had no effect"
         if count == 1 and status == "FAILED":
@@ -89,9 +90,9 @@ def happens_once(action: str, times: int = 1) -> Invariant:
 
     def count_effects(ending: ScenarioEnd) -> str | None:
         count = len(ending.effects_of(action))
-        return None if count == times else f"{action} happened {count} times, not {times}"
+        return None if count == times else f"{action} happened {format_count(count, 'time')}, not {times}"
 
-    count_effects.__name__ = f"{action} happens {'once' if times == 1 else f'{times} times'}"
+    count_effects.__name__ = f"{action} happens {'once' if times == 1 else format_count(times, 'time')}"
     return count_effects
 
 

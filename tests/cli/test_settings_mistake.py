@@ -17,7 +17,7 @@ MISTAKES = {
 FAIL = {"run": 78, "check": 78, "db gc": 78, "doctor": 1}
 """The daemon, who judges the settings, and what deletes by them. `doctor` finds the mistake among other things."""
 
-NOT_HERE = {"demo", "reload", *NEED_MORE}
+NOT_HERE = {"demo", "crashtest", "reload", *NEED_MORE}
 """They take no settings from this shell, or need more than this world."""
 
 

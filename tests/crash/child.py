@@ -32,6 +32,7 @@ QUIET = "until idle"
 PRODUCER = "a producer beside"
 
 OF_TASKS = {
+    Failpoint.STEP_ENTERED,
     Failpoint.STEP_RAN,
     Failpoint.STEP_COMMITTED,
     Failpoint.INTENT_COMMITTED,

@@ -44,6 +44,7 @@ POINTS = (
     Failpoint.START_COMMITTED,
     Failpoint.ROUTE_DECIDED,
     Failpoint.TURN_ENTERED,
+    Failpoint.STEP_ENTERED,
     Failpoint.STEP_RAN,
     Failpoint.STEP_COMMITTED,
     Failpoint.TURN_SUSPENDED,

@@ -246,6 +246,9 @@ MAY_OPEN = {
     "storage/doorbell_client.py": "a folder, by O_PATH",
     "storage/wal_locks.py": "/proc",
     "storage/whole_file.py": "a file in the making, and folders",
+    "testing/crash_cell.py": "what the processes of a crash matrix printed",
+    "testing/crash_life.py": "what a process of a crash matrix prints",
+    "testing/life_log.py": "the log of a scenario",
     "testing/power_loss_disk.py": "the files of a new folder",
 }
 """The modules that open files, and which ones. None of them is the database, its WAL or its shared memory, while this
