@@ -296,6 +296,17 @@ def test_stale_tick_writes_nothing(core, clock):
     assert stored(core).high_water_at == NEW_YEAR + HOUR
 
 
+def test_tick_of_a_replaced_schedule_writes_nothing(core, clock):
+    put(core)
+    before = stored(core)
+    with core.transaction() as tx:
+        tx.run("UPDATE schedules SET generation = generation + 1")
+
+    with core.transaction() as tx:
+        assert not ScheduleStore().advance(tx, before, replace(before, high_water_at=before.high_water_at + HOUR))
+    assert stored(core).high_water_at == before.high_water_at
+
+
 def test_tick_beyond_a_batch_of_due_schedules_reports_more(core, clock):
     for number in range(150):
         put(core, id=f"job{number}")

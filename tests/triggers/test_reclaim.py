@@ -306,3 +306,13 @@ def test_wiped_work_does_not_resurrect_after_a_shutdown_in_order(core):
 
     assert look(core, emitted.id).status is TriggerStatus.DONE
     assert claim_all(core, epoch=2) == []
+
+
+def test_epoch_that_ends_releases_its_own_claims(core):
+    emitted = emit(core)
+    start_one(core)
+
+    assert core.do(core.claims.release_epoch, 2) == 0
+    assert look(core, emitted.id).status is TriggerStatus.CLAIMED
+    assert core.do(core.claims.release_epoch, 1) == 1
+    assert look(core, emitted.id).status is TriggerStatus.PENDING

@@ -1,0 +1,1 @@
+"""Broken variants of craftcore, which its tests must notice: `python -m tests.mutants`."""

@@ -1,0 +1,44 @@
+"""`python -m tests.mutants`: break craftcore in every way of the list, and see that a test notices.
+
+python -m tests.mutants [--only NAME …] [--jobs N] [--list]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from tests.mutants.catalogue import MUTANTS
+from tests.mutants.runner import Outcome, Unusable, require_green, run
+
+
+def main() -> int:
+    """Run the mutants that are asked for. Return 1 when one survives, 2 when one proves nothing."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants")
+    parser.add_argument("--only", nargs="+", metavar="NAME", choices=[mutant.name for mutant in MUTANTS])
+    parser.add_argument("--jobs", type=int, default=2, metavar="N")
+    parser.add_argument("--list", action="store_true")
+    given = parser.parse_args()
+    chosen = [mutant for mutant in MUTANTS if given.only is None or mutant.name in given.only]
+    if given.list:
+        for mutant in chosen:
+            print(f"{mutant.name:40} {mutant.breaks}")
+        return 0
+    try:
+        require_green(chosen)
+        outcomes = run(chosen, jobs=given.jobs, progress=_show)
+    except Unusable as error:
+        print(error, file=sys.stderr)
+        return 2
+    survivors = [outcome.name for outcome in outcomes if outcome.noticed_by is None]
+    longest = max(outcome.seconds for outcome in outcomes)
+    print(f"{len(outcomes) - len(survivors)} of {len(outcomes)} mutants were noticed, each within {longest:.0f} s")
+    return 1 if survivors else 0
+
+
+def _show(outcome: Outcome) -> None:
+    print(f"{outcome.name:40} {outcome.seconds:5.1f} s  {outcome.noticed_by or 'SURVIVED'}", flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

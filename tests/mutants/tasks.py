@@ -1,0 +1,90 @@
+"""Mutants of tasks: turns, steps, waits, questions, mail."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import mutant
+
+TURNS = ("tests/tasks/test_turns.py", "tests/tasks/test_waits.py", "tests/tasks/test_questions.py")
+STEPS = ("tests/engine/test_steps.py", "tests/engine/test_turns.py", "tests/engine/test_tasks.py")
+
+TASKS = (
+    mutant(
+        "question-answered-twice",
+        "a question takes one answer",
+        "tasks/question_store.py",
+        '             WHERE seq = :seq\n               AND status = \'OPEN\'\n            """,\n            seq=seq,\n'
+        "            answer=answer,",
+        '             WHERE seq = :seq\n            """,\n            seq=seq,\n            answer=answer,',
+        *TURNS,
+    ),
+    mutant(
+        "wait-resolved-twice",
+        "a wait is resolved once",
+        "tasks/wait_store.py",
+        '               AND status = \'WAITING\'\n            """,\n            seq=seq,\n            cause=cause,',
+        '            """,\n            seq=seq,\n            cause=cause,',
+        *TURNS,
+        "tests/engine/test_waits.py",
+        "tests/engine/test_wait_any.py",
+    ),
+    mutant(
+        "mail-read-twice",
+        "a signal is received once",
+        "tasks/mailbox_store.py",
+        "SET status = 'READ', wait_seq = :wait_seq WHERE",
+        "SET wait_seq = :wait_seq WHERE",
+        "tests/tasks/test_mailbox.py",
+        *TURNS,
+        "tests/engine/test_waits.py",
+    ),
+    mutant(
+        "old-turn-advances-task",
+        "only the present turn moves a task on",
+        "tasks/store.py",
+        "       AND tasks.turn = move.turn\n",
+        "",
+        *TURNS,
+    ),
+    mutant(
+        "ended-task-advances",
+        "an ended task stays ended",
+        "tasks/store.py",
+        "       AND +tasks.status IN ('RUNNING', 'WAITING')\n",
+        "",
+        *TURNS,
+        "tests/tasks",
+    ),
+    mutant(
+        "ended-task-wakes",
+        "a wait does not wake an ended task",
+        "tasks/store.py",
+        "             WHERE seq = :seq\n               AND status IN ('RUNNING', 'WAITING')\n"
+        '            """,\n            seq=seq,\n            trigger_id=trigger_id,',
+        '             WHERE seq = :seq\n            """,\n            seq=seq,\n            trigger_id=trigger_id,',
+        "tests/tasks",
+    ),
+    mutant(
+        "step-runs-again",
+        "a step on disk does not run again",
+        "engine/turn/steps.py",
+        "        if self.identity not in memo:\n            return False, None\n",
+        "        if self.identity in memo or True:\n            return False, None\n",
+        *STEPS,
+    ),
+    mutant(
+        "step-with-other-arguments",
+        "a step with other arguments is refused",
+        "engine/turn/steps.py",
+        "if done.args == self._digest:",
+        "if True:",
+        *STEPS,
+    ),
+    mutant(
+        "step-result-not-recorded",
+        "the result of a step is on disk before the workflow has it",
+        "engine/turn/steps.py",
+        "    hit(Failpoint.STEP_RAN, name)\n    await turn.record(EventType.STEP_COMPLETED, text, step.memo)\n",
+        "    hit(Failpoint.STEP_RAN, name)\n",
+        *STEPS,
+    ),
+)
