@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
     from craftcore.testing.effect import Effect
-    from craftcore.testing.invariants import ScenarioEnd, happens_once
     from craftcore.testing.lab import Lab
     from craftcore.testing.matrix import crash_matrix
+    from craftcore.testing.promises import ScenarioEnd, happens_once
     from craftcore.testing.provider import Provider
     from craftcore.testing.virtual_clock import VirtualClock
 from craftcore.testing.world import record_effect
@@ -19,12 +19,12 @@ _HOMES = {
     "CrashMatrixFailed": "craftcore.testing.crash_report",
     "CrashReport": "craftcore.testing.crash_report",
     "Effect": "craftcore.testing.effect",
-    "ScenarioEnd": "craftcore.testing.invariants",
+    "ScenarioEnd": "craftcore.testing.promises",
     "Lab": "craftcore.testing.lab",
     "Provider": "craftcore.testing.provider",
     "VirtualClock": "craftcore.testing.virtual_clock",
     "crash_matrix": "craftcore.testing.matrix",
-    "happens_once": "craftcore.testing.invariants",
+    "happens_once": "craftcore.testing.promises",
     "record_effect": "craftcore.testing.world",
 }
 

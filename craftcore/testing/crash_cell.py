@@ -12,8 +12,8 @@ from pathlib import Path
 from craftcore.failpoints import Failpoint
 from craftcore.testing.crash_life import BROKE_OFF, LOG, OUTPUT, Story, fork_life
 from craftcore.testing.crash_point import CrashPoint
-from craftcore.testing.invariants import ScenarioEnd
 from craftcore.testing.life_log import Ended, LifeBegan, Passed, Record, read_log
+from craftcore.testing.promises import ScenarioEnd
 
 HUNG = -signal.SIGALRM
 """The exit code of a life that was ended because it took too long."""

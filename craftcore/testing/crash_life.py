@@ -24,9 +24,9 @@ from craftcore.clock import Clock
 from craftcore.failpoints import Failpoint
 from craftcore.serialization.encode import describe_error
 from craftcore.testing.crash_point import CrashPoint
-from craftcore.testing.invariants import GUARANTEES, Invariant, ScenarioEnd, list_broken
 from craftcore.testing.lab import DATABASE
 from craftcore.testing.life_log import Ended, LifeBegan, LifeLog, Passed, read_log
+from craftcore.testing.promises import GUARANTEES, Invariant, ScenarioEnd, list_broken
 from craftcore.testing.scenario_lab import ScenarioLab
 
 LOG = "lives.log"

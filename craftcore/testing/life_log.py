@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from craftcore.failpoints import Failpoint
 from craftcore.testing.effect import Effect, LateCall
-from craftcore.testing.invariants import ScenarioEnd
+from craftcore.testing.promises import ScenarioEnd
 
 
 class LifeBegan(NamedTuple):

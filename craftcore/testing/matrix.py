@@ -26,8 +26,8 @@ from craftcore.testing.crash_cell import HUNG, Cell, CellResult
 from craftcore.testing.crash_life import WORK, Scenario, Story
 from craftcore.testing.crash_point import CrashPoint, find_distinct_points, find_points, parse_points
 from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
-from craftcore.testing.invariants import Invariant, ScenarioEnd
 from craftcore.testing.lab import DATABASE
+from craftcore.testing.promises import Invariant, ScenarioEnd
 
 LIFE_SECONDS = 120.0
 """Seconds of real time after which a life counts as hung."""

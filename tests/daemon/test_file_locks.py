@@ -227,6 +227,7 @@ MAY_OPEN = {
     "cli/demo/demo_app.py": "the demo's own ledger",
     "cli/demo/demo_daemon.py": "the demo's own log",
     "cli/demo/demo_verdict.py": "the demo's own ledger",
+    "diagnostics/invariants.py": "a file of the package",
     "diagnostics/unit.py": "unit files",
     "cli/init.py": "the files that it makes, and those of the package",
     "cli/main.py": "/dev/null",

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.config import Config
+from craftcore.diagnostics.invariants import violations
 from craftcore.serialization.plurals import format_count
 from craftcore.services import Services
 from craftcore.testing.effect import Effect
@@ -81,7 +82,18 @@ def require_matching_ledger(ending: ScenarioEnd) -> str | None:
     return None
 
 
-GUARANTEES: tuple[Invariant, ...] = (require_scenario_success, require_same_statuses, require_matching_ledger)
+def require_consistent_rows(ending: ScenarioEnd) -> str | None:
+    """Refuse a database in which rows contradict each other, as `craftcore doctor --invariants` does."""
+    with Services(ending.database, Config(), read_only=True).reading() as reader:
+        return "; ".join(finding.text for finding in violations(reader)) or None
+
+
+GUARANTEES: tuple[Invariant, ...] = (
+    require_scenario_success,
+    require_same_statuses,
+    require_matching_ledger,
+    require_consistent_rows,
+)
 """The invariants that every crash matrix checks."""
 
 
