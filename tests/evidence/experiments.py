@@ -107,7 +107,7 @@ EXPERIMENTS = (
         title="simulated years",
         unit="years",
         checked="each month the account of a hundred schedules against all moments, computed by brute force",
-        quick=1,
+        quick=2,
         full=20,
         run=years.simulated_years,
     ),
