@@ -16,9 +16,14 @@ def are_there() -> bool:
 
 
 def mutants(most: int, seed: int, folder: Path) -> Found:
-    """Run the mutants, or as many of them."""
+    """Run the mutants, or as many of them. Their tests must pass without them."""
     everything = import_module("tests.mutants.catalogue").MUTANTS[:most]
-    outcomes = import_module("tests.mutants.runner").run(everything, jobs=os.cpu_count() or 1, progress=lambda _: None)
+    runner = import_module("tests.mutants.runner")
+    try:
+        runner.require_green(everything)
+        outcomes = runner.run(everything, jobs=os.cpu_count() or 1, progress=lambda _: None)
+    except runner.Unusable as error:
+        return Found(wrong=[str(error)])
     survivors = [outcome.name for outcome in outcomes if outcome.noticed_by is None]
     return Found(
         count=len(outcomes),
