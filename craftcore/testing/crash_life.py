@@ -47,8 +47,8 @@ class Story:
 
     app: App
     scenario: Scenario
-    invariants: Sequence[Invariant]
-    backend: Literal["asyncio", "trio"]
+    invariants: Sequence[Invariant] = ()
+    backend: Literal["asyncio", "trio"] = "asyncio"
 
 
 def fork_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: ScenarioEnd | None) -> int:
@@ -88,7 +88,7 @@ def _run_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: 
     life = 1 + sum(isinstance(record, LifeBegan) for record in past)
     log = LifeLog(path)
     lab = ScenarioLab(story.app, folder, past, log, life)
-    log.append(LifeBegan(life))
+    log.append(LifeBegan())
     os.chdir(folder / WORK)
     witness = Witness(log, lab.clock, folder / f"{DATABASE}-wal", kill_at)
     failpoints.observe(witness.on_pass)

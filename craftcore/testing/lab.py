@@ -256,7 +256,7 @@ class Lab:
             raise StateRefused("the engine of the lab has crashed: await lab.restart()")
         return self._life
 
-    # What was done
+    # Effects
 
     def provider(self, action: str, **options: Any) -> Provider:
         """Return the provider that takes the calls of an action from now on; `options` are those of Provider. The

@@ -16,8 +16,6 @@ from craftcore.testing.promises import ScenarioEnd
 class LifeBegan(NamedTuple):
     """The first record of each life."""
 
-    number: int
-
 
 class Moved(NamedTuple):
     """The clock was moved. `now` in epoch seconds."""
@@ -123,13 +121,13 @@ class Past:
     def __init__(self, records: Sequence[Record]) -> None:
         self.begun = {record.call: record for record in reversed(records) if isinstance(record, Called)}
         self.returned = {record.call: record for record in records if isinstance(record, Returned)}
+        self._places = {record.call: place for place, record in enumerate(records) if isinstance(record, Returned)}
         self._records = records
         self._position = 0
 
     def take_before(self, call: int) -> Sequence[Record]:
         """Return the records until this call returned, without those that were asked for before."""
-        end = self._records.index(self.returned[call]) + 1
-        return self._take(end)
+        return self._take(self._places[call] + 1)
 
     def take_rest(self) -> Sequence[Record]:
         """Return the records after these."""

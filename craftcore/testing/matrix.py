@@ -65,37 +65,37 @@ def crash_matrix(
     Raises InvalidInput within an event loop, and for an `at` that names no points.
     """
     points = None if at is None else parse_points(at)
-    report = run_crash_matrix(
-        app, scenario, invariants, pairs=pairs, at=points, jobs=jobs, backend=backend, progress=progress
-    )
+    story = Story(app=require_app(app), scenario=scenario, invariants=tuple(invariants), backend=backend)
+    report = run_crash_matrix(story, pairs=pairs, at=points, jobs=jobs, progress=progress)
     if report.broken:
         raise CrashMatrixFailed(report)
     return report
 
 
 def run_crash_matrix(
-    app: Registry,
-    scenario: Scenario,
-    invariants: Iterable[Invariant] = (),
+    story: Story,
     *,
-    pairs: bool = False,
-    at: tuple[CrashPoint, ...] | None = None,
+    pairs: bool,
+    at: tuple[CrashPoint, ...] | None,
     jobs: int | None = None,
-    backend: Literal["asyncio", "trio"] = "asyncio",
     progress: Progress | None = None,
 ) -> CrashReport:
     """Do as crash_matrix does, and return the report also when a promise is broken."""
     if _is_in_loop():
         raise InvalidInput("call crash_matrix in a plain function, outside of an event loop: it forks processes")
-    if not isinstance(app, App):
-        raise ConfigInvalid(f"a crash matrix needs an App, and not {type(app).__name__}")
-    story = Story(app=app, scenario=scenario, invariants=tuple(invariants), backend=backend)
     began = time.monotonic()
-    anyio.run(anyio.sleep, 0, backend=backend)  # imports here, once, what every forked life needs
+    anyio.run(anyio.sleep, 0, backend=story.backend)  # imports here, once, what every forked life needs
     with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
         matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)
         results = matrix.play(at)
     return CrashReport(results=results, seconds=time.monotonic() - began)
+
+
+def require_app(app: Registry) -> App:
+    """Return the app. Raises ConfigInvalid for a registry that no engine can run."""
+    if not isinstance(app, App):
+        raise ConfigInvalid(f"a crash matrix needs an App, and not {type(app).__name__}")
+    return app
 
 
 def _is_in_loop() -> bool:

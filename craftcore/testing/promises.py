@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from craftcore.config import Config
 from craftcore.diagnostics.invariants import violations
 from craftcore.serialization.plurals import format_count
 from craftcore.services import Services
+from craftcore.storage.transaction import Reader
 from craftcore.testing.effect import Effect
 
 
@@ -43,8 +45,7 @@ class ScenarioEnd:
 
     def rows(self, sql: str, **parameters: Any) -> list[dict[str, Any]]:
         """Return the rows of a query on the database."""
-        services = Services(self.database, Config(), read_only=True)
-        with services.reading() as reader:
+        with _open_reader(self.database) as reader:
             return reader.fetch_all(sql, **parameters)
 
 
@@ -84,7 +85,7 @@ def require_matching_ledger(ending: ScenarioEnd) -> str | None:
 
 def require_consistent_rows(ending: ScenarioEnd) -> str | None:
     """Refuse a database in which rows contradict each other, as `craftcore doctor --invariants` does."""
-    with Services(ending.database, Config(), read_only=True).reading() as reader:
+    with _open_reader(ending.database) as reader:
         return "; ".join(finding.text for finding in violations(reader)) or None
 
 
@@ -131,3 +132,7 @@ def _check(invariant: Invariant, ending: ScenarioEnd) -> str:
 def _name(invariant: Invariant) -> str:
     name: str = getattr(invariant, "__name__", repr(invariant))
     return name.removeprefix("require_").replace("_", " ")
+
+
+def _open_reader(database: Path) -> AbstractContextManager[Reader]:
+    return Services(database, Config(), read_only=True).reading()

@@ -66,8 +66,9 @@ def crashtest(
     """
     from craftcore.cli.crashtest.scenario import make_scenario, read_answer, read_provider
     from craftcore.daemon.app_loader import import_app
+    from craftcore.testing.crash_life import Story
     from craftcore.testing.crash_point import parse_points
-    from craftcore.testing.matrix import run_crash_matrix
+    from craftcore.testing.matrix import require_app, run_crash_matrix
 
     given = read_payload(payload)
     choices = [read_answer(text) for text in answers]
@@ -80,7 +81,10 @@ def crashtest(
     scenario = make_scenario(found, workflow, given, seconds, choices, stand_ins)
     progress = Progress("killing", quiet=session.json)
     report = run_crash_matrix(
-        found, scenario, pairs=pairs, at=points, progress=lambda done, known: progress(f"{done} of {known}")
+        Story(app=require_app(found), scenario=scenario),
+        pairs=pairs,
+        at=points,
+        progress=lambda done, known: progress(f"{done} of {known}"),
     )
     progress.finish()
     if session.json:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from typing import Any, NamedTuple
 
 from craftcore.cli.payload import read_json
@@ -11,6 +12,11 @@ from craftcore.registry.registry import Registry
 from craftcore.testing.crash_life import Scenario
 from craftcore.testing.lab import Lab
 from craftcore.testing.provider import NETWORKED, Provider
+
+OPTIONS = {
+    name: option for name, option in signature(Provider).parameters.items() if option.kind is option.KEYWORD_ONLY
+}
+"""The options of Provider."""
 
 
 def make_scenario(
@@ -60,10 +66,9 @@ def read_provider(text: str) -> ProviderOption:
         return ProviderOption(action, None, None)
     name, _, value = option.partition("=")
     given = read_json(value) if value else True
-    default = vars(Provider("any")).get(name, ...)
-    if default is ... or name in ("name", "calls", "effects"):
+    if name not in OPTIONS:
         raise InvalidInput(f"provider {text!r:.80}: there is no option {name!r:.80}; see craftcore crashtest --help")
-    wants_flag = isinstance(default, bool)
+    wants_flag = isinstance(OPTIONS[name].default, bool)
     is_right = isinstance(given, bool) if wants_flag else type(given) in (int, float) and given >= 0
     if name != "returns" and not is_right:
         wanted = "true or false" if wants_flag else "a number, 0 or more"
