@@ -10,6 +10,7 @@ from typing import Any
 
 import apsw
 
+from craftcore.storage.transaction import Reader
 from tests.crash.task_never import broken_invariants
 
 CRASHES_OF_POISON = 3
@@ -58,7 +59,7 @@ class _Check:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
             self.blame(f"{pragma}: {found}" for _ in found[:1])
-        self.blame(broken_invariants(self.connection))
+        self.blame(broken_invariants(Reader(self.connection)))
 
     def nothing_accepted_is_lost(self) -> None:
         for id, life in self.lines("accepted"):

@@ -171,7 +171,18 @@ def result_of(module: str, folder: Path, timeout: float, *options: str) -> dict[
     """Run a campaign's command in a warm parent of its own: a test has threads and open databases, and must not
     fork."""
     answer = folder / "result.json"
-    child = subprocess.run(
+    child = run_command(module, answer, *options, timeout=timeout)
+    print(child.stdout)
+    assert child.returncode == 0, child.stdout + child.stderr
+    result: dict[str, Any] = json.loads(answer.read_text())
+    return result
+
+
+def run_command(
+    module: str, answer: Path, *options: str, timeout: float | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run a campaign's command, which writes its result into the file `answer`."""
+    return subprocess.run(
         [sys.executable, "-m", module, "--json", str(answer), *options],
         cwd=ROOT,
         capture_output=True,
@@ -179,7 +190,3 @@ def result_of(module: str, folder: Path, timeout: float, *options: str) -> dict[
         timeout=timeout,
         check=False,
     )
-    print(child.stdout)
-    assert child.returncode == 0, child.stdout + child.stderr
-    result: dict[str, Any] = json.loads(answer.read_text())
-    return result

@@ -11,12 +11,13 @@ import random
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from craftcore import Config, Producer
-from craftcore.diagnostics.invariants import violations
 from craftcore.services import Services
+from tests.crash.task_never import broken_invariants
 from tests.support.processes import a_daemon, until
 
 APP = """
@@ -85,7 +86,7 @@ class Verdict(NamedTuple):
     doubled: list[str]
     failures_called: int
     failures: int
-    wrong: list[str]
+    wrong: Sequence[str] = ()
 
     @property
     def holds(self) -> bool:
@@ -109,7 +110,8 @@ def run(folder: Path, kills: int, seed: int) -> Verdict:
         with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
             daemon.ready()
             until(lambda: _is_settled(folder), "all work to be settled")
-    return judge(folder, kills)
+    with Services(folder / "agent.db", Config()).reading() as reader:
+        return judge(folder, kills)._replace(wrong=broken_invariants(reader))
 
 
 def _is_settled(folder: Path) -> bool:
@@ -123,7 +125,6 @@ def judge(folder: Path, kills: int) -> Verdict:
         events = [row["id"] for row in reader.fetch_all(EVENTS)]
         payloads = [json.loads(row["payload_json"]) for row in reader.fetch_all(SENT)]
         called = [json.loads(row["payload_json"])["notification"]["id"] for row in reader.fetch_all(CALLED)]
-        wrong = [f"{finding.code}: {finding.text}" for finding in violations(reader)]
         failures = [row["id"] for row in reader.fetch_all(EVENTS.partition("UNION ALL")[2])]
     told = Counter(one["id"] for payload in payloads for one in json.loads(payload["stdin"])["notifications"])
     return Verdict(
@@ -134,7 +135,6 @@ def judge(folder: Path, kills: int) -> Verdict:
         doubled=[id for id, times in told.items() if times > 1],
         failures_called=len(set(called)) if len(set(called)) == len(called) else -1,
         failures=len(failures),
-        wrong=wrong,
     )
 
 

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import apsw
 
+from craftcore.storage.transaction import Reader
 from tests.crash.task_never import broken_invariants
 
 FIVE_MINUTES = 300
@@ -96,7 +97,7 @@ class _Check:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
             self.blame(f"{pragma}: {found}" for _ in found[:1])
-        self.blame(broken_invariants(self.connection))
+        self.blame(broken_invariants(Reader(self.connection)))
 
     def no_mark_and_no_anchor_ever_moved_back(self) -> None:
         written = ("id", "generation", "high_water_at", "anchor_at", "step_seconds")

@@ -1,4 +1,4 @@
-"""What is true of no file with tasks at any moment, so also of none that a killed process left: plain SQL, and the
+"""Faults that no file with tasks has at any moment, not even one that a killed process left: plain SQL, and the
 invariants."""
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ def impossible(connection: apsw.Connection) -> list[str]:
     """What this file says that cannot be."""
     return [
         *(said.format(*row) for said, sql in NEVER.items() for row in connection.execute(sql)),
-        *broken_invariants(connection),
+        *broken_invariants(Reader(connection)),
     ]
 
 
-def broken_invariants(connection: apsw.Connection) -> list[str]:
-    """What the invariants find in this file."""
-    return [f"{finding.code}: {finding.text}" for finding in violations(Reader(connection))]
+def broken_invariants(reader: Reader) -> list[str]:
+    """Return the violations of the invariants, each with its name."""
+    return [f"{finding.code}: {finding.text}" for finding in violations(reader)]
 
 
 def standing(connection: apsw.Connection) -> list[list[Any]]:

@@ -16,6 +16,7 @@ from craftcore.clock import SystemClock
 from craftcore.config import Config, StorageSettings
 from craftcore.storage.database import Database
 from craftcore.storage.migrations import list_migrations
+from craftcore.storage.transaction import Reader
 from craftcore.testing.power_loss_disk import ForgetfulDisk
 from tests.crash.task_never import broken_invariants
 
@@ -80,7 +81,7 @@ def cut(past: Past, moment: int, folder: Path, rng: random.Random) -> set[str]:
         ).get
         assert torn == 0, "a trigger is settled and its record is not"
         if connection.execute("SELECT count(*) FROM schema_migrations").get == len(list_migrations()):
-            assert broken_invariants(connection) == []
+            assert broken_invariants(Reader(connection)) == []
         return {identity for (identity,) in connection.execute("SELECT id FROM triggers")}
     finally:
         connection.close()

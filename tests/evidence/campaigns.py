@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from tests.crash import notification_campaign
-from tests.evidence.model import ROOT, Found
+from tests.crash.crews import run_command
+from tests.evidence.model import Found
 
 Figures = Callable[[dict[str, Any]], tuple[int, int, str]]
 """From the result of a campaign what it lost, what it repeated, and more for the reader."""
@@ -50,18 +49,12 @@ def campaign(module: str, figures: Figures, *options: str) -> Callable[[int, int
 
     def run(kills: int, seed: int, folder: Path) -> Found:
         answer = folder / "result.json"
-        words = ["--kills", str(kills), "--seed", str(seed), "--workers", str(os.cpu_count() or 1), *options]
-        ran = subprocess.run(
-            [sys.executable, "-m", module, "--json", str(answer), *words],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        words = ("--kills", str(kills), "--seed", str(seed), "--workers", str(os.cpu_count() or 1), *options)
+        ran = run_command(module, answer, *words)
         if not answer.exists():
             return Found(wrong=[f"{module} ended with {ran.returncode}: {ran.stderr[-1000:]}"])
-        result: Mapping[str, Any] = json.loads(answer.read_text())
-        lost, repeated, more = figures({**result})
+        result: dict[str, Any] = json.loads(answer.read_text())
+        lost, repeated, more = figures(result)
         return Found(
             count=sum(result["kills"].values()), lost=lost, repeated=repeated, wrong=list(result["wrong"]), more=more
         )

@@ -20,6 +20,7 @@ from craftcore import App, Call, Continue, TaskContext
 from craftcore.config import Config, DaemonSettings
 from craftcore.engine import durable_commit
 from craftcore.errors import CraftcoreError, StorageFull
+from craftcore.storage.transaction import Reader
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.crash.task_never import broken_invariants
 from tests.evidence.model import Found
@@ -108,7 +109,7 @@ def judge(story: Story, path: Path, place: str, found: Found) -> None:
         there = {id for (id,) in connection.execute(TRIGGERS)}
         asked = {seq for (seq,) in connection.execute(OPEN)}
         tasks = {n: (seq, status) for n, seq, status in connection.execute(TASK_ROWS)}
-        found.wrong += [f"{place}: {text}" for text in broken_invariants(connection)]
+        found.wrong += [f"{place}: {text}" for text in broken_invariants(Reader(connection))]
     finally:
         connection.close()
     for n, id in story.accepted.items():

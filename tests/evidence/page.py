@@ -27,8 +27,9 @@ The invariants are those of [`craftcore doctor --invariants`](../how-to/monitor.
 """
 
 LEGEND = """\
-The commit is the one that was measured; a `+` means that the checkout had changes. The figures of a small run are not
-evidence of rare faults. `--full` makes at least 10,000 kills for each kind of action, 25,000 disk states and 20 years.
+Where a checker does not tell lost from repeated, all that it finds counts as other faults. The commit is the one that
+was measured; a `+` means that the checkout had changes. The figures of a small run are not evidence of rare faults.
+`--full` makes at least 10,000 kills for each kind of action, 25,000 disk states and 20 years.
 """
 
 
@@ -57,11 +58,18 @@ def page(experiments: Sequence[Experiment], rows: Mapping[str, Row]) -> str:
 
 
 def _results(rows: Iterable[Row]) -> Iterable[str]:
-    yield "| experiment | how many | lost | silently repeated | other faults | seed | duration |"
-    yield "|---|---|---|---|---|---|---|"
-    for row in rows:
-        faults = f"{row.lost:,} | {row.repeated:,} | {len(row.wrong):,}"
-        yield f"| {row.title} | {row.count:,} {row.unit} | {faults} | {row.seed} | {_duration(row.seconds)} |"
+    columns = ("experiment", "how many", "lost", "silently repeated", "other faults", "seed", "duration")
+    return _table(
+        columns,
+        (
+            (
+                *(row.title, f"{row.count:,} {row.unit}"),
+                *(f"{row.lost:,}", f"{row.repeated:,}", f"{len(row.wrong):,}"),
+                *(str(row.seed), _duration(row.seconds)),
+            )
+            for row in rows
+        ),
+    )
 
 
 def _not_run(experiments: Sequence[Experiment]) -> Iterable[str]:
@@ -71,18 +79,24 @@ def _not_run(experiments: Sequence[Experiment]) -> Iterable[str]:
 
 
 def _checks(rows: Iterable[Row]) -> Iterable[str]:
-    yield "| experiment | checked | figures |"
-    yield "|---|---|---|"
-    for row in rows:
-        yield f"| {row.title} | {row.checked} | {row.more} |"
+    return _table(("experiment", "checked", "figures"), ((row.title, row.checked, row.more) for row in rows))
 
 
 def _runs(rows: Iterable[Row]) -> Iterable[str]:
-    yield "| experiment | commit | date | Python | SQLite | machine |"
-    yield "|---|---|---|---|---|---|"
-    for row in rows:
-        where = f"{row.commit} | {row.date} | {row.python} | {row.sqlite} | {row.machine}"
-        yield f"| `{row.name}` | {where} |"
+    return _table(
+        ("experiment", "commit", "date", "Python", "SQLite", "machine"),
+        ((f"`{row.name}`", row.commit, row.date, row.python, row.sqlite, row.machine) for row in rows),
+    )
+
+
+def _table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterable[str]:
+    yield _line(columns)
+    yield f"|{'---|' * len(columns)}"
+    yield from map(_line, rows)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _faults(rows: Iterable[Row]) -> Iterable[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Edit, Mutant, mutant
+from tests.mutants.mutant import mutant
 
 LEDGER, STORE = "activities/ledger.py", "activities/store.py"
 ROWS = ("tests/activities/test_ledger.py", "tests/activities/test_rows.py", "tests/activities/test_restored.py")
@@ -110,17 +110,14 @@ ACTIVITIES = (
         *ACTS,
         "tests/activities",
     ),
-    Mutant(
+    mutant(
         "unshielded-call",
         "a cancelled turn waits for the call that is on its way",
-        (
-            Edit(
-                "engine/turn/provider_call.py",
-                "with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():",
-                "with anyio.CancelScope(deadline=anyio.current_time() + left) as scope, in_step():",
-            ),
-        ),
-        ("tests/engine/test_acting_stopped.py", *ACTS),
+        "engine/turn/provider_call.py",
+        "with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():",
+        "with anyio.CancelScope(deadline=anyio.current_time() + left) as scope, in_step():",
+        "tests/engine/test_acting_stopped.py",
+        *ACTS,
     ),
     mutant(
         "unmarked-call",
