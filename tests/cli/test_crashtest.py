@@ -120,6 +120,7 @@ def test_crashtest_of_no_app_exits_78(folder):
         ((*ORDER[1:], "--provider", "bank"), "there is no such action; there are email.send, http.request, pay, tell"),
         ((*ORDER[1:], "--provider", "pay:colour=1"), "there is no option 'colour'"),
         ((*ORDER[1:], "--provider", "pay:calls=1"), "there is no option 'calls'"),
+        ((*ORDER[1:], "--provider", "pay:_done=1"), "there is no option '_done'"),
         ((*ORDER[1:], "--provider", "pay:dedupes=1"), "dedupes must be true or false"),
         ((*ORDER[1:], "--provider", "pay:delay=-1"), "delay must be a number, 0 or more"),
         ((*ORDER[1:], "--at", "here"), "'here' is not a crash point"),
