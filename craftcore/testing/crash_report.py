@@ -77,7 +77,8 @@ class CrashReport:
         """Return the result in one line."""
         count = format_count(len(self.results) - 1, "crash", "crashes")
         if not self.broken:
-            return f"{count} in {self.seconds:.1f} s: every promise holds"
+            missed = len(self.results) - 1 - self.kills
+            return f"{count} in {self.seconds:.1f} s{f', {missed} not reached' * bool(missed)}: every promise holds"
         if self.results[0].broken:
             return "a promise is broken without a crash"
         return f"{len(self.broken)} of {count} break a promise, in {self.seconds:.1f} s"
@@ -103,6 +104,13 @@ class Row:
     pairs: int
     broken: Sequence[str]
     was_reached: bool
+
+    @property
+    def verdict(self) -> str:
+        """The outcome as a word: broken, kept or not reached."""
+        if self.broken:
+            return "broken"
+        return "kept" if self.was_reached else "not reached"
 
     @classmethod
     def of(cls, point: CrashPoint, where: str, results: Sequence[CellResult]) -> Row:

@@ -62,7 +62,8 @@ def crash_matrix(
     these crashes, one for each life, as a report names them. `jobs`: how many run at once; None: one for each core.
 
     Raises CrashMatrixFailed, with the timeline of all lives, when a promise is broken, also without a crash.
-    Raises InvalidInput within an event loop, and for an `at` that names no points.
+    Raises InvalidInput within an event loop, for `jobs` below 1, and for an `at` that names no points or a point to
+    which the scenario does not come.
     """
     points = None if at is None else parse_points(at)
     story = Story(app=require_app(app), scenario=scenario, invariants=tuple(invariants), backend=backend)
@@ -83,11 +84,15 @@ def run_crash_matrix(
     """Do as crash_matrix does, and return the report also when a promise is broken."""
     if _is_in_loop():
         raise InvalidInput("call crash_matrix in a plain function, outside of an event loop: it forks processes")
+    if jobs is not None and jobs < 1:
+        raise InvalidInput(f"jobs is {jobs}: give how many crashes run at once, 1 or more")
     began = time.monotonic()
     anyio.run(anyio.sleep, 0, backend=story.backend)  # imports here, once, what every forked life needs
     with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
-        matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)
+        matrix = Matrix(story, Path(folder), os.cpu_count() or 1 if jobs is None else jobs, pairs, progress)
         results = matrix.play(at)
+    if at is not None and not results[0].broken and not results[-1].broken and results[-1].kills < len(at):
+        raise InvalidInput(f"the scenario was not killed: it ended before it came to {at[results[-1].kills]}")
     return CrashReport(results=results, seconds=time.monotonic() - began)
 
 

@@ -71,7 +71,7 @@ def test_crashtest_of_a_guarded_workflow_passes(folder):
 
 
 def test_workflow_that_fails_without_a_crash_must_fail_the_same(folder):
-    told = craftcore(folder, "--json", "crashtest", *ORDER, "--answer", "Send=no", "--at", "call.marked:1 step.ran:1")
+    told = craftcore(folder, "--json", "crashtest", *ORDER, "--answer", "Send=no", "--at", "call.marked:1")
 
     assert told.code == 0
     assert told.json["broken"] == []
@@ -96,6 +96,13 @@ def test_promise_that_is_broken_without_a_crash_kills_nothing(folder):
 
     assert told.json["broken"][0]["at"] == "", "it sleeps for two days"
     assert (told.code, told.json["crashes"]) == (1, 0)
+
+
+def test_crash_that_is_not_reached_is_no_success(folder):
+    told = craftcore(folder, "crashtest", "app:app", "--emit", "short", "--at", "step.ran:1 call.marked:1")
+
+    assert (told.code, told.out) == (64, "")
+    assert told.err == "craftcore: the scenario was not killed: it ended before it came to call.marked:1\n"
 
 
 def test_pairs_kill_the_second_life_as_well(folder):

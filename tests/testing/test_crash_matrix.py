@@ -279,10 +279,36 @@ def test_life_that_hangs_or_breaks_off_is_a_broken_promise(monkeypatch: pytest.M
             crash_matrix(careless, scenario, at="step.ran:1")
 
 
-def test_crash_that_is_not_reached_says_so():
-    report = crash_matrix(app, sign_up_naively, at="step.ran:9")
-    assert [row.was_reached for row in report.rows()] == [False]
-    assert report.kills == 0
+def test_single_crash_that_is_not_reached_is_refused():
+    for at, point in (("step.ran:9", "step.ran:9"), ("step.ran:1 call.marked:1", "call.marked:1")):
+        with pytest.raises(InvalidInput, match=f"the scenario was not killed: it ended before it came to {point}"):
+            crash_matrix(app, sign_up_naively, at=at)
+
+
+def test_crashes_that_are_not_reached_are_counted(tmp_path: Path):
+    has_run = tmp_path / "has_run"
+    uneven = App("uneven")
+
+    @uneven.workflow("work")
+    async def work(ctx: TaskContext) -> None:
+        for number in range(1 if has_run.exists() else 2):
+            await ctx.step(f"step-{number}", len, "abc")
+        has_run.touch()
+
+    async def scenario(lab: Lab) -> None:
+        await lab.result(await lab.emit("work"))
+
+    report = crash_matrix(uneven, scenario)
+
+    missed = [str(row.point) for row in report.rows() if row.verdict == "not reached"]
+    assert "step.ran:2" in missed
+    assert f", {len(missed)} not reached: every promise holds" in report.summary()
+
+
+@pytest.mark.parametrize("jobs", [0, -1])
+def test_matrix_without_jobs_is_refused(jobs: int):
+    with pytest.raises(InvalidInput, match=f"jobs is {jobs}: give how many crashes run at once, 1 or more"):
+        crash_matrix(app, sign_up_naively, jobs=jobs)
 
 
 def test_matrix_is_refused_within_an_event_loop():

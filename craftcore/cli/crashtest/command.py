@@ -92,10 +92,7 @@ def crashtest(
         return PROBLEM if report.broken else 0
     session.out.table(
         ("crash at", "where", "pairs", "promises"),
-        [
-            (row.point, row.where or None, row.pairs or None, "broken" if row.broken else "kept")
-            for row in report.rows()
-        ],
+        [(row.point, row.where or None, row.pairs or None, row.verdict) for row in report.rows()],
     )
     session.out.line()
     for line in report.failures():
