@@ -42,6 +42,11 @@ class CellResult:
     records: Sequence[Record]
     output: str
 
+    @property
+    def was_reached(self) -> bool:
+        """Every life was killed at its point."""
+        return self.kills == len(self.points)
+
     def split_lives(self) -> list[list[Record]]:
         """Return the records of each life."""
         lives: list[list[Record]] = []

@@ -35,7 +35,7 @@ class CrashReport:
     @property
     def kills(self) -> int:
         """How many processes were killed, not counting the lives that pairs share."""
-        return sum(1 for result in self.results if result.points and result.kills == len(result.points))
+        return sum(result.was_reached for result in self.results[1:])
 
     def rows(self) -> list[Row]:
         """Return a row for each first crash, in the order of the scenario."""
@@ -78,7 +78,8 @@ class CrashReport:
         count = format_count(len(self.results) - 1, "crash", "crashes")
         if not self.broken:
             missed = len(self.results) - 1 - self.kills
-            return f"{count} in {self.seconds:.1f} s{f', {missed} not reached' * bool(missed)}: every promise holds"
+            but = f", {missed} not reached" if missed else ""
+            return f"{count} in {self.seconds:.1f} s{but}: every promise holds"
         if self.results[0].broken:
             return "a promise is broken without a crash"
         return f"{len(self.broken)} of {count} break a promise, in {self.seconds:.1f} s"

@@ -102,7 +102,7 @@ def test_crash_that_is_not_reached_is_no_success(folder):
     told = craftcore(folder, "crashtest", "app:app", "--emit", "short", "--at", "step.ran:1 call.marked:1")
 
     assert (told.code, told.out) == (64, "")
-    assert told.err == "craftcore: the scenario was not killed: it ended before it came to call.marked:1\n"
+    assert told.err == "craftcore: the scenario ended before it came to call.marked:1: it was not killed there\n"
 
 
 def test_pairs_kill_the_second_life_as_well(folder):

@@ -281,7 +281,9 @@ def test_life_that_hangs_or_breaks_off_is_a_broken_promise(monkeypatch: pytest.M
 
 def test_single_crash_that_is_not_reached_is_refused():
     for at, point in (("step.ran:9", "step.ran:9"), ("step.ran:1 call.marked:1", "call.marked:1")):
-        with pytest.raises(InvalidInput, match=f"the scenario was not killed: it ended before it came to {point}"):
+        with pytest.raises(
+            InvalidInput, match=f"the scenario ended before it came to {point}: it was not killed there"
+        ):
             crash_matrix(app, sign_up_naively, at=at)
 
 
