@@ -1,4 +1,4 @@
-"""One cell of a crash matrix: a scenario that is killed at given points, and what it comes to."""
+"""One cell of a crash matrix: a scenario that crashes at given points, and what it comes to."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import shutil
 import signal
 from collections import Counter
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from craftcore.failpoints import Failpoint
 from craftcore.testing.crash_life import BROKE_OFF, LOG, OUTPUT, Story, fork_life
 from craftcore.testing.crash_point import CrashPoint
 from craftcore.testing.life_log import Ended, LifeBegan, Passed, Record, read_log
+from craftcore.testing.life_stop import StopPipe
 from craftcore.testing.promises import ScenarioEnd
-
-HUNG = -signal.SIGALRM
-"""The exit code of a life that was ended because it took too long."""
+from craftcore.testing.running_life import HUNG, RunningLife
 
 OUTPUT_BYTES = 4000
 
@@ -25,8 +24,8 @@ OUTPUT_BYTES = 4000
 class CellResult:
     """The result of one cell.
 
-    points    where it was to be killed, life by life
-    kills     how often it was
+    points    where it was to crash, life by life
+    crashes   how many of these crashes happened
     ending    how the scenario ended; None: its last life did not get there
     broken    the promises that do not hold; none: all hold
     steps     how often each step ran to its end, by name, in all lives
@@ -35,7 +34,7 @@ class CellResult:
     """
 
     points: tuple[CrashPoint, ...]
-    kills: int
+    crashes: int
     ending: ScenarioEnd | None
     broken: Sequence[str]
     steps: Mapping[str, int]
@@ -44,8 +43,8 @@ class CellResult:
 
     @property
     def was_reached(self) -> bool:
-        """Every life was killed at its point."""
-        return self.kills == len(self.points)
+        """Every crash happened at its point."""
+        return self.crashes == len(self.points)
 
     def split_lives(self) -> list[list[Record]]:
         """Return the records of each life."""
@@ -59,31 +58,47 @@ class CellResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """A cell to be played. `origin`: the folder that it begins with, in which the first `killed` of the `points` have
-    been. `keep`: where to copy its folder after its last kill; None: nowhere."""
+    """A cell to be played.
+
+    points    where it crashes, life by life
+    crashed   how many of these crashes have happened in its folder
+    folder    its folder, as the next life finds it
+    stops     its last life stops at each distinct point, where a pair begins
+    pairs     the cells that began there, each in a copy of this folder
+    """
 
     points: tuple[CrashPoint, ...]
-    killed: int
+    crashed: int
     folder: Path
-    origin: Path
-    keep: Path | None = None
+    stops: bool = False
+    pairs: list[Cell] = field(default_factory=list)
 
-    def play(self, story: Story, baseline: ScenarioEnd | None) -> Generator[int, int, CellResult]:
-        """Yield the process id of each life, take its exit code, and return the result."""
-        shutil.copytree(self.origin, self.folder)
-        kills = self.killed
-        for point in (*self.points[kills:], None):
-            code = yield fork_life(story, self.folder, point, baseline)
+    def play(self, story: Story, baseline: ScenarioEnd | None) -> Generator[RunningLife, int, CellResult]:
+        """Yield each life, take its exit code, and return the result."""
+        crashes = self.crashed
+        for point in (*self.points[crashes:], None):
+            stops = StopPipe() if self.stops and point is None else None
+            code = yield RunningLife(fork_life(story, self.folder, baseline, kill_at=point, stops=stops), stops)
             if code != -signal.SIGKILL:
                 break
-            kills += 1
-            if self.keep is not None and kills == len(self.points):
-                shutil.copytree(self.folder, self.keep, ignore=shutil.ignore_patterns("*.bell"))  # a socket
-        result = self._judge(code, kills)
+            crashes += 1
+        result = self._judge(code, crashes)
         shutil.rmtree(self.folder)
         return result
 
-    def _judge(self, code: int, kills: int) -> CellResult:
+    def add_pair(self, point: CrashPoint) -> None:
+        """Copy the folder of the stopped life: what SIGKILL would leave. The cell of the pair goes on from there."""
+        folder = self.folder.with_name(f"{self.folder.name}-{len(self.pairs)}")
+        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.bell"))  # a socket
+        self.pairs.append(Cell(points=(*self.points, point), crashed=len(self.points) + 1, folder=folder))
+
+    def drop_pairs(self) -> None:
+        """Delete the cells of its pairs."""
+        for pair in self.pairs:
+            shutil.rmtree(pair.folder)
+        self.pairs.clear()
+
+    def _judge(self, code: int, crashes: int) -> CellResult:
         records = read_log(self.folder / LOG)
         ending = next((record.ending for record in records if isinstance(record, Ended)), None)
         output = (self.folder / OUTPUT).read_bytes()[-OUTPUT_BYTES:].decode(errors="replace")
@@ -98,5 +113,11 @@ class Cell:
             record.name for record in records if isinstance(record, Passed) and record.point is Failpoint.STEP_RAN
         )
         return CellResult(
-            points=self.points, kills=kills, ending=ending, broken=broken, steps=steps, records=records, output=output
+            points=self.points,
+            crashes=crashes,
+            ending=ending,
+            broken=broken,
+            steps=steps,
+            records=records,
+            output=output,
         )

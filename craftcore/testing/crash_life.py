@@ -23,9 +23,10 @@ from craftcore.app import App
 from craftcore.clock import Clock
 from craftcore.failpoints import Failpoint
 from craftcore.serialization.encode import describe_error
-from craftcore.testing.crash_point import CrashPoint
+from craftcore.testing.crash_point import CHANGED_HERE, EDGES, CrashPoint
 from craftcore.testing.lab import DATABASE
 from craftcore.testing.life_log import Ended, LifeBegan, LifeLog, Passed, read_log
+from craftcore.testing.life_stop import StopPipe
 from craftcore.testing.promises import GUARANTEES, Invariant, ScenarioEnd, list_broken
 from craftcore.testing.scenario_lab import ScenarioLab
 
@@ -51,9 +52,19 @@ class Story:
     backend: Literal["asyncio", "trio"] = "asyncio"
 
 
-def fork_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: ScenarioEnd | None) -> int:
-    """Fork a process that goes on with the scenario, and is killed at a point. Return its process id."""
-    return _fork(partial(_run_life, story, folder, kill_at, baseline), folder / OUTPUT)
+def fork_life(
+    story: Story,
+    folder: Path,
+    baseline: ScenarioEnd | None,
+    *,
+    kill_at: CrashPoint | None = None,
+    stops: StopPipe | None = None,
+) -> int:
+    """Fork a process that goes on with the scenario. Return its process id.
+
+    `kill_at`: where it is killed; None: nowhere. `stops`: it stops at each distinct point, and says so there.
+    """
+    return _fork(partial(_run_life, story, folder, baseline, kill_at, stops), folder / OUTPUT)
 
 
 def _fork(work: Callable[[], object], output: Path) -> int:
@@ -82,7 +93,9 @@ def _redirect_output(path: Path) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
-def _run_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: ScenarioEnd | None) -> None:
+def _run_life(
+    story: Story, folder: Path, baseline: ScenarioEnd | None, kill_at: CrashPoint | None, stops: StopPipe | None
+) -> None:
     path = folder / LOG
     past = read_log(path) if path.exists() else []
     life = 1 + sum(isinstance(record, LifeBegan) for record in past)
@@ -90,7 +103,7 @@ def _run_life(story: Story, folder: Path, kill_at: CrashPoint | None, baseline: 
     lab = ScenarioLab(story.app, folder, past, log, life)
     log.append(LifeBegan())
     os.chdir(folder / WORK)
-    witness = Witness(log, lab.clock, folder / f"{DATABASE}-wal", kill_at)
+    witness = Witness(log, lab.clock, folder / f"{DATABASE}-wal", kill_at, stops)
     failpoints.observe(witness.on_pass)
     anyio.run(partial(_play, story, lab, log, witness, folder, baseline), backend=story.backend)
 
@@ -126,27 +139,39 @@ def _place(error: BaseException) -> str:
 
 
 class Witness:
-    """An observer of the failpoints: it writes down each pass, and kills the process at one of them."""
+    """An observer of the failpoints: it writes down each pass, and kills or stops the process there."""
 
-    def __init__(self, log: LifeLog, clock: Clock, wal: Path, kill_at: CrashPoint | None) -> None:
+    def __init__(
+        self, log: LifeLog, clock: Clock, wal: Path, kill_at: CrashPoint | None, stops: StopPipe | None
+    ) -> None:
         self._log = log
         self._wal = wal
         self._clock = clock
         self._kill_at = kill_at
+        self._stops = stops
+        self._seen: object = None
         self._passes: Counter[Failpoint] = Counter()
         self._lock = threading.Lock()
         self.is_over = False
 
     def on_pass(self, point: Failpoint, name: str) -> None:
-        """Write down a pass, and die at the point of this life."""
+        """Write down a pass. Die at the point of this life; stop at each distinct one, if asked to."""
         if self.is_over:
             return
         with self._lock:
             self._passes[point] += 1
             passed = CrashPoint(point, self._passes[point])
-            self._log.append(Passed(point, passed.number, name, self._clock.now(), self._stat_wal()))
+            is_distinct = point in EDGES and self._differs(point)
+            self._log.append(Passed(point, passed.number, name, self._clock.now(), is_distinct))
             if passed == self._kill_at:
                 failpoints.kill_process()
+            if is_distinct and self._stops is not None:
+                self._stops.stop_at(passed)
+
+    def _differs(self, point: Failpoint) -> bool:
+        """Return whether the disk or the world may have changed since the edge before: a commit changes the WAL."""
+        before, self._seen = self._seen, (self._log.world_changes, self._stat_wal())
+        return point in CHANGED_HERE or before != self._seen
 
     def _stat_wal(self) -> tuple[int, int]:
         try:

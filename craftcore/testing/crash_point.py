@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from craftcore.errors import InvalidInput
 from craftcore.failpoints import Failpoint
-from craftcore.testing.life_log import ActedLate, Counted, Delayed, Noted, Passed, Record
+from craftcore.testing.life_log import Passed, Record
 
 EDGES = (
     Failpoint.RECLAIM_COMMITTED,
@@ -49,20 +49,8 @@ def parse_points(text: str) -> tuple[CrashPoint, ...]:
     return tuple(points)
 
 
-def find_points(records: Sequence[Record]) -> Iterator[CrashPoint]:
-    """Yield every edge that a life has passed."""
+def find_points(records: Iterable[Record], *, distinct: bool = False) -> Iterator[CrashPoint]:
+    """Yield every edge that a life has passed. `distinct`: only those that leave another disk or world."""
     for record in records:
-        if isinstance(record, Passed) and record.point in EDGES:
+        if isinstance(record, Passed) and record.point in EDGES and (record.is_distinct or not distinct):
             yield CrashPoint(record.point, record.number)
-
-
-def find_distinct_points(records: Iterable[Record]) -> Iterator[CrashPoint]:
-    """Yield the edges at which the disk or the world differs from the edge before: the others leave the same."""
-    has_changed, wal = True, (0, 0)
-    for record in records:
-        if isinstance(record, Noted | Counted | Delayed | ActedLate):
-            has_changed = True
-        if isinstance(record, Passed) and record.point in EDGES:
-            if has_changed or record.wal != wal or record.point in CHANGED_HERE:
-                yield CrashPoint(record.point, record.number)
-            has_changed, wal = False, record.wal

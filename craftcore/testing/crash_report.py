@@ -29,12 +29,12 @@ class CrashReport:
 
     @property
     def broken(self) -> list[CellResult]:
-        """The cells in which a promise was broken."""
-        return [result for result in self.results if result.broken]
+        """The cells in which a promise was broken, those of a single crash first."""
+        return sorted((result for result in self.results if result.broken), key=lambda result: len(result.points))
 
     @property
-    def kills(self) -> int:
-        """How many processes were killed, not counting the lives that pairs share."""
+    def reached(self) -> int:
+        """How many of the crashes happened: the scenario came to their points."""
         return sum(result.was_reached for result in self.results[1:])
 
     def rows(self) -> list[Row]:
@@ -57,7 +57,7 @@ class CrashReport:
         """Return the report as JSON values."""
         return {
             "crashes": len(self.results) - 1,
-            "kills": self.kills,
+            "reached": self.reached,
             "broken": [{"at": " ".join(map(str, cell.points)), "promises": list(cell.broken)} for cell in self.broken],
             "repeated_steps": self.repeated_steps,
             "points": [
@@ -77,7 +77,7 @@ class CrashReport:
         """Return the result in one line."""
         count = format_count(len(self.results) - 1, "crash", "crashes")
         if not self.broken:
-            missed = len(self.results) - 1 - self.kills
+            missed = len(self.results) - 1 - self.reached
             but = f", {missed} not reached" if missed else ""
             return f"{count} in {self.seconds:.1f} s{but}: every promise holds"
         if self.results[0].broken:
@@ -121,7 +121,7 @@ class Row:
             where=where,
             pairs=sum(len(result.points) > 1 for result in results),
             broken=list(dict.fromkeys(text for result in results for text in result.broken)),
-            was_reached=any(result.kills for result in results),
+            was_reached=any(result.crashes for result in results),
         )
 
 
@@ -160,7 +160,7 @@ def _explain(result: CellResult) -> Iterator[str]:
         shown = [record for record in life if not _is_noise(record) or record is life[-1]]
         lines = [f"    {line}" for record in shown for line in _describe(record)]
         yield from lines[-LINES_MAX:]
-        if number <= result.kills:
+        if number <= result.crashes:
             yield "    SIGKILL"
     if result.output.strip():
         yield "  the end of its output"

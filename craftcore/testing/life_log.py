@@ -27,14 +27,14 @@ class Moved(NamedTuple):
 class Passed(NamedTuple):
     """A failpoint was passed. `number` counts the passes of this point in this life, from 1.
 
-    `name` is that of the step or action; `at`: epoch seconds; `wal`: the size and time of the WAL file, which a commit
-    changes."""
+    `name` is that of the step or action; `at`: epoch seconds. `is_distinct`: an edge, and a kill there leaves another
+    disk or world than a kill at the edge before."""
 
     point: Failpoint
     number: int
     name: str
     at: float
-    wal: tuple[int, int]
+    is_distinct: bool
 
 
 class Called(NamedTuple):
@@ -85,14 +85,19 @@ class Ended(NamedTuple):
     ending: ScenarioEnd
 
 
-Record = LifeBegan | Moved | Passed | Called | Returned | Noted | Counted | Delayed | ActedLate | Ended
+WorldRecord = Noted | Counted | Delayed | ActedLate
+Record = LifeBegan | Moved | Passed | Called | Returned | WorldRecord | Ended
 
 
 class LifeLog:
-    """The log, open for appending. A record is one write, which SIGKILL does not tear; no flush: power stays on."""
+    """The log, open for appending. A record is one write, which SIGKILL does not tear; no flush: power stays on.
+
+    `world_changes`: how many records of the world this life has written.
+    """
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.world_changes = 0
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, record: Record) -> None:
@@ -102,6 +107,7 @@ class LifeLog:
         except Exception as error:
             raise TypeError(f"a crash matrix keeps {type(record).__name__} in a file, and cannot: {error}") from error
         os.write(self._descriptor, data)
+        self.world_changes += isinstance(record, WorldRecord)
 
 
 def read_log(path: Path) -> list[Record]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import select
-import signal
+import shutil
 import tempfile
 import time
 from collections import deque
@@ -22,15 +22,13 @@ from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.registry.registry import Registry
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
-from craftcore.testing.crash_cell import HUNG, Cell, CellResult
+from craftcore.testing.crash_cell import Cell, CellResult
 from craftcore.testing.crash_life import WORK, Scenario, Story
-from craftcore.testing.crash_point import CrashPoint, find_distinct_points, find_points, parse_points
+from craftcore.testing.crash_point import CrashPoint, find_points, parse_points
 from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
 from craftcore.testing.lab import DATABASE
 from craftcore.testing.promises import Invariant, ScenarioEnd
-
-LIFE_SECONDS = 120.0
-"""Seconds of real time after which a life counts as hung."""
+from craftcore.testing.running_life import RunningLife
 
 CELLS_MAX = 20_000
 
@@ -93,7 +91,7 @@ def run_crash_matrix(
         results = matrix.play(at)
     last = results[-1]  # with `at` its only cell, or the run without a crash, when that broke a promise
     if at is not None and not last.broken and not last.was_reached:
-        raise InvalidInput(f"the scenario ended before it came to {at[last.kills]}: it was not killed there")
+        raise InvalidInput(f"the scenario ended before it came to {at[last.crashes]}: it was not killed there")
     return CrashReport(results=results, seconds=time.monotonic() - began)
 
 
@@ -124,91 +122,94 @@ class Matrix:
         self._template = make_template(folder / "template")
         self._baseline: ScenarioEnd | None = None
         self._waiting: deque[Cell] = deque()
+        self._running: dict[RunningLife, Playing] = {}
         self._known = 0
         self._results: list[CellResult] = []
 
     def play(self, at: tuple[CrashPoint, ...] | None) -> list[CellResult]:
         """Play the scenario without a crash, then every cell, or the one of the points `at`. Return the results."""
-        self._add((), self._template)
+        self._add(())
         [whole] = self._play_waiting()
         self._baseline = whole.ending
         if not whole.broken:
-            begin_pairs = set(find_distinct_points(whole.records)) if self._pairs else set()
+            begin_pairs = set(find_points(whole.records, distinct=True)) if self._pairs and at is None else set()
             for points in [(point,) for point in find_points(whole.records)] if at is None else [at]:
-                self._add(points, self._template, keeps=at is None and points[0] in begin_pairs)
+                self._add(points, stops=points[0] in begin_pairs)
             self._play_waiting()
         return self._results
 
-    def _add(self, points: tuple[CrashPoint, ...], origin: Path, *, killed: int = 0, keeps: bool = False) -> None:
-        if self._known > CELLS_MAX:
+    def _add(self, points: tuple[CrashPoint, ...], *, stops: bool = False) -> None:
+        self._count(1)
+        folder = self._folder / f"cell-{self._known}"
+        self._waiting.append(Cell(points=points, crashed=0, folder=folder, stops=stops))
+
+    def _count(self, cells: int) -> None:
+        """Count further cells. Raises InvalidInput for too many."""
+        self._known += cells
+        if self._known > 1 + CELLS_MAX:
             raise InvalidInput(
                 f"the scenario has more than {CELLS_MAX} crashes: make it shorter, or leave out the pairs"
             )
-        folder = self._folder / f"cell-{self._known}"
-        keep = folder.with_name(f"kept-{self._known}") if keeps else None
-        self._waiting.append(Cell(points=points, killed=killed, folder=folder, origin=origin, keep=keep))
-        self._known += 1
-
-    def _add_pairs(self, cell: Cell, result: CellResult) -> None:
-        """Add a cell for each point of the life that followed a kill."""
-        if cell.keep is not None and cell.keep.exists() and not result.broken:
-            for point in find_distinct_points(result.split_lives()[-1]):
-                self._add((*cell.points, point), cell.keep, killed=len(cell.points))
 
     def _play_waiting(self) -> list[CellResult]:
-        """Play the cells that wait, and those that they add."""
-        running: dict[int, RunningCell] = {}
+        """Play the cells that wait, and those of their pairs."""
         begin = len(self._results)
         try:
-            while self._waiting or running:
-                while self._waiting and len(running) < self._jobs:
-                    cell = self._waiting.popleft()
-                    self._go_on(running, cell, cell.play(self._story, self._baseline), None)
-                limit = min((life.until for life in running.values()), default=0.0) - time.monotonic()
-                ready, _, _ = select.select(list(running), [], [], max(0.0, limit))
-                now = time.monotonic()
-                for descriptor in ready or [key for key, life in running.items() if life.until <= now]:
-                    life = running.pop(descriptor)
-                    self._go_on(running, life.cell, life.lives, _reap(life.pid, descriptor, hung=not ready))
+            while self._waiting or self._running:
+                while self._waiting and len(self._running) < self._jobs:
+                    self._begin(self._waiting.popleft())
+                self._follow_running()
         finally:
-            for descriptor, life in running.items():
-                _reap(life.pid, descriptor, hung=True)
+            for life in self._running:
+                life.end(hung=True)
         return self._results[begin:]
 
-    def _go_on(
-        self, running: dict[int, RunningCell], cell: Cell, lives: Generator[int, int, CellResult], code: int | None
-    ) -> None:
-        """Let a cell begin its next life, or take its result. `code`: how its last life ended; None: it had none."""
+    def _begin(self, cell: Cell) -> None:
+        if not cell.crashed:
+            shutil.copytree(self._template, cell.folder)
+        lives = cell.play(self._story, self._baseline)
+        self._running[next(lives)] = Playing(cell, lives)
+
+    def _follow_running(self) -> None:
+        """Wait until a life stops, ends, or has taken too long, and see to it."""
+        until = min(life.until for life in self._running)
+        descriptors = [descriptor for life in self._running for descriptor in life.descriptors]
+        ready = set(select.select(descriptors, [], [], max(0.0, until - time.monotonic()))[0])
+        now = time.monotonic()
+        for life, playing in list(self._running.items()):
+            if life.ended in ready or life.until <= now:
+                del self._running[life]
+                self._go_on(playing, life.end(hung=life.ended not in ready))
+            elif not ready.isdisjoint(life.descriptors) and (point := life.take_stop()) is not None:
+                playing.cell.add_pair(point)
+                life.resume()
+
+    def _go_on(self, playing: Playing, code: int) -> None:
+        """Let a cell begin its next life, or take its result. `code`: how its last life ended."""
         try:
-            pid = next(lives) if code is None else lives.send(code)
+            life = playing.lives.send(code)
         except StopIteration as end:
-            result: CellResult = end.value
-            self._add_pairs(cell, result)
-            is_shown = result.broken or not cell.points
-            self._results.append(result if is_shown else replace(result, records=(), output="", ending=None))
-            if self._progress is not None:
-                self._progress(len(self._results), self._known)
-            return
-        until = time.monotonic() + LIFE_SECONDS
-        running[os.pidfd_open(pid)] = RunningCell(pid=pid, cell=cell, lives=lives, until=until)
+            self._take(playing.cell, end.value)
+        else:
+            self._running[life] = playing
+
+    def _take(self, cell: Cell, result: CellResult) -> None:
+        """Keep a result. The pairs of the cell are next, so that few copies wait; a broken cell needs none."""
+        if result.broken:
+            cell.drop_pairs()
+        self._count(len(cell.pairs))
+        self._waiting.extendleft(reversed(cell.pairs))
+        is_shown = result.broken or not cell.points
+        self._results.append(result if is_shown else replace(result, records=(), output="", ending=None))
+        if self._progress is not None:
+            self._progress(len(self._results), self._known)
 
 
-class RunningCell(NamedTuple):
-    """A cell whose life runs as process `pid`, until a moment of the monotonic clock at the latest."""
+class Playing(NamedTuple):
+    """A cell, and its lives."""
 
-    pid: int
     cell: Cell
-    lives: Generator[int, int, CellResult]
-    until: float
-
-
-def _reap(pid: int, descriptor: int, *, hung: bool) -> int:
-    """Return the exit code of a process, or minus its signal; HUNG when it had to be ended."""
-    if hung:
-        os.kill(pid, signal.SIGKILL)
-    os.close(descriptor)
-    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
-    return HUNG if hung else code
+    lives: Generator[RunningLife, int, CellResult]
 
 
 def make_template(folder: Path) -> Path:

@@ -53,7 +53,7 @@ DOCUMENTS = {
     "hold": "held already",
     "release": "released reason",
     "reload": "ok at applied at_next_start refused",
-    "crashtest": "crashes kills broken repeated_steps points seconds",
+    "crashtest": "crashes reached broken repeated_steps points seconds",
     "demo": "accepted done lost settled_twice left_claimed dead run_again kills seconds kept",
     "emit": "id created status due_at",
     "trigger show": f"{TRIGGER} cut_off task executions",

@@ -15,8 +15,15 @@ import pytest
 from craftcore import App, Call, Continue, OnUnknown, StateRefused, TaskContext
 from craftcore.errors import InvalidInput
 from craftcore.failpoints import Failpoint
-from craftcore.testing import CrashMatrixFailed, Lab, ScenarioEnd, crash_matrix, happens_once, record_effect
-from craftcore.testing import matrix as matrices
+from craftcore.testing import (
+    CrashMatrixFailed,
+    Lab,
+    ScenarioEnd,
+    crash_matrix,
+    happens_once,
+    record_effect,
+    running_life,
+)
 from craftcore.testing.crash_point import CrashPoint, parse_points
 
 app = App("signup")
@@ -77,7 +84,7 @@ def test_guarded_handler_keeps_its_promises_at_each_point():
     invariants = [happens_once("bank.charge"), happens_once("email.send"), charged_and_told]
     report = crash_matrix(app, sign_up_guarded, invariants)
     rows = report.rows()
-    assert report.kills == len(rows) == len(report.results) - 1 > 25
+    assert report.reached == len(rows) == len(report.results) - 1 > 25
     places = {str(row.point): row.where for row in rows}
     assert places["step.ran:1"] == "reserve"
     assert places["call.marked:1"] == places["provider.answered:1"] == "bank.charge"
@@ -178,7 +185,7 @@ def test_calls_of_a_scenario_are_made_once(backend: Any):
         assert [row["event"] for row in ending.rows("SELECT event FROM mailbox")] == ["paid"]
 
     report = crash_matrix(story, scenario, [is_the_same], backend=backend)
-    assert report.kills > 25
+    assert report.reached > 25
 
 
 @pytest.mark.parametrize(
@@ -269,7 +276,7 @@ def test_life_that_hangs_or_breaks_off_is_a_broken_promise(monkeypatch: pytest.M
         await ctx.step("mail", len, user)
         return "sent"
 
-    monkeypatch.setattr(matrices, "LIFE_SECONDS", 3.0)
+    monkeypatch.setattr(running_life, "LIFE_SECONDS", 3.0)
     for user, text in (("exit", "the last life ended by exit code 3: about to leave"), ("hang", "the scenario hangs")):
 
         async def scenario(lab: Lab, user: str = user) -> None:
