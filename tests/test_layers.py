@@ -18,7 +18,17 @@ from tests.support import import_graph, prose
 
 ROOT = Path(__file__).parents[1]
 
-GROUND = {"errors", "error_codes", "clock", "files", "failpoints", "serialization", "forks", "outcome_exceptions"}
+GROUND = {
+    "errors",
+    "error_codes",
+    "clock",
+    "files",
+    "failpoints",
+    "serialization",
+    "forks",
+    "outcome_exceptions",
+    "version",
+}
 """What everything may import, and what imports nothing else."""
 
 ALLOWED = {

@@ -171,7 +171,7 @@ def _set_on_session(ctx: click.Context, param: click.Parameter, value: Any) -> N
 
 def _version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
     if value and not ctx.resilient_parsing:  # completion runs no command
-        from importlib.metadata import version
+        from craftcore.version import installed_version
 
-        click.echo(f"craftcore {version('craftcore')}")
+        click.echo(f"craftcore {installed_version()}")
         ctx.exit()

@@ -8,7 +8,6 @@ import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 
 import anyio
@@ -49,6 +48,7 @@ from craftcore.storage import migrate
 from craftcore.storage.backup.staging_file import remove_stale
 from craftcore.storage.group_commit import UNDER_ENGINE
 from craftcore.storage.writer import Writer
+from craftcore.version import installed_version
 
 LOOKS_AT_FILES_SECONDS = 1.0
 """How long a lock file can be missing, and a deleted or replaced database go unnoticed while nothing is written."""
@@ -92,7 +92,7 @@ async def running(
             machine_boot_id=_machine_boot_id(),
             pid=os.getpid(),
             host=socket.gethostname(),
-            version=version("craftcore"),
+            version=installed_version(),
         )
         life.callback(core.close)
         core.database.create()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 
@@ -32,11 +33,17 @@ class Migration:
 
 
 def list_migrations() -> list[Migration]:
-    """Return the migrations of this program, in order: beside the package in a checkout, inside it in a wheel."""
+    """Return the migrations of this program, in order. They are read once: a process goes on with those of its code."""
+    return list(_load_own())
+
+
+@cache
+def _load_own() -> tuple[Migration, ...]:
+    """Return the migrations beside the package in a checkout, or inside it in a wheel."""
     here = Path(__file__).resolve()
     for folder in (here.parents[1] / "migrations", here.parents[2] / "migrations"):
         if folder.is_dir():
-            return load(folder)
+            return tuple(load(folder))
     raise DatabaseInvalid("the migrations are missing from this installation; install craftcore again")
 
 

@@ -161,14 +161,14 @@ class Witness:
         with self._lock:
             self._passes[point] += 1
             passed = CrashPoint(point, self._passes[point])
-            is_distinct = point in EDGES and self._differs(point)
+            is_distinct = point in EDGES and self._has_changed(point)
             self._log.append(Passed(point, passed.number, name, self._clock.now(), is_distinct))
             if passed == self._kill_at:
                 failpoints.kill_process()
             if is_distinct and self._stops is not None:
                 self._stops.stop_at(passed)
 
-    def _differs(self, point: Failpoint) -> bool:
+    def _has_changed(self, point: Failpoint) -> bool:
         """Return whether the disk or the world may have changed since the edge before: a commit changes the WAL."""
         before, self._seen = self._seen, (self._log.world_changes, self._stat_wal())
         return point in CHANGED_HERE or before != self._seen

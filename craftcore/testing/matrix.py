@@ -29,6 +29,7 @@ from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
 from craftcore.testing.lab import DATABASE
 from craftcore.testing.promises import Invariant, ScenarioEnd
 from craftcore.testing.running_life import RunningLife
+from craftcore.version import installed_version
 
 CELLS_MAX = 20_000
 
@@ -55,9 +56,10 @@ def crash_matrix(
     which is its working directory, and processes that are forked from this one. So nothing in memory outlives a kill.
 
     `scenario`: an async function of a lab. Its calls of the lab are made once over all lives; it must do the same each
-    time. `invariants`: functions of a ScenarioEnd, checked after those of craftcore's guarantees. `pairs`: the process
-    that goes on is killed, too, at each point; of points that leave the same disk and world, at the first. `at`: only
-    these crashes, one for each life, as a report names them. `jobs`: how many run at once; None: one for each core.
+    time. `invariants`: functions of a ScenarioEnd, checked after those of craftcore's guarantees. `pairs`: a second
+    crash follows the first. The process that goes on stops at each point, and a third goes on from a copy of its
+    folder. The first of those points is taken that leave the same disk and world. `at`: only these kills, one for each
+    life, as a report names them. `jobs`: how many run at once; None: one for each core.
 
     Raises CrashMatrixFailed, with the timeline of all lives, when a promise is broken, also without a crash.
     Raises InvalidInput within an event loop, for `jobs` below 1, and for an `at` that names no points or a point to
@@ -86,6 +88,7 @@ def run_crash_matrix(
         raise InvalidInput(f"jobs is {jobs}: give how many crashes run at once, 1 or more")
     began = time.monotonic()
     anyio.run(anyio.sleep, 0, backend=story.backend)  # imports here, once, what every forked life needs
+    installed_version()  # reads here, once, what every boot shows
     with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
         matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)
         results = matrix.play(at)
@@ -122,7 +125,7 @@ class Matrix:
         self._template = make_template(folder / "template")
         self._baseline: ScenarioEnd | None = None
         self._waiting: deque[Cell] = deque()
-        self._running: dict[RunningLife, Playing] = {}
+        self._running: dict[RunningLife, Played] = {}
         self._known = 0
         self._results: list[CellResult] = []
 
@@ -168,7 +171,7 @@ class Matrix:
         if not cell.crashed:
             shutil.copytree(self._template, cell.folder)
         lives = cell.play(self._story, self._baseline)
-        self._running[next(lives)] = Playing(cell, lives)
+        self._running[next(lives)] = Played(cell, lives)
 
     def _follow_running(self) -> None:
         """Wait until a life stops, ends, or has taken too long, and see to it."""
@@ -184,7 +187,7 @@ class Matrix:
                 playing.cell.add_pair(point)
                 life.resume()
 
-    def _go_on(self, playing: Playing, code: int) -> None:
+    def _go_on(self, playing: Played, code: int) -> None:
         """Let a cell begin its next life, or take its result. `code`: how its last life ended."""
         try:
             life = playing.lives.send(code)
@@ -205,7 +208,7 @@ class Matrix:
             self._progress(len(self._results), self._known)
 
 
-class Playing(NamedTuple):
+class Played(NamedTuple):
     """A cell, and its lives."""
 
     cell: Cell

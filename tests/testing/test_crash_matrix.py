@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -149,6 +150,28 @@ def test_pairs_find_a_guard_that_survives_a_single_crash():
         crash_matrix(fragile, sign_up_naively, [happens_once("mail")], pairs=True)
     assert "crash at step.ran:1, then at step.ran:1\n" in str(failed.value)
     assert not sent.exists(), "the scenario has a working directory of its own"
+
+    pairs = [result for result in failed.value.report.results if len(result.points) == 2]
+    broken = [result for result in pairs if result.broken]
+    for copied in [*broken, *pairs[::12]]:
+        at = " ".join(map(str, copied.points))
+        if copied.broken:
+            with pytest.raises(CrashMatrixFailed) as failed:
+                crash_matrix(fragile, sign_up_naively, [happens_once("mail")], at=at)
+            [killed] = failed.value.report.broken
+            assert (killed.broken, killed.crashes, killed.steps) == (copied.broken, 2, copied.steps)
+        else:
+            assert crash_matrix(fragile, sign_up_naively, [happens_once("mail")], at=at).reached == 1
+
+
+def test_pairs_are_played_for_each_distinct_point_of_the_second_life():
+    report = crash_matrix(app, sign_up_naively, pairs=True)
+
+    pairs = [tuple(map(str, result.points)) for result in report.results if len(result.points) == 2]
+    seconds = {second for first, second in pairs if first == "step.ran:1"}
+    assert {"step.ran:1", "writer.flushing:1", "reclaim.committed:1"} <= seconds
+    assert "step.entered:1" not in seconds, "nothing has changed since the commit before it"
+    assert report.reached == len(report.results) - 1
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -376,3 +399,28 @@ def test_processes_are_gone_afterwards():
     with pytest.raises(ChildProcessError):
         os.waitpid(-1, os.WNOHANG)
     assert signal.getsignal(signal.SIGCHLD) == signal.SIG_DFL
+
+
+def test_matrix_that_is_interrupted_ends_its_stopped_lives(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    descriptors = len(os.listdir("/proc/self/fd"))
+
+    def interrupt(done: int, known: int) -> None:
+        if known > 60:  # the lives that run now stop for pairs
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        crash_matrix(app, sign_up_naively, pairs=True, progress=interrupt)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
+    assert list(tmp_path.iterdir()) == []
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+def test_pairs_of_a_crash_that_breaks_a_promise_are_left_out():
+    with pytest.raises(CrashMatrixFailed) as failed:
+        crash_matrix(app, sign_up_naively, [happens_once("mail")], pairs=True)
+
+    rows = {str(row.point): row for row in failed.value.report.rows()}
+    assert (rows["step.ran:1"].verdict, rows["step.ran:1"].pairs) == ("broken", 0)
+    assert rows["reclaim.committed:1"].pairs > 5

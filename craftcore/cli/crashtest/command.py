@@ -40,7 +40,7 @@ from craftcore.triggers.model import TriggerSpec
     help="A stand-in for an action, with returns, dedupes, delay, fails_before, resets_before, resets_after or "
     "acts_late. An irreversible action has one anyway.",
 )
-@click.option("--pairs", is_flag=True, help="Kill the process that goes on, too, at each of its points.")
+@click.option("--pairs", is_flag=True, help="Try a second crash after each first one.")
 @click.option("--at", metavar="POINTS", help="Only this crash, as the report names it: one point for each life.")
 @click.pass_obj
 def crashtest(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.backup.backup import back_up, back_up_into
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.transaction import Reader
+from craftcore.version import installed_version
 
 
 @click.command(
@@ -59,11 +59,11 @@ def backup(session: Session, /, output: str | None, folder: str | None, keep: in
 
     gone: list[Path] = []
     if folder is not None and keep is not None:
-        file, manifest, gone = back_up_into(core.database, Path(folder).absolute(), keep, version("craftcore"), head)
+        file, manifest, gone = back_up_into(core.database, Path(folder).absolute(), keep, installed_version(), head)
     else:
         assert output is not None
         file = Path(output).absolute()
-        manifest = back_up(core.database, file, version("craftcore"), head)
+        manifest = back_up(core.database, file, installed_version(), head)
     if session.json:
         told = add_iso_times({"taken_at": manifest.taken_at})
         session.out.document(

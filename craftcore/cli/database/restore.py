@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +27,7 @@ from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.backup.restore import Origin, bring, give_to_owner, make_current, origin, present_id, replace
 from craftcore.storage.backup.staging_file import StagingFile, make_folder, staging_file
 from craftcore.storage.facts import LastSeen
+from craftcore.version import installed_version
 
 NO_MACHINE = ""
 """For the kernel's boot id: whatever ran in the file when it was copied is not blamed for a crash."""
@@ -128,7 +128,7 @@ def _hold(
         machine_boot_id=NO_MACHINE,
         pid=os.getpid(),
         host=socket.gethostname(),
-        version=version("craftcore"),
+        version=installed_version(),
     )
     why = f"it was restored from {_name_files(brought)}"
     return maintenance.hold_restored(core, actor(), command, process, str(source), brought, why, seen)

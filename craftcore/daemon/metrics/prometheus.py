@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Iterator
-from importlib.metadata import version
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import GaugeMetricFamily, InfoMetricFamily, Metric
@@ -16,6 +15,7 @@ from craftcore.errors import CraftcoreError
 from craftcore.services import Services
 from craftcore.storage.file_size import wal_bytes, wal_in_use
 from craftcore.storage.open_files import unreachable_reason
+from craftcore.version import installed_version
 
 READ_SECONDS = 2.0
 """Limit on the read of the gauges. A scrape without them is better than a late one."""
@@ -51,7 +51,7 @@ def render(core: Services, counters: Counters, within: float = READ_SECONDS) -> 
     except (CraftcoreError, ValueError):  # a damaged row, which the engine will log and set aside; or no file
         gauges = None
     registry = CollectorRegistry(auto_describe=False)
-    build = {"version": version("craftcore"), "python": platform.python_version()}
+    build = {"version": installed_version(), "python": platform.python_version()}
     runs = InfoMetricFamily("craftcore_build", "What runs.", value=build)
     registry.register(_Collector([*_counter_metrics(counters), *_database_metrics(gauges), *_file_metrics(core), runs]))
     return generate_latest(registry)
