@@ -72,9 +72,9 @@ async def one_by_one(path: Path, count: int) -> tuple[float, float, float]:
         return cost.per(count)
 
 
-async def together(path: Path, count: int) -> tuple[float, float, float]:
-    """All are emitted in one commit, and run a hundred at a time."""
-    async with noop_engine(path) as (app, engine):
+async def together(path: Path, count: int, concurrency: int = 100) -> tuple[float, float, float]:
+    """All are emitted in one commit, and run a hundred at a time, or fewer."""
+    async with noop_engine(path, concurrency=concurrency) as (app, engine):
         with counted(engine) as cost:
             await app.emit_many([TriggerSpec(workflow="noop", payload={"n": n}) for n in range(count)])
             await settled(engine, count)
@@ -114,11 +114,12 @@ def main() -> None:
         for what, per, measured in (
             ("one by one", "trigger", asyncio.run(one_by_one(Path(name) / "one.db", 200))),
             ("1,000 together", "trigger", asyncio.run(together(Path(name) / "many.db", 1000))),
+            ("1,000, one at a time", "trigger", asyncio.run(together(Path(name) / "turns.db", 1000, 1))),
             ("1 at work", "lease", asyncio.run(held(Path(name) / "held-1.db", 1))),
             ("100 at work", "lease", asyncio.run(held(Path(name) / "held-100.db", 100))),
         ):
             statements, commits, hops = measured
-            print(f"  {what:16} {statements:6.2f} statements  {commits:6.3f} commits  {hops:6.3f} loop hops  a {per}")
+            print(f"  {what:20} {statements:6.2f} statements  {commits:6.3f} commits  {hops:6.3f} loop hops  a {per}")
 
 
 if __name__ == "__main__":

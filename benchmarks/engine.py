@@ -32,14 +32,14 @@ def anew(path: Path) -> Path:
 
 
 @asynccontextmanager
-async def noop_engine(path: Path, *, paused: bool = False) -> AsyncIterator[tuple[App, Engine]]:
+async def noop_engine(path: Path, *, paused: bool = False, concurrency: int = 100) -> AsyncIterator[tuple[App, Engine]]:
     """An engine that does nothing, well."""
     app = App("bench")
 
     @app.workflow("noop")
     async def noop(n: int) -> None: ...
 
-    async with app.running(path, config=config()) as engine:
+    async with app.running(path, config=config(concurrency)) as engine:
         engine.feeder.paused = paused
         yield app, engine
 

@@ -43,6 +43,20 @@ class AttemptBatches:
         announce(self._events, self._events.on_start_failed, claims[0])
         return []
 
+    async def settle_and_start(
+        self, runs: list[Attempt], claims: list[Claim]
+    ) -> tuple[list[Settled | Exception], list[Attempt]]:
+        """Settle these runs and start these claims in one commit. After an error of craftcore each has its own."""
+        try:
+            found: tuple[list[Settled | Exception], list[Attempt]] = await self._commits.commit(
+                self._attempts.settle_and_start, runs, claims
+            )
+            return found
+        except BaseException as error:
+            fault(error, "settle")
+            self.may_have_started = True
+        return await self.settle(runs), await self.start(claims)
+
     async def settle(self, runs: list[Attempt]) -> list[Settled | Exception]:
         """Settle these runs in one commit. After an error of craftcore each is settled alone: as it ended, else as
         failed, else by the fewest statements. An error in the last of these ends the engine."""

@@ -127,6 +127,12 @@ class AttemptCommits:
             for run, move in zip(runs, moves, strict=True)
         ]
 
+    def settle_and_start(
+        self, tx: Transaction, runs: list[Attempt], claims: list[Claim]
+    ) -> tuple[list[Settled | Exception], list[Attempt]]:
+        """Settle attempts that have ended, and then start claims; both or neither."""
+        return self.settle_all(tx, runs), self.start_all(tx, claims, alone=False, outlived=None)
+
     def fail(self, tx: Transaction, claim: Claim, failed: Failed) -> Settled | Exception:
         """Settle as FAILED what can be neither started nor settled as it should. Its record, if one is open, stays
         incomplete."""

@@ -4,7 +4,7 @@
            -> settle (trigger, record, task and what follows in one commit)
 
 Starts and settles go to the writer in batches: all that gathered during the last commit. A worker never waits for a
-settle, except with a concurrency of 1, which settles each trigger before it starts the next.
+settle, except with a concurrency of 1. Then the settle of a trigger and the start of the next one are one commit.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from craftcore.registry.registry import Registry
 from craftcore.registry.router import unroutable_failure
 from craftcore.services import Services
 from craftcore.storage.event_loop import get_current_loop
+from craftcore.tasks.outcomes import Continues
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import RELEASED, Outcome, Released
 
@@ -80,7 +81,6 @@ class Consumer:
 
     async def consume(self) -> None:
         """Start what may be started, whenever there is a claim and a free place; until cancelled."""
-        events = self._events
         while True:
             claims = self._startable_claims()
             if not claims:
@@ -88,20 +88,7 @@ class Consumer:
                 await self._loop.wait(self._work_came)
                 continue
             self._starting = claims
-            runs = await self._batches.start(claims)
-            self._starting = []
-            self._drop_unstarted(claims, runs)
-            if self._batches.may_have_started:
-                self._batches.may_have_started = False
-                announce(events, events.on_claims_lost)
-            for run in runs:
-                self.running[run.claim.seq] = run
-                if self._is_leaving:
-                    run.outcome = run.outcome or Released(reason=RELEASED)
-                self._offer_claims(run)
-            announce(events, events.on_started, runs)
-            hit(Failpoint.START_COMMITTED)
-            announce(events, events.on_window_shrunk)
+            self._after_start(claims, await self._batches.start(claims))
 
     async def work(self) -> None:
         """Run started attempts until cancelled, as one of `concurrency` workers."""
@@ -122,11 +109,17 @@ class Consumer:
                 await self._loop.wait(self._end_came)
             self._settling, self._ended = self._ended, []
             hit(Failpoint.SETTLE_BEGUN)
-            answers = await self._batches.settle(self._settling)
+            if claims := self._next_claims(self._settling):
+                self._starting = claims
+                answers, started = await self._batches.settle_and_start(self._settling, claims)
+            else:
+                answers, started = await self._batches.settle(self._settling), []
             hit(Failpoint.SETTLE_COMMITTED)
             for run, answer in zip(self._settling, answers, strict=True):
                 self._after_settle(run, answer)
             self._settling = []
+            if claims:
+                self._after_start(claims, started)
 
     # Steps
 
@@ -134,6 +127,31 @@ class Consumer:
         if self.stopping or self.held_back:
             return []
         return self.slots.reserve(is_running=bool(self.running))
+
+    def _next_claims(self, ended: list[Attempt]) -> list[Claim]:
+        """Take the claim that starts in the commit which settles these; with a concurrency of 1 only.
+
+        A further turn of the task may rank before it: that is known after the commit, and then nothing is taken."""
+        if self._concurrency > 1 or self.stopping or any(isinstance(run.move, Continues) for run in ended):
+            return []
+        return self.slots.reserve_next()
+
+    def _after_start(self, claims: list[Claim], runs: list[Attempt]) -> None:
+        """Give the started attempts to the workers."""
+        events = self._events
+        self._starting = []
+        self._drop_unstarted(claims, runs)
+        if self._batches.may_have_started:
+            self._batches.may_have_started = False
+            announce(events, events.on_claims_lost)
+        for run in runs:
+            self.running[run.claim.seq] = run
+            if self._is_leaving:
+                run.outcome = run.outcome or Released(reason=RELEASED)
+            self._offer_claims(run)
+        announce(events, events.on_started, runs)
+        hit(Failpoint.START_COMMITTED)
+        announce(events, events.on_window_shrunk)
 
     async def _route_and_run(self, run: Attempt) -> Outcome:
         if run.outcome is not None:  # known by its start: there is no code to run

@@ -31,6 +31,15 @@ class Slots:
             self.taken += 1
         return claims
 
+    def reserve_next(self) -> list[Claim]:
+        """Take the best claim although no slot is free: it starts in the commit that settles what runs. None that must
+        run alone: it waits for the end of what runs."""
+        best = None if self._solitude.is_on else self._queue.peek()
+        if best is None or must_run_alone(best):
+            return []
+        self.taken += 1
+        return [self._queue.pop(best)]
+
     def _pop_best(self, is_running: bool) -> Claim | None:
         """Return the next to start: while nothing runs, one that must run alone, so that nothing has to end for it."""
         suspect = None if self.taken or is_running else self._queue.peek_suspect()

@@ -15,11 +15,12 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable
-from functools import cache
 from importlib import import_module
 from typing import ParamSpec
 
 import structlog
+
+from craftcore.version import installed_version
 
 HUNG_SECONDS = 300.0
 HUNG = 255
@@ -33,9 +34,7 @@ def be_a_warm_parent() -> None:
     """Call it once, before the first fork."""
     for module in IMPORTED_BY_EVERY_LIFE:  # here once, so that no child pays for it
         import_module(module)
-    running = import_module("craftcore.daemon.lifespan")
-    running.version = cache(running.version)  # type: ignore[attr-defined]
-    running.version("craftcore")  # reads a file, and imports what that takes
+    installed_version()  # reads a file, and imports what that takes
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     gc.collect()
     gc.freeze()

@@ -20,3 +20,10 @@ def test_thousand_triggers_at_once_cost_at_most_a_statement_each(tmp_path):
     assert statements <= 1.0
     assert commits <= 0.06
     assert hops <= 0.06
+
+
+def test_settle_and_next_start_of_a_sequential_engine_are_a_single_commit(tmp_path):
+    statements, commits, hops = asyncio.run(together(tmp_path / "turns.db", 300, 1))
+    assert commits <= 1.1
+    assert hops <= 1.1
+    assert statements <= 20

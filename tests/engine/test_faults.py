@@ -103,10 +103,10 @@ def app_of() -> App:
 SCENARIOS = ("returns", "plain", "raises", "falls", None, "task", "waits")
 
 
-async def functions_of(scenario: str | None, folder: Path) -> list[FunctionType]:
+async def functions_of(scenario: str | None, folder: Path, concurrency: int = 4) -> list[FunctionType]:
     """Which functions meet the trigger of this scenario, in a run without errors."""
     with Recording() as recording:
-        life = Life(scenario, folder)
+        life = Life(scenario, folder, concurrency)
         await life.start(lambda: setattr(recording, "name", life.victim))
     assert life.crashes == 0
     [victim] = look(life.path, "SELECT status FROM triggers WHERE id = 'victim'")
@@ -117,8 +117,9 @@ async def functions_of(scenario: str | None, folder: Path) -> list[FunctionType]
 class Life:
     """A database with one trigger that meets errors, healthy ones before, beside and after it, and its starts."""
 
-    def __init__(self, scenario: str | None, folder: Path) -> None:
+    def __init__(self, scenario: str | None, folder: Path, concurrency: int = 4) -> None:
         self.path = folder / "agent.db"
+        self._settings = settings(shutdown_grace=1, concurrency=concurrency)
         self.victim = "victim"
         self.crashes = 0
         self._workflow = scenario
@@ -132,7 +133,7 @@ class Life:
     async def start(self, begun: Callable[[], None], ending: Callable[[], None] = lambda: None) -> bool:
         """One start of the engine; whether nothing was left to do when it ended."""
         try:
-            async with running(app_of(), self.path, settings(shutdown_grace=1), held_back=True) as engine:
+            async with running(app_of(), self.path, self._settings, held_back=True) as engine:
                 if self._specs is not None:
                     await engine.requests.emit_many(self._specs)
                     self._specs = None
@@ -166,10 +167,10 @@ class Life:
 
 
 async def verdict(
-    scenario: str | None, fn: FunctionType, times: float, folder: Path, when: When = "before"
+    scenario: str | None, fn: FunctionType, times: float, folder: Path, when: When = "before", concurrency: int = 4
 ) -> str | None:
     """What one fault led to; None: what it may."""
-    life = Life(scenario, folder)
+    life = Life(scenario, folder, concurrency)
     with Fault(fn, life.victim, times, when).installed() as fault:
         for _ in range(STARTS_MAX):
             try:
@@ -183,26 +184,42 @@ async def verdict(
     return None if look(life.path, "SELECT 1 FROM facts WHERE name = 'safe_mode'") else "no safe mode"
 
 
-async def harm_of(cases: Iterable[tuple[str | None, FunctionType, float, When]], folder: Path) -> dict[str, str]:
+async def harm_of(
+    cases: Iterable[tuple[str | None, FunctionType, float, When]], folder: Path, concurrency: int = 4
+) -> dict[str, str]:
     """The faults that did more harm than they may."""
     harm: dict[str, str] = {}
     for number, (scenario, fn, times, when) in enumerate(cases):
         (here := folder / f"{number}").mkdir()
         with capture_logs():  # hundreds of tracebacks, of which nobody wants one
-            wrong = await verdict(scenario, fn, times, here, when)
+            wrong = await verdict(scenario, fn, times, here, when, concurrency)
         if wrong is not None:
             harm[f"{scenario}: {times} x {when} {fn.__module__}.{fn.__qualname__}"] = wrong
     return harm
 
 
 @pytest.mark.campaign
+@pytest.mark.parametrize("concurrency", [4, 1])
 @pytest.mark.parametrize(("times", "when"), FAULTS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
-async def test_fault_in_any_function_with_a_trigger_fails_only_that_trigger(tmp_path, scenario, times, when):
-    """Each function of each scenario, with each fault: about 2,500 faults on either event loop."""
-    found = await functions_of(scenario, tmp_path)
+async def test_fault_in_any_function_with_a_trigger_fails_only_that_trigger(
+    tmp_path, scenario, times, when, concurrency
+):
+    """Each function of each scenario, with each fault: about 5,000 faults on either event loop."""
+    found = await functions_of(scenario, tmp_path, concurrency)
 
-    assert await harm_of(((scenario, fn, times, when) for fn in found), tmp_path) == {}
+    assert await harm_of(((scenario, fn, times, when) for fn in found), tmp_path, concurrency) == {}
+
+
+async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(tmp_path):
+    """With a concurrency of 1 the commit of a settle starts the next trigger, too."""
+    (known := tmp_path / "known").mkdir()
+    shared = {f"craftcore.engine.{name}" for name in ("attempt_batches", "attempt_commits", "consumer")}
+    found = [fn for fn in await functions_of("returns", known, 1) if fn.__module__ in shared]
+    cases = [("returns", fn, times, when) for fn in found for times, when in FAULTS]
+
+    assert {"AttemptCommits.settle_and_start", "AttemptBatches.settle_and_start"} <= {fn.__qualname__ for fn in found}
+    assert await harm_of(cases, tmp_path, 1) == {}
 
 
 async def test_fault_campaign_reports_a_failed_healthy_trigger_as_harm(tmp_path):
