@@ -29,6 +29,7 @@ RUN_HERE = {
     "shipping",
     "assistant",
     "primes",
+    "totals",
     "stock",
     "brief",
     "welcome",
@@ -220,6 +221,17 @@ def test_function_in_a_worker_process_returns_its_result(folder):
     assert task(folder, task_id) == ("DONE", 25)
     [record] = look(folder / "agent.db", "SELECT response_json FROM executions WHERE trigger_id = :id", id=check)
     assert json.loads(record["response_json"])["payload"] is False
+
+
+def test_inline_functions_return_their_results(folder):
+    task_id = emit(folder, "bill", prices=[100, 250])
+    double = emit(folder, "double", n=21)
+
+    run(folder, "totals")
+
+    assert task(folder, task_id) == ("DONE", "350 cents")
+    [record] = look(folder / "agent.db", "SELECT response_json FROM executions WHERE trigger_id = :id", id=double)
+    assert json.loads(record["response_json"])["payload"] == 42
 
 
 def test_interrupted_wait_keeps_its_signal_while_no_daemon_runs(folder):

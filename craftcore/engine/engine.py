@@ -30,6 +30,7 @@ from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.stall_watch import Progress
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.turn import TurnServices
+from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import CraftcoreError, StorageFull
 from craftcore.executions.recorder import Recorder
@@ -75,6 +76,8 @@ class Engine:
         self.writer = writer
         self._grace, self._concurrency = config.daemon.shutdown_grace, config.daemon.concurrency
         self._workers = WorkerPool(config.daemon.worker_processes)
+        self._threads = ThreadPool(get_current_loop(), config.daemon.concurrency)
+        self._step_threads = ThreadPool(get_current_loop(), STEP_THREADS)
         self._queue = TriggerQueue(services.claims.rank)
         self.limits = Limits(app.workflows.values(), app.by_source)
         recorder = Recorder(
@@ -98,7 +101,7 @@ class Engine:
             accept=self.requests.accept,
             due=self.feeder.notify_due,
             loop=get_current_loop(),
-            threads=anyio.CapacityLimiter(STEP_THREADS),
+            threads=self._step_threads,
             workers=self._workers,
             settings=config.tasks,
             bounded=recorder.truncate_result,
@@ -107,16 +110,13 @@ class Engine:
             on_changed=self.on_changed,
             read=services.read,
         )
-        self._runner = Runner(app, doors, config)
+        self._runner = Runner(app, doors, self._threads, config)
         self.progress = Progress(self._running_attempts, doors)
         attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)
         self.on_claimed, self.on_ticked = self.consumer.wake, self._observer.on_ticked
-        self.on_due, self.on_started, self.on_window_shrunk = (
-            self.feeder.notify_due,
-            self.feeder.note_started,
-            self.feeder.notify_slot_freed,
-        )
+        self.on_due, self.on_started = self.feeder.notify_due, self.feeder.note_started
+        self.on_window_shrunk = self.feeder.notify_slot_freed
         self.on_lane_left, self.on_claims_lost = self.feeder.ring, self.feeder.request_reclaim
         end = self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)
         self.guard, self.crash, self.settled = end.guard, end.crash, end.wait_for_settle
@@ -136,6 +136,8 @@ class Engine:
             loop_end(self._end.on_loop_end),
             blocked_loop_warning(get_current_loop()),
             self._workers,
+            self._threads,
+            self._step_threads,
             anyio.create_task_group() as tasks,
         ):
             loops = (

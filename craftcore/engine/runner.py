@@ -21,8 +21,9 @@ from craftcore.engine.turn.pending_calls import wait_for_pending_calls
 from craftcore.engine.turn.provider_call import CallCancelled
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
-from craftcore.engine.user_code import run_in_own_context, run_in_thread
+from craftcore.engine.user_code import run_in_own_context, run_in_thread, run_inline
 from craftcore.engine.workers.encoded import Encoded, call_workflow, encode_result, refuse_continue
+from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.executions.trigger_view import Creator, TriggerView
 from craftcore.failpoints import Failpoint, hit
@@ -53,12 +54,12 @@ PLACES_MAX = 10
 class Runner:
     """Runs the workflow of one started trigger."""
 
-    def __init__(self, app: Registry, doors: TurnServices, config: Config) -> None:
+    def __init__(self, app: Registry, doors: TurnServices, threads: ThreadPool, config: Config) -> None:
         self._app = app
         self._doors = doors
         self._overdue_after = config.triggers.overdue_after
         self._response_max_bytes = config.records.response_max_bytes
-        self._threads = anyio.CapacityLimiter(config.daemon.concurrency)
+        self._threads = threads
 
     async def run(self, run: Attempt) -> Outcome:
         """Run the workflow to its end, its timeout, its suspension or its cancellation. Ctrl-C is raised."""
@@ -128,8 +129,9 @@ class Runner:
             run.enter(scope)
             hit(Failpoint.TURN_ENTERED)
             try:
-                if workflow.is_async:
-                    result = await run_in_own_context(call(), run, scope.deadline)
+                if workflow.is_async or workflow.is_inline:
+                    coroutine = call() if workflow.is_async else run_inline(call)
+                    result = await run_in_own_context(coroutine, run, scope.deadline)
                 elif workflow.in_process:
                     result = await self._run_in_process(workflow, call)
                 else:

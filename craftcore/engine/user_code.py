@@ -14,68 +14,110 @@ from types import CoroutineType, coroutine
 from typing import Any, TypeVar
 
 import anyio
-import anyio.to_thread
+import anyio.lowlevel
 
 from craftcore import forks
 from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.failure import is_only
+from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail
 from craftcore.serialization.untrusted import safe_isinstance
-from craftcore.storage.event_loop import get_current_loop
+from craftcore.storage.event_loop import Loop, forget_loop, get_current_loop
 
 
-async def run_in_thread(run: Attempt, call: Callable[[], Any], limiter: anyio.CapacityLimiter) -> Any:
-    """Run a plain function in a thread. Its slot stays taken until it returns, also when it is cancelled, so that it
-    never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it was cancelled never
-    does."""
-    loop = get_current_loop()
-    returned = loop.create_waiter()
-    begun = withdrawn = False
-    raised: list[BaseException] = []
-    gate = Lock()
+class PlainCall:
+    """A call of a plain function, and what came of it. It runs in a copy of the caller's context variables."""
 
-    def call_and_tell() -> Any:
-        nonlocal begun
-        with gate:
-            if withdrawn:
-                return None
-            begun = True
+    def __init__(self, fn: Callable[[], Any]) -> None:
+        self._fn = fn
+        self._context = copy_context()
+        self._gate = Lock()
+        self._has_begun = self._is_withdrawn = False
+        self._result: Any = None
+        self._error: BaseException | None = None
+
+    def run(self) -> None:
+        """Run it, unless it was withdrawn. Raises nothing: a GeneratorExit would close all that waits for it."""
+        with self._gate:
+            if self._is_withdrawn:
+                return
+            self._has_begun = True
         began_in = forks.generation
         try:
             try:
-                result = call()
+                result = self._context.run(self._fn)
             finally:
                 forks.require_not_forked(began_in)
             if safe_isinstance(result, CoroutineType):
                 result.close()
                 raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")
-            return result
-        except BaseException as error:  # by hand: a GeneratorExit from a future would close all that waits for it
-            raised.append(error)
-            return None
-        finally:
-            loop.call_soon(lambda: loop.wake(returned))
+            self._result = result
+        except BaseException as error:
+            self._error = error
+
+    def run_in_other_thread(self) -> None:
+        """Run it in another thread, where no event loop runs."""
+        self._context.run(forget_loop)
+        self.run()
+
+    def withdraw(self) -> bool:
+        """Keep it from running. Return False when it has begun."""
+        with self._gate:
+            self._is_withdrawn = not self._has_begun
+            return self._is_withdrawn
+
+    def take(self) -> Any:
+        """Return what it returned. Raises what it raised."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error
+        return self._result
+
+
+async def run_inline(fn: Callable[[], Any]) -> Any:
+    """Run a plain function on the thread of the loop, which waits for it."""
+    call = PlainCall(fn)
+    call.run()
+    return call.take()
+
+
+async def run_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPool) -> Any:
+    """Run a plain function in a thread. Its slot stays taken until it returns, also when it is cancelled, so that it
+    never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it was cancelled never
+    does."""
+    await anyio.lowlevel.checkpoint_if_cancelled()
+    loop = get_current_loop()
+    call, waiter, has_ended = PlainCall(fn), loop.create_waiter(), False
+
+    def on_end() -> None:
+        nonlocal has_ended
+        has_ended = True
+        loop.wake(waiter)
+
+    threads.submit(call.run_in_other_thread, on_end)
+    try:
+        await loop.wait(waiter)
+    except anyio.get_cancelled_exc_class():
+        if not (call.withdraw() or has_ended or run.stopped_by == "shutdown"):
+            waiter = loop.create_waiter()
+            await _wait_for_end(run, loop, waiter)
+        raise
+    return call.take()
+
+
+async def _wait_for_end(run: Attempt, loop: Loop, waiter: Any) -> None:
+    """Wait for a call that was cancelled, until it ends or the engine stops."""
 
     def release_frames() -> None:
-        loop.wake(returned)
+        loop.wake(waiter)
 
+    run.on_shutdown.append(release_frames)
     try:
-        result = await anyio.to_thread.run_sync(call_and_tell, abandon_on_cancel=True, limiter=limiter)
-    except anyio.get_cancelled_exc_class():
-        with gate:
-            withdrawn = not begun
-        if begun and run.stopped_by != "shutdown":
-            run.on_shutdown.append(release_frames)
-            try:
-                with anyio.CancelScope(shield=True):
-                    await loop.wait(returned)
-            finally:
-                run.on_shutdown.remove(release_frames)
-        raise
-    if raised:
-        raise raised.pop()
-    return result
+        with anyio.CancelScope(shield=True):
+            await loop.wait(waiter)
+    finally:
+        run.on_shutdown.remove(release_frames)
 
 
 T = TypeVar("T")

@@ -1,4 +1,4 @@
-"""Where a plain function runs: in a thread of the daemon, or in a worker process, which has to import it."""
+"""Where a plain function runs: in a thread of the daemon, on its loop, or in a worker process, which imports it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from craftcore.serialization.arguments import show_value
 from craftcore.serialization.decode import is_async
 from craftcore.serialization.encode import describe_error
 
-Executor = Literal["thread", "process"]
+Executor = Literal["thread", "inline", "process"]
+"""`inline`: on the event loop, for functions that return at once. Nothing else runs meanwhile."""
 
 
 def find_executor_mistake(executor: object, fn: Callable[..., Any]) -> str | None:
@@ -25,7 +26,9 @@ def find_executor_mistake(executor: object, fn: Callable[..., Any]) -> str | Non
     if executor == "thread":
         return None
     if is_async(fn):
-        return 'executor="process" needs a plain function: declare it with def, or leave the executor out'
+        return f'executor="{executor}" needs a plain function: declare it with def, or leave the executor out'
+    if executor == "inline":
+        return None
     target: Any = fn
     while isinstance(target, partial):
         target = target.func

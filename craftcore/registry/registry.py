@@ -78,7 +78,8 @@ class Registry:
         executor: Executor = "thread",
     ) -> Callable[[F], F]:
         """Declare a workflow: an async function, or a plain one, which runs in a thread and cannot be cancelled. With
-        `executor="process"` it runs in a worker process, which a timeout or a cancellation kills.
+        `executor="process"` it runs in a worker process, which a timeout or a cancellation kills. With
+        `executor="inline"` it runs on the event loop: for a function that returns at once, without a thread.
 
         A first parameter called `ctx` receives a TaskContext; the others are the payload's keys, converted to their
         annotations (dataclasses, msgspec structs and pydantic models included). `sources`: triggers of these sources

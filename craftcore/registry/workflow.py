@@ -76,7 +76,7 @@ class Workflow:
     takes_rest: bool
     state_type: Any
     executor: str = "thread"
-    """Where a plain function runs: `thread` or `process`."""
+    """Where a plain function runs: `thread`, `inline` or `process`."""
     takes_trigger: str | None = None
     """The keyword that is given the trigger of the attempt, a TriggerView; None: it asks for none."""
     task_when: Callable[[str], bool] | None = None
@@ -91,6 +91,11 @@ class Workflow:
     def agents(self) -> tuple[str, ...]:
         """It, and what is tried when it fails; () when there is nothing to fall back to."""
         return (self.name, *self.fallback) if self.fallback else ()
+
+    @property
+    def is_inline(self) -> bool:
+        """It is a plain function that runs on the event loop."""
+        return self.executor == "inline"
 
     @property
     def in_process(self) -> bool:

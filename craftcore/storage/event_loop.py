@@ -7,6 +7,7 @@ answer, and the writer must not wait. So this module, and no other, calls the tw
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from typing import Any, Protocol
 
@@ -118,6 +119,12 @@ class TrioLoop:
 
     async def forget_cancel(self) -> None:
         return  # a task of trio is cancelled by its scopes only
+
+
+def forget_loop() -> None:
+    """Take the event loop out of the context variables, for code in another thread: it may run a loop of its own."""
+    if (sniffio := sys.modules.get("sniffio")) is not None:  # anyio notes the loop there, where it is installed
+        sniffio.current_async_library_cvar.set(None)
 
 
 def get_current_loop() -> Loop:

@@ -413,7 +413,7 @@ REFUSED = [
     (coroutine_function, "process", 'executor="process" needs a plain function: declare it with def'),
     (lambda: 1, "process", "a worker process cannot import <lambda>: define it with def at the top level of a module"),
     (from_main, "process", "a worker process cannot import from_main of the main program: move it to another module"),
-    (describe, "thread pool", "executor 'thread pool' must be one of thread, process"),
+    (describe, "thread pool", "executor 'thread pool' must be one of thread, inline, process"),
 ]
 
 

@@ -86,9 +86,10 @@ class RecordedCalls:
         """Run `fn(*args)` once per name (and key) in this turn; its result is on disk when this returns.
 
         The result comes as its return annotation says, the first time as at a re-entry. A plain function runs in a
-        thread, with `executor="process"` in a worker process, which is killed when the step is cancelled. `retry`:
-        tried again in this attempt, with that policy's waits, and a crash keeps the count; without one, its failure is
-        the turn's. `timeout`: of each try, except in a thread; after it, TimeoutError.
+        thread, with `executor="process"` in a worker process, which is killed when the step is cancelled. With
+        `executor="inline"` it runs on the event loop: for a function that returns at once. `retry`: tried again in
+        this attempt, with that policy's waits, and a crash keeps the count; without one, its failure is the turn's.
+        `timeout`: of each try of an async function or a process; after it, TimeoutError.
         `on_change="rerun"`: other arguments than those on record run it again.
         Raises StepConflict; InvalidInput for a result that is not JSON, naming the field; PayloadTooLarge; WorkerDied;
         what `fn` raises. A crash between the function's end and the commit of its result runs it again.

@@ -14,7 +14,7 @@ import msgspec
 
 from craftcore.engine.failure import decisive_error, error_text, is_hopeless, wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
-from craftcore.engine.user_code import run_in_thread
+from craftcore.engine.user_code import run_in_thread, run_inline
 from craftcore.engine.workers.encoded import Encoded, call_step
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.executions.model import EventType
@@ -144,7 +144,7 @@ async def run_step(
     if executor == "process":
         call = _call_in_process(turn, name, partial(fn, *args), limit)
     else:
-        call = _to_awaitable(turn, fn, args, returned.append)
+        call = _to_awaitable(turn, fn, args, executor, returned.append)
         if limit is not None:
             call = partial(_call_within, name, limit, call)
     attempt = step.count_failures()
@@ -226,10 +226,10 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
 
 def _timeout_seconds(name: str, fn: Callable[..., Any], timeout: Duration, executor: Executor) -> float:
     """Return the timeout in seconds. Raises InvalidInput."""
-    if executor == "thread" and not is_async(fn):
+    if executor != "process" and not is_async(fn):
         raise InvalidInput(
-            f"step {name}: timeout needs an async function; a plain function runs in a thread, which nothing "
-            'interrupts: give it executor="process"'
+            f"step {name}: timeout needs an async function; nothing interrupts a plain function in a thread or on the "
+            'loop: give it executor="process"'
         )
     return seconds(f"step {name}: timeout", timeout, InvalidInput, most=LONGEST_WAIT, above=True)
 
@@ -255,12 +255,13 @@ def _call_in_process(
 
 
 def _to_awaitable(
-    turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], on_return: Callable[[Any], None]
+    turn: Turn, fn: Callable[..., Any], args: tuple[Any, ...], executor: Executor, on_return: Callable[[Any], None]
 ) -> Callable[[], Awaitable[Any]]:
-    """Return an awaitable of the function: on the loop for a coroutine function, else in a thread. The thread reports
-    its result also when the caller has gone."""
+    """Return an awaitable of the function. A thread reports its result also when the caller has gone."""
     if is_async(fn):
         return partial(fn, *args)
+    if executor == "inline":
+        return partial(run_inline, partial(fn, *args))
 
     def call_and_tell() -> Any:
         result = fn(*args)

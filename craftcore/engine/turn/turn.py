@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, NoReturn
 
-import anyio
-
 from craftcore.clock import Clock
 from craftcore.config import TaskSettings
 from craftcore.engine.attempt import Attempt
@@ -20,6 +18,7 @@ from craftcore.engine.turn.continuation import budget_wait, resolve_delay
 from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
 from craftcore.engine.workers.encoded import require_small
+from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import InvalidInput, KeyRequired, StateRefused, StepConflict
 from craftcore.executions.model import EventType
@@ -81,7 +80,7 @@ class TurnServices(NamedTuple):
     accept: Callable[[TriggerSpec], NewTrigger]
     due: Callable[[float], None]
     loop: Loop
-    threads: anyio.CapacityLimiter
+    threads: ThreadPool
     workers: WorkerPool
     settings: TaskSettings
     bounded: Callable[[str], str]
