@@ -22,7 +22,7 @@ from craftcore.schedules.calls import BlockingSchedules
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
-from craftcore.storage.doorbell_client import EVERYTHING, ring
+from craftcore.storage.doorbell_client import EVERYTHING, TRIGGERS, DoorbellSender
 from craftcore.storage.transaction import get_single_result
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Task
@@ -40,6 +40,7 @@ class ProducedWork:
     def __init__(self, core: Services) -> None:
         self._core = core
         self.watch = ResultWatch(core)
+        self._bell = DoorbellSender()
 
     def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end, and return the result as `type`; None: as plain JSON values."""
@@ -71,16 +72,25 @@ class ProducedWork:
         """Commit `call(tx, *args)`, and let the daemon know."""
         with self._core.transaction() as tx:
             result = call(tx, *args)
-        self._ring()
+        self.announce_change()
         return result
 
     def read(self, call: Callable[..., T], *args: Any) -> T:
         """Return `call(reader, *args)`."""
         return self._core.read(call, *args)
 
-    def _ring(self) -> None:
+    def announce_change(self) -> None:
+        """Let the daemon know of a commit that may concern tasks and schedules."""
         hit(Failpoint.ANSWER_COMMITTED)
-        ring(self._core.database.path, EVERYTHING)
+        self.ring(EVERYTHING)
+
+    def ring(self, what: bytes) -> None:
+        """Ring the doorbell of the daemon."""
+        self._bell.ring(self._core.database.real_path, what)
+
+    def close(self) -> None:
+        """Close the socket."""
+        self._bell.close()
 
 
 class Producer:
@@ -133,7 +143,7 @@ class Producer:
             again = [replace(spec, id=row.id) for spec, row in zip(given, rows, strict=True)]
             raise error.from_timeout(again[0] if len(again) == 1 else again) from error
         hit(Failpoint.EMIT_COMMITTED)
-        ring(self._core.database.path)
+        self.work.ring(TRIGGERS)
         return [EmittedBlockingHandle(self.work, answer) for answer in answers]
 
     def handle(self, id: str) -> BlockingHandle[Any]:
@@ -169,7 +179,7 @@ class Producer:
             if row is not None:
                 refuse_unknown(tx, [row.workflow])
             waited = self._core.signal(tx, task_id, event, payload, sent_by=sent_by, start=row)
-        self._reopen_after()
+        self.work.announce_change()
         return waited
 
     def answer(
@@ -187,13 +197,13 @@ class Producer:
         """
         with self._core.transaction() as tx:
             self._core.tasks.answer(tx, question_id, choice, note=note, reference=reference, answered_by=answered_by)
-        self._reopen_after()
+        self.work.announce_change()
 
     def cancel_task(self, task_id: str) -> None:
         """Cancel a live task; running code is cancelled at its next await. Raises NotFound or StateRefused."""
         with self._core.transaction() as tx:
             self._core.tasks.cancel(tx, task_id)
-        self._reopen_after()
+        self.work.announce_change()
 
     def stop_turn(self, task_id: str) -> None:
         """Stop the turn of a live task, and keep the task: it waits for what begins its next turn, such as a message,
@@ -203,7 +213,7 @@ class Producer:
         """
         with self._core.transaction() as tx:
             self._core.tasks.stop_turn(tx, task_id)
-        self._reopen_after()
+        self.work.announce_change()
 
     def cancel_all(self, reason: str = "cancelled", *, with_schedules: bool = True) -> CancelledWork:
         """Cancel all work in one commit: every live trigger and task, and every schedule. Nothing of it comes back at a
@@ -214,7 +224,7 @@ class Producer:
         """
         with self._core.transaction() as tx:
             cancelled = self._core.cancel_all(tx, reason, with_schedules=with_schedules)
-        self._reopen_after()
+        self.work.announce_change()
         return cancelled
 
     def hold(
@@ -233,10 +243,7 @@ class Producer:
         """Let held work start again, as App.release does."""
         return bool(self.work.write("release", None, release, hold_target(workflow, source, schedule)))
 
-    def _reopen_after(self) -> None:
-        hit(Failpoint.ANSWER_COMMITTED)
-        ring(self._core.database.path, EVERYTHING)
-
     def close(self) -> None:
         """Close the database."""
         self._core.close()
+        self.work.close()

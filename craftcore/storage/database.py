@@ -135,6 +135,12 @@ class Database:
             close(connection, as_it_is=True)
             raise
 
+    @property
+    def real_path(self) -> str:
+        """The file itself, also when a link leads to it: the one that is open, if one is."""
+        files = self._files
+        return os.path.realpath(self.path) if files is None else files.real
+
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
         """Open one IMMEDIATE transaction, which is on disk when the block is left.

@@ -23,16 +23,43 @@ TRIGGERS, EVERYTHING = b"t", b"*"
 """The kinds of change that a ring names, so that an emit does not wake the scheduler."""
 
 
-def ring(db_path: str | os.PathLike[str], what: bytes = TRIGGERS) -> bool:
-    """Wake the daemon. Return True when a daemon listens; False when none does. Never raises, never blocks."""
-    try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender, address(doorbell_path(db_path)) as bell:
-            sender.sendto(what, socket.MSG_DONTWAIT, bell)
-    except BlockingIOError:  # its queue is full of rings it has not heard yet
+class DoorbellSender:
+    """Rings often: its socket stays open until `close`. May be shared by threads."""
+
+    def __init__(self) -> None:
+        self._socket: socket.socket | None = None
+
+    def ring(self, real_path: str, what: bytes = TRIGGERS) -> bool:
+        """Wake the daemon of a database, given without links. Return True when a daemon listens; False when none does.
+
+        Never raises, never blocks."""
+        try:
+            if (sender := self._socket) is None:
+                sender = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            with address(f"{real_path}.bell") as bell:
+                sender.sendto(what, socket.MSG_DONTWAIT, bell)
+        except BlockingIOError:  # its queue is full of rings it has not heard yet
+            return True
+        except (OSError, ValueError):
+            return False
         return True
-    except (OSError, ValueError):
+
+    def close(self) -> None:
+        """Close the socket. A later ring opens another."""
+        sender, self._socket = self._socket, None
+        if sender is not None:
+            sender.close()
+
+
+def ring(db_path: str | os.PathLike[str], what: bytes = TRIGGERS) -> bool:
+    """Wake the daemon once. Return True when a daemon listens; False when none does. Never raises, never blocks."""
+    sender = DoorbellSender()
+    try:
+        return sender.ring(os.path.realpath(db_path), what)
+    except ValueError:  # not a path
         return False
-    return True
+    finally:
+        sender.close()
 
 
 @contextmanager

@@ -26,11 +26,13 @@ Inode = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenFiles:
-    """The three files of one connection: `inodes` in the order of SIDES."""
+    """The three files of one connection: `inodes` and `names` in the order of SIDES. The first name may be a link,
+    which may lead elsewhere by now."""
 
     path: Path
     real: str
     inodes: tuple[Inode, ...]
+    names: tuple[str, ...]
 
     @classmethod
     def from_connection(cls, path: Path) -> OpenFiles:
@@ -43,7 +45,8 @@ class OpenFiles:
             if inode is None or (mine is not None and inode not in mine):
                 raise _replaced_error(path, real, side, "while it was opened. Nothing was written. Try again")
             inodes.append(inode)
-        return cls(path=path, real=real, inodes=tuple(inodes))
+        names = (os.fspath(path), *(f"{real}{side}" for side in SIDES[1:]))
+        return cls(path=path, real=real, inodes=tuple(inodes), names=names)
 
     @property
     def inode_numbers(self) -> tuple[int, ...]:
@@ -52,8 +55,7 @@ class OpenFiles:
 
     def find_replaced(self) -> str | None:
         """Return which of SIDES is not the open file any more. None when all are, or the system does not say."""
-        names = (os.fspath(self.path), f"{self.real}-wal", f"{self.real}-shm")  # a link may lead elsewhere by now
-        for side, name, inode in zip(SIDES, names, self.inodes, strict=True):
+        for side, name, inode in zip(SIDES, self.names, self.inodes, strict=True):
             try:
                 found = os.stat(name)
             except (FileNotFoundError, NotADirectoryError):
