@@ -1,5 +1,5 @@
-"""What one trigger costs in statements, commits and hops between threads: numbers that depend on no machine. And what
-the heartbeats of what is at work cost, for each lease.
+"""What one trigger costs in statements, row writes, commits and hops between threads: they depend on no machine. And
+what the heartbeats of what is at work cost, for each lease.
 """
 
 from __future__ import annotations
@@ -25,13 +25,15 @@ LEASE_SECONDS = 5.0
 class Cost:
     """Counted over a whole measurement."""
 
-    statements: int = 0
-    commits: int = 0
-    hops: int = 0
+    statements: float = 0
+    rows: float = 0
+    """Rows that are inserted, updated or deleted, also by triggers of the schema."""
+    commits: float = 0
+    hops: float = 0
 
-    def per(self, triggers: int) -> tuple[float, float, float]:
-        """(statements, commits, hops) for each trigger."""
-        return self.statements / triggers, self.commits / triggers, self.hops / triggers
+    def per(self, triggers: float) -> Cost:
+        """The same for each trigger."""
+        return Cost(self.statements / triggers, self.rows / triggers, self.commits / triggers, self.hops / triggers)
 
 
 @contextmanager
@@ -40,7 +42,7 @@ def counted(engine: Engine) -> Iterator[Cost]:
     cost = Cost()
     writer = engine.writer
     connection, loop = writer.group_commit.connection, writer._loop
-    before = writer.group_commit.commits
+    before, rows = writer.group_commit.commits, connection.total_changes()
     original = loop.call_soon
 
     def statement(event: dict[str, Any]) -> None:
@@ -58,9 +60,10 @@ def counted(engine: Engine) -> Iterator[Cost]:
         connection.trace_v2(0, None)
         loop.call_soon = original  # type: ignore[method-assign]
         cost.commits = writer.group_commit.commits - before
+        cost.rows = connection.total_changes() - rows
 
 
-async def one_by_one(path: Path, count: int) -> tuple[float, float, float]:
+async def one_by_one(path: Path, count: int) -> Cost:
     """Each trigger is emitted when the one before is settled: nothing to share a commit with."""
     async with noop_engine(path) as (app, engine):
         await app.emit("noop", {"n": 0})
@@ -72,7 +75,7 @@ async def one_by_one(path: Path, count: int) -> tuple[float, float, float]:
         return cost.per(count)
 
 
-async def together(path: Path, count: int, concurrency: int = 100) -> tuple[float, float, float]:
+async def together(path: Path, count: int, concurrency: int = 100) -> Cost:
     """All are emitted in one commit, and run a hundred at a time, or fewer."""
     async with noop_engine(path, concurrency=concurrency) as (app, engine):
         with counted(engine) as cost:
@@ -81,7 +84,7 @@ async def together(path: Path, count: int, concurrency: int = 100) -> tuple[floa
         return cost.per(count)
 
 
-async def held(path: Path, count: int, seconds: float = 10.0) -> tuple[float, float, float]:
+async def held(path: Path, count: int, seconds: float = 10.0) -> Cost:
     """So many are at work and nothing ends: what their heartbeats cost, for each lease, of the shortest there is."""
     app = App("held")
 
@@ -98,8 +101,7 @@ async def held(path: Path, count: int, seconds: float = 10.0) -> tuple[float, fl
         with counted(engine) as cost:
             await asyncio.sleep(seconds)
         engine.hurry()
-    leases = seconds / LEASE_SECONDS
-    return cost.statements / leases, cost.commits / leases, cost.hops / leases
+    return cost.per(seconds / LEASE_SECONDS)
 
 
 async def settled(engine: Engine, count: int) -> None:
@@ -118,8 +120,10 @@ def main() -> None:
             ("1 at work", "lease", asyncio.run(held(Path(name) / "held-1.db", 1))),
             ("100 at work", "lease", asyncio.run(held(Path(name) / "held-100.db", 100))),
         ):
-            statements, commits, hops = measured
-            print(f"  {what:20} {statements:6.2f} statements  {commits:6.3f} commits  {hops:6.3f} loop hops  a {per}")
+            print(
+                f"  {what:20} {measured.statements:6.2f} statements  {measured.rows:6.2f} rows  "
+                f"{measured.commits:6.3f} commits  {measured.hops:6.3f} loop hops  a {per}"
+            )
 
 
 if __name__ == "__main__":
