@@ -9,10 +9,11 @@ from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from craftcore.errors import InvalidInput
 from craftcore.failpoints import Failpoint
 from craftcore.testing.crash_life import BROKE_OFF, LOG, OUTPUT, Story, fork_life
 from craftcore.testing.crash_point import CrashPoint
-from craftcore.testing.life_log import Ended, LifeBegan, Passed, Record, read_log
+from craftcore.testing.life_log import Ended, LifeBegan, Passed, Record, Refused, read_log
 from craftcore.testing.life_stop import StopPipe
 from craftcore.testing.promises import ScenarioEnd
 from craftcore.testing.running_life import HUNG, RunningLife
@@ -74,7 +75,7 @@ class Cell:
     pairs: list[Cell] = field(default_factory=list)
 
     def play(self, story: Story, baseline: ScenarioEnd | None) -> Generator[RunningLife, int, CellResult]:
-        """Yield each life, take its exit code, and return the result."""
+        """Yield each life, take its exit code, and return the result. Raises InvalidInput for a refused scenario."""
         crashes = self.crashed
         for point in (*self.points[crashes:], None):
             stops = StopPipe() if self.stops and point is None else None
@@ -100,6 +101,8 @@ class Cell:
 
     def _judge(self, code: int, crashes: int) -> CellResult:
         records = read_log(self.folder / LOG)
+        if refused := next((record for record in records if isinstance(record, Refused)), None):
+            raise InvalidInput(refused.reason)
         ending = next((record.ending for record in records if isinstance(record, Ended)), None)
         output = (self.folder / OUTPUT).read_bytes()[-OUTPUT_BYTES:].decode(errors="replace")
         if ending is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import inspect
 import logging
 import os
 import sys
@@ -25,10 +26,11 @@ from craftcore.failpoints import Failpoint
 from craftcore.serialization.encode import describe_error
 from craftcore.testing.crash_point import CHANGED_HERE, EDGES, CrashPoint
 from craftcore.testing.lab import DATABASE
-from craftcore.testing.life_log import Ended, LifeBegan, LifeLog, Passed, read_log
+from craftcore.testing.life_log import Ended, LifeBegan, LifeLog, Passed, Refused, read_log
 from craftcore.testing.life_stop import StopPipe
 from craftcore.testing.promises import GUARANTEES, Invariant, ScenarioEnd, list_broken
 from craftcore.testing.scenario_lab import ScenarioLab
+from craftcore.testing.story_check import refuse_scenario
 
 LOG = "lives.log"
 OUTPUT = "output.txt"
@@ -115,7 +117,11 @@ async def _play(
     async with lab:
         returned, error = None, None
         try:
-            returned = await story.scenario(lab)
+            made: object = story.scenario(lab)
+            if not inspect.isawaitable(made):
+                log.append(Refused(refuse_scenario(story.scenario, made)))
+                os._exit(BROKE_OFF)
+            returned = await made
         except Exception as raised:
             error = f"{describe_error(raised)} in {_place(raised)}"
         statuses = await lab.finish(None if baseline is None else baseline.statuses)

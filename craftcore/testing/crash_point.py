@@ -37,6 +37,8 @@ class CrashPoint(NamedTuple):
 
 def parse_points(text: str) -> tuple[CrashPoint, ...]:
     """Return the points of a text such as `step.ran:1 writer.flushed:2`: one for each life. Raises InvalidInput."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"at is {text!r:.80}: give crash points as one text, as in '{Failpoint.STEP_RAN}:1'")
     points = []
     for word in text.split():
         found = re.fullmatch(r"([a-z.]+):([1-9][0-9]{0,8})", word)

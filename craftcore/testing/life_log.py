@@ -85,8 +85,14 @@ class Ended(NamedTuple):
     ending: ScenarioEnd
 
 
+class Refused(NamedTuple):
+    """The scenario cannot be played. `reason`: for the caller of the matrix."""
+
+    reason: str
+
+
 WorldRecord = Noted | Counted | Delayed | ActedLate
-Record = LifeBegan | Moved | Passed | Called | Returned | WorldRecord | Ended
+Record = LifeBegan | Moved | Passed | Called | Returned | WorldRecord | Ended | Refused
 
 
 class LifeLog:

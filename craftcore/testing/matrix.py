@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import anyio
 import sniffio
 
 from craftcore.app import App
@@ -29,6 +28,13 @@ from craftcore.testing.crash_report import CrashMatrixFailed, CrashReport
 from craftcore.testing.lab import DATABASE
 from craftcore.testing.promises import Invariant, ScenarioEnd
 from craftcore.testing.running_life import RunningLife
+from craftcore.testing.story_check import (
+    require_backend,
+    require_invariants,
+    require_jobs,
+    require_progress,
+    require_scenario,
+)
 from craftcore.version import installed_version
 
 CELLS_MAX = 20_000
@@ -62,11 +68,13 @@ def crash_matrix(
     life, as a report names them. `jobs`: how many run at once; None: one for each core.
 
     Raises CrashMatrixFailed, with the timeline of all lives, when a promise is broken, also without a crash.
-    Raises InvalidInput within an event loop, for `jobs` below 1, and for an `at` that names no points or a point to
-    which the scenario does not come.
+    Raises InvalidInput within an event loop, for arguments of other types, and for a scenario that is not async.
+    Raises InvalidInput for an `at` that names no points or a point to which the scenario does not come.
     """
     points = None if at is None else parse_points(at)
-    story = Story(app=require_app(app), scenario=scenario, invariants=tuple(invariants), backend=backend)
+    require_scenario(scenario)
+    found = require_invariants(invariants)
+    story = Story(app=require_app(app), scenario=scenario, invariants=found, backend=backend)
     report = run_crash_matrix(story, pairs=pairs, at=points, jobs=jobs, progress=progress)
     if report.broken:
         raise CrashMatrixFailed(report)
@@ -84,10 +92,10 @@ def run_crash_matrix(
     """Do as crash_matrix does, and return the report also when a promise is broken."""
     if _is_in_loop():
         raise InvalidInput("call crash_matrix in a plain function, outside of an event loop: it forks processes")
-    if jobs is not None and jobs < 1:
-        raise InvalidInput(f"jobs is {jobs}: give how many crashes run at once, 1 or more")
+    require_jobs(jobs)
+    require_progress(progress)
+    require_backend(story.backend)  # imports here, once, what every forked life needs
     began = time.monotonic()
-    anyio.run(anyio.sleep, 0, backend=story.backend)  # imports here, once, what every forked life needs
     installed_version()  # reads here, once, what every boot shows
     with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
         matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)

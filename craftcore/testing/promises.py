@@ -12,6 +12,7 @@ from typing import Any
 
 from craftcore.config import Config
 from craftcore.diagnostics.invariants import violations
+from craftcore.errors import InvalidInput
 from craftcore.serialization.plurals import format_count
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader
@@ -99,7 +100,14 @@ GUARANTEES: tuple[Invariant, ...] = (
 
 
 def happens_once(action: str, times: int = 1) -> Invariant:
-    """Return the invariant that the effects of an action, or of a name of `record_effect`, are `times` in all lives."""
+    """Return the invariant that the effects of an action, or of a name of `record_effect`, are `times` in all lives.
+
+    Raises InvalidInput for an action without a name, and for `times` below 0.
+    """
+    if action == "" or not isinstance(action, str):
+        raise InvalidInput(f"happens_once: action is {action!r:.80}: give the name of an action or of record_effect")
+    if type(times) is not int or times < 0:
+        raise InvalidInput(f"happens_once: times is {times!r:.80}: give how often it happens, 0 or more")
 
     def count_effects(ending: ScenarioEnd) -> str | None:
         count = len(ending.effects_of(action))
