@@ -13,6 +13,7 @@ from craftcore.errors import InvalidInput
 from craftcore.failpoints import Failpoint
 from craftcore.testing.crash_life import BROKE_OFF, LOG, OUTPUT, Story, fork_life
 from craftcore.testing.crash_point import CrashPoint
+from craftcore.testing.folder_copy import copy_folder
 from craftcore.testing.life_log import Ended, LifeBegan, Passed, Record, Refused, read_log
 from craftcore.testing.life_stop import StopPipe
 from craftcore.testing.promises import ScenarioEnd
@@ -63,14 +64,16 @@ class Cell:
 
     points    where it crashes, life by life
     crashed   how many of these crashes have happened in its folder
-    folder    its folder, as the next life finds it
+    folder    its folder. Cells with the same one are played one after the other: work may keep paths in it
+    copy      the copy that becomes this folder when the cell is played; None: it begins with the template
     stops     its last life stops at each distinct point, where a pair begins
-    pairs     the cells that began there, each in a copy of this folder
+    pairs     the cells that began there, each with a copy of this folder
     """
 
     points: tuple[CrashPoint, ...]
     crashed: int
     folder: Path
+    copy: Path | None = None
     stops: bool = False
     pairs: list[Cell] = field(default_factory=list)
 
@@ -84,19 +87,34 @@ class Cell:
                 break
             crashes += 1
         result = self._judge(code, crashes)
-        shutil.rmtree(self.folder)
+        self._remove_folder()
         return result
+
+    def make_folder(self, template: Path) -> None:
+        """Make the folder as its first life finds it."""
+        if self.copy is None:
+            shutil.copytree(template, self.folder)
+        else:
+            self.copy.rename(self.folder)
+
+    def _remove_folder(self) -> None:
+        """Make way for the next cell with this folder. A program that the app has detached may still write into it."""
+        ended = self.folder.with_name(f"ended-{self.folder.name} {' '.join(map(str, self.points))}")
+        self.folder.rename(ended)
+        shutil.rmtree(ended, ignore_errors=True)
 
     def add_pair(self, point: CrashPoint) -> None:
         """Copy the folder of the stopped life: what SIGKILL would leave. The cell of the pair goes on from there."""
-        folder = self.folder.with_name(f"{self.folder.name}-{len(self.pairs)}")
-        shutil.copytree(self.folder, folder, ignore=shutil.ignore_patterns("*.bell"))  # a socket
-        self.pairs.append(Cell(points=(*self.points, point), crashed=len(self.points) + 1, folder=folder))
+        copy = self.folder.with_name(f"{self.folder.name}-{len(self.pairs)}")
+        copy_folder(self.folder, copy)
+        points = (*self.points, point)
+        self.pairs.append(Cell(points=points, crashed=len(self.points) + 1, folder=self.folder, copy=copy))
 
     def drop_pairs(self) -> None:
         """Delete the cells of its pairs."""
         for pair in self.pairs:
-            shutil.rmtree(pair.folder)
+            assert pair.copy is not None
+            shutil.rmtree(pair.copy)
         self.pairs.clear()
 
     def _judge(self, code: int, crashes: int) -> CellResult:
@@ -104,7 +122,7 @@ class Cell:
         if refused := next((record for record in records if isinstance(record, Refused)), None):
             raise InvalidInput(refused.reason)
         ending = next((record.ending for record in records if isinstance(record, Ended)), None)
-        output = (self.folder / OUTPUT).read_bytes()[-OUTPUT_BYTES:].decode(errors="replace")
+        output = _read_end(self.folder / OUTPUT)
         if ending is not None:
             broken = ending.broken
         elif code == HUNG:
@@ -124,3 +142,10 @@ class Cell:
             records=records,
             output=output,
         )
+
+
+def _read_end(path: Path) -> str:
+    """Return the end of what the processes printed, which may be more than memory has."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - OUTPUT_BYTES))
+        return file.read(OUTPUT_BYTES).decode(errors="replace")

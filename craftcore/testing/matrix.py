@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import select
-import shutil
 import tempfile
 import time
 from collections import deque
@@ -97,7 +96,7 @@ def run_crash_matrix(
     require_backend(story.backend)  # imports here, once, what every forked life needs
     began = time.monotonic()
     installed_version()  # reads here, once, what every boot shows
-    with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
+    with tempfile.TemporaryDirectory(prefix="craftcore-crash-", ignore_cleanup_errors=True) as folder:
         matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)
         results = matrix.play(at)
     last = results[-1]  # with `at` its only cell, or the run without a crash, when that broke a promise
@@ -167,25 +166,35 @@ class Matrix:
         begin = len(self._results)
         try:
             while self._waiting or self._running:
-                while self._waiting and len(self._running) < self._jobs:
-                    self._begin(self._waiting.popleft())
+                while len(self._running) < self._jobs and (cell := self._take_waiting()) is not None:
+                    self._begin(cell)
                 self._follow_running()
         finally:
             for life in self._running:
                 life.end(hung=True)
         return self._results[begin:]
 
+    def _take_waiting(self) -> Cell | None:
+        """Return the next cell whose folder is free."""
+        used = {playing.cell.folder for playing in self._running.values()}
+        for place, cell in enumerate(self._waiting):
+            if cell.folder not in used:
+                del self._waiting[place]
+                return cell
+        return None
+
     def _begin(self, cell: Cell) -> None:
-        if not cell.crashed:
-            shutil.copytree(self._template, cell.folder)
+        cell.make_folder(self._template)
         lives = cell.play(self._story, self._baseline)
         self._running[next(lives)] = Played(cell, lives)
 
     def _follow_running(self) -> None:
         """Wait until a life stops, ends, or has taken too long, and see to it."""
         until = min(life.until for life in self._running)
-        descriptors = [descriptor for life in self._running for descriptor in life.descriptors]
-        ready = set(select.select(descriptors, [], [], max(0.0, until - time.monotonic()))[0])
+        poll = select.poll()  # as select, for descriptors of any number
+        for descriptor in (descriptor for life in self._running for descriptor in life.descriptors):
+            poll.register(descriptor, select.POLLIN)
+        ready = {descriptor for descriptor, _ in poll.poll(max(0.0, until - time.monotonic()) * 1000)}
         now = time.monotonic()
         for life, playing in list(self._running.items()):
             if life.ended in ready or life.until <= now:

@@ -1,0 +1,27 @@
+"""Copies of a folder whose processes are stopped, as SIGKILL would leave it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from contextlib import suppress
+from pathlib import Path
+
+
+def copy_folder(source: Path, target: Path) -> None:
+    """Copy a folder: links, pipes and sockets as what they are. A file that vanishes meanwhile is left out."""
+    target.mkdir(mode=0o700)
+    with os.scandir(source) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                _copy_entry(entry, target / entry.name)
+    shutil.copystat(source, target)
+
+
+def _copy_entry(entry: os.DirEntry[str], target: Path) -> None:
+    if entry.is_dir(follow_symlinks=False):
+        copy_folder(Path(entry.path), target)
+    elif entry.is_symlink() or entry.is_file(follow_symlinks=False):
+        shutil.copy2(entry.path, target, follow_symlinks=False)
+    else:
+        os.mknod(target, entry.stat(follow_symlinks=False).st_mode)  # a socket that nobody listens on, or a pipe
