@@ -6,6 +6,7 @@ import gc
 import inspect
 import logging
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -22,6 +23,7 @@ import structlog
 from craftcore import failpoints
 from craftcore.app import App
 from craftcore.clock import Clock
+from craftcore.engine.workers.worker_main import PR_SET_PDEATHSIG, call_prctl
 from craftcore.failpoints import Failpoint
 from craftcore.serialization.encode import describe_error
 from craftcore.testing.crash_point import CHANGED_HERE, EDGES, CrashPoint
@@ -72,10 +74,12 @@ def fork_life(
 def _fork(work: Callable[[], object], output: Path) -> int:
     sys.stdout.flush()
     sys.stderr.flush()
+    matrix = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     try:
+        _separate(matrix)
         gc.freeze()
         _redirect_output(output)
         work()
@@ -86,9 +90,18 @@ def _fork(work: Callable[[], object], output: Path) -> int:
         os._exit(BROKE_OFF)
 
 
+def _separate(matrix: int) -> None:
+    """Leave the terminal, whose signals are for the matrix, and die with the matrix, even when stopped."""
+    os.setsid()
+    call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != matrix:  # it died before the line above
+        os._exit(BROKE_OFF)
+
+
 def _redirect_output(path: Path) -> None:
-    """Send what the process prints to a file, so that the terminal shows the matrix only."""
+    """Send what the process prints to a file, so that the terminal shows the matrix only. It has no input."""
     file = path.open("a", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor in (1, 2):
         os.dup2(file.fileno(), descriptor)
     sys.stdout = sys.stderr = file

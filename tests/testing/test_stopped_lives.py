@@ -1,0 +1,187 @@
+"""Lives of a matrix that stop, or leave files and programs behind: copies are true, and nothing outlives the matrix."""
+
+from __future__ import annotations
+
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore import App, TaskContext
+from craftcore.testing import Lab, crash_matrix
+from craftcore.testing.folder_copy import copy_folder
+from craftcore.testing.life_stop import StopPipe
+from craftcore.testing.running_life import RunningLife
+
+
+def an_app(*functions: Callable[..., Any]) -> App:
+    """Return an app whose workflow has these functions as steps, each with the result of the one before."""
+    made = App("made")
+
+    @made.workflow("work")
+    async def work(ctx: TaskContext) -> Any:
+        result = None
+        for function in functions:
+            result = await ctx.step(function.__name__, function, result)
+        return result
+
+    return made
+
+
+async def play_work(lab: Lab) -> Any:
+    return await lab.result(await lab.emit("work"))
+
+
+def save(_: None) -> str:
+    path = Path("saved.bell").absolute()
+    path.write_text("saved")
+    return str(path)
+
+
+def read(path: str) -> str:
+    return Path(path).read_text()
+
+
+def leave_special_files(_: None) -> None:
+    if not Path("pipe").exists():
+        os.mkfifo("pipe")
+    if not Path("socket").exists():
+        socket.socket(socket.AF_UNIX).bind("socket")
+    if not Path("link").is_symlink():
+        Path("link").symlink_to("nowhere")
+
+
+def count_special_files(_: None) -> int:
+    return Path("pipe").is_fifo() + Path("socket").is_socket() + Path("link").is_symlink()
+
+
+def test_pairs_find_the_files_at_the_paths_that_work_keeps():
+    report = crash_matrix(an_app(save, read), play_work, pairs=True)
+    assert report.reached > 50
+
+
+def test_pairs_find_pipes_sockets_and_links():
+    crash_matrix(
+        an_app(leave_special_files, count_special_files), play_work, [lambda ending: ending.returned == 3], pairs=True
+    )
+
+
+def test_copy_leaves_out_a_file_that_vanishes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    (tmp_path / "here" / "inner").mkdir(parents=True)
+    (tmp_path / "here" / "inner" / "gone").touch()
+    (tmp_path / "here" / "kept").touch()
+    monkeypatch.setattr(
+        "shutil.copy2", lambda source, target, **_: Path(target).touch() if "kept" in source else fail()
+    )
+
+    def fail() -> None:
+        raise FileNotFoundError
+
+    copy_folder(tmp_path / "here", tmp_path / "there")
+    assert sorted(path.name for path in (tmp_path / "there").rglob("*")) == ["inner", "kept"]
+
+
+def test_programs_that_a_life_starts_end_with_the_life(tmp_path: Path):
+    def start_programs(_: None) -> None:
+        for program in (["sleep", "600"], ["sh", "-c", "while :; do echo x > file; rm file; done"]):
+            started = subprocess.Popen(program)
+            with (tmp_path / "started").open("a") as file:
+                file.write(f"{started.pid}\n")
+
+    crash_matrix(an_app(start_programs), play_work, pairs=True, at=None)
+    started = [int(line) for line in (tmp_path / "started").read_text().split()]
+    assert len(started) > 50
+    for pid in started:
+        wait_until_ended(pid)
+
+
+def wait_until_ended(pid: int) -> None:
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        assert select.select([descriptor], [], [], 10.0)[0], f"process {pid} still runs"
+    finally:
+        os.close(descriptor)
+
+
+KILLED = """
+import os, signal
+from craftcore import App
+from craftcore.testing import crash_matrix
+from craftcore.testing.running_life import RunningLife
+
+def die(life):
+    print(life._pid, flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+app = App("nothing")
+RunningLife.resume = die
+
+@app.workflow("work")
+async def work(ctx):
+    await ctx.step("count", len, "abc")
+
+async def scenario(lab):
+    await lab.result(await lab.emit("work"))
+
+crash_matrix(app, scenario, pairs=True, jobs=1)
+"""
+
+
+def test_stopped_life_ends_with_a_matrix_that_is_killed(tmp_path: Path):
+    ended = subprocess.run(
+        [sys.executable, "-c", KILLED], env={**os.environ, "TMPDIR": str(tmp_path)}, stdout=subprocess.PIPE, check=False
+    )
+    assert ended.returncode == -signal.SIGKILL
+    wait_until_ended(int(ended.stdout))
+
+
+def test_matrix_runs_beside_many_open_files():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    opened: list[int] = []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2048)), hard))
+        while len(opened) < 1100:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+        assert crash_matrix(an_app(save), play_work, at="step.ran:1").reached == 1
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def a_life() -> RunningLife:
+    """Return a process that goes on as another program, which closes its end of the pipe."""
+    stops = StopPipe()
+    pid = os.fork()
+    if not pid:
+        os.execvp("sleep", ["sleep", "600"])
+    return RunningLife(pid, stops)
+
+
+def test_life_that_becomes_another_program_stops_no_more():
+    life = a_life()
+    [ended, stops] = life.descriptors
+    assert select.select([stops], [], [], 10.0)[0] == [stops]
+    assert life.take_stop() is None
+    assert life.descriptors == [ended], "a pipe at its end is readable for ever"
+    life.end(hung=True)
+
+
+def test_time_of_a_stop_is_not_the_time_of_the_life():
+    life = a_life()
+    life.until = time.monotonic() - 1
+    life.resume()
+    assert life.until > time.monotonic() + 60
+    life.end(hung=True)
