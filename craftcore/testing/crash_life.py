@@ -27,6 +27,7 @@ from craftcore.engine.workers.worker_main import PR_SET_PDEATHSIG, call_prctl
 from craftcore.failpoints import Failpoint
 from craftcore.serialization.encode import describe_error
 from craftcore.testing.crash_point import CHANGED_HERE, EDGES, CrashPoint
+from craftcore.testing.folder_copy import list_versions
 from craftcore.testing.lab import DATABASE
 from craftcore.testing.life_log import Ended, LifeBegan, LifeLog, Passed, Refused, read_log
 from craftcore.testing.life_stop import StopPipe
@@ -118,7 +119,7 @@ def _run_life(
     lab = ScenarioLab(story.app, folder, past, log, life)
     log.append(LifeBegan())
     os.chdir(folder / WORK)
-    witness = Witness(log, lab.clock, folder / f"{DATABASE}-wal", kill_at, stops)
+    witness = Witness(log, lab.clock, folder, kill_at, stops)
     failpoints.observe(witness.on_pass)
     anyio.run(partial(_play, story, lab, log, witness, folder, baseline), backend=story.backend)
 
@@ -161,10 +162,11 @@ class Witness:
     """An observer of the failpoints: it writes down each pass, and kills or stops the process there."""
 
     def __init__(
-        self, log: LifeLog, clock: Clock, wal: Path, kill_at: CrashPoint | None, stops: StopPipe | None
+        self, log: LifeLog, clock: Clock, folder: Path, kill_at: CrashPoint | None, stops: StopPipe | None
     ) -> None:
         self._log = log
-        self._wal = wal
+        self._wal = folder / f"{DATABASE}-wal"
+        self._work = folder / WORK
         self._clock = clock
         self._kill_at = kill_at
         self._stops = stops
@@ -188,8 +190,10 @@ class Witness:
                 self._stops.stop_at(passed)
 
     def _has_changed(self, point: Failpoint) -> bool:
-        """Return whether the disk or the world may have changed since the edge before: a commit changes the WAL."""
-        before, self._seen = self._seen, (self._log.world_changes, self._stat_wal())
+        """Return whether the disk or the world may have changed since the edge before. A commit changes the WAL; the
+        app may change its own files at any time."""
+        now = (self._log.world_changes, self._stat_wal(), list_versions(self._work))
+        before, self._seen = self._seen, now
         return point in CHANGED_HERE or before != self._seen
 
     def _stat_wal(self) -> tuple[int, int]:

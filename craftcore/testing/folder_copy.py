@@ -25,3 +25,16 @@ def _copy_entry(entry: os.DirEntry[str], target: Path) -> None:
         shutil.copy2(entry.path, target, follow_symlinks=False)
     else:
         os.mknod(target, entry.stat(follow_symlinks=False).st_mode)  # a socket that nobody listens on, or a pipe
+
+
+def list_versions(folder: Path) -> frozenset[tuple[str, int, int, int]]:
+    """Return each file of a folder with what a change of its content changes: number, size, and time."""
+    found: set[tuple[str, int, int, int]] = set()
+    with suppress(FileNotFoundError), os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(FileNotFoundError):
+                state = entry.stat(follow_symlinks=False)
+                found.add((entry.path, state.st_ino, state.st_size, state.st_mtime_ns))
+                if entry.is_dir(follow_symlinks=False):
+                    found |= list_versions(Path(entry.path))
+    return frozenset(found)

@@ -11,14 +11,18 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from craftcore import App, TaskContext
+from craftcore import App, Call, NoEffect, RetryPolicy, TaskContext
+from craftcore.failpoints import Failpoint
 from craftcore.testing import Lab, crash_matrix
+from craftcore.testing.crash_point import EDGES
 from craftcore.testing.folder_copy import copy_folder
+from craftcore.testing.life_log import Passed
 from craftcore.testing.life_stop import StopPipe
 from craftcore.testing.running_life import RunningLife
 
@@ -185,3 +189,42 @@ def test_time_of_a_stop_is_not_the_time_of_the_life():
     life.resume()
     assert life.until > time.monotonic() + 60
     life.end(hung=True)
+
+
+def test_point_after_a_change_by_the_app_alone_is_distinct():
+    def fail_once(_: None) -> None:
+        if not Path("mark").exists():
+            Path("mark").touch()
+            raise OSError("down")
+
+    made = App("made")
+
+    @made.workflow("work")
+    async def work(ctx: TaskContext) -> None:
+        await ctx.step("fail", fail_once, None, retry=RetryPolicy(base=1))
+
+    assert next_edge(made, Failpoint.STEP_ENTERED).is_distinct, "the file is there, and the failure is not on disk"
+
+
+def test_point_after_a_call_that_failed_is_distinct():
+    made = App("made")
+
+    @made.action("bank.charge", irreversible=True)
+    async def charge(call: Call) -> None:
+        raise NoEffect("down")
+
+    @made.workflow("work")
+    async def work(ctx: TaskContext) -> None:
+        with suppress(NoEffect):
+            await ctx.act(charge)
+
+    answered = next_edge(made, Failpoint.CALL_MARKED)
+    assert (answered.point, answered.is_distinct) == (Failpoint.PROVIDER_ANSWERED, True), "the call may have done more"
+
+
+def next_edge(app: App, point: Failpoint) -> Passed:
+    """Return the edge after the first pass of this point, in a run without a crash."""
+    records = crash_matrix(app, play_work, at=f"{point}:1").results[0].records
+    edges = [record for record in records if isinstance(record, Passed) and record.point in EDGES]
+    first = next(place for place, record in enumerate(edges) if record.point is point)
+    return edges[first + 1]
