@@ -22,7 +22,7 @@ EDGES = (
 """Both edges of every commit, step and provider call; a boot's commit has its later one."""
 
 CHANGED_HERE = {Failpoint.STEP_RAN, Failpoint.CALL_MARKED, Failpoint.PROVIDER_ANSWERED}
-"""The points before which something outside of the database has just changed: by a step or call, or in the lock file."""
+"""The points before which something outside of the database has just changed: by a step, a call, or a mark."""
 
 
 class CrashPoint(NamedTuple):

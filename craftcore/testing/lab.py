@@ -27,7 +27,7 @@ from craftcore.tasks.model import Question, Task
 from craftcore.testing.due_store import copy_committed, next_due
 from craftcore.testing.effect import Effect
 from craftcore.testing.life import Life
-from craftcore.testing.provider import Provider, make_networked_providers
+from craftcore.testing.provider import Provider, make_networked_providers, require_action, require_option
 from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock
 from craftcore.testing.world import World, world_of_process
 from craftcore.triggers.model import EmitOptions, Trigger
@@ -260,7 +260,11 @@ class Lab:
 
     def provider(self, action: str, **options: Any) -> Provider:
         """Return the provider that takes the calls of an action from now on; `options` are those of Provider. The
-        function that the app declares for the action is not called."""
+        function that the app declares for the action is not called. Raises InvalidInput for other options or actions.
+        """
+        require_action(action, self.app.actions)
+        for name in options:
+            require_option(action, name)
         made = self._world.providers[action] = Provider(action, **options)
         if self._life is not None:
             self._life.replace_actions()

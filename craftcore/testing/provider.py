@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from inspect import signature
 from typing import Any, Literal, Protocol
 
 from craftcore.actions.email.email_action import EMAIL
 from craftcore.actions.http.http_action import HTTP_REQUEST
 from craftcore.clock import Clock
+from craftcore.errors import InvalidInput
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.call import Call
 from craftcore.tasks.outcomes import Done
@@ -49,6 +51,8 @@ class Provider:
     resets_before  number of calls that are reset before they act; the caller cannot know
     resets_after   number of calls that act, and are reset then; the caller cannot know
     acts_late      seconds of virtual time after which a call that was reset acts; None: it never does
+
+    Raises InvalidInput for an option of another type.
     """
 
     def __init__(
@@ -63,6 +67,8 @@ class Provider:
         resets_after: int = 0,
         acts_late: float | None = None,
     ) -> None:
+        counts = {"fails_before": fails_before, "resets_before": resets_before, "resets_after": resets_after}
+        _require_options(name, dedupes, counts, {"delay": delay, "acts_late": 0.0 if acts_late is None else acts_late})
         self.name = name
         self.returns = returns
         self.dedupes = dedupes
@@ -142,3 +148,34 @@ class Provider:
 def make_networked_providers() -> dict[str, Provider]:
     """Return the providers of the actions that would reach a network."""
     return {name: Provider(name, returns=returns) for name, returns in NETWORKED.items()}
+
+
+def _require_options(name: str, dedupes: object, counts: Mapping[str, object], lengths: Mapping[str, object]) -> None:
+    """Refuse options that calls cannot count or wait for. Raises InvalidInput."""
+    begin = f"provider {name!r:.80}"
+    if not isinstance(dedupes, bool):
+        raise InvalidInput(f"{begin}: dedupes is {dedupes!r:.80}: give True or False")
+    for option, value in counts.items():
+        if type(value) is not int or value < 0:
+            raise InvalidInput(f"{begin}: {option} is {value!r:.80}: give a number of calls, 0 or more")
+    for option, value in lengths.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < float("inf"):
+            raise InvalidInput(f"{begin}: {option} is {value!r:.80}: give seconds, 0 or more")
+
+
+def require_action(name: str, known: Iterable[str]) -> None:
+    """Refuse a provider of an action that an app lacks, because it would take no call. Raises InvalidInput."""
+    names = sorted({*known, *NETWORKED})
+    if name not in names:
+        raise InvalidInput(f"provider {name!r:.80}: there is no such action; there are {', '.join(names)}")
+
+
+def require_option(action: str, name: str) -> None:
+    """Refuse an option that no provider has. Raises InvalidInput."""
+    if name not in OPTIONS:
+        options = ", ".join(OPTIONS)
+        raise InvalidInput(f"provider {action!r:.80}: there is no option {name!r:.80}; there are {options}")
+
+
+OPTIONS = tuple(name for name, option in signature(Provider).parameters.items() if option.kind is option.KEYWORD_ONLY)
+"""The names of the options of a provider."""

@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, TaskContext
+from craftcore import App, Call, TaskContext
 from craftcore.errors import InvalidInput
 from craftcore.testing import Lab, ScenarioEnd, crash_matrix, happens_once
 
@@ -95,3 +95,27 @@ def test_function_that_returns_an_awaitable_is_a_scenario(scenario: Any):
 def test_promise_of_no_count_is_refused(action: Any, times: Any):
     with pytest.raises(InvalidInput, match=r"^happens_once: (action|times) is "):
         happens_once(action, times)
+
+
+WRONG_PROVIDERS: list[Any] = [
+    ("bank.chrage", {}, "there is no such action; there are bank.charge, command.run, email.send, "),
+    ("bank.charge", {"colour": 1}, "there is no option 'colour'; there are returns, dedupes, delay, "),
+    ("bank.charge", {"resets_after": "1"}, "resets_after is '1': give a number of calls, 0 or more"),
+    ("bank.charge", {"fails_before": 0.5}, r"fails_before is 0\.5: give a number of calls"),
+    ("bank.charge", {"resets_before": -1}, "resets_before is -1: give a number of calls"),
+    ("bank.charge", {"delay": "5s"}, "delay is '5s': give seconds, 0 or more"),
+    ("bank.charge", {"acts_late": float("nan")}, "acts_late is nan: give seconds, 0 or more"),
+    ("bank.charge", {"dedupes": 1}, "dedupes is 1: give True or False"),
+]
+
+
+@app.action("bank.charge", irreversible=True)
+async def charge(call: Call) -> None: ...
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(("action", "options", "text"), WRONG_PROVIDERS)
+async def test_provider_that_takes_no_call_is_refused(craftcore_lab: Any, action: str, options: Any, text: str):
+    async with craftcore_lab(app) as lab:
+        with pytest.raises(InvalidInput, match=f"^provider '{action}': {text}"):
+            lab.provider(action, **options)

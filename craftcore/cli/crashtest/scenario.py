@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from inspect import signature
 from typing import Any, NamedTuple
 
 from craftcore.cli.payload import read_json
@@ -11,12 +10,7 @@ from craftcore.errors import InvalidInput, WorkFailed
 from craftcore.registry.registry import Registry
 from craftcore.testing.crash_life import Scenario
 from craftcore.testing.lab import Lab
-from craftcore.testing.provider import NETWORKED, Provider
-
-OPTIONS = {
-    name: option for name, option in signature(Provider).parameters.items() if option.kind is option.KEYWORD_ONLY
-}
-"""The options of Provider."""
+from craftcore.testing.provider import NETWORKED, Provider, require_action, require_option
 
 
 def make_scenario(
@@ -66,13 +60,8 @@ def read_provider(text: str) -> ProviderOption:
         return ProviderOption(action, None, None)
     name, _, value = option.partition("=")
     given = read_json(value) if value else True
-    if name not in OPTIONS:
-        raise InvalidInput(f"provider {text!r:.80}: there is no option {name!r:.80}; see craftcore crashtest --help")
-    wants_flag = isinstance(OPTIONS[name].default, bool)
-    is_right = isinstance(given, bool) if wants_flag else type(given) in (int, float) and given >= 0
-    if name != "returns" and not is_right:
-        wanted = "true or false" if wants_flag else "a number, 0 or more"
-        raise InvalidInput(f"provider {text!r:.80}: {name} must be {wanted}")
+    require_option(action, name)
+    Provider(action, **{name: given})
     return ProviderOption(action, name, given)
 
 
@@ -91,10 +80,8 @@ def _list_options(app: Registry, given: Sequence[ProviderOption]) -> dict[str, d
         for name, action in app.actions.items()
         if action.terms.irreversible and name not in NETWORKED
     }
-    known = sorted({*app.actions, *NETWORKED})
     for action, option, value in given:
-        if action not in known:
-            raise InvalidInput(f"provider {action!r:.80}: there is no such action; there are {', '.join(known)}")
+        require_action(action, app.actions)
         options = found.setdefault(action, {"returns": NETWORKED.get(action)})
         if option is not None:
             options[option] = value
