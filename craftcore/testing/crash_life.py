@@ -113,7 +113,7 @@ def _run_life(
     story: Story, folder: Path, baseline: ScenarioEnd | None, kill_at: CrashPoint | None, stops: StopPipe | None
 ) -> None:
     path = folder / LOG
-    past = read_log(path) if path.exists() else []
+    past = read_log(path, repair=True) if path.exists() else []
     life = 1 + sum(isinstance(record, LifeBegan) for record in past)
     log = LifeLog(path)
     lab = ScenarioLab(story.app, folder, past, log, life)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pickle
 from collections.abc import Mapping, Sequence
@@ -96,7 +97,7 @@ Record = LifeBegan | Moved | Passed | Called | Returned | WorldRecord | Ended | 
 
 
 class LifeLog:
-    """The log, open for appending. A record is one write, which SIGKILL does not tear; no flush: power stays on.
+    """The log, open for appending. A record is one write; no flush: power stays on.
 
     `world_changes`: how many records of the world this life has written.
     """
@@ -107,23 +108,30 @@ class LifeLog:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, record: Record) -> None:
-        """Write a record. Raises TypeError for a value that cannot be pickled."""
+        """Write a record. Raises TypeError for a value that cannot be pickled, and OSError without space for it."""
         try:
             data = pickle.dumps(record, protocol=5)
         except Exception as error:
             raise TypeError(f"a crash matrix keeps {type(record).__name__} in a file, and cannot: {error}") from error
-        os.write(self._descriptor, data)
+        if os.write(self._descriptor, data) != len(data):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self.path))
         self.world_changes += isinstance(record, WorldRecord)
 
 
-def read_log(path: Path) -> list[Record]:
-    """Return the records of a log, oldest first."""
+def read_log(path: Path, *, repair: bool = False) -> list[Record]:
+    """Return the records of a log, oldest first, without a last one that SIGKILL or a full disk has cut off.
+
+    `repair`: remove what is left of that, so that the next record can follow.
+    """
     records: list[Record] = []
-    with path.open("rb") as file:
+    with path.open("r+b" if repair else "rb") as file:
         while True:
+            end = file.tell()
             try:
                 records.append(pickle.load(file))  # noqa: S301 - written by this process and its children
-            except EOFError:
+            except (EOFError, pickle.UnpicklingError):
+                if repair:
+                    file.truncate(end)
                 return records
 
 

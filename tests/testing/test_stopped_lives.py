@@ -22,7 +22,7 @@ from craftcore.failpoints import Failpoint
 from craftcore.testing import Lab, crash_matrix
 from craftcore.testing.crash_point import EDGES
 from craftcore.testing.folder_copy import copy_folder
-from craftcore.testing.life_log import Passed
+from craftcore.testing.life_log import LifeBegan, LifeLog, Passed, Returned, read_log
 from craftcore.testing.life_stop import StopPipe
 from craftcore.testing.running_life import RunningLife
 
@@ -228,3 +228,17 @@ def next_edge(app: App, point: Failpoint) -> Passed:
     edges = [record for record in records if isinstance(record, Passed) and record.point in EDGES]
     first = next(place for place, record in enumerate(edges) if record.point is point)
     return edges[first + 1]
+
+
+@pytest.mark.parametrize("cut", [1, 3, 50])
+def test_log_goes_on_after_a_record_that_was_cut_off(tmp_path: Path, cut: int):
+    path = tmp_path / "log"
+    log = LifeLog(path)
+    log.append(LifeBegan())
+    log.append(Returned(1, "x" * 100, None))
+    os.truncate(path, path.stat().st_size - cut)
+
+    assert read_log(path) == [LifeBegan()]
+    assert read_log(path, repair=True) == [LifeBegan()]
+    LifeLog(path).append(Returned(2, None, None))
+    assert read_log(path) == [LifeBegan(), Returned(2, None, None)]
