@@ -93,7 +93,7 @@ class Cell:
     def make_folder(self, template: Path) -> None:
         """Make the folder as its first life finds it."""
         if self.copy is None:
-            shutil.copytree(template, self.folder)
+            copy_folder(template, self.folder)
         else:
             self.copy.rename(self.folder)
 

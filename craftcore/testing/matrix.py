@@ -7,7 +7,8 @@ import select
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -20,6 +21,7 @@ from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.registry.registry import Registry
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
+from craftcore.storage.sqlite_errors import NO_ROOM, storage_full_error
 from craftcore.testing.crash_cell import Cell, CellResult
 from craftcore.testing.crash_life import WORK, Scenario, Story
 from craftcore.testing.crash_point import CrashPoint, find_points, parse_points
@@ -66,6 +68,7 @@ def crash_matrix(
     folder. The first of those points is taken that leave the same disk and world. `at`: only these kills, one for each
     life, as a report names them. `jobs`: how many run at once; None: one for each core.
 
+    Raises StorageFull when the temporary directory has no space for the folders of the runs.
     Raises CrashMatrixFailed, with the timeline of all lives, when a promise is broken, also without a crash.
     Raises InvalidInput within an event loop, for arguments of other types, and for a scenario that is not async.
     Raises InvalidInput for an `at` that names no points or a point to which the scenario does not come.
@@ -96,13 +99,27 @@ def run_crash_matrix(
     require_backend(story.backend)  # imports here, once, what every forked life needs
     began = time.monotonic()
     installed_version()  # reads here, once, what every boot shows
-    with tempfile.TemporaryDirectory(prefix="craftcore-crash-", ignore_cleanup_errors=True) as folder:
+    with (
+        _refuse_full_disk(),
+        tempfile.TemporaryDirectory(prefix="craftcore-crash-", ignore_cleanup_errors=True) as folder,
+    ):
         matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)
         results = matrix.play(at)
     last = results[-1]  # with `at` its only cell, or the run without a crash, when that broke a promise
     if at is not None and not last.broken and not last.was_reached:
         raise InvalidInput(f"the scenario ended before it came to {at[last.crashes]}: it was not killed there")
     return CrashReport(results=results, seconds=time.monotonic() - began)
+
+
+@contextmanager
+def _refuse_full_disk() -> Iterator[None]:
+    """Raise StorageFull where a folder of a cell finds no space."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in NO_ROOM:
+            raise
+        raise storage_full_error(tempfile.gettempdir(), NO_ROOM[error.errno]) from error
 
 
 def require_app(app: Registry) -> App:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import select
@@ -18,8 +19,9 @@ from typing import Any
 import pytest
 
 from craftcore import App, Call, NoEffect, RetryPolicy, TaskContext
+from craftcore.errors import StorageFull
 from craftcore.failpoints import Failpoint
-from craftcore.testing import Lab, crash_matrix
+from craftcore.testing import Lab, crash_cell, crash_matrix
 from craftcore.testing.crash_point import EDGES
 from craftcore.testing.folder_copy import copy_folder
 from craftcore.testing.life_log import LifeBegan, LifeLog, Passed, Returned, read_log
@@ -242,3 +244,12 @@ def test_log_goes_on_after_a_record_that_was_cut_off(tmp_path: Path, cut: int):
     assert read_log(path, repair=True) == [LifeBegan()]
     LifeLog(path).append(Returned(2, None, None))
     assert read_log(path) == [LifeBegan(), Returned(2, None, None)]
+
+
+def test_matrix_without_space_says_so(monkeypatch: pytest.MonkeyPatch):
+    def fail(source: Path, target: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(crash_cell, "copy_folder", fail)
+    with pytest.raises(StorageFull, match="the disk is full"):
+        crash_matrix(an_app(save), play_work)
