@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-import sniffio
+import anyio
 
 from craftcore.app import App
 from craftcore.clock import SystemClock
@@ -131,8 +131,8 @@ def require_app(app: Registry) -> App:
 
 def _is_in_loop() -> bool:
     try:
-        sniffio.current_async_library()
-    except sniffio.AsyncLibraryNotFoundError:
+        anyio.get_cancelled_exc_class()  # of the loop that runs
+    except RuntimeError:
         return False
     return True
 

@@ -1,0 +1,44 @@
+"""Every package that craftcore imports is declared, so that a plain install has it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+COMES_WITH_ANOTHER = {"pytest", "httpcore2"}
+"""pytest loads the pytest plugin; httpx2 is built on httpcore2."""
+
+
+def imported(node: ast.AST) -> Iterator[str]:
+    """Yield the top-level packages that code imports, also inside functions, but for those of a type checker."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name.partition(".")[0] for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
+        yield node.module.partition(".")[0]
+    elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+        for child in ast.iter_child_nodes(node):
+            yield from imported(child)
+
+
+def declared() -> set[str]:
+    """Return the packages of a plain install and of every extra for users."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    lists = [project["dependencies"], *(names for extra, names in extras.items() if extra != "test")]
+    return {re.split(r"[^A-Za-z0-9_-]", name)[0].replace("-", "_") for names in lists for name in names}
+
+
+def test_imports_are_declared_dependencies():
+    known = {*sys.stdlib_module_names, *declared(), *COMES_WITH_ANOTHER, "craftcore"}
+    strange = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in (ROOT / "craftcore").rglob("*.py")
+        for name in imported(ast.parse(path.read_text()))
+        if name not in known
+    }
+    assert sorted(strange) == []
