@@ -42,15 +42,15 @@ def fresh(path: Path) -> apsw.Connection:
     return core.database.connect()
 
 
-def row(number: int) -> tuple[Any, ...]:
-    """One plain trigger."""
+def row(number: int, payload: str | None = None) -> tuple[Any, ...]:
+    """One plain trigger, with its number or with this JSON text."""
     now = time.time()
-    return (_clock.new_id(), now, now, f'{{"n":{number}}}', now, now)
+    return (_clock.new_id(), now, now, payload or f'{{"n":{number}}}', now, now)
 
 
-def single_commits(connection: apsw.Connection, count: int) -> float:
+def single_commits(connection: apsw.Connection, count: int, payload: str | None = None) -> float:
     """Rows per second, each in its own BEGIN IMMEDIATE … COMMIT."""
-    rows = [row(number) for number in range(count)]
+    rows = [row(number, payload) for number in range(count)]
     started = time.perf_counter()
     for values in rows:
         connection.execute("BEGIN IMMEDIATE")
@@ -59,9 +59,9 @@ def single_commits(connection: apsw.Connection, count: int) -> float:
     return count / (time.perf_counter() - started)
 
 
-def batches(connection: apsw.Connection, count: int, size: int = 1000) -> float:
+def batches(connection: apsw.Connection, count: int, size: int = 1000, payload: str | None = None) -> float:
     """Rows per second in transactions of `size`, by executemany."""
-    groups = [[row(number) for number in range(size)] for _ in range(count // size)]
+    groups = [[row(number, payload) for number in range(size)] for _ in range(count // size)]
     started = time.perf_counter()
     for group in groups:
         connection.execute("BEGIN IMMEDIATE")
@@ -125,13 +125,13 @@ class BarePipeline:
                 self._bell.notify()
 
 
-async def bare_pipeline(connection: apsw.Connection, count: int, emitters: int) -> float:
+async def bare_pipeline(connection: apsw.Connection, count: int, emitters: int, payload: str | None = None) -> float:
     """Triggers per second through emit, claim and ack, `emitters` at a time."""
     pipeline = BarePipeline(connection, asyncio.get_running_loop(), count)
 
     async def emit(numbers: range) -> None:
         for number in numbers:
-            await pipeline.emit(row(number))
+            await pipeline.emit(row(number, payload))
 
     started = time.perf_counter()
     await asyncio.gather(*(emit(range(count // emitters)) for _ in range(emitters)))
