@@ -10,7 +10,7 @@ from pathlib import Path
 from statistics import median
 
 from benchmarks.engine import anew, end_to_end_rate
-from craftcore.daemon import lifespan
+from craftcore.engine import engine
 from craftcore.executions.chain.append import KnownRecord
 from craftcore.executions.recorder import AttemptInfo, Record, Recorder
 from craftcore.executions.store import OpenHeader
@@ -61,11 +61,11 @@ def main() -> None:
 @contextmanager
 def unrecorded() -> Iterator[None]:
     """Engines that are started in this block keep no records."""
-    vars(lifespan)["Recorder"] = Unrecorded
+    vars(engine)["Recorder"] = Unrecorded
     try:
         yield
     finally:
-        vars(lifespan)["Recorder"] = Recorder
+        vars(engine)["Recorder"] = Recorder
 
 
 if __name__ == "__main__":

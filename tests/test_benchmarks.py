@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 
 import pytest
 
 from benchmarks import history
 from benchmarks.__main__ import NAMES
+from benchmarks.engine import end_to_end_rate
+from benchmarks.records import unrecorded
 from tests.support.engine_harness import look
 
 
@@ -30,6 +34,25 @@ def test_filled_file_is_sound_and_has_triggers_records_and_events(tmp_path):
     assert counted == {"settled": 20, "pending": 3, "events": 100}
     checked = subprocess.run([sys.executable, "-m", "craftcore", "--db", str(path), "db", "check"], capture_output=True)
     assert checked.returncode == 0, checked.stdout
+
+
+def test_unrecorded_engine_writes_no_records_and_settles_the_same(tmp_path):
+    """Otherwise the cost of records is that of records against records."""
+    blocks: list[AbstractContextManager[None]] = [nullcontext(), unrecorded()]
+    written = []
+    for number, block in enumerate(blocks):
+        path = tmp_path / f"{number}" / "bench.db"
+        with block:
+            asyncio.run(end_to_end_rate(path, 10, 2))
+        written += look(
+            path,
+            """
+            SELECT (SELECT count(*) FROM executions)                     AS records,
+                   (SELECT count(*) FROM triggers WHERE status = 'DONE') AS settled
+            """,
+        )
+
+    assert written == [{"records": 10, "settled": 10}, {"records": 0, "settled": 10}]
 
 
 @pytest.mark.parametrize("name", NAMES)
