@@ -14,6 +14,7 @@ from pathlib import Path
 from benchmarks.peers import scale
 from benchmarks.peers.disk import file_system
 from benchmarks.peers.environments import python_of
+from benchmarks.peers.plots import write_plots
 from benchmarks.peers.postgres import PostgresMissing, running_cluster
 from benchmarks.peers.promises import PROMISES
 from benchmarks.peers.report import Results, against_craftcore, promise_lines, reason_lines, table
@@ -41,6 +42,7 @@ def compare(arguments: Sequence[str]) -> None:
         run_all(chosen, options, folder, results)
     works = [work for work in WORKS if work in options.only]
     show(results, chosen, works)
+    print("\n" + write_plots(results.rates, options.output, lambda packages: python_of(options.folder, packages)))
     print(f"\n{options.rounds} interleaved rounds on {kind}, {time.monotonic() - began:,.0f} s in all")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from benchmarks.peers.environments import NotInstalled
 from benchmarks.peers.process import ProgramFailed, run_program
 from benchmarks.peers.report import Results
-from benchmarks.peers.systems import PLOTTED_ONLY, WORKS, System
+from benchmarks.peers.systems import WORKS, System
 
 Run = Callable[[System, str], "float | list[float]"]
 """Does one work with a system. Raises ProgramFailed."""
@@ -58,11 +59,10 @@ def measure(systems: Sequence[System], works: Sequence[str], rounds: int, run: R
     """Add the results of all rounds. A work that fails is noted with its reason, and not tried again."""
     for number in range(rounds):
         for work in works:
-            if work in PLOTTED_ONLY and number > 0:
-                continue
             for system in systems:
                 if work not in system.counts or (system.name, work) in results.reasons:
                     continue
+                print(f"  round {number + 1} of {rounds}: {work}, {system.name}", file=sys.stderr)
                 try:
                     results.add(system.name, work, run(system, work))
                 except ProgramFailed as error:

@@ -1,10 +1,11 @@
 """DBOS on SQLite: workflows through a queue when many run at once, and called one after the other when one does.
 
-The environment of DBOS has pysqlite3-binary, a module that contains a newer SQLite than the interpreter's. It takes the
-place of `sqlite3` in sys.modules before SQLAlchemy imports it.
+On Python 3.12 and newer, the schema of DBOS needs SQLite 3.42: it calls unixepoch('subsec'). Debian 12 has 3.40. So the
+environment of DBOS has pysqlite3-binary, a module that contains SQLite 3.51. It takes the place of `sqlite3` in
+sys.modules before SQLAlchemy imports it.
 
 With the setting "tuned", the file is in WAL mode before DBOS opens it, and the queue is polled every 50 ms. Otherwise
-both are as DBOS has them: a rollback journal, and one second. Either way, each commit is flushed (synchronous=FULL).
+both are the defaults of DBOS: a rollback journal, and one second. Both flush each commit (synchronous=FULL).
 """
 
 from __future__ import annotations
