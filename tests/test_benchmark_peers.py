@@ -73,6 +73,20 @@ def test_upper_bound_is_met_from_below():
     assert line == "| ours / theirs | 1.25 (1.25 to 1.25) | at most 1.5 | at most 1 | meets its floor |"
 
 
+@pytest.mark.parametrize(
+    ("floor", "aim", "verdict"),
+    [
+        (3, 4, "misses its floor"),
+        (1, 4, "meets its floor"),
+        (1, 2, "meets its aim"),
+        (1, None, "meets its floor"),
+        (None, 4, "misses its aim"),
+    ],
+)
+def test_verdict_follows_the_bounds_that_a_ratio_has(floor, aim, verdict):
+    assert replace(PROMISE, floor=floor, aim=aim).verdict(2) == verdict
+
+
 def test_table_has_medians_with_their_spread_and_a_dash_for_missing_works():
     results = Results()
     for rate in (900.0, 1_300.0, 1_200.0):

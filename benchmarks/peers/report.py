@@ -1,4 +1,4 @@
-"""What was measured as tables: medians with their spread, and the ratios with their floors. Decides nothing else."""
+"""Tables of the results: medians with their spread, and the ratios with their floors."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median, quantiles
 
-from benchmarks.peers.promises import Promise, Samples
+from benchmarks.peers.promises import VERDICTS, Promise, Samples
 from benchmarks.peers.systems import PLOTTED_ONLY, WORKS
 
 NOT_OFFERED = "-"
-VERDICTS = ("misses its floor", "meets its floor", "meets its aim")
 
 
 @dataclass(slots=True)
@@ -84,7 +83,7 @@ def promise_lines(promises: Sequence[Promise], samples: Samples) -> Iterator[str
     for promise, found in sorted(judged, key=lambda pair: rank(*pair)):
         result = f"{found[0]:.2f} ({found[1]:.2f} to {found[2]:.2f})" if found else NOT_OFFERED
         bounds = f"{bound_text(promise, promise.floor)} | {bound_text(promise, promise.aim)}"
-        yield f"| {promise.title} | {result} | {bounds} | {verdict(promise, found[0]) if found else 'not measured'} |"
+        yield f"| {promise.title} | {result} | {bounds} | {promise.verdict(found[0]) if found else 'not measured'} |"
 
 
 def bound_text(promise: Promise, bound: float | None) -> str:
@@ -93,18 +92,8 @@ def bound_text(promise: Promise, bound: float | None) -> str:
 
 
 def rank(promise: Promise, found: tuple[float, float, float] | None) -> int:
-    """Return the place of a ratio in the table: misses, what meets its floor, what meets its aim, what is missing."""
-    if found is None:
-        return len(VERDICTS)
-    return VERDICTS.index(verdict(promise, found[0]))
-
-
-def verdict(promise: Promise, value: float) -> str:
-    """Return which bound a ratio meets."""
-    misses, meets, meets_aim = VERDICTS
-    if promise.meets(value, promise.aim):
-        return meets_aim
-    return meets if promise.meets(value, promise.floor) else misses
+    """Return the place of a ratio in the table: misses first, what was not measured last."""
+    return VERDICTS.index(promise.verdict(found[0])) if found else len(VERDICTS)
 
 
 def reason_lines(results: Results) -> Iterator[str]:
