@@ -1,7 +1,6 @@
 """APScheduler 3: jobs that are due, in a SQLAlchemy job store on SQLite, run by a thread pool.
 
-It deletes a job from the store when it hands it to the pool, before it runs. It wakes once a second at most while no
-job is added.
+It deletes a job from the store when it hands it to the pool, and does not wait for its end.
 """
 
 from __future__ import annotations
