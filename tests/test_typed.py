@@ -366,6 +366,7 @@ hashable = st.recursive(scalars | st.builds(Tag, st.text()), lambda inner: st.fr
 values = st.recursive(scalars | st.sets(hashable, max_size=4), containers, max_leaves=12)
 
 
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of the strategy, when hypothesis nests it deep
 @given(values)
 def test_first_result_equals_the_recorded_result(value):
     text, first = encode_roundtrip(value, Any, "state")
