@@ -1,5 +1,6 @@
-"""What one trigger costs in statements, row writes, commits and hops between threads: they depend on no machine. And
-what the heartbeats of what is at work cost, for each lease.
+"""The counts of statements, row writes, commits and thread hops for one trigger, and for the heartbeat of one lease.
+
+They are the same on every machine.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 
 Samples = dict[tuple[str, str], list[float]]
-"""What was measured, by system and work: one value for each round, or the latencies of all rounds."""
+"""The measurements by system and work: one value for each round, or the latencies of all rounds."""
 VERDICTS = (MISSES_FLOOR, MISSES_AIM, MEETS_FLOOR, MEETS_AIM) = (
     "misses its floor",
     "misses its aim",

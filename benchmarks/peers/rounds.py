@@ -18,8 +18,8 @@ Run = Callable[[System, str], "float | list[float]"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What the programs need on this machine: a folder on a disk, an interpreter for each system, and the connection
-    string of PostgreSQL."""
+    """The resources of the programs: a folder on a disk, an interpreter for each system, and the connection string of
+    PostgreSQL."""
 
     folder: Path
     pythons: Mapping[str, str]

@@ -13,10 +13,13 @@ from contextlib import contextmanager
 SUN_PATH_MAX = 107
 """The longest path a unix socket address holds, in bytes."""
 
+SUFFIX = ".bell"
+"""The name of a doorbell after that of its database."""
+
 
 def doorbell_path(db_path: str | os.PathLike[str]) -> str:
     """Return the path of the doorbell: beside the real file, also when a link leads to it."""
-    return os.path.realpath(db_path) + ".bell"
+    return os.path.realpath(db_path) + SUFFIX
 
 
 TRIGGERS, EVERYTHING = b"t", b"*"
@@ -36,7 +39,7 @@ class DoorbellSender:
         try:
             if (sender := self._socket) is None:
                 sender = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
-            with address(f"{real_path}.bell") as bell:
+            with address(real_path + SUFFIX) as bell:
                 sender.sendto(what, socket.MSG_DONTWAIT, bell)
         except BlockingIOError:  # its queue is full of rings it has not heard yet
             return True

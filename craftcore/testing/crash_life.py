@@ -6,7 +6,6 @@ import gc
 import inspect
 import logging
 import os
-import signal
 import sys
 import threading
 import traceback
@@ -23,7 +22,7 @@ import structlog
 from craftcore import failpoints
 from craftcore.app import App
 from craftcore.clock import Clock
-from craftcore.engine.workers.worker_main import PR_SET_PDEATHSIG, call_prctl
+from craftcore.engine.workers.worker_main import die_with_parent
 from craftcore.failpoints import Failpoint
 from craftcore.serialization.encode import describe_error
 from craftcore.testing.crash_point import CHANGED_HERE, EDGES, CrashPoint
@@ -94,8 +93,7 @@ def _fork(work: Callable[[], object], output: Path) -> int:
 def _separate(matrix: int) -> None:
     """Leave the terminal, whose signals are for the matrix, and die with the matrix, even when stopped."""
     os.setsid()
-    call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != matrix:  # it died before the line above
+    if not die_with_parent(matrix):
         os._exit(BROKE_OFF)
 
 

@@ -1,4 +1,4 @@
-"""What a trigger costs in statements, row writes, commits and loop hops: a regression here is one on every machine."""
+"""A trigger keeps its counts of statements, row writes, commits and loop hops, which are the same on every machine."""
 
 from __future__ import annotations
 

@@ -31,8 +31,7 @@ LENGTH_BYTES = 8
 def main(descriptor: int, daemon: int, dumpable: int) -> None:
     """Serve the daemon with this process ID at the other end of the socket. `dumpable`: that of the daemon, whose
     environment this process has."""
-    call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != daemon:  # it died before the line above
+    if not die_with_parent(daemon):
         return
     call_prctl(PR_SET_DUMPABLE, dumpable)
     for number in SIGNALS:
@@ -55,6 +54,12 @@ def read_frame(requests: BinaryIO) -> bytes | None:
         return None
     frame = requests.read(size := int.from_bytes(length))
     return frame if len(frame) == size else None
+
+
+def die_with_parent(parent: int) -> bool:
+    """Let the kernel kill this process when its parent dies. Return False when the parent has died before."""
+    call_prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    return os.getppid() == parent
 
 
 def call_prctl(option: int, value: int = 0) -> int:
