@@ -280,8 +280,8 @@ def test_bad_id_among_many_stops_no_other_replay(core):
         "UPDATE executions SET created_at = created_at + 1 WHERE id = :id",
         "UPDATE executions SET replayable_reason = NULL, error_code = 'X' WHERE id = :id",
         "UPDATE executions SET envelope_json = '{}' WHERE id = :id",
-        f"UPDATE events SET payload_json = '{{}}' WHERE seq = 2 AND {OF_IT}",
-        f"DELETE FROM events WHERE seq = 3 AND {OF_IT}",
+        f"UPDATE event_rows SET payload_json = '{{}}' WHERE seq = 2 AND {OF_IT}",
+        f"DELETE FROM event_rows WHERE seq = 3 AND {OF_IT}",
     ],
 )
 def test_damaged_record_is_refused_and_the_others_are_replayed(core, damage):
@@ -338,7 +338,7 @@ def test_record_removed_by_retention_is_not_cached(core):
     replays.replay(gone)
 
     strip(core, execution_id)
-    spoil(core, f"DELETE FROM events WHERE {OF_IT}", id=gone)
+    spoil(core, f"DELETE FROM event_rows WHERE {OF_IT}", id=gone)
     spoil(core, "DELETE FROM executions WHERE id = :id", id=gone)
 
     with pytest.raises(NotReplayable, match="body_stripped"):

@@ -82,13 +82,13 @@ class ActivityListStore:
         """Return the events of an activity, over all its records, the first first."""
         return tx.fetch_all(
             """
-            SELECT executions.id AS execution_id, events.type, events.at, events.payload_json
-              FROM events
-              JOIN executions ON executions.seq = events.execution_seq
+            SELECT executions.id AS execution_id, event_rows.type, event_rows.at, event_rows.payload_json
+              FROM executions
+              JOIN event_rows ON event_rows.execution_seq = executions.seq
              WHERE executions.task_id = :task_id
                AND executions.task_id IS NOT NULL
                AND activity_seq = :seq
-             ORDER BY events.execution_seq, events.seq
+             ORDER BY event_rows.execution_seq, event_rows.seq
             """,
             task_id=activity.task_id,
             seq=activity.seq,

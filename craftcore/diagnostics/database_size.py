@@ -5,7 +5,7 @@ from __future__ import annotations
 ROWS = """
 SELECT (SELECT count(*) FROM triggers)   AS triggers,
        (SELECT count(*) FROM executions) AS executions,
-       (SELECT count(*) FROM events)     AS events,
+       (SELECT count(*) FROM event_rows) AS event_rows,
        (SELECT count(*) FROM epochs)     AS epochs
 """
 SIZES = """

@@ -386,18 +386,18 @@ SELECT idem_key AS id, 'record ' || executions.id || ' has no intent of it befor
   FROM activity_log
   JOIN executions ON executions.seq = execution_seq
  WHERE NOT EXISTS (SELECT 1
-                     FROM events AS intent
+                     FROM event_rows AS intent
                     WHERE intent.execution_seq = activity_log.execution_seq
                       AND intent.activity_seq = activity_log.seq
                       AND intent.type = 'ACTIVITY_INTENT'
                       AND NOT EXISTS (SELECT 1
-                                        FROM events AS outcome
+                                        FROM event_rows AS outcome
                                        WHERE outcome.execution_seq = intent.execution_seq
                                          AND outcome.activity_seq = intent.activity_seq
                                          AND outcome.type IN ('ACTIVITY_DONE', 'ACTIVITY_FAILED', 'ACTIVITY_UNKNOWN')
                                          AND outcome.seq < intent.seq
                                          AND NOT EXISTS (SELECT 1
-                                                           FROM events AS earlier
+                                                           FROM event_rows AS earlier
                                                           WHERE earlier.execution_seq = intent.execution_seq
                                                             AND earlier.activity_seq = intent.activity_seq
                                                             AND earlier.type = 'ACTIVITY_INTENT'
@@ -416,9 +416,9 @@ SELECT idem_key AS id, 'it is DONE, and ' || CASE WHEN decision IS NULL THEN 'it
                     AND activity_decisions.decision = 'happened') <> 1
            ELSE EXISTS (SELECT 1 FROM executions WHERE executions.seq = execution_seq)
             AND (SELECT count(*)
-                   FROM events
-                  WHERE events.execution_seq = activity_log.execution_seq
-                    AND events.activity_seq = activity_log.seq
+                   FROM event_rows
+                  WHERE event_rows.execution_seq = activity_log.execution_seq
+                    AND event_rows.activity_seq = activity_log.seq
                     AND type = 'ACTIVITY_DONE') <> 1
        END;
 

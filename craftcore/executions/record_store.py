@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.executions.chain.seal import Event
+from craftcore.executions.event_store import EventStore
 from craftcore.executions.model import Status
 from craftcore.executions.record import ExecutionRecord, RecordState
 from craftcore.storage.transaction import Reader, Row
@@ -54,23 +54,11 @@ class RecordStore:
             return RecordState._make(row)
         return None
 
-    def events(self, tx: Reader, seq: int) -> tuple[Event, ...]:
-        """Return the stream of one record."""
-        rows = tx.fetch_tuples(
-            """
-            SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq
-              FROM events
-             WHERE execution_seq = ?1
-             ORDER BY seq
-            """,
-            (seq,),
-        )
-        return tuple(Event._make(row) for row in rows)
-
     def _read_record(self, tx: Reader, row: Row) -> ExecutionRecord:
         envelope_blob, response_blob = row.pop("envelope_blob"), row.pop("response_blob")
         row["status"] = Status(row["status"])
         row["replayable"] = bool(row["replayable"])
         row["envelope_json"] = row["envelope_json"] or envelope_blob
         row["response_json"] = row["response_json"] or response_blob
-        return ExecutionRecord(**row, events=self.events(tx, row["seq"]))
+        events = EventStore().whole(tx, row["seq"], row.pop("first_events"), row.pop("last_events"))
+        return ExecutionRecord(**row, events=events)

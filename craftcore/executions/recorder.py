@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 from craftcore.executions.chain.append import ChainWriter, KnownRecord, RecordEnd
 from craftcore.executions.chain.seal import Stream
+from craftcore.executions.event_store import EventStore
 from craftcore.executions.model import EventType, Reason, Status, Strategy, envelope, execution_id, milliseconds
 from craftcore.executions.responses import response_of, truncate_result
-from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader
+from craftcore.executions.store import ExecutionStore, NewRecord, OpenHeader
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.model import Claim
@@ -80,23 +81,21 @@ class Recorder:
         self._response_max_bytes = response_max_bytes
         self._overdue_after = overdue_after
         self._store = ExecutionStore()
+        self._events = EventStore()
         self._chaining = ChainWriter()
 
     def open_all(self, tx: Transaction, epoch: int, attempts: Sequence[AttemptInfo]) -> list[Record]:
         """Open a record for each started attempt, with its first events."""
         now = tx.now
-        openings: list[tuple[OpenHeader, str]] = []
-        events: list[EventRow] = []
+        openings: list[NewRecord] = []
         records: list[Record] = []
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
-            header, text = _opening(seq, epoch, now, attempt)
-            openings.append((header, text))
+            header, envelope_text = _opening(seq, epoch, now, attempt)
             stream = Stream()
-            for type_, text in self._opening_events(now, attempt):
-                events.append((seq, stream.append(type_, now, text), type_, now, text))
+            first = [stream.append(type_, now, text) for type_, text in self._opening_events(now, attempt)]
+            openings.append(NewRecord(header, envelope_text, ",".join(first)))
             records.append(Record(KnownRecord(header, stream.text, stream.count), attempt.routed, now))
         self._store.open_all(tx, openings)
-        self._store.add_events(tx, events)
         return records
 
     def record_decision(self, tx: Transaction, record: Record, attempt: AttemptInfo) -> Record:
@@ -142,13 +141,13 @@ class Recorder:
         self, tx: Transaction, record: Record, header: OpenHeader, stream: Sequence[tuple[EventType, str]]
     ) -> KnownRecord:
         """Return the record as it is known then. Its count no longer fits after events that it did not know."""
-        last = self._store.last_events(tx, [record.seq])[record.seq]
+        last = self._events.newest_numbers(tx, [record.seq])[record.seq]
         rows = [(record.seq, number, type_, tx.now, text) for number, (type_, text) in enumerate(stream, last + 1)]
-        self._store.add_events(tx, rows)
+        self._events.add_all(tx, rows)
         goes_on = Stream(record.known.text, record.known.events)
         for type_, text in stream:
             goes_on.append(type_, tx.now, text)
-        return KnownRecord(header, goes_on.text, goes_on.count)
+        return KnownRecord(header, goes_on.text, goes_on.count, goes_on.count)
 
     def _opening_events(self, now: float, attempt: AttemptInfo) -> list[tuple[EventType, str]]:
         claim = attempt.claim

@@ -1,4 +1,4 @@
-"""The only SQL of execution records and their events."""
+"""The only SQL of execution records, from their start to their end."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from craftcore.errors import DatabaseInvalid
-from craftcore.executions.chain.seal import Event, Header, Stream
+from craftcore.executions.chain.seal import Header
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Row, Transaction
 
@@ -15,16 +15,17 @@ OPEN = BulkStatement(
     """
     INSERT INTO executions (
         seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at, envelope_hash, routing_json,
-        envelope_json
+        envelope_json, first_events
     ) VALUES {rows}
     """,
-    width=12,
+    width=13,
 )
 
 CLOSE = BulkStatement(
     """
-    WITH closing (status, replayable, reason, response, code, now, latency, place, events, digest, before, whole, seq)
-      AS (VALUES {rows})
+    WITH closing (
+        status, replayable, reason, response, code, now, latency, place, events, digest, before, whole, last, seq
+    ) AS (VALUES {rows})
     UPDATE executions
        SET status            = closing.status,
            replayable        = closing.replayable,
@@ -37,16 +38,17 @@ CLOSE = BulkStatement(
            events_hash       = closing.events,
            response_hash     = closing.digest,
            prev_hash         = closing.before,
-           record_hash       = closing.whole
+           record_hash       = closing.whole,
+           last_events       = closing.last
       FROM closing
      WHERE executions.seq = closing.seq
        AND ended_at IS NULL
     """,
-    width=13,
+    width=14,
 )
 
 STILL_OPEN = """
-SELECT seq, (SELECT coalesce(max(events.seq), 0) FROM events WHERE execution_seq = executions.seq)
+SELECT seq, (SELECT max(event_rows.seq) FROM event_rows WHERE execution_seq = executions.seq)
   FROM executions
  WHERE seq IN (SELECT value FROM json_each(?1))
    AND ended_at IS NULL
@@ -59,17 +61,7 @@ SELECT seq, id, trigger_id, task_id, turn, attempt, epoch, workflow, created_at,
    AND ended_at IS NULL
 """
 
-STREAMS = """
-SELECT execution_seq, seq, type, at, payload_json, task_seq, turn, memo, activity_seq
-  FROM events
- WHERE execution_seq IN (SELECT value FROM json_each(?1))
- ORDER BY execution_seq, seq
-"""
-
 KEEP_BODY = BulkStatement("INSERT INTO blobs (execution_seq, part, body) VALUES {rows}", width=3)
-
-ADD_EVENT = BulkStatement("INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES {rows}", width=5)
-
 
 OPEN_AND_STARTED = """
 SELECT executions.seq
@@ -81,16 +73,8 @@ SELECT executions.seq
    AND ended_at IS NULL
 """
 
-LAST_EVENTS = """
-SELECT value, (SELECT coalesce(max(seq), 0) FROM events WHERE execution_seq = value)
-  FROM json_each(?1)
-"""
-
 BODY_MAX = 64 << 10
 """Characters of a body that lies in the row of its record; a larger one is a blob."""
-
-EventRow = tuple[int, int, str, float, str]
-"""An event in the order of the columns: execution_seq, seq, type, at, payload_json."""
 
 
 class OpenHeader(NamedTuple):
@@ -109,44 +93,47 @@ class OpenHeader(NamedTuple):
     routing_json: str | None
 
 
+class NewRecord(NamedTuple):
+    """A record that begins: its header, its envelope, and the text of its first events."""
+
+    header: OpenHeader
+    envelope_json: str
+    first_events: str
+
+
 class SealedRecord(NamedTuple):
-    """A record that ends: its last header, the hash of that, and its response."""
+    """A record that ends: its last header, the hash of that, its response, and the text of its last events."""
 
     header: Header
     record_hash: str
     response_json: str | None
+    last_events: str
 
 
 class ExecutionStore:
-    """Rows of `executions` and `events`."""
+    """Rows of `executions`, and of `blobs`."""
 
     def next_seq(self, tx: Transaction) -> int:
         """Return the number of the next record: the writer assigns them, because RETURNING promises no order."""
         return int(tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM executions"))
 
-    def open_all(self, tx: Transaction, openings: Sequence[tuple[OpenHeader, str]]) -> None:
-        """Insert records, each with the text of its envelope. A body that is large lies beside its row."""
+    def open_all(self, tx: Transaction, openings: Sequence[NewRecord]) -> None:
+        """Insert records. A body that is large lies beside its row."""
         large: list[tuple[int, str, str]] = []
-        tx.execute_many(OPEN, [(*header, _row_body(large, header.seq, "envelope", text)) for header, text in openings])
+        tx.execute_many(
+            OPEN,
+            [(*header, _row_body(large, header.seq, "envelope", text), first) for header, text, first in openings],
+        )
         tx.execute_many(KEEP_BODY, large)
 
-    def list_open(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
-        """Return those of these records that have no end yet, each with the number of its newest event."""
+    def list_open(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int | None]:
+        """Return those of these records that have no end yet, each with the number of its newest row of an event. None:
+        it has none."""
         return dict(tx.fetch_tuples(STILL_OPEN, (canonicalize(list(seqs)),)))
 
     def open_headers(self, tx: Reader, seqs: Sequence[int]) -> dict[int, OpenHeader]:
         """Return the headers of those that have no end yet, by seq."""
         return {row[0]: OpenHeader._make(row) for row in tx.fetch_tuples(OPEN_HEADERS, (canonicalize(list(seqs)),))}
-
-    def streams(self, tx: Reader, seqs: Sequence[int]) -> dict[int, Stream]:
-        """Return the streams of these records as they are, by seq. One that has no event yet is missing."""
-        streams: dict[int, Stream] = {}
-        for seq, *event in tx.fetch_tuples(STREAMS, (canonicalize(list(seqs)),)):
-            stream = streams.get(seq)
-            if stream is None:
-                stream = streams[seq] = Stream()
-            stream.add(Event._make(event))
-        return streams
 
     def head(self, tx: Reader) -> tuple[int, str]:
         """Place and hash of the record that was closed last; (0, '') when none was. Raises DatabaseInvalid when the
@@ -165,13 +152,13 @@ class ExecutionStore:
                 header.status, header.replayable, header.replayable_reason,
                 _row_body(large, header.seq, "response", response), header.error_code, header.ended_at,
                 header.latency_ms, header.chain_seq, header.events_hash, header.response_hash, header.prev_hash,
-                record_hash, header.seq,
+                record_hash, last_events, header.seq,
             )
-            for header, record_hash, response in closings
+            for header, record_hash, response, last_events in closings
         ]  # fmt: skip
         tx.execute_many(CLOSE, rows)
         tx.execute_many(KEEP_BODY, large)
-        head, head_hash, _ = closings[-1]
+        head, head_hash, *_ = closings[-1]
         tx.run("UPDATE record_chain SET head_seq = :seq, head_hash = :hash", seq=head.chain_seq, hash=head_hash)
 
     def decide(self, tx: Transaction, header: OpenHeader) -> None:
@@ -192,14 +179,6 @@ class ExecutionStore:
             turn=header.turn,
             seq=header.seq,
         )
-
-    def last_events(self, tx: Reader, seqs: Sequence[int]) -> dict[int, int]:
-        """Return the number of the newest event of each of these records."""
-        return dict(tx.fetch_tuples(LAST_EVENTS, (canonicalize(list(seqs)),)))
-
-    def add_events(self, tx: Transaction, events: Sequence[EventRow]) -> None:
-        """Append to streams."""
-        tx.execute_many(ADD_EVENT, events)
 
     def list_started(self, tx: Reader, epoch: int) -> list[int]:
         """Return the open records of this epoch's started claims."""
@@ -227,6 +206,7 @@ class ExecutionStore:
             for part in ("envelope", "response"):
                 body = row.pop(f"{part}_blob")
                 row[f"{part}_json"] = row[f"{part}_json"] or body
+            del row["first_events"], row["last_events"]
         return rows
 
     def list_of_task(self, tx: Reader, task_id: str, limit: int) -> list[Row]:
@@ -250,12 +230,6 @@ class ExecutionStore:
             "SELECT count(*) FROM executions WHERE task_id = :task_id AND task_id IS NOT NULL", task_id=task_id
         )
         return count
-
-    def events(self, tx: Reader, execution_seq: int) -> list[Row]:
-        """Return the stream of one record."""
-        return tx.fetch_all(
-            "SELECT seq, type, at, payload_json FROM events WHERE execution_seq = :seq ORDER BY seq", seq=execution_seq
-        )
 
 
 def _row_body(large: list[tuple[int, str, str]], seq: int, part: str, body: str | None) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from craftcore.retention.event_text_store import strip_events
 from craftcore.retention.in_use_store import InUse
 from craftcore.retention.model import BATCH, Taken
 from craftcore.retention.scan_store import OldRows
@@ -19,25 +20,28 @@ SELECT seq,
    AND seq <= :last
    AND coalesce(ended_at, created_at) <= :bodies
    AND (   stripped_at IS NULL
-        OR (SELECT payload_json FROM events WHERE execution_seq = executions.seq ORDER BY seq DESC LIMIT 1) <> '')
+        OR (SELECT payload_json FROM event_rows WHERE execution_seq = executions.seq ORDER BY seq DESC LIMIT 1) <> '')
  ORDER BY seq
  LIMIT :most
 """
-"""Events lose their texts in order, and those of a long record not all at once: the last one tells whether all have."""
+"""Rows of events lose their texts in order, and those of a long record not all at once: the last one tells whether all
+have."""
 
-STRIP = """
+STRIP = f"""
 UPDATE executions
    SET stripped_at   = :now,
        envelope_json = '',
-       response_json = CASE WHEN response_json IS NULL THEN NULL ELSE '' END
+       response_json = CASE WHEN response_json IS NULL THEN NULL ELSE '' END,
+       first_events  = {strip_events("first_events")},
+       last_events   = {strip_events("last_events")}
  WHERE seq = :seq
-"""
+"""  # noqa: S608 - static parts
 
 STRIP_EVENTS = """
-UPDATE events
+UPDATE event_rows
    SET payload_json = ''
  WHERE execution_seq = :seq
-   AND seq IN (SELECT seq FROM events WHERE execution_seq = :seq AND payload_json <> '' ORDER BY seq LIMIT :most)
+   AND seq IN (SELECT seq FROM event_rows WHERE execution_seq = :seq AND payload_json <> '' ORDER BY seq LIMIT :most)
 """
 
 DUE_ACTIVITIES = """
@@ -65,7 +69,7 @@ def _strip_record(tx: Transaction, row: Row, taken: Taken) -> None:
         taken.stripped["executions"] += tx.run(STRIP, seq=seq)
         taken.removed["blobs"] += tx.run("DELETE FROM blobs WHERE execution_seq = :seq", seq=seq)
     events = tx.run(STRIP_EVENTS, seq=seq, most=room)
-    taken.stripped["events"] += events
+    taken.stripped["event_rows"] += events
     taken.more = events == room  # there may be more of it
 
 

@@ -236,6 +236,6 @@ def _note_passed(tx: Transaction, left: list[int], looked_to: int, passed: int) 
 
 
 def _remove(tx: Transaction, seq: int, taken: Taken) -> None:
-    taken.removed["events"] += tx.run("DELETE FROM events WHERE execution_seq = :seq", seq=seq)
+    taken.removed["event_rows"] += tx.run("DELETE FROM event_rows WHERE execution_seq = :seq", seq=seq)
     taken.removed["blobs"] += tx.run("DELETE FROM blobs WHERE execution_seq = :seq", seq=seq)
     taken.removed["executions"] += tx.run("DELETE FROM executions WHERE seq = :seq", seq=seq)

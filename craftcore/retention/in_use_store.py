@@ -37,20 +37,20 @@ an end there are fewer than of activities of a long task."""
 LIVE = "SELECT EXISTS (SELECT 1 FROM triggers WHERE triggers.id = :trigger_id AND status IN ('PENDING', 'CLAIMED'))"
 CLAIMED = "SELECT EXISTS (SELECT 1 FROM triggers WHERE triggers.id = :trigger_id AND status = 'CLAIMED')"
 
-HAS_MEMO = "SELECT EXISTS (SELECT 1 FROM events WHERE execution_seq = :seq AND memo IS NOT NULL)"
+HAS_MEMO = "SELECT EXISTS (SELECT 1 FROM event_rows WHERE execution_seq = :seq AND memo IS NOT NULL)"
 
 IS_EVIDENCE = """
 SELECT EXISTS (SELECT 1
-                 FROM events
-                 JOIN activity_log ON activity_log.seq = events.activity_seq
-                WHERE events.execution_seq = :seq
+                 FROM event_rows
+                 JOIN activity_log ON activity_log.seq = event_rows.activity_seq
+                WHERE event_rows.execution_seq = :seq
                   AND (   activity_log.status = 'INTENT'
                        OR (activity_log.status = 'UNKNOWN' AND activity_log.decision IS NULL)))
 """
 
 CHILDREN = """
 SELECT payload_json ->> 'id'
-  FROM events
+  FROM event_rows
  WHERE task_seq = ?1
    AND turn = ?2
    AND memo IS NOT NULL

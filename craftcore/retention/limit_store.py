@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from craftcore.retention.event_text_store import FREED_BYTES
+
 USED_BYTES = """
 SELECT ((SELECT page_count FROM pragma_page_count()) - (SELECT freelist_count FROM pragma_freelist_count()))
      * (SELECT page_size FROM pragma_page_size())
 """
 
-RECORD_BODIES = """
+RECORD_BODIES = f"""
 SELECT seq,
        chain_seq,
        trigger_id,
        task_id,
        turn,
        coalesce(ended_at, created_at) AS at,
-       octet_length(concat(envelope_json, response_json))
-     + coalesce((SELECT sum(octet_length(payload_json)) FROM events WHERE execution_seq = executions.seq), 0)
+       octet_length(concat(envelope_json, response_json)) + {FREED_BYTES}
+     + coalesce((SELECT sum(octet_length(payload_json)) FROM event_rows WHERE execution_seq = executions.seq), 0)
      + coalesce((SELECT sum(octet_length(body)) FROM blobs WHERE execution_seq = executions.seq), 0) AS bytes
   FROM executions
  WHERE stripped_at IS NULL
    AND (ended_at IS NOT NULL OR status = 'incomplete')
  ORDER BY seq
-"""
+"""  # noqa: S608 - static parts
 
 ACTIVITY_BODIES = """
 SELECT seq,

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import NamedTuple
 
 from craftcore.retention.cutoffs import Horizons
+from craftcore.retention.event_text_store import FREED_BYTES, LEFT_BYTES
 from craftcore.retention.model import Found
 from craftcore.storage.transaction import Reader
 
@@ -82,9 +83,9 @@ def _size_statement(table: str, where: str, texts: str, plus: str = "", *, join:
     return table, f"SELECT count(*), {size} FROM {table} {join} WHERE {where}"  # noqa: S608 - static parts
 
 
-def _body_size(ended_at: str, texts: str) -> str:
-    """Return the bytes of a body. A body that is old enough is counted as stripped."""
-    return f"+ iif({ended_at} <= :bodies, 0, octet_length(concat({texts})))"
+def _body_size(ended_at: str, texts: str, plus: str = "0") -> str:
+    """Return the bytes of a body: of these texts, and `plus`. A body that is old enough is counted as stripped."""
+    return f"+ iif({ended_at} <= :bodies, 0, octet_length(concat({texts})) + {plus})"
 
 
 def _activity_statement(where: str) -> tuple[str, str]:
@@ -101,15 +102,21 @@ OF_TRIGGERS: Statements = (
     ),
 )
 OF_BODIES: Statements = (
-    _size_statement("executions", f"seq {GONE} AND stripped_at IS NULL", RECORD_BODY),
-    _size_statement("events", f"execution_seq {GONE} AND payload_json <> ''", "payload_json"),
+    _size_statement("executions", f"seq {GONE} AND stripped_at IS NULL", RECORD_BODY, f"+ {FREED_BYTES}"),
+    _size_statement("event_rows", f"execution_seq {GONE} AND payload_json <> ''", "payload_json"),
     _size_statement("blobs", f"execution_seq {GONE}", "part, body"),
 )
 OF_ARGUMENTS: Statements = (_size_statement("activity_log", f"seq {GONE} AND {HAS_ARGUMENTS}", ARGUMENTS),)
 OF_RECORDS: Statements = (
-    _size_statement("executions", f"seq {GONE}", RECORD, _body_size(RECORD_ENDED_AT, RECORD_BODY)),
     _size_statement(
-        "events", f"execution_seq {GONE}", "type, memo", _body_size(RECORD_ENDED_AT, "payload_json"), join=OF_A_RECORD
+        "executions", f"seq {GONE}", RECORD, f"+ {LEFT_BYTES} {_body_size(RECORD_ENDED_AT, RECORD_BODY, FREED_BYTES)}"
+    ),
+    _size_statement(
+        "event_rows",
+        f"execution_seq {GONE}",
+        "type, memo",
+        _body_size(RECORD_ENDED_AT, "payload_json"),
+        join=OF_A_RECORD,
     ),
     _size_statement("blobs", f"execution_seq {GONE} AND {RECORD_ENDED_AT} > :bodies", "part, body", join=OF_A_RECORD),
 )

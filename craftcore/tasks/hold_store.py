@@ -24,8 +24,8 @@ SELECT CAST(tasks.id AS BLOB),
            AND activity_log.turn = tasks.turn),
        tasks.turn > 1
        OR EXISTS (SELECT 1 FROM waits WHERE waits.task_seq = tasks.seq)
-       OR EXISTS (SELECT 1 FROM events
-                   WHERE events.task_seq = tasks.seq AND events.turn = tasks.turn AND events.memo IS NOT NULL)
+       OR EXISTS (SELECT 1 FROM event_rows AS done
+                   WHERE done.task_seq = tasks.seq AND done.turn = tasks.turn AND done.memo IS NOT NULL)
 """
 LIVE = f"""
 {COLUMNS}

@@ -144,17 +144,17 @@ MESSAGES = Quarantine(
 )
 
 MEMOS = Quarantine(
-    table="events",
+    table="event_rows",
     kind="a completed step",
     name=None,
     rows="""
-    SELECT events.execution_seq,
-           events.seq,
-           events.memo,
-           events.payload_json,
+    SELECT done.execution_seq,
+           done.seq,
+           done.memo,
+           done.payload_json,
            tasks.seq AS owner
       FROM tasks
-      JOIN events ON events.task_seq = tasks.seq AND events.turn = tasks.turn AND events.memo IS NOT NULL
+      JOIN event_rows AS done ON done.task_seq = tasks.seq AND done.turn = tasks.turn AND done.memo IS NOT NULL
      WHERE tasks.status NOT IN ('DONE', 'FAILED', 'CANCELLED')
     """,
     where="execution_seq = :execution_seq AND seq = :seq",

@@ -40,7 +40,7 @@ class NewEvent(NamedTuple):
 _STORED = NewEvent._fields[NewEvent._fields.index("execution_seq") :]
 
 ADD = BulkStatement(
-    f"INSERT INTO events (seq, at, {', '.join(_STORED)}) VALUES {{rows}}",  # noqa: S608 - the columns of the model
+    f"INSERT INTO event_rows (seq, at, {', '.join(_STORED)}) VALUES {{rows}}",  # noqa: S608 - the columns of the model
     width=len(_STORED) + 2,
 )
 
@@ -71,7 +71,7 @@ class MemoStore:
     def read_turn(self, tx: Reader, task_seq: int, turn: int) -> dict[str, str]:
         """Return what this turn completed, and the failed tries of its steps: memo -> the event's text."""
         rows = tx.fetch_tuples(
-            "SELECT memo, payload_json FROM events WHERE task_seq = ?1 AND turn = ?2 AND memo IS NOT NULL",
+            "SELECT memo, payload_json FROM event_rows WHERE task_seq = ?1 AND turn = ?2 AND memo IS NOT NULL",
             (task_seq, turn),
         )
         return dict(rows)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from craftcore.clock import Clock
 from craftcore.errors import LeaseLost
+from craftcore.executions.event_store import EventStore
 from craftcore.executions.store import ExecutionStore
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.model import NewQuestion, NewTask, Task
@@ -26,6 +27,7 @@ class TurnRecorder:
         self._tasks = TaskStore()
         self._memos = MemoStore()
         self._records = ExecutionStore()
+        self._events = EventStore()
         self._questions = QuestionStore()
 
     def record_all(self, tx: Transaction, events: list[NewEvent]) -> list[int | Exception]:
@@ -45,7 +47,7 @@ class TurnRecorder:
         """Return the same for turns that are known to hold their triggers, or records known to be open."""
         if not events:
             return []
-        last = Counter(self._records.last_events(tx, sorted({event.execution_seq for event in events})))
+        last = Counter(self._events.newest_numbers(tx, sorted({event.execution_seq for event in events})))
         numbers = []
         for event in events:
             last[event.execution_seq] += 1

@@ -15,6 +15,7 @@ from craftcore.triggers.settlement import Failed, Released, Snoozed, Succeeded
 from tests.crash.spoiling import lax, unguarded
 from tests.support.attempts import again, begin, boot, end
 from tests.support.commands import short
+from tests.support.event_rows import move_events_to_rows, needs_rows
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task
 from tests.support.trigger_steps import BROKEN, HOPELESS, emit, look
@@ -510,6 +511,8 @@ def spoil(core, *statements):
     with core.transaction() as tx:
         for (name,) in list(tx.fetch_tuples("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
             tx.run(f"DROP TRIGGER {name}")
+        if needs_rows(*statements):
+            move_events_to_rows(tx.run)
         for statement in statements:
             assert tx.run(statement) > 0, statement
 
@@ -519,9 +522,9 @@ def test_damaged_record_is_shown_as_stored(cli, core):
     spoil(
         core,
         "UPDATE executions SET envelope_json = '{no', routing_json = 'DIRECT', response_json = '{\"error\":'",
-        "UPDATE events SET payload_json = '{oops' WHERE seq = 5",
-        "UPDATE events SET payload_json = '[1]' WHERE seq = 1",
-        "DELETE FROM events WHERE seq = 2",
+        "UPDATE event_rows SET payload_json = '{oops' WHERE seq = 5",
+        "UPDATE event_rows SET payload_json = '[1]' WHERE seq = 1",
+        "DELETE FROM event_rows WHERE seq = 2",
     )
 
     told = inspect(cli, id_, "--events", "--envelope")
@@ -555,7 +558,9 @@ def test_deeply_nested_json_in_a_record_is_shown_as_stored(cli, core):
     id_ = an_end(core)
     deep = "replace(hex(zeroblob(50000)), '00', '[')"
     spoil(
-        core, f"UPDATE events SET payload_json = {deep} WHERE seq = 1", f"UPDATE executions SET envelope_json = {deep}"
+        core,
+        f"UPDATE event_rows SET payload_json = {deep} WHERE seq = 1",
+        f"UPDATE executions SET envelope_json = {deep}",
     )
 
     told = inspect(cli, id_, "--events", "--envelope")
@@ -566,7 +571,7 @@ def test_deeply_nested_json_in_a_record_is_shown_as_stored(cli, core):
 
 def test_record_without_events_is_shown(cli, core):
     id_ = an_end(core)
-    spoil(core, "DELETE FROM events")
+    spoil(core, "DELETE FROM event_rows")
 
     told = inspect(cli, id_)
 

@@ -51,7 +51,7 @@ RELEVANT = {
     "schedule_occurrences": ("schedule",),
     "triggers": ("trigger", "dead", "task show", "inspect exec", "top", "status"),
     "executions": ("inspect", "trigger show", "task show", "replay", "diff", "export", "task events"),
-    "events": ("inspect", "trigger show", "task events", "replay", "diff", "export", "activity show"),
+    "event_rows": ("inspect", "trigger show", "task events", "replay", "diff", "export", "activity show"),
     "tasks": ("task", "inbox", "trigger", "top"),
     "waits": ("task", "trigger why"),
     "questions": ("inbox", "task show", "activity", "top"),

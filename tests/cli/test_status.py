@@ -223,7 +223,7 @@ def test_stats_show_the_size_of_each_table_and_index(cli, core):
 
     told = cli("--json", "db", "stats").json
 
-    assert told["rows"] == {"triggers": 1, "executions": 0, "events": 0, "epochs": 0}
+    assert told["rows"] == {"triggers": 1, "executions": 0, "event_rows": 0, "epochs": 0}
     sizes = {row["name"]: row["bytes"] for row in told["sizes"]}
     assert sizes["triggers"] > 0
     assert sizes["triggers_pending"] > 0

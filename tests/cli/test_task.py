@@ -17,6 +17,7 @@ from craftcore.triggers.model import TriggerSpec
 from tests.support.commands import short
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task, at_rest
+from tests.support.record_steps import spoil
 from tests.support.trigger_steps import claim_one, start
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
@@ -465,8 +466,7 @@ def test_hostile_text_of_a_task_is_printed_escaped(cli, clock, database):
 def test_damaged_task_row_is_shown_as_stored(cli, clock, database, core):
     count = a_task(database, "count", clock)
     core.do(lambda tx: tx.run("UPDATE tasks SET result_json = '{broken'"))
-    core.do(lambda tx: tx.run("DROP TRIGGER events_are_final"))
-    core.do(lambda tx: tx.run("UPDATE events SET payload_json = '{broken' WHERE type = 'TURN_ENTERED'"))
+    spoil(core, "UPDATE event_rows SET payload_json = '{broken' WHERE type = 'TURN_ENTERED'")
 
     assert show(cli, count)["result"] == "{broken"
     assert "{broken" in cli("task", "events", count).out

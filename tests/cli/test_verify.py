@@ -79,7 +79,7 @@ def test_first_bad_record_is_named_with_place_and_advice(cli, clock, database):
 def test_missing_record_is_named_by_place(cli, clock, database):
     change(
         database,
-        "DELETE FROM events WHERE execution_seq = (SELECT seq FROM executions WHERE id = 'exec-closed-0.1')",
+        "DELETE FROM event_rows WHERE execution_seq = (SELECT seq FROM executions WHERE id = 'exec-closed-0.1')",
         "DELETE FROM executions WHERE id = 'exec-closed-0.1'",
     )
 
@@ -177,7 +177,7 @@ def test_truncated_chain_is_detected_against_a_head_file(cli, clock, database, t
     change(
         database,
         "DELETE FROM blobs WHERE execution_seq >= (SELECT seq FROM executions WHERE id = 'exec-closed-2.1')",
-        "DELETE FROM events WHERE execution_seq >= (SELECT seq FROM executions WHERE id = 'exec-closed-2.1')",
+        "DELETE FROM event_rows WHERE execution_seq >= (SELECT seq FROM executions WHERE id = 'exec-closed-2.1')",
         "DELETE FROM executions WHERE seq >= (SELECT seq FROM executions WHERE id = 'exec-closed-2.1')",
         "UPDATE record_chain SET (head_seq, head_hash) = "
         "(SELECT chain_seq, record_hash FROM executions WHERE id = 'exec-closed-1.1')",

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import apsw
 
+from tests.support.event_rows import prepare
+
 Spoil = Callable[[Path], None]
 
 SCHEMA = ("CREATE", "DROP", "ALTER")
@@ -60,6 +62,7 @@ def sql(*statements: str) -> Spoil:
     def spoil(folder: Path) -> None:
         connection = apsw.Connection(str(folder / "agent.db"))
         with unguarded(connection):
+            prepare(connection, *statements)
             for statement in statements:
                 connection.execute(statement)
                 assert connection.changes() > 0 or statement.startswith(SCHEMA), statement

@@ -180,10 +180,10 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         (act("turns once", "provider_ref = 'another'"), "has the reference another, and was given ref-"),
         (act("asked-no", "calls = 3"), "has 3 calls, and its history"),
         (act("asked-no", "request_json = json_set(request_json, '$.of', 'another')"), "and the ledger says"),
-        (sql("DELETE FROM events WHERE type = 'ACTIVITY_RESOLVED'"), "and its history is"),
+        (sql("DELETE FROM event_rows WHERE type = 'ACTIVITY_RESOLVED'"), "and its history is"),
         (
             sql(
-                "UPDATE events SET type = 'ACTIVITY_FAILED' "
+                "UPDATE event_rows SET type = 'ACTIVITY_FAILED' "
                 f"WHERE type = 'ACTIVITY_DONE' AND activity_seq = {OF.format('resent')}"
             ),
             "was in doubt, and then FAILED",

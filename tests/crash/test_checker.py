@@ -73,16 +73,22 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         (sql("UPDATE triggers SET status = 'DEAD', reason = 'poison' WHERE seq = 1"), "is DEAD"),
         (
             sql(
-                "INSERT INTO events (execution_seq, seq, type, at, payload_json) "
+                "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) "
                 "SELECT execution_seq, seq + 1, type, at, payload_json FROM events "
                 "WHERE type = 'FINAL_RESPONSE' LIMIT 1"
             ),
             "2 successful records",
         ),
-        (sql("UPDATE events SET seq = 9 WHERE seq = 2 AND execution_seq = 1"), "its events are"),
-        (sql("DELETE FROM events WHERE seq = 1 AND execution_seq = 1"), "its events are"),
-        (sql("UPDATE executions SET ended_at = NULL WHERE seq = 1"), "never ended, yet"),
-        (sql("DELETE FROM executions WHERE seq = 2"), "foreign_key_check"),
+        (sql("UPDATE event_rows SET seq = 9 WHERE seq = 2 AND execution_seq = 1"), "its events are"),
+        (sql("DELETE FROM event_rows WHERE seq = 1 AND execution_seq = 1"), "its events are"),
+        (sql("UPDATE executions SET ended_at = NULL, last_events = NULL WHERE seq = 1"), "never ended, yet"),
+        (sql("DELETE FROM executions WHERE seq = 2"), "record-is-there-or-removed"),
+        (
+            sql(
+                "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) VALUES (99, 1, 'NOTE', 1.0, '{}')"
+            ),
+            "foreign_key_check",
+        ),
         (sql("UPDATE triggers SET starts = starts + 1 WHERE seq = 1"), "was started 2 times"),
         (line("ran", "+", "{first}", "1", "1"), "ran {first} start 1"),
         (line("ran", "+", "{first}", "2", "1"), "start 2 in life 1; it was started 1 times"),

@@ -27,7 +27,7 @@ NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 @pytest.mark.parametrize(
     "change",
     [
-        f"UPDATE events SET payload_json = {NOT_UTF8} WHERE execution_seq = :seq AND seq = 1",
+        f"UPDATE executions SET first_events = {NOT_UTF8} WHERE seq = :seq",
         f"UPDATE executions SET routing_json = {NOT_UTF8} WHERE seq = :seq",
         f"UPDATE executions SET workflow = {NOT_UTF8} WHERE seq = :seq",
     ],
@@ -69,7 +69,7 @@ async def test_open_unreadable_record_stops_nothing_and_is_named(tmp_path, chang
     core.close()
 
 
-RENUMBERED = "UPDATE events SET seq = 6 WHERE execution_seq = :seq AND seq = 2"
+RENUMBERED = "UPDATE event_rows SET seq = 6 WHERE execution_seq = :seq AND seq = 3"
 """One bit of a number: where the last event of its record would have to stand."""
 
 NO_MOMENT = "UPDATE executions SET created_at = 'soon' WHERE seq = :seq"

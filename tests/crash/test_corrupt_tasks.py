@@ -27,7 +27,7 @@ OF_ITS_TASK = {
     "waits": "task_seq = 2 AND status = 'WAITING'",
     "questions": "task_seq = 2",
     "mailbox": "task_seq = 2",
-    "events": "task_seq = 2 AND memo IS NOT NULL",
+    "event_rows": "task_seq = 2 AND memo IS NOT NULL",
     "triggers": "id = (SELECT id FROM tasks WHERE seq = 2)",
 }
 
@@ -142,8 +142,8 @@ SET_ASIDE = [
     ("questions", "kind = 'moon'"),
     ("questions", "status = 'NONSENSE'"),
     ("questions", "options_json = 'garbage'"),
-    ("events", f"payload_json = {NOT_UTF8}"),
-    ("events", f"memo = {NOT_UTF8}"),
+    ("event_rows", f"payload_json = {NOT_UTF8}"),
+    ("event_rows", f"memo = {NOT_UTF8}"),
     ("triggers", f"payload_json = {NOT_UTF8}"),
     ("triggers", f"description = {NOT_UTF8}"),
     ("triggers", f"schedule_id = {NOT_UTF8}"),
@@ -171,7 +171,7 @@ async def test_corrupt_row_fails_its_task_with_the_reason_and_the_others_continu
         ("tasks", "deadline_at = 9e999"),
         ("tasks", "created_at = -9e999"),
         ("triggers", "payload_json = 'garbage'"),
-        ("events", "payload_json = 'garbage'"),
+        ("event_rows", "payload_json = 'garbage'"),
         ("waits", "value_json = 'garbage'"),
     ],
 )
@@ -232,7 +232,7 @@ async def test_corrupt_mailbox_row_is_kept_and_its_message_becomes_a_dead_letter
         ("tasks", "status = 'NONSENSE'"),
         ("waits", "kind = 'moon'"),
         ("questions", "options_json = '{'"),
-        ("events", f"payload_json = {NOT_UTF8}"),
+        ("event_rows", f"payload_json = {NOT_UTF8}"),
         ("triggers", f"payload_json = {NOT_UTF8}"),
     ],
 )

@@ -139,11 +139,11 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
             ),
             "has more than one row",
         ),
-        (sql(f"DELETE FROM events WHERE {A_STEP}"), "events-are-numbered"),
+        (sql(f"DELETE FROM event_rows WHERE {A_STEP}"), "events-are-numbered"),
         (sql("UPDATE triggers SET starts = starts + 1 WHERE workflow = 'work'"), "was not started as often"),
-        (sql("UPDATE events SET type = 'NOTE' WHERE type = 'TURN_CONTINUED'"), "another turn than it has settled"),
+        (sql("UPDATE event_rows SET type = 'NOTE' WHERE type = 'TURN_CONTINUED'"), "another turn than it has settled"),
         (
-            sql("UPDATE events SET type = 'TURN_CONTINUED' WHERE type = 'STEP_COMPLETED' AND memo = 'step:add'"),
+            sql("UPDATE event_rows SET type = 'TURN_CONTINUED' WHERE type = 'STEP_COMPLETED' AND memo = 'step:add'"),
             "turn-settles-once",
         ),
         (sql("UPDATE waits SET name = 'sleep#7' WHERE name = 'sleep#1'"), "which is no wait"),
@@ -153,7 +153,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         ),
         (
             sql(
-                "UPDATE executions SET ended_at = NULL, status = 'incomplete' "
+                "UPDATE executions SET ended_at = NULL, last_events = NULL, status = 'incomplete' "
                 "WHERE task_id = (SELECT id FROM tasks WHERE workflow = 'waits')"
             ),
             "task-runs-once",
@@ -183,7 +183,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         (once_more("begin", "plain"), "although its result was there"),
         (
             copied(
-                "events",
+                "event_rows",
                 A_STEP,
                 "UPDATE copied SET seq = 1000, memo = 'step:plain'",
                 "DROP INDEX events_memo",
@@ -191,22 +191,22 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
             "is completed twice",
         ),
         (
-            sql(f"UPDATE events SET payload_json = json_set(payload_json, '$.result', 7) WHERE {A_STEP}"),
+            sql(f"UPDATE event_rows SET payload_json = json_set(payload_json, '$.result', 7) WHERE {A_STEP}"),
             "on record is 7",
         ),
         (without("end", "plain"), "where its function did not end"),
         (once_more("end", "plain"), "ended 2 times"),
         (
             sql(
-                "UPDATE events SET task_seq = NULL, turn = NULL, memo = NULL "
+                "UPDATE event_rows SET task_seq = NULL, turn = NULL, memo = NULL "
                 "WHERE memo = 'step:hard' AND type = 'STEP_COMPLETED'"
             ),
             "on record is None",
         ),
         (
             sql(
-                "UPDATE events SET execution_seq = (SELECT min(execution_seq) FROM events AS e "
-                "WHERE e.task_seq = events.task_seq), seq = 1000 WHERE memo = 'step:last'"
+                "UPDATE event_rows SET execution_seq = (SELECT min(execution_seq) FROM event_rows AS e "
+                "WHERE e.task_seq = event_rows.task_seq), seq = 1000 WHERE memo = 'step:last'"
             ),
             "had completed it",
         ),

@@ -13,6 +13,7 @@ from craftcore.diagnostics.finding import Level
 from craftcore.diagnostics.invariants import FILE, invariant_findings, list_invariants, violations
 from craftcore.storage.transaction import Reader
 from tests.crash.spoiling import drop_guards
+from tests.support.event_rows import prepare
 from tests.support.populated_database import a_world
 
 RUNNING = "status = 'CLAIMED', claimed_epoch = 7, lease_token = 'token', started_at = 1"
@@ -62,7 +63,7 @@ PLANTED = [
         "task-runs-once",
         "UPDATE executions SET status = 'incomplete', ended_at = NULL, chain_seq = NULL WHERE seq IN (6, 7)",
     ),
-    ("turn-settles-once", "UPDATE events SET type = 'TURN_CONTINUED' WHERE execution_seq = 6 AND seq = 2"),
+    ("turn-settles-once", "UPDATE event_rows SET type = 'TURN_CONTINUED' WHERE execution_seq = 6 AND seq = 2"),
     ("settled-turns-are-over", "UPDATE tasks SET turn = 1 WHERE seq = 6"),
     (
         "child-ends-with-parent",
@@ -98,12 +99,12 @@ PLANTED = [
     ("doubt-is-asked-about", f"{ENDED} 3; DELETE FROM questions WHERE seq = 1"),
     ("asked-action-is-in-doubt", "UPDATE activity_log SET status = 'DONE' WHERE seq = 3"),
     ("asked-action-is-in-doubt", "UPDATE activity_log SET decision = 'give up' WHERE seq = 3"),
-    ("intent-comes-before-the-call", "DELETE FROM events WHERE execution_seq = 1 AND seq = 3"),
-    ("intent-comes-before-the-call", "UPDATE events SET seq = 13 WHERE execution_seq = 1 AND seq = 3"),
-    ("done-action-has-one-outcome", "DELETE FROM events WHERE execution_seq = 1 AND seq = 4"),
+    ("intent-comes-before-the-call", "DELETE FROM event_rows WHERE execution_seq = 1 AND seq = 3"),
+    ("intent-comes-before-the-call", "UPDATE event_rows SET seq = 13 WHERE execution_seq = 1 AND seq = 3"),
+    ("done-action-has-one-outcome", "DELETE FROM event_rows WHERE execution_seq = 1 AND seq = 4"),
     (
         "done-action-has-one-outcome",
-        "UPDATE events SET type = 'ACTIVITY_DONE', activity_seq = 1 WHERE execution_seq = 1 AND seq = 5",
+        "UPDATE event_rows SET type = 'ACTIVITY_DONE', activity_seq = 1 WHERE execution_seq = 1 AND seq = 5",
     ),
     ("done-action-has-one-outcome", "UPDATE activity_log SET decision = 'happened' WHERE seq = 1"),
     ("decision-is-on-record", "UPDATE activity_log SET decision = 'resend' WHERE seq = 3"),
@@ -135,8 +136,8 @@ PLANTED = [
         "UPDATE epochs SET ended_at = NULL WHERE epoch = 7; "
         "UPDATE executions SET status = 'incomplete', ended_at = NULL, chain_seq = NULL WHERE seq = 8",
     ),
-    ("events-are-numbered", "DELETE FROM events WHERE execution_seq = 1 AND seq = 5"),
-    ("record-has-events", "DELETE FROM events WHERE execution_seq = 1"),
+    ("events-are-numbered", "DELETE FROM event_rows WHERE execution_seq = 1 AND seq = 5"),
+    ("record-has-events", "DELETE FROM event_rows WHERE execution_seq = 1"),
     ("body-is-kept", "UPDATE executions SET envelope_json = '' WHERE seq = 1"),
     ("body-is-kept", "UPDATE executions SET response_json = '' WHERE seq = 1"),
     ("retained-record-is-there", "INSERT INTO retained_records VALUES (99, 99, 'hash')"),
@@ -169,6 +170,7 @@ def planted(world, tmp_path):
         drop_guards(connection)
         connection.pragma("foreign_keys", False)
         connection.pragma("ignore_check_constraints", True)
+        prepare(connection, statements)
         for statement in statements.split("; "):
             before = connection.total_changes()
             connection.execute(statement)

@@ -114,7 +114,7 @@ async def test_act_request_and_result_text_are_stored_only_in_the_ledger(tmp_pat
         await run(it, turn)
         assert holding(it, SECRET) == {"activity_log.request_json"}
         assert holding(it, RESULT) == {"activity_log.result_json"}
-        assert "events.payload_json" in holding(it, "msg-7")
+        assert "event_rows.payload_json" in holding(it, "msg-7")
 
 
 @pytest.mark.parametrize("end", ["answered", "cancelled"])

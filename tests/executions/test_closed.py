@@ -9,10 +9,13 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import apsw
 import pytest
 
 from craftcore.errors import RowInvalid
 from craftcore.storage.migrations import list_migrations
+from tests.crash.spoiling import unguarded
+from tests.support.event_rows import move_events_to_rows
 from tests.support.fakes import VirtualClock, VirtualCore
 
 CLOSED = "(SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL AND stripped_at IS NULL)"
@@ -25,6 +28,7 @@ OLDEST = "(SELECT min(chain_seq) FROM executions)"
 MOVE_ANCHOR = f"UPDATE record_chain SET anchor_seq = {OLDEST}"
 MOVE_OPEN_ANCHOR = f"UPDATE record_chain SET anchor_record = {OPEN}"
 OF_OLDEST = f"execution_seq = (SELECT seq FROM executions WHERE chain_seq = {OLDEST})"
+ADD_EVENT = "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json)"
 STRIP = "UPDATE executions SET stripped_at = 1.0, envelope_json = '', response_json = ''"
 INVALIDATED = "INSERT INTO audit_log VALUES (99, 1.0, 1, 'ada', 'invalidate', 'exec-x', 'why', '{}', '', 'sha256:')"
 
@@ -48,13 +52,12 @@ REFUSED: dict[str, list[str]] = {
         f"INSERT OR REPLACE INTO executions SELECT * FROM executions WHERE seq = {CLOSED}",
     ],
     "events_are_complete": [
-        f"INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES ({CLOSED}, 99, 'NOTE', 1.0, '{{}}')",
-        f"INSERT OR REPLACE INTO events SELECT * FROM events WHERE execution_seq = {CLOSED} AND seq = 1",
-        "INSERT INTO events (execution_seq, seq, type, at, payload_json) "
-        "SELECT seq, 99, 'NOTE', 1.0, '{}' FROM executions WHERE id = 'exec-before.1'",
+        f"{ADD_EVENT} VALUES ({CLOSED}, 99, 'NOTE', 1.0, '{{}}')",
+        f"INSERT OR REPLACE INTO event_rows SELECT * FROM event_rows WHERE execution_seq = {CLOSED} AND seq = 1",
+        f"{ADD_EVENT} SELECT seq, 99, 'NOTE', 1.0, '{{}}' FROM executions WHERE id = 'exec-before.1'",
     ],
     "events_are_final": [
-        f"UPDATE events SET {change} WHERE execution_seq = {seq}"
+        f"UPDATE event_rows SET {change} WHERE execution_seq = {seq}"
         for seq in (CLOSED, OPEN)
         for change in (
             *("execution_seq = execution_seq + 1000", "seq = seq + 100", "type = 'NOTE'", "at = at + 1"),
@@ -62,17 +65,17 @@ REFUSED: dict[str, list[str]] = {
         )
     ]
     + [
-        "UPDATE events SET memo = NULL, at = at + 1 WHERE memo IS NOT NULL",
-        "UPDATE events SET memo = 'another' WHERE type = 'STEP_COMPLETED' AND turn = 1",
-        f"UPDATE events SET payload_json = '{{}}' WHERE execution_seq = {STRIPPED}",
-        f"UPDATE events SET payload_json = '', memo = 'x' WHERE execution_seq = {STRIPPED}",
+        "UPDATE event_rows SET memo = NULL, at = at + 1 WHERE memo IS NOT NULL",
+        "UPDATE event_rows SET memo = 'another' WHERE type = 'STEP_COMPLETED' AND turn = 1",
+        f"UPDATE event_rows SET payload_json = '{{}}' WHERE execution_seq = {STRIPPED}",
+        f"UPDATE event_rows SET payload_json = '', memo = 'x' WHERE execution_seq = {STRIPPED}",
     ],
     "events_are_kept": [
-        f"DELETE FROM events WHERE execution_seq = {CLOSED}",
-        f"DELETE FROM events WHERE execution_seq = {OPEN} AND seq = 1",
-        f"DELETE FROM events WHERE execution_seq = {STRIPPED}",
-        f"{MOVE_ANCHOR}; DELETE FROM events WHERE execution_seq = {CLOSED}",
-        f"INSERT OR REPLACE INTO events SELECT * FROM events WHERE execution_seq = {OPEN} AND seq = 1",
+        f"DELETE FROM event_rows WHERE execution_seq = {CLOSED}",
+        f"DELETE FROM event_rows WHERE execution_seq = {OPEN} AND seq = 1",
+        f"DELETE FROM event_rows WHERE execution_seq = {STRIPPED}",
+        f"{MOVE_ANCHOR}; DELETE FROM event_rows WHERE execution_seq = {CLOSED}",
+        f"INSERT OR REPLACE INTO event_rows SELECT * FROM event_rows WHERE execution_seq = {OPEN} AND seq = 1",
     ],
     "blobs_are_final": ["UPDATE blobs SET body = '{}'", "UPDATE blobs SET part = 'envelope' WHERE part = 'response'"],
     "blobs_are_kept": [
@@ -99,21 +102,19 @@ PASSES: dict[str, list[str]] = {
         f"UPDATE executions SET ended_at = 1.0, status = 'success', chain_seq = 99 WHERE seq = {OPEN}",
     ],
     "executions_are_kept": [
-        f"{MOVE_ANCHOR}; DELETE FROM events WHERE {OF_OLDEST}; DELETE FROM executions WHERE chain_seq = {OLDEST}",
-        f"DROP TRIGGER events_are_kept; {MOVE_OPEN_ANCHOR}; DELETE FROM events WHERE execution_seq = {OPEN}; "
+        f"{MOVE_ANCHOR}; DELETE FROM event_rows WHERE {OF_OLDEST}; DELETE FROM executions WHERE chain_seq = {OLDEST}",
+        f"DROP TRIGGER events_are_kept; {MOVE_OPEN_ANCHOR}; DELETE FROM event_rows WHERE execution_seq = {OPEN}; "
         f"DELETE FROM executions WHERE seq = {OPEN}",
     ],
-    "events_are_complete": [
-        f"INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES ({OPEN}, 99, 'NOTE', 1.0, '{{}}')"
-    ],
+    "events_are_complete": [f"{ADD_EVENT} VALUES ({OPEN}, 99, 'NOTE', 1.0, '{{}}')"],
     "events_are_final": [
-        "UPDATE events SET memo = NULL WHERE memo IS NOT NULL",
-        "UPDATE events SET memo = NULL, payload_json = '\"readable\"' WHERE memo IS NOT NULL",
-        f"{STRIP} WHERE id = 'exec-closed-0.1'; UPDATE events SET payload_json = '' WHERE execution_seq = {CLOSED_0}",
+        "UPDATE event_rows SET memo = NULL WHERE memo IS NOT NULL",
+        "UPDATE event_rows SET memo = NULL, payload_json = '\"readable\"' WHERE memo IS NOT NULL",
+        f"{STRIP} WHERE seq = {CLOSED_0}; UPDATE event_rows SET payload_json = '' WHERE execution_seq = {CLOSED_0}",
     ],
     "events_are_kept": [
-        f"{MOVE_ANCHOR}; DELETE FROM events WHERE {OF_OLDEST}",
-        f"{MOVE_OPEN_ANCHOR}; DELETE FROM events WHERE execution_seq = {OPEN}",
+        f"{MOVE_ANCHOR}; DELETE FROM event_rows WHERE {OF_OLDEST}",
+        f"{MOVE_OPEN_ANCHOR}; DELETE FROM event_rows WHERE execution_seq = {OPEN}",
     ],
     "blobs_are_final": [f"INSERT INTO blobs (execution_seq, part, body) VALUES ({OPEN}, 'response', '{{}}')"],
     "blobs_are_kept": [
@@ -129,10 +130,61 @@ PASSES: dict[str, list[str]] = {
 """Guard -> what it must let pass, each changing something: what the engine, retention and an operator do."""
 
 
+STRIPPED_TEXT = """
+(SELECT group_concat(json_replace(value, '$[3]', '')) FROM json_each('[' || {} || ']'))
+"""
+REFUSED_TEXTS: dict[str, list[str]] = {
+    "executions_are_closed": [
+        f"UPDATE executions SET {change} WHERE seq = {CLOSED_0}"
+        for column in ("first_events", "last_events")
+        for change in (
+            f"{column} = NULL",
+            f"{column} = {column} || ',[9]'",
+            f"{column} = {STRIPPED_TEXT.format(column)}",
+            f"stripped_at = 1.0, {column} = NULL",
+            f"stripped_at = 1.0, {column} = ''",
+            f"stripped_at = 1.0, {column} = replace({column}, 'latency', 'lateness') || ',[9]'",
+        )
+    ],
+    "first_events_are_final": [
+        f"UPDATE executions SET {change} WHERE seq = {OPEN}"
+        for change in (
+            "first_events = NULL",
+            "first_events = first_events || ',[9]'",
+            "stripped_at = 1.0, first_events = ''",
+            f"first_events = {STRIPPED_TEXT.format('first_events')}",
+        )
+    ],
+}
+PASSING_TEXTS: dict[str, list[str]] = {
+    "executions_are_closed": [
+        f"{STRIP}, {column} = {STRIPPED_TEXT.format(column)} WHERE seq = {CLOSED_0}"
+        for column in ("first_events", "last_events")
+    ]
+    + [f"UPDATE executions SET ended_at = 1.0, last_events = '[3]' WHERE seq = {OPEN}"],
+    "first_events_are_final": [f"{STRIP}, first_events = {STRIPPED_TEXT.format('first_events')} WHERE seq = {OPEN}"],
+}
+"""The same of records with their events as texts."""
+
+
 @pytest.fixture
 def core(sound: Path, tmp_path: Path) -> Iterator[VirtualCore]:
+    """The records with all events as rows, as earlier versions made them."""
     (tmp_path / "agent.db").write_bytes(sound.read_bytes())
+    connection = apsw.Connection(str(tmp_path / "agent.db"))
+    with unguarded(connection):
+        move_events_to_rows(connection.execute)
+    connection.close()
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def new(sound: Path, tmp_path: Path) -> Iterator[VirtualCore]:
+    """The records as they are made now."""
+    (tmp_path / "new.db").write_bytes(sound.read_bytes())
+    core = VirtualCore(tmp_path / "new.db", VirtualClock())
     yield core
     core.close()
 
@@ -165,7 +217,7 @@ REFUSES = " AND sql LIKE '%RAISE(%'"
 def test_schema_guards_are_all_exercised(core):
     guards = {row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'" + REFUSES)}
 
-    assert guards == set(REFUSED) == set(PASSES)
+    assert guards == {*REFUSED, *REFUSED_TEXTS} == {*PASSES, *PASSING_TEXTS}
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(REFUSED))
@@ -173,16 +225,53 @@ def test_change_of_a_closed_record_is_refused_by_its_guard_and_changes_nothing(c
     with pytest.raises(RowInvalid, match=message_of(guard)):
         do(core, statement)
 
-    for table in ("executions", "events", "blobs", "record_chain", "audit_log"):
-        before = VirtualCore(sound, VirtualClock())
-        assert core.rows(f"SELECT * FROM {table}") == before.rows(f"SELECT * FROM {table}")
-        before.close()
+    assert_same(core, sound, "events ORDER BY execution_seq, seq", "blobs", "record_chain", "audit_log")
+    assert_same(core, sound, "executions", without=("first_events", "last_events"))
+
+
+@pytest.mark.parametrize(("guard", "statement"), cases(REFUSED_TEXTS))
+def test_change_of_the_texts_of_events_is_refused_by_its_guard(new, sound, guard, statement):
+    with pytest.raises(RowInvalid, match=message_of(guard)):
+        do(new, statement)
+
+    assert_same(new, sound, "executions")
+
+
+@pytest.mark.parametrize(("guard", "statement"), cases(PASSING_TEXTS))
+def test_permitted_changes_of_the_texts_of_events_pass(new, guard, statement):
+    assert do(new, statement) > 0, guard
+
+
+def test_open_record_with_last_events_is_refused(new):
+    with pytest.raises(RowInvalid, match="CHECK"):
+        do(new, f"UPDATE executions SET last_events = '[3]' WHERE seq = {OPEN}")
+
+
+def test_damaged_text_of_events_is_emptied_by_stripping(new):
+    connection = new.database.connect()
+    with unguarded(connection):
+        connection.execute(f"UPDATE executions SET first_events = '[1,' WHERE seq = {CLOSED_0}")
+    connection.close()
+
+    assert do(new, f"{STRIP}, first_events = '' WHERE seq = {CLOSED_0}") == 1
+
+
+def assert_same(core: VirtualCore, sound: Path, *tables: str, without: tuple[str, ...] = ()) -> None:
+    before = VirtualCore(sound, VirtualClock())
+    for table in tables:
+        rows, others = core.rows(f"SELECT * FROM {table}"), before.rows(f"SELECT * FROM {table}")
+        for row in (*rows, *others):
+            for name in without:
+                del row[name]
+        assert rows == others, table
+    before.close()
 
 
 COLUMNS = [
     *("seq", "id", "trigger_id", "task_id", "turn", "attempt", "epoch", "workflow", "created_at", "ended_at", "status"),
     *("replayable", "replayable_reason", "envelope_json", "envelope_hash", "routing_json", "response_json"),
     *("error_code", "latency_ms", "chain_seq", "events_hash", "response_hash", "prev_hash", "record_hash"),
+    *("first_events", "last_events"),
 ]
 
 
@@ -196,6 +285,7 @@ def test_those_are_all_columns_that_a_closed_record_has(core):
 @pytest.mark.parametrize("column", COLUMNS)
 def test_closed_record_has_no_changeable_column(core, column, stripping):
     other = "'error'" if column == "status" else f"coalesce({column}, 0) + 1"
+    other = f"coalesce({column}, '') || ',[9]'" if column.endswith("_events") else other
     other = "1 - replayable" if column == "replayable" else other
 
     with pytest.raises(RowInvalid, match=message_of("executions_are_closed")):

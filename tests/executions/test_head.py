@@ -133,7 +133,7 @@ def test_cut_off_tail_that_has_grown_again_is_detected_by_a_head(core):
     last = core.rows("SELECT seq, prev_hash, chain_seq FROM executions ORDER BY chain_seq DESC LIMIT 1")[0]
     for table in ("events", "executions"):
         cut_off(core, table)
-    core.do(lambda tx: tx.run("DELETE FROM events WHERE execution_seq = :seq", seq=last["seq"]))
+    core.do(lambda tx: tx.run("DELETE FROM event_rows WHERE execution_seq = :seq", seq=last["seq"]))
     core.do(lambda tx: tx.run("DELETE FROM executions WHERE seq = :seq", seq=last["seq"]))
     core.do(
         lambda tx: tx.run(

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from craftcore.errors import StorageError
+from craftcore.executions.event_store import EventStore
 from craftcore.executions.record_store import RecordStore
 from craftcore.executions.recorder import AttemptInfo as Opened
 from craftcore.executions.recorder import Record, Recorder, Routed
@@ -60,7 +61,7 @@ class Attempt:
     def events(self) -> list[tuple[str, dict[str, Any]]]:
         """Type and payload of each event, whose numbers must go from 1 without a gap."""
         with self.core.reading() as reader:
-            rows = ExecutionStore().events(reader, self.record.seq)
+            rows = EventStore().list_of_record(reader, self.record.seq)
         assert [row["seq"] for row in rows] == list(range(1, len(rows) + 1))
         return [(row["type"], json.loads(row["payload_json"])) for row in rows]
 

@@ -14,7 +14,7 @@ from craftcore.executions.chain.verify_rules import Area, Fault
 from tests.support.fakes import NEW_YEAR
 from tests.support.recorded_executions import Unguarded
 
-TABLES = ("executions", "events", "blobs", "record_chain", "audit_log")
+TABLES = ("executions", "event_rows", "blobs", "record_chain", "audit_log")
 
 NOT_SEALED_YET = "an open record has no hash but its envelope's; the commit that closes it seals the rest"
 FROM_BEFORE = "it was closed before there was a chain, and has no hash but its envelope's"
@@ -28,15 +28,17 @@ WHEN = "no hash can cover it: it is written after the record was sealed"
 
 OPEN_COLUMNS = ("id", "task_id", "turn", "attempt", "epoch", "workflow", "created_at", "routing_json")
 ENDED_COLUMNS = ("ended_at", "status", "replayable", "replayable_reason", "response_json", "error_code", "latency_ms")
+NO_HASH = {"open": NOT_SEALED_YET, "before": FROM_BEFORE}
 EVENT_COLUMNS = ("type", "at", "payload_json", "task_seq", "turn", "memo", "activity_seq")
 
 UNSEEN: dict[tuple[str, str], dict[str, str]] = {
-    **{("executions", name): {"open": NOT_SEALED_YET, "before": FROM_BEFORE} for name in OPEN_COLUMNS},
+    **{("executions", name): NO_HASH for name in OPEN_COLUMNS},
     **{("executions", name): {"before": FROM_BEFORE} for name in ENDED_COLUMNS},
     ("executions", "response_json"): {"before": FROM_BEFORE, "stripped": SAME},
     ("executions", "stripped_at"): {"stripped": WHEN},
     **{
-        ("events", name): {"open": NOT_SEALED_YET, "before": FROM_BEFORE, "stripped": NO_MORE} for name in EVENT_COLUMNS
+        ("event_rows", name): {"open": NOT_SEALED_YET, "before": FROM_BEFORE, "stripped": NO_MORE}
+        for name in EVENT_COLUMNS
     },
     ("blobs", "seq"): {"closed": NUMBER, "open": NUMBER},
     ("record_chain", "id"): {"": NUMBER},
@@ -46,6 +48,12 @@ UNSEEN: dict[tuple[str, str], dict[str, str]] = {
 }
 """(table, column) -> standing of the record -> why a change of it is not seen."""
 
+UNSEEN_TEXTS = {
+    ("executions", "first_events"): NO_HASH | {"stripped": NO_MORE},
+    ("executions", "last_events"): {"before": FROM_BEFORE, "stripped": NO_MORE},
+}
+"""The same of an event in a text: a text that is damaged is always seen."""
+
 STANDING = """
 CASE WHEN stripped_at IS NOT NULL THEN 'stripped'
      WHEN chain_seq IS NOT NULL THEN 'closed'
@@ -53,9 +61,9 @@ CASE WHEN stripped_at IS NOT NULL THEN 'stripped'
      ELSE 'open' END
 """
 OF_RECORD = f"(SELECT {STANDING} FROM executions WHERE seq = execution_seq)"
-STANDINGS = {"executions": STANDING, "events": OF_RECORD, "blobs": OF_RECORD}
-RECORD = {"executions": "seq", "events": "execution_seq", "blobs": "execution_seq"}
-KEYS = {"events": "execution_seq = :execution_seq AND seq = :seq", "record_chain": "TRUE"}
+STANDINGS = {"executions": STANDING, "event_rows": OF_RECORD, "blobs": OF_RECORD}
+RECORD = {"executions": "seq", "event_rows": "execution_seq", "blobs": "execution_seq"}
+KEYS = {"event_rows": "execution_seq = :execution_seq AND seq = :seq", "record_chain": "TRUE"}
 
 OTHER = {
     "TEXT": "CASE WHEN {0} IS NULL THEN 'x' WHEN {0} = '' THEN 'y' ELSE substr({0}, 1, length({0}) - 1) || "
@@ -74,6 +82,12 @@ ALSO = {
 @pytest.fixture(scope="module")
 def copy(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Unguarded:
     return Unguarded(sound, tmp_path_factory.mktemp("copy"))
+
+
+@pytest.fixture(scope="module")
+def texts(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Unguarded:
+    """The same with the events as they are written."""
+    return Unguarded(sound, tmp_path_factory.mktemp("texts"), in_rows=False)
 
 
 def columns(copy: Unguarded, table: str) -> dict[str, str]:
@@ -136,9 +150,19 @@ CELLS = [
             *("seq", "id", "trigger_id", "task_id", "attempt", "epoch", "workflow", "created_at", "ended_at"),
             *("status", "replayable", "replayable_reason", "envelope_json", "envelope_hash", "routing_json"),
             *("response_json", "error_code", "latency_ms", "turn", "chain_seq", "events_hash", "response_hash"),
-            *("prev_hash", "record_hash", "stripped_at"),
+            *("prev_hash", "record_hash", "stripped_at", "first_events", "last_events"),
         ),
-        "events": ("execution_seq", "seq", "type", "at", "payload_json", "task_seq", "turn", "memo", "activity_seq"),
+        "event_rows": (
+            "execution_seq",
+            "seq",
+            "type",
+            "at",
+            "payload_json",
+            "task_seq",
+            "turn",
+            "memo",
+            "activity_seq",
+        ),
         "blobs": ("seq", "execution_seq", "part", "body"),
         "record_chain": (
             *("id", "head_seq", "head_hash", "unchained_to", "anchor_seq", "anchor_hash", "anchor_record", "removed"),
@@ -163,7 +187,7 @@ def test_verify_fixture_has_records_of_every_state_and_all_are_sound(copy):
     assert (counts.open, counts.before, counts.removed, counts.audit) == (3, 1, 1, 3)
     assert counts.chained == len(rows(copy, "executions")) - 4
     assert {row["part"] for row in rows(copy, "blobs")} == {"envelope", "response"}
-    assert {"STEP_COMPLETED", "ACTIVITY_DONE", "EMITTED"} <= {row["type"] for row in rows(copy, "events")}
+    assert {"STEP_COMPLETED", "ACTIVITY_DONE", "EMITTED"} <= {row["type"] for row in rows(copy, "event_rows")}
 
 
 def test_verify_tests_change_every_column_of_record_tables(copy):
@@ -195,15 +219,15 @@ def delete(copy: Unguarded, table: str, row: dict[str, Any]) -> list[Fault]:
 
 
 GONE_UNSEEN = {
-    ("events", "open"): "the last event of a record that has no end may not be written yet",
-    ("events", "before"): FROM_BEFORE,
-    ("events", "stripped"): NO_MORE,
+    ("event_rows", "open"): "the last event of a record that has no end may not be written yet",
+    ("event_rows", "before"): FROM_BEFORE,
+    ("event_rows", "stripped"): NO_MORE,
     ("audit_log", ""): "the last row of the log is the end of it; a head that was written elsewhere says more",
 }
 """(table, standing) -> why the last row of a record, or of the table, can go unseen. All others are missed."""
 
 
-@pytest.mark.parametrize("table", ["executions", "events", "blobs", "record_chain", "audit_log"])
+@pytest.mark.parametrize("table", ["executions", "event_rows", "blobs", "record_chain", "audit_log"])
 def test_verify_finds_a_deleted_row_and_names_its_record_first(copy, table):
     unseen = []
 
@@ -215,14 +239,14 @@ def test_verify_finds_a_deleted_row_and_names_its_record_first(copy, table):
             unseen.append(row)
 
     assert {(table, row["standing"]) for row in unseen} == {key for key in GONE_UNSEEN if key[0] == table}
-    if table == "events":
+    if table == "event_rows":
         last = copy.reader.fetch_all("SELECT execution_seq, max(seq) AS seq FROM events GROUP BY execution_seq")
         assert all({"execution_seq": row["execution_seq"], "seq": row["seq"]} in last for row in unseen)
 
 
 WITH_ALL_OF_IT = [
     "DELETE FROM executions WHERE seq = :seq",
-    "DELETE FROM events WHERE execution_seq = :seq",
+    "DELETE FROM event_rows WHERE execution_seq = :seq",
 ]
 
 
@@ -288,11 +312,11 @@ def test_verify_finds_records_swapped_with_everything_but_their_numbers(copy):
     one, other = (row["seq"] for row in closed(copy)[-2:])
     move = [
         f"UPDATE {table} SET {name} = CASE {name} WHEN :a THEN -1 WHEN :b THEN -2 END WHERE {name} IN (:a, :b)"
-        for table, name in (("executions", "seq"), ("events", "execution_seq"))
+        for table, name in (("executions", "seq"), ("event_rows", "execution_seq"))
     ]
     back = [
         f"UPDATE {table} SET {name} = CASE {name} WHEN -1 THEN :b WHEN -2 THEN :a END WHERE {name} < 0"
-        for table, name in (("executions", "seq"), ("events", "execution_seq"))
+        for table, name in (("executions", "seq"), ("event_rows", "execution_seq"))
     ]
 
     found = copy.faults(*move, *back, a=one, b=other)
@@ -302,9 +326,9 @@ def test_verify_finds_records_swapped_with_everything_but_their_numbers(copy):
 
 def test_events_that_changed_places_are_found(copy):
     swap = """
-    UPDATE events
-       SET (type, at, payload_json) = (SELECT type, at, payload_json FROM events AS other
-                                        WHERE other.execution_seq = :seq AND other.seq = 3 - events.seq)
+    UPDATE event_rows
+       SET (type, at, payload_json) = (SELECT type, at, payload_json FROM event_rows AS other
+                                        WHERE other.execution_seq = :seq AND other.seq = 3 - event_rows.seq)
      WHERE execution_seq = :seq
        AND seq IN (1, 2)
     """
@@ -314,9 +338,60 @@ def test_events_that_changed_places_are_found(copy):
         assert [found[0].id, found[0].place] == [row["id"], row["chain_seq"]]
 
 
+TEXTS = {
+    "gone": "NULL",
+    "emptied": "''",
+    "cut off": "substr({0}, 1, length({0}) - 1)",
+    "not as it is written": "replace({0}, ',', ', ')",
+    "another moment": "replace({0}, '.', '1.')",
+    "without its first event": "substr({0}, instr({0}, '],[') + 2)",
+    "one more event": "{0} || ',[99,\"NOTE\",1.0,{{}},null,null,null,null]'",
+    "the other text": "iif({0} IS first_events, last_events, first_events)",
+}
+
+
+@pytest.mark.parametrize("text", TEXTS.values(), ids=TEXTS)
+@pytest.mark.parametrize("column", ["first_events", "last_events"])
+def test_verify_finds_a_changed_text_of_events_and_names_its_record(texts, column, text):
+    for row in closed(texts):
+        found = texts.faults(f"UPDATE executions SET {column} = {text.format(column)} WHERE seq = :seq", seq=row["seq"])
+
+        assert [found[0].id, found[0].place] == [row["id"], row["chain_seq"]], row
+
+
+@pytest.mark.parametrize("standing", ["open", "stripped", "before"])
+def test_verify_finds_a_damaged_text_of_events_in_any_record(texts, standing):
+    for row in rows(texts, "executions"):
+        if row["standing"] == standing:
+            found = texts.faults(
+                "UPDATE executions SET first_events = first_events || 'x' WHERE seq = :s", s=row["seq"]
+            )
+
+            assert found[0].id == row["id"]
+            assert "its events are numbered 0" in found[0].wrong
+
+
+def test_verify_finds_an_event_row_in_place_of_a_text(texts):
+    """Each of them alone has the events that the hash covers; both have each twice."""
+    add = "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) SELECT :seq, 1, type, at, payload_json "
+    for row in closed(texts):
+        found = texts.faults(add + "FROM events WHERE execution_seq = :seq AND seq = 1", seq=row["seq"])
+
+        assert found[0].place == row["chain_seq"]
+
+
+def test_records_with_rows_and_records_with_texts_have_the_same_events(copy, texts):
+    statement = "SELECT * FROM events ORDER BY execution_seq, seq"
+
+    assert texts.reader.fetch_all(statement) == copy.reader.fetch_all(statement)
+    assert copy.reader.fetch_value("SELECT count(*) FROM executions WHERE first_events IS NOT NULL") == 0
+    assert texts.reader.fetch_value("SELECT count(*) FROM executions WHERE first_events IS NULL") == 0
+    assert list(Verification(texts.reader, NEW_YEAR).faults()) == []
+
+
 def test_verify_finds_an_extra_event(copy):
     add = """
-    INSERT INTO events (execution_seq, seq, type, at, payload_json)
+    INSERT INTO event_rows (execution_seq, seq, type, at, payload_json)
     SELECT execution_seq, max(seq) + 1, 'NOTE', max(at), '{}' FROM events WHERE execution_seq = :seq
     """
     for row in closed(copy):
@@ -341,7 +416,7 @@ def test_verify_finds_an_extra_record_at_any_place(copy):
 # Truncation
 
 CUT = [
-    "DELETE FROM events WHERE execution_seq IN (SELECT seq FROM executions WHERE chain_seq > :left)",
+    "DELETE FROM event_rows WHERE execution_seq IN (SELECT seq FROM executions WHERE chain_seq > :left)",
     "DELETE FROM executions WHERE chain_seq > :left",
 ]
 HEAD_TOO = (
@@ -349,7 +424,7 @@ HEAD_TOO = (
     "WHERE chain_seq = :left)"
 )
 OTHERS_TOO = [
-    "DELETE FROM events WHERE execution_seq > (SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL)",
+    "DELETE FROM event_rows WHERE execution_seq > (SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL)",
     "DELETE FROM executions WHERE seq > (SELECT max(seq) FROM executions WHERE chain_seq IS NOT NULL)",
     "DELETE FROM blobs WHERE execution_seq NOT IN (SELECT seq FROM executions)",
     "UPDATE record_chain SET unchained_to = 0",

@@ -133,7 +133,7 @@ SPOILED = {
     "a value that its CHECK forbids": ("UPDATE triggers SET priority = 1000", "CHECK constraint failed in triggers"),
     "a guard that is gone": ("DROP TRIGGER executions_are_closed", "executions_are_closed is missing"),
     "a row whose record is gone": (
-        "INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES (77, 1, 'NOTE', 1.0, '{}')",
+        "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) VALUES (77, 1, 'NOTE', 1.0, '{}')",
         "what it belongs to in executions is not there",
     ),
 }

@@ -92,7 +92,10 @@ def test_damaged_schema_row_is_named_even_where_sqlite_tolerates_the_damage(core
             "CREATE TRIGGER mine INSTEAD OF DELETE ON V_Dead BEGIN SELECT 1; END",
             "the trigger mine on v_dead does not belong to craftcore: DROP TRIGGER mine",
         ),
-        ("CREATE INDEX mine ON events (at)", "the index mine on events does not belong to craftcore: DROP INDEX mine"),
+        (
+            "CREATE INDEX mine ON event_rows (at)",
+            "the index mine on event_rows does not belong to craftcore: DROP INDEX mine",
+        ),
     ],
 )
 def test_foreign_object_on_a_craftcore_table_is_named(core, statement, told):
@@ -116,12 +119,14 @@ def test_tables_of_the_users_own_are_theirs(core):
 
 
 def test_row_without_its_record_is_named(core):
-    change(core, "INSERT INTO events (execution_seq, seq, type, at, payload_json) VALUES (77, 1, 'NOTE', 1.0, '{}')")
+    change(
+        core, "INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) VALUES (77, 1, 'NOTE', 1.0, '{}')"
+    )
 
     found = check(core)
 
     assert found.is_damaged
-    assert found.keys == ["events, row None: what it belongs to in executions is not there"]
+    assert found.keys == ["event_rows, row None: what it belongs to in executions is not there"]
 
 
 def test_value_forbidden_by_its_check_is_named(core):

@@ -11,7 +11,9 @@ from craftcore.audit.store import audit
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import INVALIDATE, RecordStore
 from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
+from craftcore.retention.body_store import STRIP
 from craftcore.triggers.settlement import Failed, Outcome, Succeeded
+from tests.support.event_rows import move_events_to_rows, needs_rows
 from tests.support.fakes import VirtualCore
 from tests.support.trigger_steps import ack, emit, start_one
 
@@ -50,11 +52,7 @@ def invalidate(core: VirtualCore, execution_id: str, reason: str | None = "it to
 def strip(core: VirtualCore, execution_id: str) -> None:
     """Take its bodies away, as retention does."""
     with core.transaction() as tx:
-        tx.run(
-            "UPDATE executions SET stripped_at = :now, envelope_json = '', response_json = '' WHERE id = :id",
-            now=tx.now,
-            id=execution_id,
-        )
+        tx.run(STRIP, now=tx.now, seq=tx.fetch_value("SELECT seq FROM executions WHERE id = :id", id=execution_id))
         tx.run("DELETE FROM blobs WHERE execution_seq = (SELECT seq FROM executions WHERE id = :id)", id=execution_id)
 
 
@@ -64,6 +62,8 @@ def spoil(core: VirtualCore, sql: str, **params: Any) -> None:
         names = [row["name"] for row in tx.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
         for name in names:
             tx.run(f"DROP TRIGGER {name}")
+        if needs_rows(sql):
+            move_events_to_rows(tx.run)
         tx.run(sql, **params)
 
 

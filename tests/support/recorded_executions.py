@@ -25,10 +25,12 @@ from craftcore.executions.chain.head import Head
 from craftcore.executions.chain.verify import Verification
 from craftcore.executions.chain.verify_rules import Fault
 from craftcore.executions.recorder import AttemptInfo, Recorder, Routed
+from craftcore.retention.body_store import STRIP
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.settlement import Outcome, Released, Succeeded
 from tests.crash.spoiling import drop_guards
 from tests.support.engine_harness import lab
+from tests.support.event_rows import move_events_to_rows
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.trigger_steps import BROKEN, emit, start_one
 
@@ -126,12 +128,7 @@ def _retain(tx: Transaction) -> None:
     [stripped] = tx.fetch_all(
         "SELECT seq FROM executions WHERE envelope_json LIKE '%\"strip\"%' AND response_json LIKE '%stripped%'"
     )
-    tx.run(
-        "UPDATE executions SET stripped_at = :now, envelope_json = '', response_json = '' WHERE seq = :seq",
-        now=tx.now,
-        seq=stripped["seq"],
-    )
-    tx.run("UPDATE events SET payload_json = '' WHERE execution_seq = :seq", seq=stripped["seq"])
+    assert tx.run(STRIP, now=tx.now, seq=stripped["seq"]) == 1
     remove_up_to(tx, 1)
     tx.run(
         "UPDATE record_chain SET (audit_anchor_seq, audit_anchor_hash) = (SELECT 1, hash FROM audit_log WHERE seq = 1)"
@@ -152,20 +149,25 @@ def remove_up_to(tx: Transaction, place: int) -> None:
         place=place,
     )
     for row in gone:
-        tx.run("DELETE FROM events WHERE execution_seq = :seq", seq=row["seq"])
+        tx.run("DELETE FROM event_rows WHERE execution_seq = :seq", seq=row["seq"])
         tx.run("DELETE FROM blobs WHERE execution_seq = :seq", seq=row["seq"])
         tx.run("DELETE FROM executions WHERE seq = :seq", seq=row["seq"])
 
 
 class Unguarded:
-    """A copy whose SQL triggers, CHECKs and foreign keys are off. What is done to it is undone after each look."""
+    """A copy whose SQL triggers, CHECKs and foreign keys are off. What is done to it is undone after each look.
 
-    def __init__(self, sound: Path, folder: Path) -> None:
+    `in_rows`: all events are rows, as the records of earlier versions have them.
+    """
+
+    def __init__(self, sound: Path, folder: Path, *, in_rows: bool = True) -> None:
         path = folder / "unguarded.db"
         path.write_bytes(sound.read_bytes())
         self.connection = apsw.Connection(str(path))
         drop_guards(self.connection)
         self.connection.pragma("ignore_check_constraints", True)
+        if in_rows:
+            move_events_to_rows(self.connection.execute)
         self.connection.pragma("foreign_keys", False)
         self.reader = Reader(self.connection)
 

@@ -143,12 +143,12 @@ def test_record_in_an_unknown_state_is_refused_by_the_schema(core, changes):
 
 def test_event_without_a_record_or_with_a_used_number_is_refused(core):
     with pytest.raises(StorageError, match="FOREIGN KEY"):
-        insert(core, "events", **EVENT)
+        insert(core, "event_rows", **EVENT)
     insert(core, "executions", **RECORD)
-    insert(core, "events", **EVENT)
+    insert(core, "event_rows", **EVENT)
 
     with pytest.raises(StorageError, match="UNIQUE"):
-        insert(core, "events", **EVENT)
+        insert(core, "event_rows", **EVENT)
 
 
 def test_opening_the_file_again_keeps_tables_and_rows_and_applies_nothing_twice(core):

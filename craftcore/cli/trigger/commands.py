@@ -26,6 +26,7 @@ from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import event_document, trigger_document
 from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_booting, is_cut_off
 from craftcore.diagnostics.trigger_reasons import list_reasons
+from craftcore.executions.event_store import EventStore
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore
 from craftcore.operations import triggers
@@ -227,7 +228,7 @@ def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
     told = add_iso_times({name: value for name, value in row.items() if not name.endswith("_json")})
     for name in ("envelope", "routing", "response"):
         told[name] = json_or_text(row[f"{name}_json"])
-    told["events"] = [event_document(event) for event in ExecutionStore().events(reader, row["seq"])]
+    told["events"] = [event_document(event) for event in EventStore().list_of_record(reader, row["seq"])]
     return told
 
 

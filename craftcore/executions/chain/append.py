@@ -6,19 +6,21 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from craftcore.executions.chain.seal import Header, Stream, record_hash
+from craftcore.executions.event_store import EventStore
 from craftcore.executions.model import milliseconds
-from craftcore.executions.store import EventRow, ExecutionStore, OpenHeader, SealedRecord
+from craftcore.executions.store import ExecutionStore, OpenHeader, SealedRecord
 from craftcore.serialization.canonical import sha256_of
 from craftcore.storage.transaction import Transaction
 
 
 class KnownRecord(NamedTuple):
-    """A record as its opener knows it: its first events, as a Stream has them, and their number. More may have been
-    added meanwhile."""
+    """A record as its opener knows it: its events, as a Stream has them, their number, and the number of the newest
+    row among them; None: there is no row. More may have been added meanwhile."""
 
     header: OpenHeader
     text: str
     events: int
+    newest_row: int | None = None
 
 
 class RecordEnd(NamedTuple):
@@ -39,6 +41,7 @@ class ChainWriter:
 
     def __init__(self) -> None:
         self._store = ExecutionStore()
+        self._events = EventStore()
 
     def close_all(self, tx: Transaction, ends: Sequence[RecordEnd]) -> None:
         """Append the last events and close each record that is still open, as the next ones of the chain.
@@ -48,21 +51,18 @@ class ChainWriter:
         headers, streams = self._read_open(tx, ends)
         place, before = self._store.head(tx)
         now = tx.now
-        events: list[EventRow] = []
         closings: list[SealedRecord] = []
         for end in ends:
             header = headers.pop(end.execution_seq, None)
             if header is None:
                 continue  # it has its end, or cannot be read
             stream = streams.get(end.execution_seq) or Stream()
-            for type_, text in end.events:
-                events.append((header.seq, stream.append(type_, now, text), type_, now, text))
+            last = ",".join([stream.append(type_, now, text) for type_, text in end.events])
             place += 1
             sealed = _closing_header(header, end, place, before, stream.hash, now)
             before = record_hash(sealed)
-            closings.append(SealedRecord(sealed, before, end.response_json))
+            closings.append(SealedRecord(sealed, before, end.response_json, last))
         if closings:
-            self._store.add_events(tx, events)
             self._store.close_all(tx, closings)
 
     def _read_open(self, tx: Transaction, ends: Sequence[RecordEnd]) -> tuple[dict[int, OpenHeader], dict[int, Stream]]:
@@ -74,7 +74,7 @@ class ChainWriter:
         changed: list[int] = []
         for end in ends:
             seq, known = end.execution_seq, end.known
-            if known is not None and newest.get(seq) == known.events:
+            if known is not None and newest.get(seq, 0) == known.newest_row:
                 headers[seq], streams[seq] = known.header, Stream(known.text, known.events)
             elif seq in newest:
                 changed.append(seq)
@@ -84,17 +84,18 @@ class ChainWriter:
         return headers, streams
 
     def _read(self, tx: Transaction, seqs: Sequence[int]) -> Iterator[tuple[dict[int, OpenHeader], dict[int, Stream]]]:
-        """Yield all of them at once; one by one, without the damaged record, when a text is invalid."""
+        """Yield all of them at once; one by one, without the damaged ones, when a text is invalid."""
         try:
-            yield self._store.open_headers(tx, seqs), self._store.streams(tx, seqs)
-        except UnicodeDecodeError:
+            yield self._store.open_headers(tx, seqs), self._events.streams(tx, seqs)
+        except ValueError:
             for seq in seqs if len(seqs) > 1 else ():
                 yield from self._read(tx, [seq])
 
 
-def _is_consistent(header: OpenHeader, stream: Stream | None, newest: int) -> bool:
+def _is_consistent(header: OpenHeader, stream: Stream | None, newest_row: int | None) -> bool:
     """Return whether what was read goes on where it ends: a bad disk may have changed a number of it."""
-    return type(header.created_at) is float and newest == (stream.count if stream is not None else 0)
+    count = 0 if stream is None else stream.count
+    return type(header.created_at) is float and newest_row in (None, count)
 
 
 def _closing_header(header: OpenHeader, end: RecordEnd, place: int, before: str, events: str, now: float) -> Header:

@@ -11,6 +11,7 @@ later records again. Against that, keep the head of the chain somewhere else.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from hashlib import sha256
 from typing import Any, NamedTuple
@@ -25,8 +26,16 @@ TEXT_HELD = 1 << 16
 """Characters of a stream that wait to be hashed: many short texts are hashed faster as one."""
 
 
+EMPTY = '""'
+"""The payload of a stripped event in a text."""
+
+
+DAMAGED = "DAMAGED"
+"""The type of the one event of a text that cannot be read."""
+
+
 class Event(NamedTuple):
-    """One row of a record's stream. `payload_json` is '' once retention stripped it."""
+    """One event of a record's stream. `payload_json` is '' once retention stripped it."""
 
     seq: int
     type: str
@@ -75,19 +84,16 @@ class Stream:
         self.count = count
         self._digest: Any = None
 
-    def append(self, type_: str, at: float, payload_json: str) -> int:
-        """Return the next event of the attempt itself; its number."""
-        comma = "," if self.count else ""
+    def append(self, type_: str, at: float, payload_json: str) -> str:
+        """Append the next event of the attempt itself; its text."""
         self.count += 1
-        self.text += f'{comma}[{self.count},"{type_}",{at!r},{payload_json},null,null,null,null]'
-        return self.count
+        text = f'[{self.count},"{type_}",{at!r},{payload_json},null,null,null,null]'
+        self.text += f",{text}" if self.count > 1 else text
+        return text
 
     def add(self, event: Event) -> None:
-        seq, type_, at, payload, task_seq, turn, memo, activity_seq = event
-        self.text += (
-            f'{"," if self.count else ""}[{seq},"{type_}",{at!r},{payload},{_number(task_seq)},{_number(turn)},'
-            f"{_name(memo)},{_number(activity_seq)}]"
-        )
+        """Append an event as it was read."""
+        self.text += f",{event_text(event)}" if self.count else event_text(event)
         self.count += 1
         if len(self.text) > TEXT_HELD:
             self._digest = self._digest or sha256()
@@ -100,6 +106,30 @@ class Stream:
         digest = sha256() if self._digest is None else self._digest.copy()
         digest.update(f"{self.text}]".encode())
         return f"sha256:{digest.hexdigest()}"
+
+
+def event_text(event: Event) -> str:
+    """Return the text of an event, as the hash of its record covers it. A stripped payload is ""."""
+    seq, type_, at, payload, task_seq, turn, memo, activity_seq = event
+    return (
+        f'[{seq},"{type_}",{at!r},{payload or EMPTY},{_number(task_seq)},{_number(turn)},{_name(memo)},'
+        f"{_number(activity_seq)}]"
+    )
+
+
+def events_of(text: str) -> tuple[Event, ...]:
+    """Return the events of a text that has them separated by commas. A text that is not as `event_text` writes it is
+    one event, DAMAGED, which has no number."""
+    try:
+        events = tuple(_event_of(*event) for event in json.loads(f"[{text}]"))
+        is_as_written = ",".join(map(event_text, events)) == text
+    except (ValueError, TypeError, RecursionError):
+        is_as_written = False
+    return events if is_as_written else (Event(0, DAMAGED, 0.0, text),)
+
+
+def _event_of(seq: int, type_: str, at: float, payload: Any, *others: Any) -> Event:
+    return Event(seq, type_, at, "" if payload == "" else canonicalize(payload), *others)
 
 
 def events_hash(events: Iterable[Event]) -> str:

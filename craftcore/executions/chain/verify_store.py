@@ -41,7 +41,7 @@ SELECT number
 
 STRAY_EVENTS = """
 SELECT execution_seq, count(*)
-  FROM events
+  FROM event_rows
  WHERE execution_seq NOT IN (SELECT seq FROM executions)
  GROUP BY execution_seq
 """

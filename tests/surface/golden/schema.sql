@@ -23,7 +23,7 @@ CREATE UNIQUE INDEX blobs_of ON blobs (execution_seq, part);
 CREATE INDEX early_mail_trigger ON early_mail (trigger_id, seq);
 
 -- index events_memo
-CREATE UNIQUE INDEX events_memo ON events (task_seq, turn, memo) WHERE memo IS NOT NULL;
+CREATE UNIQUE INDEX events_memo ON "event_rows" (task_seq, turn, memo) WHERE memo IS NOT NULL;
 
 -- index executions_error
 CREATE INDEX executions_error ON executions (seq, error_code) WHERE status = 'error';
@@ -237,8 +237,8 @@ CREATE TABLE epochs (
     ended_at        REAL
 ) STRICT;
 
--- table events
-CREATE TABLE events (
+-- table event_rows
+CREATE TABLE "event_rows" (
     execution_seq INTEGER NOT NULL REFERENCES executions (seq),
     seq           INTEGER NOT NULL,
     type          TEXT NOT NULL,
@@ -268,7 +268,8 @@ CREATE TABLE executions (
     response_json     TEXT,
     error_code        TEXT,
     latency_ms        REAL
-, turn INTEGER, chain_seq INTEGER, events_hash TEXT, response_hash TEXT, prev_hash TEXT, record_hash TEXT, stripped_at REAL) STRICT;
+, turn INTEGER, chain_seq INTEGER, events_hash TEXT, response_hash TEXT, prev_hash TEXT, record_hash TEXT, stripped_at REAL, first_events TEXT, last_events TEXT    -- what was written when it ended; NULL: it is open, or they are rows
+    CHECK (last_events IS NULL OR ended_at IS NOT NULL)) STRICT;
 
 -- table facts
 CREATE TABLE facts (
@@ -585,7 +586,7 @@ END;
 
 -- trigger events_are_complete
 CREATE TRIGGER events_are_complete
-BEFORE INSERT ON events
+BEFORE INSERT ON "event_rows"
 WHEN (SELECT ended_at FROM executions WHERE seq = NEW.execution_seq) IS NOT NULL
 BEGIN
     SELECT RAISE(ABORT, 'the record is closed: nothing is added to it');
@@ -593,7 +594,7 @@ END;
 
 -- trigger events_are_final
 CREATE TRIGGER events_are_final
-BEFORE UPDATE ON events
+BEFORE UPDATE ON "event_rows"
 WHEN NOT (
          (NEW.execution_seq, NEW.seq, NEW.type, NEW.at, NEW.task_seq, NEW.turn, NEW.activity_seq)
       IS (OLD.execution_seq, OLD.seq, OLD.type, OLD.at, OLD.task_seq, OLD.turn, OLD.activity_seq)
@@ -612,7 +613,7 @@ END;
 
 -- trigger events_are_kept
 CREATE TRIGGER events_are_kept
-BEFORE DELETE ON events
+BEFORE DELETE ON "event_rows"
 WHEN (SELECT CASE WHEN chain_seq IS NULL THEN executions.seq > anchor_record ELSE chain_seq > anchor_seq END
              OR EXISTS (SELECT 1 FROM retained_records WHERE retained_records.chain_seq = executions.chain_seq)
         FROM executions
@@ -630,6 +631,22 @@ WHEN OLD.ended_at IS NOT NULL
          NEW.stripped_at IS NOT NULL
      AND NEW.envelope_json IN ('', OLD.envelope_json)
      AND (NEW.response_json IS OLD.response_json OR NEW.response_json IS '')
+     AND (   NEW.first_events IS OLD.first_events
+          OR NEW.first_events IS CASE
+                 WHEN json_valid('[' || OLD.first_events || ']')
+                 THEN (SELECT group_concat(json_replace(value, '$[3]', ''))
+                         FROM json_each('[' || OLD.first_events || ']')
+                        WHERE type = 'array')
+                 ELSE ''
+             END)
+     AND (   NEW.last_events IS OLD.last_events
+          OR NEW.last_events IS CASE
+                 WHEN json_valid('[' || OLD.last_events || ']')
+                 THEN (SELECT group_concat(json_replace(value, '$[3]', ''))
+                         FROM json_each('[' || OLD.last_events || ']')
+                        WHERE type = 'array')
+                 ELSE ''
+             END)
      AND (NEW.seq, NEW.id, NEW.trigger_id, NEW.task_id, NEW.turn, NEW.attempt, NEW.epoch, NEW.workflow, NEW.created_at,
           NEW.ended_at, NEW.status, NEW.replayable, NEW.replayable_reason, NEW.envelope_hash, NEW.routing_json,
           NEW.error_code, NEW.latency_ms, NEW.chain_seq, NEW.events_hash, NEW.response_hash, NEW.prev_hash,
@@ -661,6 +678,23 @@ WHEN NEW.status IN ('DEAD', 'FAILED')
  AND EXISTS (SELECT 1 FROM notice_kinds WHERE kind = lower(NEW.status))
 BEGIN
     INSERT INTO notices (kind, subject, at) VALUES (lower(NEW.status), NEW.id, NEW.updated_at);
+END;
+
+-- trigger first_events_are_final
+CREATE TRIGGER first_events_are_final
+BEFORE UPDATE OF first_events ON executions
+WHEN OLD.ended_at IS NULL
+ AND NEW.first_events IS NOT OLD.first_events
+ AND (   NEW.stripped_at IS NULL
+      OR NEW.first_events IS NOT CASE
+             WHEN json_valid('[' || OLD.first_events || ']')
+             THEN (SELECT group_concat(json_replace(value, '$[3]', ''))
+                     FROM json_each('[' || OLD.first_events || ']')
+                    WHERE type = 'array')
+             ELSE ''
+         END)
+BEGIN
+    SELECT RAISE(ABORT, 'an event is never changed');
 END;
 
 -- trigger limit_waits_end
@@ -714,6 +748,33 @@ WHEN NEW.status = 'DONE'
 BEGIN
     INSERT INTO notices (kind, subject, at) VALUES ('succeeded', NEW.id, NEW.updated_at);
 END;
+
+-- view events
+CREATE VIEW events AS
+SELECT executions.seq AS execution_seq,      -- the record
+       CASE event.type WHEN 'array' THEN json_extract(event.value, '$[0]') ELSE event_rows.seq END AS seq,  -- from 1
+       CASE event.type WHEN 'array' THEN json_extract(event.value, '$[1]') ELSE event_rows.type END AS type,
+       CASE event.type WHEN 'array' THEN json_extract(event.value, '$[2]') ELSE event_rows.at END AS at,
+       CASE event.type WHEN 'array' THEN json_extract(event.value, '$[3]') ELSE event_rows.payload_json END
+           AS payload_json,                  -- '': stripped by retention
+       event_rows.task_seq,                  -- of the task that it is about; NULL: of the attempt itself
+       event_rows.turn,                      -- of the task
+       event_rows.memo,                      -- by which the turn finds it again
+       event_rows.activity_seq               -- the activity that it is about
+  FROM executions
+  JOIN json_each(
+           '[' || substr(
+               coalesce(CASE WHEN json_valid('[' || first_events || ']') THEN ',' || nullif(first_events, '') END, '')
+               || coalesce((SELECT ',' || group_concat(inner_rows.seq)
+                              FROM event_rows AS inner_rows
+                             WHERE inner_rows.execution_seq = executions.seq), '')
+               || coalesce(CASE WHEN json_valid('[' || last_events || ']') THEN ',' || nullif(last_events, '') END, ''),
+               2
+           ) || ']'
+       ) AS event
+  LEFT JOIN event_rows ON event_rows.execution_seq = executions.seq
+                      AND event_rows.seq = event.value
+                      AND event.type = 'integer';
 
 -- view v_dead
 CREATE VIEW v_dead AS
@@ -853,7 +914,7 @@ SELECT executions.task_id,                   -- NULL: its workflow takes no ctx
   CROSS JOIN events ON events.execution_seq = executions.seq
   LEFT JOIN activity_log ON activity_log.seq = events.activity_seq
     -- True of every record; it leads from a trigger to its records by the index of their ids. An index of the triggers'
-    -- ids would cost every attempt something. CROSS JOIN: in this order, so that nothing has to be sorted.
+    -- ids would cost every attempt something. CROSS JOIN: in this order, so that only the events of a record are sorted.
  WHERE executions.id >= 'exec-' || executions.trigger_id || '.'
    AND executions.id < 'exec-' || executions.trigger_id || '/'
  ORDER BY executions.seq, events.seq;
