@@ -218,7 +218,8 @@ class AttemptCommits:
         """Return what a turn must know of a started claim. A trigger advances the task that it names only when it is a
         continuation or a resume. A new task belongs to the session that a router chose, and is in its lane."""
         if claim.task_id is None:
-            claim = claim._replace(session_id=claim.session_id or claim.lane)
+            if claim.session_id is None and claim.lane is not None:
+                claim = claim._replace(session_id=claim.lane)
         elif claim.task_id != claim.id and claim.source not in OWN:
             claim = claim._replace(task_id=None)
         workflow = self._app.workflows.get(route.workflow) if isinstance(route, Routed) else None

@@ -32,6 +32,7 @@ from craftcore.registry.router import unroutable_failure
 from craftcore.registry.workflow import Workflow
 from craftcore.serialization.decode import decode
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text
+from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry
 from craftcore.tasks.outcomes import Continue, Done, Returned, Suspends
 from craftcore.triggers.settlement import (
@@ -60,6 +61,7 @@ class Runner:
         self._overdue_after = config.triggers.overdue_after
         self._response_max_bytes = config.records.response_max_bytes
         self._threads = threads
+        self._loop = get_current_loop()
 
     async def run(self, run: Attempt) -> Outcome:
         """Run the workflow to its end, its timeout, its suspension or its cancellation. Ctrl-C is raised."""
@@ -124,8 +126,8 @@ class Runner:
         return min(ends, default=None)
 
     async def _call(self, run: Attempt, workflow: Workflow, call: Callable[[], Any], ends_at: float | None) -> Outcome:
-        left = math.inf if ends_at is None else ends_at - self._doors.clock.now()
-        with anyio.CancelScope(deadline=anyio.current_time() + left) as scope:
+        deadline = math.inf if ends_at is None else self._loop.time() + ends_at - self._doors.clock.now()
+        with anyio.CancelScope(deadline=deadline) as scope:
             run.enter(scope)
             hit(Failpoint.TURN_ENTERED)
             try:
@@ -138,7 +140,7 @@ class Runner:
                     result = await run_in_thread(run, call, self._threads)
                 hit(Failpoint.HANDLER_RETURNED)
                 if run.holds_loop:
-                    run.judge_block(anyio.current_time())
+                    run.judge_block(self._loop.time())
                 went_on = run.told_over or run.blocked_loop  # although its time was over
                 if not went_on or run.stopped_by is not None:
                     return self._result_outcome(run, workflow, result)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -74,6 +74,10 @@ class Record(NamedTuple):
         return self.known.header.created_at
 
 
+LastEvents = dict[Hashable, tuple[tuple[EventType, str], ...]]
+"""The last events of a batch, by all that tells them apart."""
+
+
 class Recorder:
     """Opens, extends and closes records. `response_max_bytes` bounds what a response keeps of a result."""
 
@@ -89,11 +93,11 @@ class Recorder:
         now = tx.now
         openings: list[NewRecord] = []
         records: list[Record] = []
+        streams: dict[Hashable, Stream] = {}
         for seq, attempt in enumerate(attempts, self._store.next_seq(tx)):
             header, envelope_text = _opening(seq, epoch, now, attempt)
-            stream = Stream()
-            first = [stream.append(type_, now, text) for type_, text in self._opening_events(now, attempt)]
-            openings.append(NewRecord(header, envelope_text, ",".join(first)))
+            stream = self._first_events(now, attempt, streams)
+            openings.append(NewRecord(header, envelope_text, stream.text[1:]))
             records.append(Record(KnownRecord(header, stream.text, stream.count), attempt.routed, now))
         self._store.open_all(tx, openings)
         return records
@@ -126,7 +130,8 @@ class Recorder:
 
     def close_all(self, tx: Transaction, ends: Sequence[tuple[Record, Outcome]]) -> None:
         """Close each record by what its attempt came to."""
-        self._chaining.close_all(tx, [self._end_of(record, outcome, tx.now) for record, outcome in ends])
+        streams: LastEvents = {}
+        self._chaining.close_all(tx, [self._end_of(record, outcome, tx.now, streams) for record, outcome in ends])
 
     def release_open(self, tx: Transaction, epoch: int, reason: str) -> None:
         """Close the records of this epoch's started claims as released; before the claims are handed back."""
@@ -149,16 +154,25 @@ class Recorder:
             goes_on.append(type_, tx.now, text)
         return KnownRecord(header, goes_on.text, goes_on.count, goes_on.count)
 
-    def _opening_events(self, now: float, attempt: AttemptInfo) -> list[tuple[EventType, str]]:
+    def _first_events(self, now: float, attempt: AttemptInfo, streams: dict[Hashable, Stream]) -> Stream:
+        """Return the first events of an attempt. Those of a batch that are alike are made once, and kept in
+        `streams`."""
         claim = attempt.claim
-        name = "null" if claim.workflow is None else f'"{claim.workflow}"'
-        stream = [(EventType.INTENT_RECEIVED, f'{{"intent":{name},"timestamp":{now!r}}}')]
         due_at = moment_due(claim)
-        if (late := overdue_seconds(due_at, now, self._overdue_after)) is not None:
-            stream.append((EventType.OVERDUE, f'{{"due_at":{due_at!r},"overdue_seconds":{late!r}}}'))
-        return stream if attempt.routed is None else [*stream, *_attempt_started(attempt)]
+        late = overdue_seconds(due_at, now, self._overdue_after)
+        alike = (claim.workflow, claim.attempts, attempt.routed, attempt.entered, late and (due_at, late))
+        stream = streams.get(alike)
+        if stream is None:
+            stream = streams[alike] = Stream()
+            name = "null" if claim.workflow is None else f'"{claim.workflow}"'
+            stream.append(EventType.INTENT_RECEIVED, now, f'{{"intent":{name},"timestamp":{now!r}}}')
+            if late is not None:
+                stream.append(EventType.OVERDUE, now, f'{{"due_at":{due_at!r},"overdue_seconds":{late!r}}}')
+            for type_, text in () if attempt.routed is None else _attempt_started(attempt):
+                stream.append(type_, now, text)
+        return stream
 
-    def _end_of(self, record: Record, outcome: Outcome, now: float) -> RecordEnd:
+    def _end_of(self, record: Record, outcome: Outcome, now: float, streams: LastEvents) -> RecordEnd:
         match outcome:
             case Released(reason=reason):
                 return _release_end(record.seq, Status.INCOMPLETE, reason, record.known)
@@ -172,25 +186,37 @@ class Recorder:
             case _:
                 pass
         response = response_of(outcome, self._response_max_bytes)
-        error, status = _error_field(response.error_code), response.status
-        stream: list[tuple[EventType, str]] = []
-        match outcome:
-            case Cancelled():
-                stream.append((EventType.CANCEL_REQUESTED, "{}"))
-            case Continued():
-                stream.append((EventType.TURN_CONTINUED, "{}"))
-            case Delivered(task_id=task_id):
-                stream.append((EventType.DELIVERED, canonicalize({"task": task_id})))
-        if record.routed is not None:
-            took = milliseconds(record.agent_since, now)
-            stream.append((EventType.AGENT_ATTEMPT_END, _agent_end_event(record.routed.workflow, error, took, status)))
-            stream.append((EventType.ROUTER_DECISION, _decision(record.routed)))
-        has_error = "true" if status is Status.ERROR else "false"
-        took = milliseconds(record.created_at, now)
-        final = f'{{{error}"has_error":{has_error},"latency_ms":{took!r},"status":"{status}"}}'
-        stream.append((EventType.FINAL_RESPONSE, final))
+        status, code = response.status, response.error_code
+        delivered_to = outcome.task_id if isinstance(outcome, Delivered) else None
+        alike = (type(outcome), delivered_to, record.routed, record.agent_since, record.created_at, status, code)
+        events = streams.get(alike)
+        if events is None:
+            events = streams[alike] = tuple(_last_events(record, outcome, status, code, now))
         reason_ = None if response.is_whole else Reason.RECORDING_FAILURE
-        return RecordEnd(record.seq, stream, status, reason_, response.text, response.error_code, record.known)
+        return RecordEnd(record.seq, events, status, reason_, response.text, code, record.known)
+
+
+def _last_events(
+    record: Record, outcome: Outcome, status: Status, code: str | None, now: float
+) -> Iterator[tuple[EventType, str]]:
+    """Yield the events that end an attempt with a response."""
+    match outcome:
+        case Cancelled():
+            yield EventType.CANCEL_REQUESTED, "{}"
+        case Continued():
+            yield EventType.TURN_CONTINUED, "{}"
+        case Delivered(task_id=task_id):
+            yield EventType.DELIVERED, canonicalize({"task": task_id})
+        case _:
+            pass
+    error = _error_field(code)
+    if record.routed is not None:
+        took = milliseconds(record.agent_since, now)
+        yield EventType.AGENT_ATTEMPT_END, _agent_end_event(record.routed.workflow, error, took, status)
+        yield EventType.ROUTER_DECISION, _decision(record.routed)
+    has_error = "true" if status is Status.ERROR else "false"
+    took = milliseconds(record.created_at, now)
+    yield EventType.FINAL_RESPONSE, f'{{{error}"has_error":{has_error},"latency_ms":{took!r},"status":"{status}"}}'
 
 
 def _release_end(seq: int, status: Status, reason: str, known: KnownRecord | None) -> RecordEnd:
@@ -200,7 +226,7 @@ def _release_end(seq: int, status: Status, reason: str, known: KnownRecord | Non
 
 def _interrupted_end(seq: int, status: Status, event: tuple[EventType, str], known: KnownRecord | None) -> RecordEnd:
     """Return the end of an attempt without a response."""
-    return RecordEnd(seq, [event], status, Reason.EXECUTION_INCOMPLETE, None, None, known)
+    return RecordEnd(seq, (event,), status, Reason.EXECUTION_INCOMPLETE, None, None, known)
 
 
 def _opening(seq: int, epoch: int, now: float, attempt: AttemptInfo) -> tuple[OpenHeader, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
 from craftcore.executions.chain.seal import Header, Stream, record_hash
@@ -28,7 +28,7 @@ class RecordEnd(NamedTuple):
     replayed; None: it can. `known`: what need not be read again; None: nothing."""
 
     execution_seq: int
-    events: Sequence[tuple[str, str]]
+    events: tuple[tuple[str, str], ...]
     status: str
     replayable_reason: str | None
     response_json: str | None
@@ -52,14 +52,19 @@ class ChainWriter:
         place, before = self._store.head(tx)
         now = tx.now
         closings: list[SealedRecord] = []
+        ends_of_streams: dict[Hashable, tuple[str, str]] = {}
         for end in ends:
             header = headers.pop(end.execution_seq, None)
             if header is None:
                 continue  # it has its end, or cannot be read
             stream = streams.get(end.execution_seq) or Stream()
-            last = ",".join([stream.append(type_, now, text) for type_, text in end.events])
+            alike = (stream.identity, end.events)
+            if alike not in ends_of_streams:
+                last = ",".join([stream.append(type_, now, text) for type_, text in end.events])
+                ends_of_streams[alike] = last, stream.hash
+            last, events_hash = ends_of_streams[alike]
             place += 1
-            sealed = _closing_header(header, end, place, before, stream.hash, now)
+            sealed = _closing_header(header, end, place, before, events_hash, now)
             before = record_hash(sealed)
             closings.append(SealedRecord(sealed, before, end.response_json, last))
         if closings:

@@ -101,6 +101,11 @@ class Stream:
             self.text = ""
 
     @property
+    def identity(self) -> tuple[str, int, str]:
+        """A value that no stream with other events has."""
+        return self.text, self.count, "" if self._digest is None else self._digest.hexdigest()
+
+    @property
     def hash(self) -> str:
         """The hash of the events so far."""
         digest = sha256() if self._digest is None else self._digest.copy()
