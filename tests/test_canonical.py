@@ -7,8 +7,10 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from craftcore.serialization.canonical import canonicalize, canonicalize_tree, sha256_of
+from craftcore.serialization.canonical import _make_tree_encoder, canonicalize, canonicalize_tree, sha256_of
 
 
 @pytest.mark.parametrize(
@@ -26,6 +28,23 @@ def test_text_has_sorted_keys_no_spaces_and_only_ascii(value, text):
     assert canonicalize(value) == canonicalize_tree(value) == text
 
 
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+        lambda parts: st.lists(parts, max_size=4) | st.dictionaries(st.text(), parts, max_size=4),
+        max_leaves=20,
+    )
+)
+def test_tree_has_the_text_of_any_value(value):
+    assert canonicalize_tree(value) == canonicalize(value)
+
+
+def test_interpreter_without_its_c_encoder_gives_the_same_text(monkeypatch):
+    monkeypatch.setattr(json.encoder, "c_make_encoder", None)
+
+    assert _make_tree_encoder()({"b": [1, 1.5, None], "a": "é"}) == '{"a":"\\u00e9","b":[1,1.5,null]}'
+
+
 def test_order_of_insertion_does_not_change_the_text():
     assert canonicalize({"a": 1, "b": 2}) == canonicalize({"b": 2, "a": 1})
 
@@ -39,8 +58,9 @@ def test_number_outside_json_is_refused(value):
 
 @pytest.mark.parametrize("value", [b"x", {1, 2}, object(), {"a": 1j}])
 def test_value_outside_json_is_refused(value):
-    with pytest.raises(TypeError):
-        canonicalize(value)
+    for text_of in (canonicalize, canonicalize_tree):
+        with pytest.raises(TypeError, match="is not JSON serializable"):
+            text_of(value)
 
 
 def test_value_containing_itself_is_refused():

@@ -6,14 +6,28 @@ because a value that is changed on its way in cannot be compared on its way out.
 
 from __future__ import annotations
 
-import json
+import json.encoder
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from typing import Any
 
 _encoder = partial(json.JSONEncoder, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 _encode = _encoder().encode
-_encode_tree = _encoder(check_circular=False).encode
+
+
+def _make_tree_encoder() -> Callable[[Any], str]:
+    """Return the encoder of trees. `JSONEncoder.encode` makes its C encoder again for each value, which takes as long
+    as a small value does. So it is made once here, where the interpreter has it."""
+    plain = _encoder(check_circular=False)
+    make = getattr(json.encoder, "c_make_encoder", None)
+    if make is None:
+        return plain.encode
+    parts = make(None, plain.default, json.encoder.encode_basestring_ascii, None, ":", ",", True, False, False)
+    return lambda value: "".join(parts(value, 0))
+
+
+_encode_tree = _make_tree_encoder()
 
 
 def canonicalize(value: Any) -> str:
@@ -25,7 +39,7 @@ def canonicalize(value: Any) -> str:
 
 
 def canonicalize_tree(value: Any) -> str:
-    """Return `canonical` of what is known not to hold itself: the search for that is a tenth of its work."""
+    """Return `canonicalize` of what is known not to hold itself. For a small value it takes half the time."""
     return _encode_tree(value)
 
 
