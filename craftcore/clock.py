@@ -91,12 +91,21 @@ class Uuid7:
     """
 
     def __init__(self, rng: random.Random) -> None:
-        self._rng = rng
+        self._random_bits = rng.getrandbits
         self._last = 0  # millisecond << 12 | counter
+        self._head = (0, "00000000-0000")
+        """A millisecond and its text: thousands of ids share it."""
 
     def generate(self, now: float) -> str:
-        tick = max(int(now * 1000) << 12, self._last + 1)
+        tick = int(now * 1000) << 12
+        if tick <= self._last:
+            tick = self._last + 1
         self._last = tick
-        value = (tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0x2 << 62 | self._rng.getrandbits(62)
-        text = f"{value:032x}"
-        return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+        millisecond, head = self._head
+        if millisecond != tick >> 12:
+            text = f"{tick >> 12:012x}"
+            head = f"{text[:8]}-{text[8:]}"
+            self._head = (tick >> 12, head)  # one assignment: threads may share a clock
+        bits = self._random_bits(62)
+        fields = (head, tick & 0xFFF, 0x8000 | bits >> 48, bits & 0xFFFFFFFFFFFF)
+        return "%s-7%03x-%x-%012x" % fields  # noqa: UP031 - an f-string takes half as long again

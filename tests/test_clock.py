@@ -15,6 +15,17 @@ from craftcore.clock import SystemClock, Uuid7
 from tests.support.fakes import NEW_YEAR
 
 
+class Chosen(random.Random):
+    """A source of chance that gives the same bits each time."""
+
+    def __init__(self, bits: int) -> None:
+        super().__init__(0)
+        self._bits = bits
+
+    def getrandbits(self, k: int, /) -> int:
+        return self._bits
+
+
 def ids_at(moments: list[float], *, seed: int = 0) -> list[str]:
     ids = Uuid7(random.Random(seed))
     return [ids.generate(moment) for moment in moments]
@@ -41,9 +52,26 @@ def test_ten_thousand_ids_in_a_millisecond_increase():
     assert {uuid.UUID(one).version for one in made} == {7}
 
 
+def test_more_ids_than_a_millisecond_has_take_from_the_next():
+    made = [uuid.UUID(one).int >> 80 for one in ids_at([NEW_YEAR] * 4_097)]
+
+    assert (made[4_095], made[4_096]) == (int(NEW_YEAR * 1000), int(NEW_YEAR * 1000) + 1)
+
+
 def test_same_seed_gives_the_same_ids_and_another_seed_gives_others():
     assert ids_at([NEW_YEAR] * 3) == ids_at([NEW_YEAR] * 3)
     assert not set(ids_at([NEW_YEAR] * 3)) & set(ids_at([NEW_YEAR] * 3, seed=1))
+
+
+@given(st.floats(0, 2e9), st.integers(0, 2**62 - 1), st.integers(1, 3))
+def test_id_has_the_fields_of_rfc_9562(moment, bits, count):
+    ids = Uuid7(Chosen(bits))
+    for _ in range(count):
+        made = ids.generate(moment)
+
+    tick = (int(moment * 1000) << 12) + count - (moment * 1000 >= 1)  # nothing comes before tick 1
+    fields = (tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0x2 << 62 | bits
+    assert made == str(uuid.UUID(int=fields))
 
 
 def test_two_clocks_of_a_machine_never_make_the_same_id():
