@@ -27,6 +27,9 @@ from craftcore.triggers.operator_store import OperatorStore
 from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.validation import ReadMoment, accept, show_value
 
+_MOMENT_TEXTS = (str, timedelta)
+"""Moments of these types are read with the time zone of the machine."""
+
 
 class TriggerService:
     """Accept and emit; cancel, requeue and discard. `payload_max_bytes` bounds a payload. `read_moment` reads texts
@@ -49,7 +52,7 @@ class TriggerService:
                 f"{show_value(spec)} is not a TriggerSpec; give TriggerSpec(workflow=…, payload={{…}}) for each trigger"
             )
         minted_id, now = spec.id or self._clock.new_id(), self._clock.now()
-        if isinstance(spec.at, str | timedelta) or isinstance(spec.expires_at, str | timedelta):
+        if isinstance(spec.at, _MOMENT_TEXTS) or isinstance(spec.expires_at, _MOMENT_TEXTS):
             spec = self._with_moments(spec, now)
         return accept(spec, now, minted_id, payload_max_bytes=self._payload_max_bytes)
 

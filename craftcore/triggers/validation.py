@@ -6,15 +6,16 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.serialization.arguments import to_seconds
-from craftcore.serialization.canonical import canonicalize
+from craftcore.serialization.canonical import canonicalize_tree
 from craftcore.triggers.backoff import ATTEMPTS_MAX
 from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
-from craftcore.triggers.sources import DEFAULTS
+from craftcore.triggers.sources import DEFAULTS, Defaults
 from craftcore.triggers.workflow_names import bare_name
 
 NAME = re.compile(r"[A-Za-z0-9._:@+-]{1,200}")
@@ -39,24 +40,63 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
     defaults = DEFAULTS.get(source) if isinstance(source, str) else None
     if defaults is None:
         raise InvalidInput(f"source {show_value(source)} is unknown; it must be one of {', '.join(TriggerSource)}")
+    workflow: object = spec.workflow
+    if workflow is not None:
+        workflow = _bare_workflow(workflow) if type(workflow) is str else _require_name("workflow", workflow)
+    scope, priority = (None, defaults.priority) if _has_no_options(spec) else _check_options(spec, defaults)
+    if workflow is spec.session_id is spec.task_id is None and source == TriggerSource.IMMEDIATE:
+        raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
+    fire_at = now if spec.at is spec.delay is None else _fire_at(spec, now)
+    return NewTrigger(
+        spec.id or minted_id,
+        str(source),
+        spec.dedup_key,
+        scope,
+        spec.session_id,
+        spec.task_id,
+        workflow,
+        spec.session_id or spec.task_id,
+        fire_at,
+        fire_at,
+        None if spec.expires_at is None else moment("expires_at", spec.expires_at),
+        priority,
+        spec.description,
+        payload_text(spec.payload, payload_max_bytes),
+        spec.max_attempts,
+        now,
+        now,
+        spec.id is not None,
+        spec.at is not None,
+        spec.on_duplicate,
+        spec.supersedes is not None,
+    )
+
+
+def _has_no_options(spec: TriggerSpec) -> bool:
+    """Return whether a spec leaves all that `_check_options` checks at its default, as most do."""
+    return (
+        spec.session_id is spec.task_id is spec.dedup_key is spec.dedup_scope is spec.id is None
+        and spec.priority is spec.max_attempts is None
+        and spec.supersedes is spec.description is None
+        and spec.on_duplicate == "keep"
+    )
+
+
+def _check_options(spec: TriggerSpec, defaults: Defaults) -> tuple[str | None, int]:
+    """Check the names and options of a spec. Return the scope of its dedup key, and its priority."""
     is_ours = type(spec.dedup_key) is str and KEY_OF_OURS.fullmatch(spec.dedup_key) is not None
-    if is_ours and source not in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+    if is_ours and spec.source not in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
         raise InvalidInput(
             f"dedup_key {show_value(spec.dedup_key)} is of those that tasks go on with; give it another name"
         )
     for field, value in (
-        ("workflow", spec.workflow),
         ("session_id", spec.session_id),
         ("task_id", spec.task_id),
         ("dedup_key", None if is_ours else spec.dedup_key),
         ("id", spec.id),
     ):
-        if value is not None and not is_name(value):
-            raise InvalidInput(
-                f"{field} {show_value(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -"
-            )
-    if spec.workflow is spec.session_id is spec.task_id is None and spec.source == TriggerSource.IMMEDIATE:
-        raise InvalidInput("an IMMEDIATE trigger without a session needs the name of a workflow")
+        if value is not None:
+            _require_name(field, value)
     scope: str | None = None
     if spec.dedup_key is not None:
         given = defaults.scope if spec.dedup_scope is None else spec.dedup_scope
@@ -82,30 +122,19 @@ def accept(spec: TriggerSpec, now: float, minted_id: str, *, payload_max_bytes: 
         if type(spec.description) is not str:
             raise InvalidInput(f"description must be text, not {type(spec.description).__name__}")
         _check_description(spec.description)
-    fire_at = _fire_at(spec, now)
-    return NewTrigger(
-        spec.id or minted_id,
-        str(spec.source),
-        spec.dedup_key,
-        scope,
-        spec.session_id,
-        spec.task_id,
-        None if spec.workflow is None else bare_name(spec.workflow),
-        spec.session_id or spec.task_id,
-        fire_at,
-        fire_at,
-        None if spec.expires_at is None else moment("expires_at", spec.expires_at),
-        priority,
-        spec.description,
-        payload_text(spec.payload, payload_max_bytes),
-        spec.max_attempts,
-        now,
-        now,
-        spec.id is not None,
-        spec.at is not None,
-        spec.on_duplicate,
-        spec.supersedes is not None,
-    )
+    return scope, priority
+
+
+def _require_name(field: str, value: object) -> str:
+    if type(value) is str and NAME.fullmatch(value) is not None:
+        return value
+    raise InvalidInput(f"{field} {show_value(value)} must be 1 to 200 characters out of A-Z a-z 0-9 . _ : @ + -")
+
+
+@lru_cache(maxsize=1024)
+def _bare_workflow(workflow: str) -> str:
+    """Return the text by which a workflow is known: a program emits for few of them."""
+    return bare_name(_require_name("workflow", workflow))
 
 
 def is_name(value: object) -> bool:
@@ -116,12 +145,13 @@ def is_name(value: object) -> bool:
 def payload_text(payload: Mapping[str, Any], max_bytes: int) -> str:
     """Return the canonical text of a payload. Refuses what is not a JSON object, or would not come back as it went
     in."""
-    if not isinstance(payload, Mapping):
-        raise InvalidInput(f"payload must be a JSON object, not {type(payload).__name__}")
-    payload = payload if type(payload) is dict else dict(payload)
+    if type(payload) is not dict:
+        if not isinstance(payload, Mapping):
+            raise InvalidInput(f"payload must be a JSON object, not {type(payload).__name__}")
+        payload = dict(payload)
     try:
-        _refuse_strange(payload, None, 1, [0])
-        text = canonicalize(payload)
+        _refuse_strange(payload, None, 1, [0])  # and whatever holds itself, because that is too deep
+        text = canonicalize_tree(payload)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(f"payload is not JSON: {error}") from error
     if len(text) > max_bytes:

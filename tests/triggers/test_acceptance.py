@@ -34,6 +34,10 @@ class Unplaced(tzinfo):
         return None
 
 
+class Text(str):
+    """A text of a type of its own."""
+
+
 def nested(levels: int) -> dict[str, object]:
     """An object of that many levels, lists and objects in turn."""
     inner: object = 1
@@ -146,6 +150,22 @@ def test_names_keys_and_ids_that_could_not_travel_as_a_header_are_refused(field,
 @pytest.mark.parametrize("name", ["a", "A-Z.a_z:0@9+", "x" * 200])
 def test_names_keys_and_ids_out_of_the_allowed_characters_pass(field, name):
     assert getattr(accepted(**{field: name}), field) == name
+
+
+@pytest.mark.parametrize("name", ["not a name", Text("a")], ids=["forbidden", "heir of str"])
+def test_workflow_name_is_refused_each_time(name):
+    assert accepted(workflow="a").workflow == "a"
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match=r"^workflow .*1 to 200 characters"):
+            accepted(workflow=name)
+
+
+def test_workflow_name_of_the_first_version_is_shortened_each_time():
+    assert [accepted(workflow="a@1.0").workflow for _ in range(2)] == ["a", "a"]
+
+
+def test_options_that_repeat_the_defaults_change_nothing():
+    assert accepted(priority=10) == accepted()
 
 
 def test_trigger_without_an_id_gets_a_minted_id():
