@@ -1,6 +1,7 @@
 """A batch of work items in one transaction, each group under its own savepoint.
 
-An item that raises is undone and gets its error; the others stay.
+An item that raises is undone and gets its error; the others stay. A batch of a single group needs no savepoint: with it
+the whole transaction is undone.
 """
 
 from __future__ import annotations
@@ -72,15 +73,17 @@ def group_items(batch: list[WorkItem]) -> list[WorkGroup]:
 def run_groups(
     connection: apsw.Connection, database: Database, groups: list[WorkGroup], before: Before, after: list[After]
 ) -> list[WorkGroup]:
-    """Run every group. The returned groups must run again: SQLite ended the transaction during one of them.
+    """Run every group. The returned groups must run again: the transaction was ended by SQLite during one of them, or
+    here because the single group failed.
 
-    Raises StorageFull when that was for want of space, which the others would not find either.
+    Raises StorageFull when SQLite ended it for want of space, which the others would not find either.
     """
     stand: list[WorkGroup] = []
     queue = deque(groups)
+    is_alone = len(groups) == 1
     while queue:
         group = queue.popleft()
-        error = _run_group(connection, database, group, before, after)
+        error = _run_group(connection, database, group, before, after, is_alone)
         if error is None:
             stand.append(group)
         elif len(group) > 1:  # one of them is at fault, and the others must not pay: each on its own
@@ -91,25 +94,36 @@ def run_groups(
             if error is not None and safe_isinstance(error, StorageFull):
                 raise error
             return [*stand, *queue]
+        if error is not None and is_alone:
+            connection.execute("ROLLBACK")
+            return [*queue]
     return []
 
 
 def _run_group(
-    connection: apsw.Connection, database: Database, group: WorkGroup, before: Before, after: list[After]
+    connection: apsw.Connection,
+    database: Database,
+    group: WorkGroup,
+    before: Before,
+    after: list[After],
+    is_alone: bool,
 ) -> BaseException | None:
-    """Run the pieces of one group under a savepoint and keep their answers. An error: all of it was undone."""
+    """Run the pieces of one group and keep their answers. An error: all of it was undone, or, when the group `is_alone`,
+    is to be undone with the transaction."""
     tx = Transaction(connection, database.clock.now())
-    work, args = group[0].work, group[0].args
-    connection.execute("SAVEPOINT work_group")
+    piece = group[0]
+    work, each = piece.work, piece.each
+    if not is_alone:
+        connection.execute("SAVEPOINT work_group")
     try:
-        if group[0].each:
+        if each:
             results = work(tx, [piece.args[0] for piece in group])
             assert len(results) == len(group), (work, len(results), len(group))
         else:
-            results = [work(tx, *args)]
+            results = (work(tx, *piece.args),)
     except BaseException as error:  # SystemExit, too: it is its caller who wants to end, not the writer
         release_frames(error)  # a statement left half-way there would keep the others from committing
-        if connection.in_transaction:
+        if connection.in_transaction and not is_alone:
             connection.execute("ROLLBACK TO work_group")
             connection.execute("RELEASE work_group")
         return (
@@ -117,11 +131,13 @@ def _run_group(
             if safe_isinstance(error, apsw.Error)
             else error
         )
-    connection.execute("RELEASE work_group")
+    if not is_alone:
+        connection.execute("RELEASE work_group")
     for piece, result in zip(group, results, strict=True):
-        refused = piece.each and isinstance(result, Exception)
-        piece.error = result if refused else None
-        piece.result = None if refused else result
+        if each and isinstance(result, Exception):
+            piece.error, piece.result = result, None
+        else:
+            piece.error, piece.result = None, result
     before.update(tx.before)
     after.extend(tx.after)
     return None

@@ -7,22 +7,19 @@ from pathlib import Path
 
 import apsw
 
-from craftcore.clock import Clock
 from craftcore.errors import DatabaseInvalid, OutcomeUnknown, StorageError
 from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.sqlite_errors import is_undone, translate
-from craftcore.storage.transaction import Transaction
 
 CAN_BE_EMITTED_AGAIN = "Emitting the same spec again ends as one row"
 
 
-def begin(connection: apsw.Connection, clock: Clock, path: Path) -> Transaction:
+def begin(connection: apsw.Connection, path: Path) -> None:
     """Take the write lock. Raises a StorageError, and nothing is open then."""
     try:
         connection.execute("BEGIN IMMEDIATE")
     except apsw.Error as error:
         raise translate(error, path, connection) from error
-    return Transaction(connection, clock.now())
 
 
 def commit(connection: apsw.Connection, path: Path) -> None:

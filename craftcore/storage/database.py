@@ -155,7 +155,8 @@ class Database:
             self._pace.before_begin()
             try:
                 self._files.refuse_replaced(NOTHING_WRITTEN)
-                tx = begin(self._connection, self.clock, self.path)
+                begin(self._connection, self.path)
+                tx = Transaction(self._connection, self.clock.now())
                 try:
                     yield tx
                 except apsw.Error as error:

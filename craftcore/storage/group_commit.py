@@ -91,7 +91,7 @@ class GroupCommit:
         groups = group_items(batch)
         while True:  # a pass that fails leaves out the item at fault, or splits its group
             self.refuse_replaced()
-            begin(connection, self._database.clock, self._database.path)
+            begin(connection, self._database.path)
             self._lock_wait.since = None
             changes = connection.total_changes()
             after: list[After] = []

@@ -93,7 +93,8 @@ def _apply(
     also: Callable[[Transaction, list[str]], object] | None = None,
 ) -> list[str]:
     """Apply these in one transaction; the names of those that no other process had applied already."""
-    tx = begin(connection, clock, path)
+    begin(connection, path)
+    tx = Transaction(connection, clock.now())
     applied: list[str] = []
     try:
         connection.execute(LEDGER)

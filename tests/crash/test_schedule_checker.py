@@ -189,7 +189,7 @@ from tests.crash.schedule_campaign import campaign
 
 def advance(self, tx, before, after, *, whole=ScheduleStore.advance):
     if threading.current_thread().name == "craftcore-writer":
-        for step in ("RELEASE work_group", "COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT work_group"):
+        for step in ("COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT work_group"):
             tx._connection.execute(step)
     return whole(self, tx, before, after)
 

@@ -360,7 +360,7 @@ import sys
 from tests.crash.task_matrix import matrix
 
 def commit(tx):
-    for step in ("RELEASE work_group", "COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT work_group"):
+    for step in ("COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT work_group"):
         tx._connection.execute(step)
 
 exec(sys.argv[1])

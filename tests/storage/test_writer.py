@@ -20,6 +20,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.support.batches import Answers, Gate, handed_in, held, together
 from tests.support.processes import PATIENCE
+from tests.support.statements import record_statements
 
 pytestmark = pytest.mark.anyio
 
@@ -208,6 +209,40 @@ async def test_group_during_which_sqlite_ends_the_transaction_fails_only_the_fau
     assert answers == {x: x for x in range(10) if x != 5}
     assert rows(database) == list(range(10))
     assert failed is None
+
+
+async def test_statements_of_a_lone_item_are_its_own_and_those_of_the_commit(database):
+    """What is alone in its transaction is undone with it, and needs no savepoint."""
+    with record_statements() as statements:
+        async with Writer(database) as writer:
+            statements.clear()
+            await writer.commit(insert, 1)
+            lone = list(statements)
+            statements.clear()
+            await together(writer, [(writer.commit, insert, x) for x in (2, 3)])
+
+    assert [sql.split()[0] for sql in lone] == ["BEGIN", "INSERT", "COMMIT"]
+    assert [sql.split()[0] for sql in statements].count("SAVEPOINT") == 2
+
+
+async def test_lone_item_that_raises_is_undone_and_commits_nothing(database):
+    async with Writer(database) as writer:
+        with pytest.raises(LookupError):
+            await writer.commit(insert_then_raise, 1)
+        commits = writer.group_commit.commits
+        await writer.commit(insert, 2)
+
+    assert commits == 0
+    assert rows(database) == [2]
+
+
+async def test_group_alone_in_its_transaction_affects_only_its_faulty_item(database):
+    async with Writer(database) as writer:
+        answers = await together(writer, [(writer.commit_batched, insert_each, x) for x in (12, 13, 14)])
+
+    assert isinstance(answers.pop(1), LookupError)
+    assert answers == {0: 12, 2: 14}
+    assert rows(database) == [12, 14]
 
 
 # Cancelling a caller
