@@ -108,8 +108,8 @@ def _run_group(
     after: list[After],
     is_alone: bool,
 ) -> BaseException | None:
-    """Run the pieces of one group and keep their answers. An error: all of it was undone, or, when the group `is_alone`,
-    is to be undone with the transaction."""
+    """Run the pieces of one group and keep their answers. An error: all of it was undone, or is to be undone with the
+    transaction when the group `is_alone`."""
     tx = Transaction(connection, database.clock.now())
     piece = group[0]
     work, each = piece.work, piece.each

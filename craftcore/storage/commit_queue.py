@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +21,11 @@ class CommitQueue:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._pending: deque[WorkItem] = deque()
-        self._changed = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        self._bell = threading.Lock()
+        """Held, but from a ring until the thread that waits has heard it. A Condition makes a lock for each wait."""
+        self._bell.acquire()
+        self._is_waiting = False
         self.is_closing = False
         self.failed: StorageError | None = None
 
@@ -32,16 +37,15 @@ class CommitQueue:
 
     def put(self, item: WorkItem) -> None:
         """Append an item. Raises the error that ended writing, and StorageError once the queue is closed."""
-        with self._changed:
+        with self._lock:
             if self.failed or self.is_closing:
                 raise self.failed or StorageError(f"{self._path}: the writer is closed; nothing was written")
-            if not self._pending:  # otherwise the thread is awake, and takes this one, too
-                self._changed.notify()
             self._pending.append(item)
+            self._ring()
 
     def withdraw(self, item: WorkItem) -> bool:
         """Take an item back. Return False when it was taken already."""
-        with self._changed:
+        with self._lock:
             if item not in self._pending:
                 return False
             self._pending.remove(item)
@@ -52,20 +56,42 @@ class CommitQueue:
 
         Return an empty list when none came, and None when the queue is closed and empty.
         """
-        with self._changed:
-            if self._changed.wait_for(lambda: bool(self._pending) or self.is_closing, seconds):
-                return take_batch(self._pending) or None
-            return []
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with self._lock:
+                if self._pending:
+                    return take_batch(self._pending)
+                if self.is_closing:
+                    return None
+                self._is_waiting = True
+            if not self._wait_for_ring(deadline):
+                return []
+
+    def _wait_for_ring(self, deadline: float | None) -> bool:
+        """Return False when none came in time. What rang may have been withdrawn since."""
+        if self._bell.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
+            return True
+        with self._lock:
+            if self._is_waiting:
+                self._is_waiting = False
+                return False
+        return self._bell.acquire()  # the ring came with the end of the wait
+
+    def _ring(self) -> None:
+        """Wake the thread if it waits. Call it with the lock."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._bell.release()
 
     def close(self) -> None:
         """Refuse new items. Those that wait are still taken."""
-        with self._changed:
+        with self._lock:
             self.is_closing = True
-            self._changed.notify()
+            self._ring()
 
     def fail(self, error: StorageError) -> list[WorkItem]:
         """Refuse everything from now on with `error`. Return the items that waited, each with its error."""
-        with self._changed:
+        with self._lock:
             self.failed = error
             refused = list(self._pending)
             self._pending.clear()
