@@ -32,6 +32,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the back
 ON_BOTH_LOOPS = {
     *("storage/test_writer", "storage/test_writer_faults", "storage/test_checkpoints", "storage/test_contention"),
     *("engine/test_acting_closed", "engine/test_acting_stopped", "engine/test_blocked_loop", "engine/test_deadlines"),
+    "engine/test_due_emits",
     *("engine/test_emitting", "engine/test_hunted", "engine/test_internal_errors", "engine/test_loop_end"),
     *("engine/test_main_path", "engine/test_solitude", "engine/test_stopping", "engine/test_turns"),
     *(

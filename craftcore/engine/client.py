@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeVar
 
 import anyio
 
+from craftcore.engine.due_emits import DueEmits
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.feeder import Feeder
 from craftcore.errors import OutcomeUnknown
@@ -47,8 +47,6 @@ class EngineClient:
         feeder: Feeder,
         results: ResultWaits,
         events: EngineEvents,
-        *,
-        epoch: int,
     ) -> None:
         self._app = app
         self._results = results
@@ -61,8 +59,7 @@ class EngineClient:
         self._events = events
         self.schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
         self.schedules = Schedules(self.schedule_rules, self)
-        lease_seconds = services.claims.lease_seconds
-        self._emit_claimed = partial(services.triggers.emit_claimed, epoch=epoch, lease_seconds=lease_seconds)
+        self.due_emits: DueEmits
 
     def accept(self, spec: TriggerSpec) -> NewTrigger:
         """Return the row of a spec, before anything is written. Raises InvalidInput for one that the app could only
@@ -75,23 +72,15 @@ class EngineClient:
         """Accept one trigger; it is on disk when this returns."""
         row = self.accept(spec)
         try:
-            if self._feeder.reserve_slot(row):
-                return await self._emit_into_window(row)
+            if await self.due_emits.emit(row):
+                claimed = Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
+                return self._handle_of(claimed)
             emitted = await self._writer.commit_batched(self._triggers.emit_all, row)
         except OutcomeUnknown as error:
             raise error.from_timeout(replace(spec, id=row.id)) from error
         hit(Failpoint.EMIT_COMMITTED)
         self._feeder.notify_due(emitted.due_at)
         return self._handle_of(emitted)
-
-    async def _emit_into_window(self, row: NewTrigger) -> EmittedHandle[Any]:
-        claim = None
-        try:
-            claim = await self._writer.commit_batched(self._emit_claimed, row)
-            hit(Failpoint.EMIT_COMMITTED)
-        finally:
-            self._feeder.push_new(claim)
-        return EmittedHandle(self, Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at))
 
     def _handle_of(self, emitted: Emitted) -> EmittedHandle[Any]:
         return EmittedHandle(self, emitted)

@@ -4,7 +4,8 @@
            -> settle (trigger, record, task and what follows in one commit)
 
 Starts and settles go to the writer in batches: all that gathered during the last commit. A worker never waits for a
-settle, except with a concurrency of 1. Then the settle of a trigger and the start of the next one are one commit.
+settle, except with a concurrency of 1. Then the settle of a trigger and the start of the next one are one commit. What
+is emitted while a slot is free was started by its emit (`due_emits.py`), and comes in by `take_started`.
 """
 
 from __future__ import annotations
@@ -98,7 +99,7 @@ class Consumer:
             await self._loop.forget_cancel()
             self._ended.append(run)
             if self._concurrency > 1:
-                self._release_slot()
+                self.release_slot()
             self._loop.wake(self._end_came)
 
     async def settle(self) -> None:
@@ -137,21 +138,24 @@ class Consumer:
         return self.slots.reserve_next()
 
     def _after_start(self, claims: list[Claim], runs: list[Attempt]) -> None:
-        """Give the started attempts to the workers."""
-        events = self._events
+        """Note what a commit of this loop has started."""
         self._starting = []
-        self._drop_unstarted(claims, runs)
         if self._batches.may_have_started:
             self._batches.may_have_started = False
-            announce(events, events.on_claims_lost)
+            announce(self._events, self._events.on_claims_lost)
+        self.take_started(claims, runs)
+        announce(self._events, self._events.on_window_shrunk)
+
+    def take_started(self, claims: list[Claim], runs: list[Attempt]) -> None:
+        """Give the started attempts to the workers. Each claim has a slot."""
+        self._drop_unstarted(claims, runs)
         for run in runs:
             self.running[run.claim.seq] = run
             if self._is_leaving:
                 run.outcome = run.outcome or Released(reason=RELEASED)
             self._offer_claims(run)
-        announce(events, events.on_started, runs)
+        announce(self._events, self._events.on_started, runs)
         hit(Failpoint.START_COMMITTED)
-        announce(events, events.on_window_shrunk)
 
     async def _route_and_run(self, run: Attempt) -> Outcome:
         if run.outcome is not None:  # known by its start: there is no code to run
@@ -177,7 +181,7 @@ class Consumer:
         self.running.pop(run.claim.seq, None)
         self.slots.leave(run.claim, run.lane)
         if self._concurrency == 1:
-            self._release_slot()
+            self.release_slot()
         if isinstance(answer, Exception):
             log.warning("settle.refused", trigger=run.claim.id, reason=str(answer))
             announce(
@@ -200,6 +204,15 @@ class Consumer:
         """Wake the start loop: the window has new claims."""
         self._loop.wake(self._work_came)
 
+    def reserve_slot(self) -> bool:
+        """Take a slot for a trigger that starts in the commit of its emit. False: it may not start now."""
+        return not (self.stopping or self.held_back) and self.slots.reserve_new()
+
+    def release_slot(self) -> None:
+        """Release the slot of a trigger that ended, or was not started, and wake the start loop."""
+        self.slots.release()
+        self._loop.wake(self._work_came)
+
     def held_claims(self) -> Iterator[Claim]:
         """Yield every claim that was taken out of the window and is not settled."""
         yield from list(self._starting)
@@ -213,7 +226,8 @@ class Consumer:
 
     def is_idle_beside(self, running: int) -> bool:
         """Return whether nothing is started or being settled, and at most this number of attempts run."""
-        return len(self.running) <= running and not (self._starting or self._ended or self._settling)
+        taken = max(len(self.running), self.slots.taken)
+        return taken <= running and not (self._starting or self._ended or self._settling)
 
     def _offer_claims(self, run: Attempt) -> None:
         self._ready.append(run)
@@ -237,9 +251,5 @@ class Consumer:
             if (claim.seq, claim.lease_token) not in started:
                 log.debug("start.refused", trigger=claim.id)
                 self.slots.leave(claim, claim.lane)
-                self._release_slot()
+                self.release_slot()
                 announce(self._events, self._events.on_start_refused, claim)
-
-    def _release_slot(self) -> None:
-        self.slots.release()
-        self._loop.wake(self._work_came)

@@ -16,6 +16,7 @@ from craftcore.engine.attempt_commits import AttemptCommits, Settled
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.client import EngineClient
 from craftcore.engine.consumer import Consumer
+from craftcore.engine.due_emits import DueEmits
 from craftcore.engine.durable_commit import Corruption, DurableCommits
 from craftcore.engine.engine_end import EngineEnd, grace_left
 from craftcore.engine.feeder import Feeder
@@ -27,8 +28,8 @@ from craftcore.engine.loop.loop_end import loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
-from craftcore.engine.stall_watch import Progress
 from craftcore.engine.turn.call_marks import CallMarks
+from craftcore.engine.turn.stall_watch import Progress
 from craftcore.engine.turn.turn import TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
@@ -87,7 +88,7 @@ class Engine:
         self.feeder = Feeder(services, commits, self._queue, self.limits, self, epoch=epoch)
         self.scheduler = Scheduler(services, commits, self, epoch=epoch)
         self.results = ResultWaits(services, get_current_loop())
-        self.requests = EngineClient(app, services, writer, self.feeder, self.results, self, epoch=epoch)
+        self.requests = EngineClient(app, services, writer, self.feeder, self.results, self)
         doors = TurnServices(
             writer=writer,
             commits=commits,
@@ -120,7 +121,8 @@ class Engine:
         self.on_lane_left, self.on_claims_lost = self.feeder.ring, self.feeder.request_reclaim
         end = self._end = EngineEnd(self._running_attempts, self.stop, owns_loop=owns_loop)
         self.guard, self.crash, self.settled = end.guard, end.crash, end.wait_for_settle
-        self.fail, self.hurry = end.fail, end.stop_now
+        self.fail, self.hurry, self.on_emit_refused = end.fail, end.stop_now, end.announce_settled
+        self.requests.due_emits = DueEmits(services, writer, attempts, self.feeder, self.consumer, self, epoch=epoch)
 
     async def round_trip(self) -> None:
         """Loop -> writer -> SQLite -> loop: proof that the engine makes progress, be the disk full or not."""
@@ -283,15 +285,13 @@ class Engine:
             if move.status is TriggerStatus.PENDING:
                 self.feeder.notify_due(max(run.claim.fire_at, move.not_before or 0.0))
             if followed.claim is not None:
-                self.feeder.push_next_turn(followed.claim)
+                self.feeder.push_claimed(followed.claim)
             if followed.due_at is not None:
                 self.feeder.notify_due(followed.due_at)
-        if run.lane is not None:
+        if run.lane is not None or self.limits.is_slot_freed(run.claim):
             self.feeder.ring()
         if _schedule_of(run) is not None:
             self.scheduler.ring()  # another occurrence may have waited for this one
-        if self.limits.is_slot_freed(run.claim):
-            self.feeder.ring()
         self._end.announce_settled()
         self._observer.on_settled(run, answer)
 

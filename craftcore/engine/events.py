@@ -39,6 +39,12 @@ class EngineEvents(Protocol):
     def on_start_failed(self, claim: Claim) -> None:
         """Handle a claim whose trigger failed because it could not be started."""
 
+    def on_emit_refused(self) -> None:
+        """Handle an emit that was to start its trigger, and wrote nothing."""
+
+    def crash(self, why: str, cause: BaseException) -> None:
+        """End the engine after an error of craftcore."""
+
     def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         """Handle the end of an attempt."""
 

@@ -61,7 +61,10 @@ class FeedResult(NamedTuple):
 
 class Feeder:
     """Claims for one engine. `polls`: how often it looked. `saw_all`: the last look took all that it might take, and no
-    bell rang since. `is_looking`: a poll is on its way, and the engine does not hold its claims yet."""
+    bell rang since. `is_looking`: a poll is on its way, and the engine does not hold its claims yet.
+
+    `starting`: the IDs of triggers on their way to a commit that accepts and starts them. Their claims are not known
+    yet. `is_heartbeat_postponed`: it waits for them, because it would take such claims back."""
 
     def __init__(
         self,
@@ -87,7 +90,8 @@ class Feeder:
         self._more = False
         self._unpushable: list[Claim] = []
         self._unfit: list[tuple[Claim, Failed]] = []
-        self._reserved = 0
+        self.starting: set[str] = set()
+        self.is_heartbeat_postponed = False
         self._next_due = math.inf
         self._token_at = math.inf
         self._heartbeat_at = 0.0
@@ -120,31 +124,22 @@ class Feeder:
             self._next_due = due_at
             self._rung.set()
 
-    def reserve_slot(self, row: NewTrigger) -> bool:
-        """Return whether a new trigger may be claimed on emit. It must be plain and due, its workflow without a limit,
-        the window must have a slot, and all earlier due triggers must be in the window. The slot is reserved until
-        `push_new`."""
-        may = (
+    def may_claim_on_emit(self, row: NewTrigger, reserved: int) -> bool:
+        """Return whether a new trigger may be claimed on emit. It must be plain and due, and its workflow has no limit.
+        The window has a slot beside the `reserved` ones, and holds all earlier due triggers."""
+        return (
             self.saw_all
             and not self.paused
             and not self.holds
             and row.is_plain
             and self._limits.workflow_of(row) is None
-            and len(self._queue) + self._reserved < self._claim_batch
+            and len(self._queue) + reserved < self._claim_batch
             and row.due_at <= self._clock.now()
         )
-        self._reserved += may
-        return may
 
-    def push_new(self, claim: Claim | None) -> None:
-        """Push a trigger that was claimed at its birth; None: it was not accepted, and gives its place back."""
-        self._reserved -= 1
-        if claim is not None and self._push_unless_held(claim):
-            self._events.on_claimed()
-
-    def push_next_turn(self, claim: Claim) -> None:
-        """Push the next turn of a task, which was claimed at its birth. The window may be full: it takes the place of
-        the turn before."""
+    def push_claimed(self, claim: Claim) -> None:
+        """Push what was claimed at its birth: a new trigger, or the next turn of a task. The window may be full then:
+        the turn takes the place of the one before."""
         if self._push_unless_held(claim):
             self._events.on_claimed()
 
@@ -187,7 +182,9 @@ class Feeder:
 
     def _claim_request(self) -> ClaimRequest:
         held = None
-        if self._clock.boot_time() >= self._heartbeat_at:
+        is_due = self._clock.boot_time() >= self._heartbeat_at
+        self.is_heartbeat_postponed = is_due and bool(self.starting)
+        if is_due and not self.starting:
             self._heartbeat_at = self._clock.boot_time() + self._claims.lease_seconds / 3
             held = frozenset(
                 (claim.seq, claim.lease_token)

@@ -40,6 +40,14 @@ class Slots:
         self.taken += 1
         return [self._queue.pop(best)]
 
+    def reserve_new(self) -> bool:
+        """Take a slot for a trigger that starts in the commit of its emit. False: none is free, others
+        wait for one, or a suspect runs, and its row must tell of what starts beside it."""
+        is_free = self.taken < self._concurrency and not len(self._queue)
+        may = is_free and not self._solitude.is_on and self._solitude.outlived is None
+        self.taken += may
+        return may
+
     def _pop_best(self, is_running: bool) -> Claim | None:
         """Return the next to start: while nothing runs, one that must run alone, so that nothing has to end for it."""
         suspect = None if self.taken or is_running else self._queue.peek_suspect()

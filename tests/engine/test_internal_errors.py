@@ -20,7 +20,7 @@ from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.faults import fault
-from craftcore.engine.stall_watch import Progress
+from craftcore.engine.turn.stall_watch import Progress
 from craftcore.errors import EngineCrashed, ErrorCode, RowInvalid, WriterDied
 from craftcore.triggers.claim_service import ClaimService
 from tests.support.engine_harness import lab, look, settings

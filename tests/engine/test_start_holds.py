@@ -178,11 +178,11 @@ async def test_trigger_held_between_its_birth_and_the_window_is_handed_back(tmp_
         await it.idle()
         feeder, requests = it.engine.feeder, it.engine.requests
         row = requests.accept(TriggerSpec(workflow="greet"))
-        assert feeder.reserve_slot(row)
-        claim = await it.engine.writer.commit_batched(requests._emit_claimed, row)
+        assert feeder.may_claim_on_emit(row, 0)
+        claim = await it.engine.writer.commit_batched(requests.due_emits._emit_claimed, row)
         feeder.holds = StartHolds(targets={hold_target(workflow="greet"): "ada"})  # as a look would, meanwhile
 
-        feeder.push_new(claim)
+        feeder.push_claimed(claim)
 
         assert not list(it.engine.held_claims)
         assert (await it.settled(row.id))["status"] == "DONE", "no hold is on record: the next look knows that"

@@ -1,0 +1,454 @@
+"""A trigger emitted into an engine with room is started by the commit that accepts it; where that fails or is cut off,
+nothing accepted is lost and every slot comes back."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FunctionType
+from typing import Any, cast
+
+import anyio
+import anyio.lowlevel
+import apsw
+import pytest
+
+from craftcore import App
+from craftcore.engine.attempt_commits import AttemptCommits
+from craftcore.engine.consumer import Consumer
+from craftcore.errors import EngineCrashed, OutcomeUnknown, StorageFull
+from craftcore.executions.recorder import Recorder
+from craftcore.testing.faulty_disk import FaultyDisk
+from craftcore.triggers.claim_service import ClaimService
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.service import TriggerService
+from tests.support.engine_harness import Lab, lab, look, settings
+from tests.support.fakes import VirtualClock
+from tests.support.faults import Fault
+from tests.support.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def disk() -> Iterator[FaultyDisk]:
+    with FaultyDisk() as disk:
+        yield disk
+
+
+@contextmanager
+def write_lock(path: Path) -> Iterator[None]:
+    """Keep every commit waiting, as another process in a transaction does."""
+    connection = apsw.Connection(str(path))
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        connection.execute("ROLLBACK")
+        connection.close()
+
+
+class Gates:
+    """Runs of the workflow `work`, which wait for a gate of their name, if there is one."""
+
+    def __init__(self, *names: str) -> None:
+        self.gates = {name: anyio.Event() for name in names}
+        self.began: list[str] = []
+
+    def app(self) -> App:
+        app = App()
+
+        @app.workflow("work")
+        async def work(name: str = "") -> None:
+            self.began.append(name)
+            if name in self.gates:
+                await self.gates[name].wait()
+
+        return app
+
+
+async def waits_for_lock(it: Lab) -> None:
+    """Wait until the writer has begun a commit, and waits for the write lock."""
+    await it.until(lambda: it.engine.writer.lock_wait.since is not None)
+
+
+def assert_at_rest(it: Lab) -> None:
+    """Nothing is reserved any more."""
+    assert (it.engine.consumer.slots.taken, it.engine.feeder.starting) == (0, set())
+
+
+async def test_trigger_emitted_to_an_idle_engine_is_started_in_the_emit_commit(tmp_path):
+    app, seen = App(), []
+
+    @app.workflow("work")
+    async def work() -> None:
+        seen.extend(look(it.path, "SELECT status, attempts, starts FROM triggers"))
+        seen.extend(look(it.path, "SELECT status FROM executions"))
+
+    async with lab(app, tmp_path) as it:
+        await it.idle()
+        commits = it.engine.writer.group_commit.commits
+        emitted = await app.emit("work")
+        assert (emitted.created, emitted.status) == (True, TriggerStatus.CLAIMED)
+        await it.settled(emitted.id)
+        await it.idle()
+        assert it.engine.writer.group_commit.commits == commits + 2, "emit with start, and settle"
+        assert_at_rest(it)
+    assert seen == [{"status": "CLAIMED", "attempts": 1, "starts": 1}, {"status": "incomplete"}]
+
+
+async def test_trigger_emitted_while_every_slot_is_taken_is_not_started(tmp_path):
+    gates = Gates("first")
+    app = gates.app()
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        await it.idle()
+        await app.emit("work", {"name": "first"})
+        await it.until(lambda: gates.began == ["first"])
+        second = await app.emit("work", {"name": "second"})
+        assert (second.status, it.trigger(second.id)["starts"]) == (TriggerStatus.CLAIMED, 0)
+        gates.gates["first"].set()
+        await it.settled(second.id)
+        await it.idle()
+        assert_at_rest(it)
+
+
+async def _is_held_back(it: Lab) -> None:
+    it.engine.hold_starts()
+
+
+async def _is_stopping(it: Lab) -> None:
+    it.engine.consumer.stopping = True
+
+
+async def _runs_a_suspect(it: Lab) -> None:
+    [claim] = it.engine.held_claims
+    it.engine.consumer.solitude.begin(claim)
+
+
+async def _has_outlived_a_suspect(it: Lab) -> None:
+    await _runs_a_suspect(it)
+    solitude = it.engine.consumer.solitude
+    solitude._alone, solitude._outlived = None, solitude._alone
+
+
+async def _looks(it: Lab) -> None:
+    it.engine.feeder.is_looking = True
+
+
+async def _postpones_a_heartbeat(it: Lab) -> None:
+    it.engine.feeder.is_heartbeat_postponed = True
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [_is_held_back, _is_stopping, _runs_a_suspect, _has_outlived_a_suspect, _looks, _postpones_a_heartbeat],
+)
+async def test_trigger_emitted_beside_a_bar_to_starts_takes_no_slot(tmp_path, condition):
+    gates = Gates("first")
+    app = gates.app()
+    async with lab(app, tmp_path) as it:
+        await it.idle()
+        await app.emit("work", {"name": "first"})
+        await it.until(lambda: gates.began == ["first"])
+        await condition(it)
+        taken = it.engine.consumer.slots.taken
+        assert not it.engine.requests.due_emits._may_start()
+        assert it.engine.consumer.slots.taken == taken
+        it.engine.consumer.stopping, it.engine.consumer.held_back = False, False
+        gates.gates["first"].set()
+
+
+async def test_trigger_emitted_behind_a_claim_in_a_running_commit_starts_after_that_claim(tmp_path):
+    """A slot is freed while the first one is still being written."""
+    gates = Gates("running")
+    app = gates.app()
+    async with lab(app, tmp_path, settings(concurrency=2)) as it:
+        await it.idle()
+        await app.emit("work", {"name": "running"})
+        await it.until(lambda: gates.began == ["running"])
+        it.engine.consumer.slots.taken += 1  # as if another ran
+        async with anyio.create_task_group() as tasks:
+            with write_lock(it.path):
+                tasks.start_soon(app.emit, "work", {"name": "first"})
+                await waits_for_lock(it)
+                it.engine.consumer.release_slot()
+                tasks.start_soon(app.emit, "work", {"name": "second"})
+                await it.until(lambda: len(it.engine.writer.queue) == 1)
+                assert it.engine.feeder.starting == set()
+        await it.until(lambda: len(gates.began) == 3)
+        started = it.rows("SELECT trigger_id FROM executions ORDER BY seq")
+        order = it.rows("SELECT id AS trigger_id FROM triggers ORDER BY seq")
+        assert started == order
+        gates.gates["running"].set()
+
+
+async def test_emitter_cancelled_during_the_joint_commit_loses_no_started_trigger(tmp_path):
+    """No heartbeat is needed: the attempt is in the engine's hands as soon as it is on disk."""
+    gates = Gates()
+    app = gates.app()
+    async with lab(app, tmp_path) as it:
+        await it.idle()
+        polls = it.engine.feeder.polls
+        async with anyio.create_task_group() as tasks:
+            with write_lock(it.path):
+                tasks.start_soon(app.emit, "work", {"name": "cut off"})
+                await waits_for_lock(it)
+                tasks.cancel_scope.cancel()
+        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        assert (gates.began, it.engine.feeder.polls) == (["cut off"], polls)
+        await it.idle()
+        assert_at_rest(it)
+
+
+async def test_emitter_cancelled_before_the_joint_commit_writes_nothing(tmp_path):
+    gates = Gates()
+    app = gates.app()
+    async with lab(app, tmp_path) as it:
+        await it.idle()
+        async with anyio.create_task_group() as tasks:
+            with write_lock(it.path):
+                tasks.start_soon(it.engine.round_trip)
+                await waits_for_lock(it)
+                with anyio.CancelScope() as scope:
+                    async with anyio.create_task_group() as emitters:
+                        emitters.start_soon(app.emit, "work")
+                        await it.until(lambda: len(it.engine.feeder.starting) == 1)
+                        scope.cancel()
+                assert_at_rest(it)
+        assert it.rows("SELECT id FROM triggers") == []
+        await app.emit("work", {"name": "next"})
+        await it.until(lambda: gates.began == ["next"])
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_emit_closed_by_its_caller_gives_no_slot_back_twice(tmp_path, anyio_backend):
+    """A coroutine that is closed hears no answer, and its trigger may still start."""
+    gates = Gates("closed")
+    app = gates.app()
+    async with lab(app, tmp_path) as it:
+        await it.idle()
+        with write_lock(it.path):
+            emit = app.emit("work", {"name": "closed"})
+            emit.send(None)
+            await waits_for_lock(it)
+            emit.close()
+            assert_at_rest(it)
+        await it.until(lambda: gates.began == ["closed"])
+        assert it.engine.consumer.slots.taken == 1
+        gates.gates["closed"].set()
+        await it.until(lambda: it.engine.counts["DONE"] == 1)
+        await it.idle()
+        assert_at_rest(it)
+
+
+async def test_emit_on_a_full_disk_is_refused_and_gives_its_slot_back(tmp_path, disk):
+    gates = Gates()
+    app = gates.app()
+    async with lab(app, tmp_path) as it:
+        await it.idle()
+        disk.fill()
+        for _ in range(20):  # more than there are slots
+            with pytest.raises(StorageFull):
+                await app.emit("work")
+        assert_at_rest(it)
+        disk.free()
+        emitted = await app.emit("work", {"name": "after"})
+        await it.settled(emitted.id)
+    assert (gates.began, look(it.path, "SELECT count(*) AS n FROM triggers")) == (["after"], [{"n": 1}])
+
+
+async def test_emit_whose_flush_fails_is_of_unknown_outcome_and_runs_nothing(tmp_path, disk):
+    gates = Gates()
+    app = gates.app()
+    with anyio.fail_after(PATIENCE), pytest.raises(OutcomeUnknown):
+        async with lab(app, tmp_path) as it:
+            await it.idle()
+            disk.fail_syncs()
+            with pytest.raises(OutcomeUnknown) as unknown:
+                await app.emit("work")
+            assert_at_rest(it)
+            assert unknown.value.spec.id is not None
+            await anyio.sleep_forever()
+    disk.free()
+    assert gates.began == []
+
+
+async def test_engine_stopped_during_the_joint_commit_runs_the_accepted_trigger(tmp_path):
+    gates = Gates()
+    app = gates.app()
+    async with anyio.create_task_group() as tasks:
+        async with lab(app, tmp_path) as it:
+            await it.idle()
+            with write_lock(it.path):
+                tasks.start_soon(app.emit, "work", {"name": "last"})
+                await waits_for_lock(it)
+                it.engine.stop()
+                assert not it.engine.consumer.is_idle, "the drain waits for it"
+    assert gates.began == ["last"]
+    assert look(it.path, "SELECT status, attempts FROM triggers") == [{"status": "DONE", "attempts": 1}]
+
+
+async def test_engine_left_during_the_joint_commit_releases_the_trigger(tmp_path):
+    """The grace is over before the commit: no code runs, and no attempt is lost."""
+    gates = Gates()
+    app = gates.app()
+    async with anyio.create_task_group() as tasks:
+        async with lab(app, tmp_path) as it:
+            await it.idle()
+            with write_lock(it.path):
+                tasks.start_soon(app.emit, "work")
+                await waits_for_lock(it)
+                it.engine.stop()
+                it.engine.consumer.leave()
+    assert gates.began == []
+    assert look(it.path, "SELECT status, attempts FROM triggers") == [{"status": "PENDING", "attempts": 0}]
+
+
+async def test_refused_emit_lets_the_drain_end(tmp_path, disk):
+    app = Gates().app()
+    with anyio.fail_after(PATIENCE):
+        async with anyio.create_task_group() as tasks:
+            async with lab(app, tmp_path, settings(shutdown_grace=100 * PATIENCE)) as it:
+                await it.idle()
+                with write_lock(it.path):
+                    tasks.start_soon(_refused, app)
+                    await waits_for_lock(it)
+                    it.engine.stop()
+                    await anyio.lowlevel.checkpoint()
+                    disk.fill()
+                await it.until(lambda: it.engine.consumer.is_idle)
+                disk.free()
+    assert look(it.path, "SELECT id FROM triggers") == []
+
+
+async def _refused(app: App) -> None:
+    with pytest.raises(StorageFull):
+        await app.emit("work")
+
+
+async def test_heartbeat_during_the_joint_commit_leaves_the_trigger_to_its_attempt(tmp_path):
+    """It would find a claim that the engine does not know yet, and give the trigger to a second attempt."""
+    clock = VirtualClock()
+    gates = Gates("long")
+    app = gates.app()
+    async with lab(app, tmp_path, settings(lease_seconds=60.0), clock=clock) as it:
+        await it.idle()
+        beats = _heartbeats(it)
+        async with anyio.create_task_group() as tasks:
+            with write_lock(it.path):
+                tasks.start_soon(app.emit, "work", {"name": "long"})
+                await waits_for_lock(it)
+                clock.advance(seconds=30)
+                it.engine.feeder.ring()
+                await it.until(lambda: it.engine.feeder.is_looking)
+                assert it.engine.feeder.is_heartbeat_postponed
+        await it.until(lambda: _heartbeats(it) > beats)
+        await it.idle_window()
+        assert it.rows("SELECT status, attempts, starts FROM triggers") == [
+            {"status": "CLAIMED", "attempts": 1, "starts": 1}
+        ]
+        gates.gates["long"].set()
+    assert gates.began == ["long"]
+
+
+def _heartbeats(it: Lab) -> float:
+    """The moment before which no further heartbeat is due."""
+    return it.engine.feeder._heartbeat_at
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize(
+    "step", [TriggerService.emit_claimed, ClaimService.start_all, Recorder.open_all, AttemptCommits.start_all]
+)
+async def test_engine_fault_in_the_joint_commit_loses_no_accepted_trigger(tmp_path, step, when):
+    """It meets one of two that share the commit, once: that one is accepted by itself, and starts later."""
+    gates = Gates()
+    app = gates.app()
+    with Fault(cast(FunctionType, step), "bad", 2, when).installed() as injected:  # with the other, and alone
+        async with lab(app, tmp_path) as it:
+            await it.idle()
+            injected.armed = True
+            await _emit_together(it, "bad", "good")
+            await it.until(lambda: it.engine.counts["DONE"] == 2)
+            await it.idle()
+            assert_at_rest(it)
+            rows = it.rows("SELECT description, status, attempts FROM triggers ORDER BY description")
+    assert injected.raised == 2
+    assert rows == [{"description": name, "status": "DONE", "attempts": 1} for name in ("bad", "good")]
+
+
+async def test_engine_fault_at_every_start_fails_only_that_trigger(tmp_path):
+    gates = Gates()
+    app = gates.app()
+    with Fault(cast(FunctionType, Recorder.open_all), "bad", math.inf).installed() as injected:
+        async with lab(app, tmp_path) as it:
+            await it.idle()
+            injected.armed = True
+            await _emit_together(it, "bad", "good")
+            await it.until(lambda: it.engine.counts["DONE"] + it.engine.counts["FAILED"] == 2)
+            await it.idle()
+            assert_at_rest(it)
+            rows = it.rows("SELECT description, status, error_code FROM triggers ORDER BY description")
+    assert rows == [
+        {"description": "bad", "status": "FAILED", "error_code": "INTERNAL_AGENT_ERROR"},
+        {"description": "good", "status": "DONE", "error_code": None},
+    ]
+
+
+async def _emit_together(it: Lab, *names: str) -> None:
+    """Emit into one commit."""
+    async with anyio.create_task_group() as tasks:
+        with write_lock(it.path):
+            tasks.start_soon(it.engine.round_trip)
+            await waits_for_lock(it)
+            for name in names:
+                emit: Callable[[], Any] = _emit(it.app, name)
+                tasks.start_soon(emit)
+            await it.until(lambda: len(it.engine.writer.queue) == len(names))
+
+
+def _emit(app: App, name: str) -> Callable[[], Any]:
+    async def emit() -> None:
+        await app.emit("work", {"name": name}, description=name)
+
+    return emit
+
+
+async def test_engine_fault_at_the_handover_ends_the_engine_and_loses_no_trigger(tmp_path):
+    """As after every start: what is on disk as started is in nobody's hands, and the next start counts a crash."""
+    gates = Gates()
+    app = gates.app()
+    with Fault(cast(FunctionType, Consumer.take_started), "bad", 1).installed() as injected:
+        with anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):
+            async with lab(app, tmp_path) as it:
+                await it.idle()
+                injected.armed = True
+                await app.emit("work", {"name": "bad"}, description="bad")
+                await anyio.sleep_forever()
+    async with lab(gates.app(), tmp_path) as it:
+        await it.idle()
+        [row] = it.rows("SELECT status, attempts, crash_count FROM triggers")
+    assert (row["status"], row["crash_count"], gates.began) == ("DONE", 1, ["bad"])
+
+
+async def test_expired_trigger_settles_as_stale_in_the_emit_commit(tmp_path):
+    clock = VirtualClock()
+    gates = Gates()
+    app = gates.app()
+    async with lab(app, tmp_path, clock=clock) as it:
+        await it.idle()
+        async with anyio.create_task_group() as tasks:
+            with write_lock(it.path):
+                tasks.start_soon(_emit_expiring, app, clock.now() + 5)
+                await waits_for_lock(it)
+                clock.advance(seconds=10)
+        await it.until(lambda: it.rows("SELECT reason FROM triggers") == [{"reason": "stale"}])
+        await it.idle()
+        assert_at_rest(it)
+    assert gates.began == []
+
+
+async def _emit_expiring(app: App, at: float) -> None:
+    await app.emit("work", expires_at=at)
