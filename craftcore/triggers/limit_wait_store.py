@@ -60,10 +60,11 @@ UPDATE triggers
   FROM (SELECT trigger_seq, not_before
           FROM limit_waits
          WHERE (workflow || '/' || limit_by) NOT IN (SELECT value FROM json_each(:declared))) AS wait
- WHERE seq = wait.trigger_seq
+ WHERE seq = +wait.trigger_seq
    AND status = 'PENDING'
    AND triggers.not_before = :until
 """
+"""The plus keeps SQLite from walking all pending triggers instead of the few that wait."""
 
 KEYS = "SELECT DISTINCT CAST(workflow AS BLOB), CAST(key AS BLOB) FROM limit_waits"
 
