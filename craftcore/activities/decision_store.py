@@ -3,51 +3,49 @@
 from __future__ import annotations
 
 from craftcore.activities.model import Activity, Decision
-from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Transaction
+
+CHANGED = (
+    "status",
+    "reason",
+    "decision",
+    "may_retry",
+    "in_doubt",
+    "provider_ref",
+    "result_json",
+    "updated_at",
+    "settled_at",
+)
+"""The columns that a decision changes."""
 
 
 class DecisionStore:
     """The writes of a decision to `activity_log` and `activity_decisions`. Holds nothing."""
 
-    def decide(
-        self,
-        tx: Transaction,
-        activity: Activity,
-        decision: Decision,
-        *,
-        reference: str | None,
-        note: str | None,
-        decided_by: str,
-    ) -> bool:
-        """Settle the doubt of an UNKNOWN one, or let a FAILED one be called again. False when it is neither any more,
-        and nothing was written."""
-        settled = tx.run_one(
+    def change(self, tx: Transaction, before: Activity, after: Activity) -> bool:
+        """Write what a decision made of an activity. False when it was called or settled meanwhile, and nothing was
+        written."""
+        return tx.run_one(
             """
             UPDATE activity_log
-               SET status       = CASE WHEN :decision = 'happened' THEN 'DONE' ELSE status END,
+               SET status       = :status,
                    reason       = :reason,
-                   decision     = CASE WHEN status = 'FAILED' THEN NULL ELSE :decision END,
-                   may_retry    = CASE WHEN status = 'FAILED' THEN 1 ELSE may_retry END,
-                   in_doubt     = CASE WHEN :decision = 'happened' THEN 0 ELSE in_doubt END,
-                   provider_ref = coalesce(:reference, provider_ref),
-                   result_json  = CASE WHEN :decision = 'happened' THEN :result ELSE result_json END,
-                   updated_at   = :now,
-                   settled_at   = CASE WHEN :decision = 'resend' THEN NULL ELSE :now END
+                   decision     = :decision,
+                   may_retry    = :may_retry,
+                   in_doubt     = :in_doubt,
+                   provider_ref = :provider_ref,
+                   result_json  = :result_json,
+                   updated_at   = :updated_at,
+                   settled_at   = :settled_at
              WHERE seq = :seq
                AND calls = :calls
-               AND (status = 'UNKNOWN' OR (status = 'FAILED' AND :decision = 'resend'))
+               AND status = :status_before
             """,
-            decision=decision,
-            reason=f"{decision}: decided by {decided_by}",
-            reference=reference,
-            result=None if reference is None else canonicalize(reference),
-            seq=activity.seq,
-            calls=activity.calls,
+            **{name: getattr(after, name) for name in CHANGED},
+            seq=before.seq,
+            calls=before.calls,
+            status_before=before.status,
         )
-        if settled:
-            self.add(tx, activity, decision, decided_by, reference=reference, note=note)
-        return settled
 
     def add(
         self,

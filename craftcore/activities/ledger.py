@@ -10,13 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from craftcore.activities.decision_store import DecisionStore
-from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
+from craftcore.activities.ledger_rules import (
+    LEFT_BEHIND,
+    Reentry,
+    begin_again,
+    decide,
+    describe_status,
+    find_conflict,
+    judge_reentry,
+    put_in_doubt,
+)
+from craftcore.activities.model import Activity, ActivityStatus, Decision, NewIntent, StartedCall
 from craftcore.activities.store import ActivityStore
-from craftcore.errors import IdempotencyConflict, StateRefused
+from craftcore.errors import StateRefused
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Transaction
-
-LEFT_BEHIND = CallOutcome(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
 
 RESTORED = "the database was restored: it may be done"
 """The reason of an activity that the lost file may know more about: it has no row, or could have been called again."""
@@ -53,20 +61,20 @@ class Ledger:
         return [intent for intent in intents if intent.task_seq in seqs]
 
     def _reenter(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity | Exception:
-        if before.task_seq != intent.task_seq:  # ids may hold colons, and so may keys
-            return conflict(intent.key, f"{before.action} of task {before.task_id}", intent.action)
-        if (before.action, before.args_hash) != (intent.action, intent.args_hash):
-            return conflict(intent.key, before.action, intent.action)
-        if before.status is ActivityStatus.INTENT:  # of this very process, and nobody attends to it any more
-            self._store.settle_all(tx, [(before.last_call, LEFT_BEHIND)])
-            return self._store.get_by_seq(tx, before.seq)
-        may_be_called = (before.status is ActivityStatus.FAILED and before.may_retry) or (
-            before.status is ActivityStatus.UNKNOWN and before.decision is Decision.RESEND
-        )
-        if may_be_called and self._may_have_gone_further(tx, before):
-            self._store.mark_unknown(tx, before, intent.epoch, RESTORED)
-            return self._store.get_by_seq(tx, before.seq)
-        return self.call_again(tx, before, intent) if may_be_called else before
+        if (refusal := find_conflict(before, intent)) is not None:
+            return refusal
+        match judge_reentry(before):
+            case Reentry.TAKE:
+                return before
+            case Reentry.LEAVE_BEHIND:
+                self._store.settle_all(tx, [(before.last_call, LEFT_BEHIND)])
+                return self._store.get_by_seq(tx, before.seq)
+            case Reentry.CALL_AGAIN if self._may_have_gone_further(tx, before):
+                doubt = put_in_doubt(before, epoch=intent.epoch, reason=RESTORED, now=tx.now)
+                self._store.change(tx, before, doubt)
+                return self._store.get_by_seq(tx, before.seq)
+            case Reentry.CALL_AGAIN:
+                return self.call_again(tx, before, intent)
 
     def _may_have_gone_further(self, tx: Transaction, activity: Activity) -> bool:
         """Return whether it was last touched before the restore of the database: it may have been called again."""
@@ -77,7 +85,11 @@ class Ledger:
 
     def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity:
         """Write the intent of another call of an activity. Return the activity when it has changed meanwhile."""
-        return self._store.begin_again(tx, before, intent) or self._store.get_by_seq(tx, before.seq)
+        if before.status in (ActivityStatus.FAILED, ActivityStatus.UNKNOWN):
+            after = begin_again(before, intent, tx.now)
+            if self._store.change(tx, before, after):
+                return after.last_call
+        return self._store.get_by_seq(tx, before.seq)
 
     def mark_interrupted(self, tx: Transaction) -> list[Activity]:
         """Put every intent without an end in doubt, while nothing runs. Return them as they were."""
@@ -99,27 +111,8 @@ class Ledger:
 
         One that the provider refused may be called again, too. Raises StateRefused for any other.
         """
-        if not self._decisions.decide(tx, activity, decision, reference=reference, note=note, decided_by=decided_by):
+        after = decide(activity, decision, decided_by=decided_by, reference=reference, now=tx.now)
+        if after is None or not self._decisions.change(tx, activity, after):
             raise StateRefused(f"{activity.key} {describe_status(activity)}; nothing was written")
+        self._decisions.add(tx, activity, decision, decided_by, reference=reference, note=note)
         return self._store.get_by_seq(tx, activity.seq)
-
-
-def conflict(key: str, before: str, now: str) -> IdempotencyConflict:
-    """Return the refusal of a key that was used for something else."""
-    what = "with other arguments" if before == now else f"for {before}"
-    return IdempotencyConflict(
-        f"{now} was not called: its key {key} was used before {what}. Make arguments that change at each entry of the "
-        "turn in a ctx.step, or give the act a key=… of its own",
-        key=key,
-    )
-
-
-def describe_status(activity: Activity) -> str:
-    """Return `is DONE: the provider answered`"""
-    match activity.status:
-        case ActivityStatus.INTENT:
-            return "is being called; a daemon that starts finds out when its process has died"
-        case ActivityStatus.FAILED:
-            return f"is FAILED: {activity.reason}. It can only be sent again"
-        case _:
-            return f"is {activity.status}: {activity.reason}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from craftcore.activities.ledger_rules import ABOUT_TO_BE_CALLED, end_marks
 from craftcore.activities.model import Activity, CallOutcome, NewIntent, StartedCall
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import model_of, model_reader
@@ -22,7 +23,7 @@ INSERT = BulkStatement(
 
 SETTLE = BulkStatement(
     f"""
-    WITH ending (seq, calls, {", ".join(CallOutcome._fields)}, now) AS (VALUES {{rows}})
+    WITH ending (seq, calls, {", ".join(CallOutcome._fields)}, in_doubt, updated_at, settled_at) AS (VALUES {{rows}})
     UPDATE activity_log
        SET status          = ending.status,
            reason          = ending.reason,
@@ -32,17 +33,36 @@ SETTLE = BulkStatement(
            error_code      = ending.error_code,
            error_message   = ending.error_message,
            may_retry       = ending.may_retry,
-           in_doubt        = ending.status = 'UNKNOWN',
-           updated_at      = ending.now,
-           settled_at      = CASE WHEN ending.status = 'UNKNOWN' OR ending.may_retry THEN NULL ELSE ending.now END
+           in_doubt        = ending.in_doubt,
+           updated_at      = ending.updated_at,
+           settled_at      = ending.settled_at
       FROM ending
      WHERE activity_log.seq = ending.seq
        AND activity_log.calls = ending.calls
        AND activity_log.status = 'INTENT'
     RETURNING activity_log.seq
     """,  # noqa: S608 - the fields of the model
-    width=len(CallOutcome._fields) + 3,
+    width=len(CallOutcome._fields) + 5,
 )
+
+CHANGED = (
+    "status",
+    "reason",
+    "policy",
+    "result_json",
+    "error_code",
+    "error_message",
+    "may_retry",
+    "calls",
+    "in_doubt",
+    "decision",
+    "execution_seq",
+    "epoch",
+    "last_call_at",
+    "updated_at",
+    "settled_at",
+)
+"""The columns that a move of one that FAILED or is UNKNOWN changes."""
 
 KNOWN = """
 SELECT *
@@ -82,7 +102,7 @@ class ActivityStore:
         called_at = (tx.now,) * 4
         tx.execute_many(
             INSERT,
-            [(*new, *called_at, seq, "INTENT", "about to be called") for seq, new in enumerate(intents, first)],
+            [(*new, *called_at, seq, "INTENT", ABOUT_TO_BE_CALLED) for seq, new in enumerate(intents, first)],
         )
         return [StartedCall(seq, 1, False) for seq, _ in enumerate(intents, first)]
 
@@ -107,34 +127,6 @@ class ActivityStore:
         assert row is not None, intent
         return activity_of(row)
 
-    def mark_unknown(self, tx: Transaction, before: Activity, epoch: int, reason: str) -> None:
-        """Put an activity in doubt that could have been called again, as it was seen: whether that happened is
-        unknown."""
-        tx.run(
-            """
-            UPDATE activity_log
-               SET status     = 'UNKNOWN',
-                   reason     = :reason,
-                   in_doubt   = 1,
-                   may_retry  = 1,
-                   decision   = NULL,
-                   epoch      = :epoch,
-                   updated_at = :now,
-                   settled_at = NULL
-             WHERE seq = :seq
-               AND calls = :calls
-               AND status = :status
-               AND status IN ('FAILED', 'UNKNOWN')
-               AND decision IS :decision
-            """,
-            reason=reason,
-            epoch=epoch,
-            seq=before.seq,
-            calls=before.calls,
-            status=before.status,
-            decision=before.decision,
-        )
-
     def list_tasks_older_than(self, tx: Reader, task_seqs: Collection[int], moment: float) -> set[int]:
         """Return those of these tasks that, or whose triggers, were there at that moment."""
         rows = tx.fetch_tuples(
@@ -149,48 +141,43 @@ class ActivityStore:
         )
         return {seq for (seq,) in rows}
 
-    def begin_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | None:
-        """Write the intent of another call, of one that FAILED or is UNKNOWN as it was seen. None when it is not any
-        more, and nothing was written."""
-        row = tx.fetch_one(
+    def change(self, tx: Transaction, before: Activity, after: Activity) -> bool:
+        """Write a move of one that FAILED or is UNKNOWN. False when it is not as it was seen any more, and nothing was
+        written."""
+        return tx.run_one(
             """
             UPDATE activity_log
-               SET status        = 'INTENT',
-                   reason        = 'about to be called again',
+               SET status        = :status,
+                   reason        = :reason,
                    policy        = :policy,
-                   result_json   = NULL,
-                   error_code    = NULL,
-                   error_message = NULL,
-                   may_retry     = 0,
-                   calls         = calls + 1,
-                   in_doubt      = CASE WHEN decision = 'resend' THEN 0 ELSE in_doubt END,
-                   decision      = NULL,
+                   result_json   = :result_json,
+                   error_code    = :error_code,
+                   error_message = :error_message,
+                   may_retry     = :may_retry,
+                   calls         = :calls,
+                   in_doubt      = :in_doubt,
+                   decision      = :decision,
                    execution_seq = :execution_seq,
                    epoch         = :epoch,
-                   last_call_at  = :now,
-                   updated_at    = :now,
-                   settled_at    = NULL
+                   last_call_at  = :last_call_at,
+                   updated_at    = :updated_at,
+                   settled_at    = :settled_at
              WHERE seq = :seq
-               AND calls = :calls
-               AND status = :status
+               AND calls = :calls_before
+               AND status = :status_before
                AND status IN ('FAILED', 'UNKNOWN')
-               AND decision IS :decision
-            RETURNING seq, calls, in_doubt
+               AND decision IS :decision_before
             """,
-            policy=intent.policy,
-            execution_seq=intent.execution_seq,
-            epoch=intent.epoch,
-            now=tx.now,
+            **{name: getattr(after, name) for name in CHANGED},
             seq=before.seq,
-            calls=before.calls,
-            status=before.status,
-            decision=before.decision,
+            calls_before=before.calls,
+            status_before=before.status,
+            decision_before=before.decision,
         )
-        return None if row is None else StartedCall(row["seq"], row["calls"], bool(row["in_doubt"]))
 
     def settle_all(self, tx: Transaction, endings: Sequence[tuple[StartedCall, CallOutcome]]) -> set[int]:
         """Write what calls came to; the seqs of those that still were that call's intent."""
-        rows = [(begun.seq, begun.calls, *end, tx.now) for begun, end in endings]
+        rows = [(begun.seq, begun.calls, *end, *end_marks(end, tx.now)) for begun, end in endings]
         return {seq for (seq,) in tx.execute_many(SETTLE, rows)}
 
     def intents(self, tx: Reader) -> list[Activity]:

@@ -29,6 +29,7 @@ from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
 from craftcore.engine.turn.call_marks import CallMarks
+from craftcore.engine.turn.sqlite_journal import SqliteJournal, SqliteTables
 from craftcore.engine.turn.stall_watch import Progress
 from craftcore.engine.turn.turn import TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
@@ -90,26 +91,20 @@ class Engine:
         self.results = ResultWaits(services, get_current_loop())
         self.requests = EngineClient(app, services, writer, self.feeder, self.results, self)
         doors = TurnServices(
-            writer=writer,
-            commits=commits,
-            recording=services.recording,
-            acts=services.acts,
-            call_marks=CallMarks(services.acts, write_mark),
+            journal=SqliteJournal(
+                services, commits, CallMarks(services.acts, write_mark), self.feeder.notify_due, self.on_changed
+            ),
+            tables=SqliteTables(services, commits, self.requests.schedule_rules, self.on_changed),
             actions=app.actions,
             flights={},
             epoch=epoch,
             clock=services.clock,
             accept=self.requests.accept,
-            due=self.feeder.notify_due,
             loop=get_current_loop(),
             threads=self._step_threads,
             workers=self._workers,
             settings=config.tasks,
             bounded=recorder.truncate_result,
-            schedules=self.requests.schedule_rules,
-            tasks=services.tasks,
-            on_changed=self.on_changed,
-            read=services.read,
         )
         self._runner = Runner(app, doors, self._threads, config)
         self.progress = Progress(self._running_attempts, doors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from craftcore.activities.ledger import describe_status
+from craftcore.activities.ledger_rules import describe_status
 from craftcore.activities.model import Activity, Decision
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import StateRefused

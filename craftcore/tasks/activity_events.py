@@ -5,12 +5,14 @@ Questions about them are asked here too, when their task ends, and answered.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import NamedTuple
 
 from craftcore.activities.decision_store import DecisionStore
-from craftcore.activities.ledger import LEFT_BEHIND, RESTORED, Ledger, describe_status
+from craftcore.activities.ledger import RESTORED, Ledger
+from craftcore.activities.ledger_rules import LEFT_BEHIND, describe_status
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
 from craftcore.activities.store import ActivityStore
 from craftcore.clock import Clock
@@ -40,11 +42,12 @@ EVENTS = {
 
 class NewAct(NamedTuple):
     """An intent of a running turn. `event`: what the record says of it. `again`: the activity as it was seen, when its
-    policy has it called again."""
+    policy has it called again. `ends_at`: the call is not made after this moment, and is over by then."""
 
     intent: NewIntent
     event: NewEvent
     again: Activity | None = None
+    ends_at: float = math.inf
 
 
 class ActEnd(NamedTuple):
@@ -113,12 +116,6 @@ class ActivityEvents:
         settled = self._store.settle_all(tx, [(end.begun, end.ending) for end in ends])
         self._recording.record_all(tx, [end.event for end in ends if end.begun.seq in settled])
         return [end.begun.seq in settled for end in ends]
-
-    def get(self, tx: Transaction, key: str) -> Activity:
-        """Return the activity of this key, which was begun."""
-        found = self._store.get(tx, key)
-        assert found is not None, key
-        return found
 
     def find(self, tx: Transaction, key: str) -> Activity | None:
         """Return the activity of this key; None when nothing was begun under it."""

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from craftcore.activities.ledger import LEFT_BEHIND
+from craftcore.activities.ledger_rules import LEFT_BEHIND
 from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, StartedCall, outcome_after
 from craftcore.errors import IdempotencyConflict, StateRefused
 from tests.support.activity_steps import (

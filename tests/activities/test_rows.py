@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from craftcore.activities.ledger import LEFT_BEHIND
+from craftcore.activities.ledger_rules import LEFT_BEHIND
 from craftcore.activities.model import Activity, ActivityStatus, Decision, OnUnknown, StartedCall
 from craftcore.errors import IdempotencyConflict, StateRefused
 from craftcore.storage.transaction import keys_like

@@ -125,7 +125,7 @@ async def test_decision_between_the_unknown_result_and_the_question_is_applied(t
     app, provider = App(), Provider(LOST)
     turn = paying(app, provider)
     async with lab(app, tmp_path) as it:
-        held = Held(it, monkeypatch, "get")
+        held = Held(it, monkeypatch, "find")
         task = await begin(it, turn)
         await held.inside()
         async with anyio.create_task_group() as beside:
@@ -439,7 +439,7 @@ async def test_reconcile_that_never_returns_times_out_and_a_person_is_asked(tmp_
     async def never(call: Call) -> None:
         await anyio.sleep_forever()
 
-    turn, asked = reconciling(app, provider, never, never, never, timeout=0.01)
+    turn, asked = reconciling(app, provider, never, never, never, timeout=0.2)
     async with lab(app, tmp_path) as it:
         await begin(it, turn)
         assert "TimeoutError" in (await it.question("activity"))["question"]

@@ -188,7 +188,7 @@ async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, tol
     """It cannot be stopped, and was waited for; but of what it came to only a result was heard."""
     app, inside, go = App(), threading.Event(), threading.Event()
 
-    @app.action("pay", irreversible=True, timeout=0.01)
+    @app.action("pay", irreversible=True, timeout=0.5)
     def pay(call: Call) -> Any:
         inside.set()
         go.wait(PATIENCE)

@@ -11,9 +11,12 @@ import pytest
 
 from craftcore import App, Call, Continue, NoEffect, TaskContext
 from craftcore.errors import IdempotencyConflict, KeyRequired, PermissionRefused, StorageError, StorageFull
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.activity_events import ActivityEvents, NewAct
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.support.acts import Gate, Provider, acted, ledger, questions, statuses
 from tests.support.engine_harness import lab, settings
+from tests.support.fakes import VirtualClock
 from tests.support.processes import PATIENCE
 from tests.support.turns import begin, failure, result, run
 
@@ -369,3 +372,51 @@ async def test_act_result_is_written_when_cancelled_while_the_disk_is_full(tmp_p
 
                 assert result(await it.ended(task_id)) is True
                 assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", "ref-1")]
+
+
+async def test_call_deadline_counts_from_before_the_intent(tmp_path, monkeypatch):
+    """Whoever finds the intent knows from it when the call can be on its way no more."""
+    app, told, clock = App(), list[float](), VirtualClock()
+
+    @app.action("send", irreversible=True, timeout=30)
+    async def send(call: Call) -> None:
+        told.append(call.deadline.timestamp())
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.act(send)
+
+    begin_all = ActivityEvents.begin_all
+
+    def late(self: ActivityEvents, tx: Transaction, acts: list[NewAct]) -> Any:
+        told.append(acts[0].ends_at)
+        clock.advance(seconds=10)
+        return begin_all(self, tx, acts)
+
+    monkeypatch.setattr(ActivityEvents, "begin_all", late)
+    async with lab(app, tmp_path, clock=clock) as it:
+        await it.ended(await begin(it, turn))
+
+    assert told == [told[0], told[0]]
+    assert told[0] == clock.now() - 10 + 30
+
+
+async def test_act_whose_time_is_over_when_its_intent_is_written_is_not_called(tmp_path, monkeypatch):
+    app, provider, clock = App(), Provider("ref-1"), VirtualClock()
+    send = app.action("send", irreversible=True, timeout=5)(provider)
+
+    async def turn(ctx: TaskContext) -> None:
+        with pytest.raises(NoEffect, match="its time was over before it was called"):
+            await ctx.act(send)
+
+    begin_all = ActivityEvents.begin_all
+
+    def late(self: ActivityEvents, tx: Transaction, acts: list[NewAct]) -> Any:
+        clock.advance(seconds=6)
+        return begin_all(self, tx, acts)
+
+    monkeypatch.setattr(ActivityEvents, "begin_all", late)
+    async with lab(app, tmp_path, clock=clock) as it:
+        await it.ended(await begin(it, turn))
+
+        assert provider.calls == []
+        assert statuses(it) == ["FAILED"]

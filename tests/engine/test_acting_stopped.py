@@ -38,7 +38,7 @@ async def forever(call: Call) -> None:
 
 async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
     app, provider = App(), Provider(forever)
-    send = app.action("send", irreversible=True, timeout=0.01)(provider)
+    send = app.action("send", irreversible=True, timeout=0.5)(provider)
 
     async def turn(ctx: TaskContext) -> Any:
         return await ctx.act(send)
@@ -50,7 +50,7 @@ async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
         assert (row["status"], row["reason"], row["error_message"]) == (
             "UNKNOWN",
             "it did not answer in time",
-            "within 0.01 s",
+            "within 0.5 s",
         )
 
 
@@ -369,7 +369,7 @@ async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path
 async def test_plain_action_past_the_timeout_is_awaited_and_the_result_counts(tmp_path):
     app, inside, go = App(), threading.Event(), threading.Event()
 
-    @app.action("send", irreversible=True, timeout=0.01)
+    @app.action("send", irreversible=True, timeout=0.5)
     def send(call: Call) -> str:
         inside.set()
         go.wait(PATIENCE)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.mutants.mutant import mutant
 
-LEDGER, STORE = "activities/ledger.py", "activities/store.py"
+LEDGER, STORE, MOVES = "activities/ledger.py", "activities/store.py", "activities/ledger_rules.py"
 ROWS = ("tests/activities/test_ledger.py", "tests/activities/test_rows.py", "tests/activities/test_restored.py")
 ACTS = ("tests/engine/test_acting.py", "tests/engine/test_acting_doubt.py", "tests/engine/test_acting_once.py")
 
@@ -13,7 +13,7 @@ ACTIVITIES = (
         "no-intent",
         "the intent is on disk before the call",
         STORE,
-        '            INSERT,\n            [(*new, *called_at, seq, "INTENT", "about to be called") '
+        '            INSERT,\n            [(*new, *called_at, seq, "INTENT", ABOUT_TO_BE_CALLED) '
         "for seq, new in enumerate(intents, first)],\n",
         "            INSERT,\n            [],\n",
         *ROWS,
@@ -37,16 +37,16 @@ ACTIVITIES = (
     mutant(
         "doubt-called-again",
         "what is in doubt is not called again without a decision",
-        LEDGER,
-        "return self.call_again(tx, before, intent) if may_be_called else before",
-        "return self.call_again(tx, before, intent)",
+        MOVES,
+        "    return Reentry.TAKE\n",
+        "    return Reentry.CALL_AGAIN\n",
         *ROWS,
         *ACTS,
     ),
     mutant(
         "key-for-other-arguments",
         "a key is for one action and its arguments",
-        LEDGER,
+        MOVES,
         "if (before.action, before.args_hash) != (intent.action, intent.args_hash):",
         "if False:",
         *ROWS,
@@ -55,7 +55,7 @@ ACTIVITIES = (
     mutant(
         "key-of-another-task",
         "a key belongs to one task",
-        LEDGER,
+        MOVES,
         "if before.task_seq != intent.task_seq:",
         "if False:",
         *ROWS,
@@ -81,8 +81,8 @@ ACTIVITIES = (
         "restored-act-called-again",
         "after a restore, an activity that may have gone further is in doubt",
         LEDGER,
-        "if may_be_called and self._may_have_gone_further(tx, before):",
-        "if False:",
+        "case Reentry.CALL_AGAIN if self._may_have_gone_further(tx, before):",
+        "case Reentry.CALL_AGAIN if False:",
         *ROWS,
     ),
     mutant(
@@ -97,8 +97,8 @@ ACTIVITIES = (
         "resend-of-changed-row",
         "a second call begins from the row that was judged",
         STORE,
-        "               AND decision IS :decision\n            RETURNING seq, calls, in_doubt",
-        "            RETURNING seq, calls, in_doubt",
+        "               AND decision IS :decision_before\n",
+        "",
         *ROWS,
     ),
     mutant(

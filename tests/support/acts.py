@@ -10,6 +10,7 @@ import anyio
 import pytest
 
 from craftcore import Call
+from craftcore.engine.turn.sqlite_journal import SqliteJournal
 from craftcore.storage.transaction import Transaction
 from tests.support.engine_harness import Lab
 from tests.support.processes import PATIENCE
@@ -107,7 +108,9 @@ class Held:
     def __init__(self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
         left = nth
-        acts = it.engine._runner._doors.acts
+        journal = it.engine._runner._doors.journal
+        assert isinstance(journal, SqliteJournal)
+        acts = journal._acts
         work = getattr(acts, rule)
 
         def held(tx: Transaction, *args: Any) -> Any:

@@ -226,14 +226,10 @@ class _Act:
         told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
         text = canonicalize({**told, "reference": reference})
         event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
-        doors = self._turn.doors
         try:
-            found: Activity = await doors.writer.commit(
-                doors.acts.decide, activity, decision, decided_by, reference, event
-            )
+            return await self._turn.doors.journal.decide(activity, decision, decided_by, reference, event)
         except StateRefused:  # somebody else has decided
             return await self._call.look()
-        return found
 
     async def _ask(self, activity: Activity, why: str | None) -> NoReturn:
         """Ask an operator, with the answer of the provider where it has one."""

@@ -87,7 +87,7 @@ class TaskContext(RecordedCalls, Generic[S]):
         """
         self._turn.refuse_when_over()
         newest = require_whole_number("ctx.events: limit", limit, 1, EVENTS_MAX, InvalidInput)
-        return await read_task_events(self._turn.doors, self.task_id, newest)
+        return await read_task_events(self._turn.doors.journal, self.task_id, newest)
 
     @track_await("ctx.progress")
     async def progress(self, value: Any) -> None:
@@ -100,8 +100,7 @@ class TaskContext(RecordedCalls, Generic[S]):
         text = encode(value, "progress")
         if len(text) > PROGRESS_MAX_BYTES:
             raise PayloadTooLarge(f"progress has {len(text):,} bytes; the limit is {PROGRESS_MAX_BYTES:,}")
-        doors = self._turn.doors
-        await doors.commits.commit(doors.recording.set_progress, self._turn.run.claim, self._turn.task.seq, text)
+        await self._turn.doors.journal.set_progress(self._turn.run.claim, self._turn.task, text)
 
     # What suspends the turn
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import msgspec
 
-from craftcore.engine.turn.recorded_writes import commit_once
+from craftcore.engine.turn.recorded_writes import EventOf, commit_once
 from craftcore.engine.turn.steps import digest_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.engine.turn.unawaited_calls import CallsMade, track_await
@@ -17,7 +17,6 @@ from craftcore.executions.model import EventType
 from craftcore.serialization.arguments import Duration, show_value
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, readable_type
-from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
@@ -78,11 +77,7 @@ async def commit_emit(
         }
         return turn.event(type_, canonicalize(told), identity)
 
-    doors = turn.doors
-    try:
-        emitted: Emitted = await doors.commits.commit(doors.recording.emit_recorded, row, event, child)
-    finally:
-        doors.due(row.due_at)  # also when the turn is cancelled: the commit may have come about
+    emitted = await turn.doors.journal.emit(row, event, child)
     turn.add_completed(identity, event(emitted).payload_json)
     return emitted
 
@@ -93,10 +88,10 @@ async def signal_recorded(turn: Turn, task_id: str, event: str, payload: Any, ke
     if task_id == turn.task.id:
         raise InvalidInput("ctx.signal is for other tasks: this turn has what it would tell itself")
 
-    def signal(tx: Transaction, task_id: str, event: str, payload: Any) -> bool:
-        return turn.doors.tasks.signal(tx, task_id, event, payload, sent_by=f"task {turn.task.id}")
+    def write(event_of: EventOf) -> Awaitable[tuple[str, str, Any]]:
+        return turn.doors.journal.signal(task_id, event, payload, sent_by=f"task {turn.task.id}", event_of=event_of)
 
-    text, waited = await commit_once(turn, identity, "signal", signal, (task_id, event, payload), canonicalize)
+    text, waited = await commit_once(turn, identity, "signal", (task_id, event, payload), canonicalize, write)
     return decode(text) is True if waited is None else bool(waited)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from contextlib import suppress
+from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 import structlog
 
-from craftcore.activities.ledger import conflict
+from craftcore.activities.ledger_rules import conflict
 from craftcore.activities.model import (
     ActionTerms,
     Activity,
@@ -30,7 +30,7 @@ from craftcore.activities.model import (
 from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.provider_call import NOT_CALLED, TOO_LATE, Answer, call_provider, deadline_of
 from craftcore.engine.turn.turn import Turn
-from craftcore.errors import ErrorCode, IdempotencyConflict, RowInvalid, StorageFull
+from craftcore.errors import ErrorCode, IdempotencyConflict, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
 from craftcore.outcome_exceptions import NoEffect
@@ -64,6 +64,8 @@ class LedgeredCall:
         self._hash = sha256(text.encode()).hexdigest()
         self.resend_until = math.inf
         """When a call of what is in doubt is not made any more."""
+        self._ends_at: datetime
+        """When the call is over at the latest, or not made any more. Taken before its intent is written."""
         self.retry_after: float | None = None
         """How long the provider of what is in doubt wants to be left alone."""
         self._intent = NewIntent(
@@ -109,23 +111,20 @@ class LedgeredCall:
 
     async def _begin(self, again: Activity | None) -> StartedCall | Activity:
         """Raise IdempotencyConflict, LeaseLost, or a StorageError: nothing was written, and nothing is called."""
-        doors = self._turn.doors
-        intended = NewAct(self._intent, self._turn.event(EventType.ACTIVITY_INTENT, "", None), again)
+        journal = self._turn.doors.journal
+        self._ends_at = deadline_of(self._turn, self._terms.timeout)
+        event = self._turn.event(EventType.ACTIVITY_INTENT, "", None)
         try:
-            found: StartedCall | Activity = await doors.writer.commit_batched(doors.call_marks.begin_all, intended)
+            return await journal.begin(NewAct(self._intent, event, again, self._ends_at.timestamp()))
         except IdempotencyConflict:  # what the key was used for may have had its effect
             self._turn.run.acted.add(self._key)
             raise
-        except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
-            await doors.commits.set_aside_corrupt()
-            raise
         except BaseException as error:
-            if not isinstance(error, Exception):  # cancelled: the intent may be on disk, and nobody goes by it
+            if not isinstance(error, Exception):  # cancelled: the intent may be on record, and nobody goes by it
                 with anyio.CancelScope(shield=True):
-                    if (begun := await doors.writer.commit(doors.acts.intent_of, self._intent)) is not None:
+                    if (begun := await journal.find_intent(self._intent)) is not None:
                         await self._settle(begun, NOT_CALLED.end)
             raise
-        return found
 
     async def _call(self, begun: StartedCall) -> Answer:
         """Call the provider of what has begun, unless it is too late for that."""
@@ -137,7 +136,7 @@ class LedgeredCall:
         if begun.in_doubt and turn.doors.clock.now() > self.resend_until:
             return TOO_LATE  # its intent was long on its way to disk, or the machine slept
         hit(Failpoint.CALL_MARKED, self._action.name)
-        call = Call(key=self._key, attempt=begun.calls, deadline=deadline_of(turn, self._terms.timeout))
+        call = Call(key=self._key, attempt=begun.calls, deadline=self._ends_at)
         answer = await call_provider(turn, self._action, self._terms, call, self._arguments)
         hit(Failpoint.PROVIDER_ANSWERED, self._action.name)
         return answer
@@ -156,12 +155,8 @@ class LedgeredCall:
 
     async def _mark_refusal(self, begun: StartedCall) -> Answer | None:
         """Return why nothing is called: the mark of this call is not on disk beside the file. None: it is."""
-        marks = self._turn.doors.call_marks
-        if marks.has_reached(begun.mark):
-            return None
         try:
-            with anyio.CancelScope(shield=True):
-                await marks.wait_for(begun.mark)
+            await self._turn.doors.journal.wait_until_marked(begun)
         except Exception as error:
             code = ErrorCode.STORAGE_FULL if isinstance(error, StorageFull) else ErrorCode.AGENT_UNAVAILABLE
             end = CallOutcome(
@@ -186,14 +181,8 @@ class LedgeredCall:
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
         )
         event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
-        ending = ActEnd(begun, end, event)
-        try:
-            await self._write(ending)
-        except BaseException as cancelled:
-            if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
-                with anyio.CancelScope(shield=True), suppress(StorageFull):
-                    await self._retry_write(ending)
-            raise
+        run = self._turn.run
+        await self._turn.doors.journal.settle(ActEnd(begun, end, event), lambda: run.is_left_behind)
         self._turn.add_completed(None, "")
         if end.status is ActivityStatus.UNKNOWN:
             log.warning(
@@ -206,27 +195,10 @@ class LedgeredCall:
             )
         return end
 
-    async def _write(self, ending: ActEnd) -> None:
-        """Commit at once, as almost always; on a full disk as often as it takes."""
-        doors = self._turn.doors
-        try:
-            await doors.writer.commit_batched(doors.acts.settle_all, ending, in_any_case=True)
-        except (StorageFull, RowInvalid, ValueError, OverflowError):
-            await self._retry_write(ending)
-
-    async def _retry_write(self, ending: ActEnd) -> None:
-        doors, run = self._turn.doors, self._turn.run
-        await doors.commits.commit(
-            doors.acts.settle_all,
-            ending,
-            each=True,
-            in_any_case=True,
-            gives_up=lambda: run.is_left_behind,  # the next boot finds an intent without an end
-        )
-
     async def look(self) -> Activity:
-        """Read the activity from the ledger."""
-        found: Activity = await self._turn.doors.writer.commit(self._turn.doors.acts.get, self._key)
+        """Read the activity, which was begun, from the ledger."""
+        found = await self._turn.doors.journal.look(self._key)
+        assert found is not None, self._key
         return found
 
 

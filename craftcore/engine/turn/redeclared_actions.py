@@ -10,12 +10,12 @@ The record decides, whatever the code declares at this entry:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from craftcore.activities.ledger import conflict, describe_status
+from craftcore.activities.ledger_rules import conflict, describe_status
 from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.engine.turn.steps import Completed, digest_of, find_completed_event
 from craftcore.engine.turn.turn import Turn
@@ -33,7 +33,7 @@ async def is_ledgered(turn: Turn, action: Action, key: str | None, place: str, a
         return False
     if not turn.is_entered_again and (key is None or turn.task.turn == 1):
         return False  # nothing can be there, and a look costs a round trip
-    return await turn.doors.writer.commit(turn.doors.acts.find, activity_key) is not None
+    return await turn.doors.journal.look(activity_key) is not None
 
 
 async def find_step_result(
@@ -47,7 +47,7 @@ async def find_step_result(
     if found is None or place in turn.acts:
         return False, None
     identity, text = found
-    if await turn.doors.writer.commit(turn.doors.acts.find, activity_key) is not None:
+    if await turn.doors.journal.look(activity_key) is not None:
         return False, None
     if identity == turn.identity("step", action.name, None):
         turn.claim_identity("step", action.name, None)  # the next act of this name is another one
@@ -84,13 +84,13 @@ async def refuse_done_act(turn: Turn, name: str, key: str | None) -> None:
     before, unless nothing happened then."""
     if not turn.is_entered_again:
         return
-    doors, task = turn.doors, turn.task
+    journal, task = turn.doors.journal, turn.task
     prefix = f"activity:{task.id}:"
-    found: list[Activity]
+    found: Sequence[Activity]
     if key is None:
-        found = await doors.writer.commit(doors.acts.list_numbered, task.id, task.seq, task.turn)
+        found = await journal.list_numbered(task)
     else:
-        one = await doors.writer.commit(doors.acts.find, prefix + key)
+        one = await journal.look(prefix + key)
         found = [one] if one is not None and one.task_seq == task.seq else []
     for activity in found:
         is_other = activity.action != name or activity.key.removeprefix(prefix) in turn.acts

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
-
-import anyio
 
 from craftcore.engine.turn.recorded_writes import commit_once
 from craftcore.engine.turn.turn import Turn
@@ -38,7 +37,8 @@ class TurnDatabase:
             raise KeyRequired(
                 "call ctx.schedules in the turn's own task, outside of steps: its calls are known by their order"
             ) from None
-        text, result = await commit_once(self._turn, identity, f"schedules.{name}", call, args, _result_text)
+        write = partial(self._turn.doors.tables.write_own, call, args)
+        text, result = await commit_once(self._turn, identity, f"schedules.{name}", args, _result_text, write)
         if result is None:
             result = _read_result(text, kind)
         answer: T = result
@@ -47,14 +47,14 @@ class TurnDatabase:
     async def read(self, call: Callable[..., T], *args: Any) -> T:
         """Return `call(reader, *args)` as it is now. It is not recorded."""
         self._turn.refuse_when_over()
-        return await anyio.to_thread.run_sync(self._turn.doors.read, call, *args)
+        return await self._turn.doors.tables.read(call, *args)
 
 
 class TurnSchedules(Schedules):
     """The calls of `ctx.schedules`. One that is not awaited fails the attempt, as for every call of `ctx`."""
 
     def __init__(self, turn: Turn) -> None:
-        super().__init__(turn.doors.schedules, TurnDatabase(turn))
+        super().__init__(turn.doors.tables.schedules, TurnDatabase(turn))
         self._calls_made = turn.calls_made
 
 

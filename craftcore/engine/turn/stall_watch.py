@@ -49,6 +49,5 @@ class Progress:
             f"{self._stall_after:g} seconds. Cancel the task, or wait on?",
             options=(WAIT_ON, CANCEL),
         )
-        doors = self._doors
-        await doors.commits.commit(doors.recording.ask_stalled, run.claim, task, asked)
+        await self._doors.journal.ask_stalled(run.claim, task, asked)
         log.warning("task.stalled", task=task.id, turn=task.turn, seconds=self._stall_after)

@@ -26,8 +26,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, encode_roundtrip, is_async, return_type
 from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import safe_isinstance
-from craftcore.storage.transaction import Transaction
-from craftcore.tasks.turn_event_store import FAILURE_MARK
+from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.backoff import RetryPolicy
 
 OnChange = Literal["error", "rerun"]
@@ -188,12 +187,11 @@ async def run_transaction(
     turn.charge_budget()
     began = time.monotonic()
 
-    def record(tx: Transaction, result: Any) -> tuple[str, Any]:
+    def event_of(result: Any) -> tuple[NewEvent, tuple[str, Any]]:
         text, value = step.store(result, round((time.monotonic() - began) * 1000, 3))
-        turn.doors.recording.record(tx, turn.event(EventType.STEP_COMPLETED, text, step.memo))
-        return text, value
+        return turn.event(EventType.STEP_COMPLETED, text, step.memo), (text, value)
 
-    text, value = await turn.doors.writer.commit_user_sql(fn, args, record)
+    text, value = await turn.doors.tables.write_user(fn, args, event_of)
     turn.add_completed(step.memo, text)
     return value
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from craftcore.engine.turn.turn import TurnServices
+from craftcore.engine.turn.journal import Journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,9 +21,9 @@ class TaskEvent:
     data: dict[str, Any]
 
 
-async def read_task_events(services: TurnServices, task_id: str, newest: int) -> list[TaskEvent]:
+async def read_task_events(journal: Journal, task_id: str, newest: int) -> list[TaskEvent]:
     """Return the newest events of a task, at most `newest`, the oldest of them first."""
-    rows = await services.writer.commit(services.recording.stream, task_id, newest)
+    rows = await journal.stream(task_id, newest)
     return [
         TaskEvent(
             at=datetime.fromtimestamp(row.at, UTC),

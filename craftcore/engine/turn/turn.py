@@ -7,14 +7,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, NamedTuple, NoReturn
+from typing import NamedTuple, NoReturn
 
 from craftcore.clock import Clock
 from craftcore.config import TaskSettings
 from craftcore.engine.attempt import Attempt
-from craftcore.engine.durable_commit import DurableCommits
-from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.continuation import budget_wait, resolve_delay
+from craftcore.engine.turn.journal import Journal, TurnTables
 from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
 from craftcore.engine.workers.encoded import require_small
@@ -23,12 +22,9 @@ from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import InvalidInput, KeyRequired, StateRefused, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.registry.action import Action
-from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.serialization.arguments import Duration
 from craftcore.serialization.plurals import format_count
 from craftcore.storage.event_loop import Loop
-from craftcore.storage.writer import Writer
-from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.model import (
     CONTINUED,
     Entry,
@@ -36,9 +32,7 @@ from craftcore.tasks.model import (
     Resume,
     Wait,
 )
-from craftcore.tasks.service import TaskService
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
-from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.validation import is_name, show_value
 
@@ -58,36 +52,24 @@ def in_step() -> Iterator[None]:
 class TurnServices(NamedTuple):
     """The services of the engine that a turn uses.
 
-    call_marks  begin acts, with their call marks on disk beside the file
+    journal     the record of what a turn completes
+    tables      what ctx.transaction and ctx.schedules write in the commit that records it
     accept      refuses a spec that the app could only fail
-    due         makes the feeder poll at a moment
     flights     the irreversible actions that are being called, by key
-    schedules   the rules of ctx.schedules
-    tasks       the rules of signals
-    on_changed  wakes the scheduler
-    read        calls a function with a reader of the database
     """
 
-    writer: Writer
-    commits: DurableCommits
-    recording: TurnRecorder
-    acts: ActivityEvents
-    call_marks: CallMarks
+    journal: Journal
+    tables: TurnTables
     actions: Mapping[str, Action]
     flights: dict[str, PendingCall]
     epoch: int
     clock: Clock
     accept: Callable[[TriggerSpec], NewTrigger]
-    due: Callable[[float], None]
     loop: Loop
     threads: ThreadPool
     workers: WorkerPool
     settings: TaskSettings
     bounded: Callable[[str], str]
-    schedules: RuntimeSchedules
-    tasks: TaskService
-    on_changed: Callable[[], None]
-    read: Callable[..., Any]
 
 
 class Turn(TurnState):
@@ -171,8 +153,7 @@ class Turn(TurnState):
         """Commit an event of this turn, also when the turn is cancelled meanwhile: it has happened. With a memo it is
         found at a re-entry, and unless that has FAILURE_MARK it counts as completed. Raises LeaseLost."""
         event = self.event(type_, payload_json, memo)
-        doors = self.doors
-        await doors.commits.commit(doors.recording.record_all, event, each=True, in_any_case=True)
+        await self.doors.journal.record(event)
         if memo is None or FAILURE_MARK not in memo:
             self.add_completed(memo, payload_json)
 

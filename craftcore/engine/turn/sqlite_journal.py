@@ -1,0 +1,173 @@
+"""The journal on a SQLite file: each record is a commit of the writer, with what it brings about."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import anyio
+import anyio.to_thread
+
+from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
+from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.turn.call_marks import CallMarks
+from craftcore.errors import RowInvalid, StorageFull
+from craftcore.schedules.runtime import RuntimeSchedules
+from craftcore.services import Services
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.activity_events import ActEnd, NewAct
+from craftcore.tasks.model import NewQuestion, NewTask, Task
+from craftcore.tasks.turn_event_store import NewEvent, StreamRow
+from craftcore.triggers.model import Claim, Emitted, NewTrigger
+
+T = TypeVar("T")
+
+
+class SqliteJournal:
+    """The journal of one engine. `call_marks` has the marks on disk beside the file. `due` makes the feeder poll at a
+    moment, and `on_changed` wakes what looks for work."""
+
+    def __init__(
+        self,
+        services: Services,
+        commits: DurableCommits,
+        call_marks: CallMarks,
+        due: Callable[[float], None],
+        on_changed: Callable[[], None],
+    ) -> None:
+        self._writer = commits.writer
+        self._commits = commits
+        self._recording = services.recording
+        self._acts = services.acts
+        self._tasks = services.tasks
+        self._call_marks = call_marks
+        self._due = due
+        self._on_changed = on_changed
+
+    async def record(self, event: NewEvent) -> None:
+        await self._commits.commit(self._recording.record_all, event, each=True, in_any_case=True)
+
+    async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
+        try:
+            emitted: Emitted = await self._commits.commit(self._recording.emit_recorded, row, event_of, child)
+        finally:
+            self._due(row.due_at)  # also when the turn is cancelled: the commit may have come about
+        return emitted
+
+    async def signal(
+        self, task_id: str, event: str, payload: Any, *, sent_by: str, event_of: Callable[[bool], tuple[NewEvent, T]]
+    ) -> T:
+        def signal(tx: Transaction) -> T:
+            record, answer = event_of(self._tasks.signal(tx, task_id, event, payload, sent_by=sent_by))
+            self._recording.record(tx, record)
+            return answer
+
+        try:
+            answer: T = await self._commits.commit(signal)
+        finally:
+            self._on_changed()  # as above
+        return answer
+
+    # Irreversible actions
+
+    async def begin(self, act: NewAct) -> StartedCall | Activity:
+        try:
+            return await self._writer.commit_batched(self._call_marks.begin_all, act)
+        except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
+            await self._commits.set_aside_corrupt()
+            raise
+
+    async def find_intent(self, intent: NewIntent) -> StartedCall | None:
+        return await self._writer.commit(self._acts.intent_of, intent)
+
+    async def wait_until_marked(self, begun: StartedCall) -> None:
+        if not self._call_marks.has_reached(begun.mark):
+            with anyio.CancelScope(shield=True):
+                await self._call_marks.wait_for(begun.mark)
+
+    async def settle(self, end: ActEnd, gives_up: Callable[[], bool]) -> None:
+        try:
+            await self._settle(end, gives_up)
+        except BaseException as cancelled:
+            if not isinstance(cancelled, Exception):  # while the disk was full, perhaps; a second one does no harm
+                with anyio.CancelScope(shield=True), suppress(StorageFull):
+                    await self._retry_settle(end, gives_up)
+            raise
+
+    async def _settle(self, end: ActEnd, gives_up: Callable[[], bool]) -> None:
+        """Commit at once, as almost always; on a full disk as often as it takes."""
+        try:
+            await self._writer.commit_batched(self._acts.settle_all, end, in_any_case=True)
+        except (StorageFull, RowInvalid, ValueError, OverflowError):
+            await self._retry_settle(end, gives_up)
+
+    async def _retry_settle(self, end: ActEnd, gives_up: Callable[[], bool]) -> None:
+        # Once it gives up, the next boot finds an intent without an end.
+        await self._commits.commit(self._acts.settle_all, end, each=True, in_any_case=True, gives_up=gives_up)
+
+    async def decide(
+        self, activity: Activity, decision: Decision, decided_by: str, reference: str | None, event: NewEvent
+    ) -> Activity:
+        return await self._writer.commit(self._acts.decide, activity, decision, decided_by, reference, event)
+
+    async def look(self, key: str) -> Activity | None:
+        return await self._writer.commit(self._acts.find, key)
+
+    async def list_numbered(self, task: Task) -> Sequence[Activity]:
+        return await self._writer.commit(self._acts.list_numbered, task.id, task.seq, task.turn)
+
+    # What is event_of of a turn
+
+    async def stream(self, task_id: str, limit: int) -> Sequence[StreamRow]:
+        return await self._writer.commit(self._recording.stream, task_id, limit)
+
+    async def set_progress(self, claim: Claim, task: Task, progress_json: str) -> None:
+        await self._commits.commit(self._recording.set_progress, claim, task.seq, progress_json)
+
+    async def ask_stalled(self, claim: Claim, task: Task, asked: NewQuestion) -> None:
+        await self._commits.commit(self._recording.ask_stalled, claim, task, asked)
+
+
+class SqliteTables:
+    """The tables of the file that a turn writes. `on_changed` wakes the scheduler."""
+
+    def __init__(
+        self,
+        services: Services,
+        commits: DurableCommits,
+        schedules: RuntimeSchedules,
+        on_changed: Callable[[], None],
+    ) -> None:
+        self.schedules = schedules
+        self._commits = commits
+        self._recording = services.recording
+        self._read = services.read
+        self._on_changed = on_changed
+
+    async def write_user(
+        self, fn: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
+    ) -> T:
+        def record(tx: Transaction, result: Any) -> T:
+            event, answer = event_of(result)
+            self._recording.record(tx, event)
+            return answer
+
+        return await self._commits.writer.commit_user_sql(fn, args, record)
+
+    async def write_own(
+        self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
+    ) -> T:
+        def record(tx: Transaction) -> T:
+            event, answer = event_of(call(tx, *args))
+            self._recording.record(tx, event)
+            return answer
+
+        try:
+            answer: T = await self._commits.commit(record)
+        finally:
+            self._on_changed()  # also when the turn is cancelled: the commit may have come about
+        return answer
+
+    async def read(self, call: Callable[..., T], *args: Any) -> T:
+        return await anyio.to_thread.run_sync(self._read, call, *args)
