@@ -85,6 +85,22 @@ async def together(path: Path, count: int, concurrency: int = 100) -> Cost:
         return cost.per(count)
 
 
+async def accepted(path: Path, count: int, size: int = 1, emitters: int = 1) -> Cost:
+    """Emits into an engine that claims nothing: one after the other, by several tasks, or `size` in a commit."""
+    async with noop_engine(path, paused=True) as (app, engine):
+        await engine.feeder.wait_for_first_poll()
+        await app.emit("noop", {"n": 0})
+        specs = [TriggerSpec(workflow="noop", payload={"n": n}) for n in range(size)]
+
+        async def emit() -> None:
+            for n in range(count // size // emitters):
+                await (app.emit("noop", {"n": n}) if size == 1 else app.emit_many(specs))
+
+        with counted(engine) as cost:
+            await asyncio.gather(*(emit() for _ in range(emitters)))
+        return cost.per(count)
+
+
 async def held(path: Path, count: int, seconds: float = 10.0) -> Cost:
     """So many are at work and nothing ends: what their heartbeats cost, for each lease, of the shortest there is."""
     app = App("held")
@@ -116,6 +132,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         for what, per, measured in (
             ("one by one", "trigger", asyncio.run(one_by_one(Path(name) / "one.db", 200))),
+            ("emit", "trigger", asyncio.run(accepted(Path(name) / "emit.db", 200))),
+            ("emit, 100 tasks", "trigger", asyncio.run(accepted(Path(name) / "emits.db", 2000, emitters=100))),
+            ("emit_many(1000)", "trigger", asyncio.run(accepted(Path(name) / "bulk.db", 5000, 1000))),
             ("1,000 together", "trigger", asyncio.run(together(Path(name) / "many.db", 1000))),
             ("1,000, one at a time", "trigger", asyncio.run(together(Path(name) / "turns.db", 1000, 1))),
             ("1 at work", "lease", asyncio.run(held(Path(name) / "held-1.db", 1))),

@@ -138,7 +138,7 @@ class Producer:
         try:
             with self._core.transaction() as tx:
                 refuse_unknown(tx, (row.workflow for row in rows))
-                answers = [get_single_result([answer]) for answer in self._core.triggers.emit_all(tx, rows)]
+                answers = self._core.triggers.emit_together(tx, rows)
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(given, rows, strict=True)]
             raise error.from_timeout(again[0] if len(again) == 1 else again) from error

@@ -25,7 +25,6 @@ from craftcore.schedules.calls import Schedules
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
-from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
@@ -59,6 +58,7 @@ class EngineClient:
         self._events = events
         self.schedule_rules = RuntimeSchedules(services.schedules, services.clock, lambda _, spec: app.check(spec))
         self.schedules = Schedules(self.schedule_rules, self)
+        self._emit_rows = services.triggers.emit_rows
         self.due_emits: DueEmits
 
     def accept(self, spec: TriggerSpec) -> NewTrigger:
@@ -74,29 +74,26 @@ class EngineClient:
         try:
             if await self.due_emits.emit(row):
                 claimed = Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
-                return self._handle_of(claimed)
-            emitted = await self._writer.commit_batched(self._triggers.emit_all, row)
+                return EmittedHandle(self, claimed)
+            emitted: NewTrigger | Emitted = await self._writer.commit_batched(self._emit_rows, row)
         except OutcomeUnknown as error:
             raise error.from_timeout(replace(spec, id=row.id)) from error
         hit(Failpoint.EMIT_COMMITTED)
         self._feeder.notify_due(emitted.due_at)
-        return self._handle_of(emitted)
-
-    def _handle_of(self, emitted: Emitted) -> EmittedHandle[Any]:
         return EmittedHandle(self, emitted)
 
     async def emit_many(self, specs: list[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Accept many in one commit: all, or none."""
         rows = [self.accept(spec) for spec in specs]
         try:
-            emitted = await self._writer.commit(self._emit_all_or_none, rows)
+            emitted = await self._writer.commit(self._triggers.emit_together, rows)
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(specs, rows, strict=True)]
             raise error.from_timeout(again) from error
         hit(Failpoint.EMIT_COMMITTED)
         if emitted:
             self._feeder.notify_due(min(answer.due_at for answer in emitted))
-        return [self._handle_of(answer) for answer in emitted]
+        return [EmittedHandle(self, answer) for answer in emitted]
 
     async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
         """Cancel a trigger; a running one at its next await."""
@@ -194,9 +191,6 @@ class EngineClient:
     def _run_shielded(self) -> None:
         hit(Failpoint.ANSWER_COMMITTED)
         self._events.on_changed()
-
-    def _emit_all_or_none(self, tx: Transaction, rows: list[NewTrigger]) -> list[Emitted]:
-        return [get_single_result([answer]) for answer in self._triggers.emit_all(tx, rows)]
 
     # The database of `schedules`
 

@@ -12,10 +12,13 @@ from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.serialization.arguments import Duration, seconds
 from craftcore.tasks.model import Task
 from craftcore.tasks.work_store import WorkUpdate
-from craftcore.triggers.model import Emitted, Trigger
+from craftcore.triggers.model import DedupScope, Emitted, NewTrigger, Trigger, TriggerStatus
 
 T = TypeVar("T")
 V = TypeVar("V")
+
+PENDING = TriggerStatus.PENDING
+"""Read once: an attribute of an enum costs as much as a call."""
 
 
 class WorkClient(Protocol):
@@ -150,7 +153,7 @@ class EmittedHandle(Emitted, Handle[T]):
     __slots__ = ("client",)
     client: WorkClient
 
-    def __init__(self, client: WorkClient, emitted: Emitted) -> None:
+    def __init__(self, client: WorkClient, emitted: Emitted | NewTrigger) -> None:
         _answer(self, client, emitted)
 
 
@@ -160,18 +163,27 @@ class EmittedBlockingHandle(Emitted, BlockingHandle[T]):
     __slots__ = ("client",)
     client: BlockingWorkClient
 
-    def __init__(self, client: BlockingWorkClient, emitted: Emitted) -> None:
+    def __init__(self, client: BlockingWorkClient, emitted: Emitted | NewTrigger) -> None:
         _answer(self, client, emitted)
 
 
-def _answer(handle: Emitted, client: object, emitted: Emitted, put: Callable[..., None] = object.__setattr__) -> None:
-    """Give a handle the fields of an answer, one by one: every emit makes a handle, and a generic copy takes twice as
-    long."""
+def _answer(
+    handle: Emitted, client: object, emitted: Emitted | NewTrigger, put: Callable[..., None] = object.__setattr__
+) -> None:
+    """Give a handle the fields of an answer, or those of an inserted row, one by one: every emit makes a handle, and a
+    generic copy takes twice as long."""
     put(handle, "client", client)
     put(handle, "id", emitted.id)
+    put(handle, "due_at", emitted.due_at)
+    if isinstance(emitted, NewTrigger):
+        put(handle, "created", True)
+        put(handle, "status", PENDING)
+        put(handle, "payload_differs", False)
+        put(handle, "dedup_scope", None if emitted.dedup_scope is None else DedupScope(emitted.dedup_scope))
+        put(handle, "held", None)
+        return
     put(handle, "created", emitted.created)
     put(handle, "status", emitted.status)
-    put(handle, "due_at", emitted.due_at)
     put(handle, "payload_differs", emitted.payload_differs)
     put(handle, "dedup_scope", emitted.dedup_scope)
     put(handle, "held", emitted.held)

@@ -22,12 +22,13 @@ class BulkStatement:
     """One statement for many rows: `{rows}` in its text is replaced by their VALUES.
 
     Thirty-two rows a step cost a third of thirty-two steps, and the interpreter lock is free for the whole step:
-    the event loop goes on beside it.
+    the event loop goes on beside it. `most`: a power of two; more rows than that take several steps.
     """
 
-    def __init__(self, text: str, *, width: int) -> None:
+    def __init__(self, text: str, *, width: int, most: int = 32) -> None:
         row = f"({', '.join('?' * width)})"
-        self.sizes = [(size, text.replace("{rows}", ", ".join([row] * size))) for size in (32, 16, 8, 4, 2, 1)]
+        sizes = [1 << power for power in reversed(range(most.bit_length()))]
+        self.sizes = [(size, text.replace("{rows}", ", ".join([row] * size))) for size in sizes]
 
 
 class Reader:
@@ -130,10 +131,12 @@ class Transaction(Reader):
 
     def execute_many(self, statement: BulkStatement, rows: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Execute a statement over all these rows; what RETURNING gave, in no order."""
+        if len(rows) == 1:
+            return list(self._connection.execute(statement.sizes[-1][1], rows[0]))
         returned: list[Sequence[Any]] = []
-        start = 0
+        start, end = 0, len(rows)
         for size, sql in statement.sizes:
-            while len(rows) - start >= size:
+            while end - start >= size:
                 values = tuple(chain.from_iterable(rows[start : start + size]))
                 returned.extend(self._connection.execute(sql, values))
                 start += size

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 from craftcore.clock import Clock
 from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
@@ -78,7 +79,13 @@ class TriggerService:
 
     def emit_all(self, tx: Transaction, rows: Sequence[NewTrigger]) -> list[Emitted | Exception]:
         """Insert accepted triggers; an answer each. A DuplicateTrigger is such an answer, and wrote nothing."""
-        answers: list[Emitted | Exception] = []
+        answers = self.emit_rows(tx, rows)
+        return [_emitted_result(answer) if isinstance(answer, NewTrigger) else answer for answer in answers]
+
+    def emit_rows(self, tx: Transaction, rows: Sequence[NewTrigger]) -> list[NewTrigger | Emitted | Exception]:
+        """Insert accepted triggers as `emit_all` does. The answer for an inserted row is the row: a handle takes what
+        it needs from that, and bulk emits make nothing else of it."""
+        answers: list[NewTrigger | Emitted | Exception] = []
         plain: list[NewTrigger] = []
         for row in rows:
             if row.dedup_key is None and not row.id_given and not row.supersedes:
@@ -91,10 +98,17 @@ class TriggerService:
                 plain.clear()
                 if row.supersedes:
                     self.follower.on_settled_unrun(tx, self._store.supersede(tx, row))
-            answers.append(_emitted_result(row))
+            answers.append(row)
         if plain:
             self._store.insert_all(tx, plain)
         return answers
+
+    def emit_together(self, tx: Transaction, rows: Sequence[NewTrigger]) -> list[NewTrigger | Emitted]:
+        """Insert accepted triggers as `emit_rows` does: all, or none. Raises the first refusal."""
+        answers = self.emit_rows(tx, rows)
+        if refusals := [answer for answer in answers if isinstance(answer, Exception)]:
+            raise refusals[0]
+        return cast("list[NewTrigger | Emitted]", answers)
 
     def emit_scheduled(
         self, tx: Transaction, spec: TriggerSpec, *, schedule_id: str, nominal_at: float, not_before: float | None

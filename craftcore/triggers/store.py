@@ -9,14 +9,17 @@ from craftcore.storage.transaction import BulkStatement, Reader, Row, Transactio
 from craftcore.triggers.model import Claim, NewTrigger, Trigger
 
 _ACCEPTED = NewTrigger._fields[: NewTrigger._fields.index("at_given") + 1]
-_PENDING = (None, "PENDING", None, None, None)
+_LEASE = ("seq", "status", "claimed_epoch", "lease_token", "lease_until")
+
 
 INSERT = BulkStatement(
-    f"""
-    INSERT INTO triggers ({", ".join(_ACCEPTED)}, seq, status, claimed_epoch, lease_token, lease_until)
-    VALUES {{rows}}
-    """,  # noqa: S608 - the columns of the model
-    width=len(_ACCEPTED) + len(_PENDING),
+    f"INSERT INTO triggers ({', '.join(_ACCEPTED)}) VALUES {{rows}}",  # noqa: S608 - the columns of the model
+    width=len(_ACCEPTED),
+    most=128,
+)
+INSERT_CLAIMED = BulkStatement(
+    f"INSERT INTO triggers ({', '.join(_ACCEPTED + _LEASE)}) VALUES {{rows}}",  # noqa: S608 - the columns of the model
+    width=len(_ACCEPTED + _LEASE),
 )
 
 INSERT_SCHEDULED = f"""
@@ -30,7 +33,7 @@ class TriggerStore:
 
     def insert_all(self, tx: Transaction, rows: Iterable[NewTrigger]) -> None:
         """Insert accepted triggers as PENDING."""
-        tx.execute_many(INSERT, [(*row[: len(_ACCEPTED)], *_PENDING) for row in rows])
+        tx.execute_many(INSERT, [row[: len(_ACCEPTED)] for row in rows])
 
     def insert_claimed(
         self, tx: Transaction, rows: Sequence[NewTrigger], *, epoch: int, token: str, lease_until: float
@@ -42,9 +45,8 @@ class TriggerStore:
         first: int = tx.fetch_value("SELECT coalesce(max(seq), 0) + 1 FROM triggers")
         claims = [_claim_of(row, seq, token) for seq, row in enumerate(rows, first)]
         lease = ("CLAIMED", epoch, token, lease_until)
-        tx.execute_many(
-            INSERT, [(*row[: len(_ACCEPTED)], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)]
-        )
+        values = [(*row[: len(_ACCEPTED)], claim.seq, *lease) for claim, row in zip(claims, rows, strict=True)]
+        tx.execute_many(INSERT_CLAIMED, values)
         return claims
 
     def insert_scheduled(

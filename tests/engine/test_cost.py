@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from benchmarks.cost import one_by_one, together
+from benchmarks.cost import accepted, one_by_one, together
 
 
 def test_lone_trigger_costs_two_commits_and_its_statements(tmp_path):
@@ -30,3 +30,23 @@ def test_settle_and_next_start_of_a_sequential_engine_are_a_single_commit(tmp_pa
     assert cost.hops <= 1.1
     assert cost.statements <= 18
     assert cost.rows <= 12.2
+
+
+def test_lone_emit_costs_its_insert_and_a_commit(tmp_path):
+    cost = asyncio.run(accepted(tmp_path / "emit.db", 20))
+    assert (cost.statements, cost.rows, cost.commits, cost.hops) == (3, 1, 1, 1)
+
+
+def test_emits_of_a_hundred_tasks_share_statements_commits_and_hops(tmp_path):
+    cost = asyncio.run(accepted(tmp_path / "emits.db", 1000, emitters=100))
+    assert cost.rows == 1
+    assert cost.statements <= 0.08
+    assert cost.commits <= 0.025
+    assert cost.hops <= 0.025
+
+
+def test_emit_of_a_thousand_in_a_commit_costs_a_statement_for_each_hundred(tmp_path):
+    cost = asyncio.run(accepted(tmp_path / "bulk.db", 3000, 1000))
+    assert cost.rows == 1
+    assert cost.statements <= 0.012
+    assert (cost.commits, cost.hops) == (0.001, 0.001)

@@ -101,6 +101,23 @@ async def test_handle_has_every_field_of_the_answer(tmp_path):
         assert asdict(EmittedHandle(it.engine.requests, answer)) == asdict(answer)
 
 
+@pytest.mark.parametrize("key", [None, "k"])
+async def test_handle_of_an_inserted_row_has_the_fields_of_a_new_trigger(tmp_path, key):
+    app = an_app()
+    async with lab(app, tmp_path) as it:
+        row = it.engine.requests.accept(TriggerSpec(workflow="add", payload={"a": 2, "b": 3}, dedup_key=key))
+
+        assert asdict(EmittedHandle(it.engine.requests, row)) == asdict(
+            Emitted(
+                id=row.id,
+                created=True,
+                status=TriggerStatus.PENDING,
+                due_at=row.due_at,
+                dedup_scope=DedupScope.ACTIVE if key else None,
+            )
+        )
+
+
 async def test_result_of_a_task_comes_after_its_last_turn(tmp_path):
     app = an_app()
     async with lab(app, tmp_path):

@@ -29,6 +29,36 @@ def test_emitted_trigger_is_on_disk_for_other_readers(core):
     assert (emitted.created, emitted.status, emitted.due_at) == (True, TriggerStatus.PENDING, NEW_YEAR)
 
 
+def test_answer_is_the_inserted_row_or_the_holder_of_the_key(core):
+    held = emit(core, dedup_key="k")
+    rows = [core.triggers.accept(a_trigger()), core.triggers.accept(a_trigger(dedup_key="k"))]
+
+    inserted, duplicate = core.do(core.triggers.emit_rows, rows)
+
+    assert inserted is rows[0]
+    assert (duplicate.id, duplicate.created) == (held.id, False)
+
+
+@pytest.mark.parametrize("count", [1, 31, 127, 128, 300])
+def test_rows_of_a_batch_are_those_accepted(core, count):
+    rows = [core.triggers.accept(a_trigger(payload={"n": n})) for n in range(count)]
+
+    core.do(core.triggers.emit_rows, rows)
+
+    found = core.rows("SELECT id, status, payload_json FROM triggers ORDER BY seq")
+    assert found == [{"id": row.id, "status": "PENDING", "payload_json": row.payload_json} for row in rows]
+
+
+def test_refusal_undoes_every_trigger_emitted_together(core):
+    emit(core, dedup_key="k")
+    specs = [a_trigger(), a_trigger(dedup_key="k", on_duplicate="error"), a_trigger()]
+
+    with pytest.raises(DuplicateTrigger):
+        core.do(core.triggers.emit_together, [core.triggers.accept(spec) for spec in specs])
+
+    assert len(core.rows("SELECT id FROM triggers")) == 1
+
+
 def test_rolled_back_emit_leaves_no_trigger(core):
     def emit_and_stumble(tx):
         core.triggers.emit(tx, a_trigger())

@@ -37,8 +37,8 @@ def test_emit_is_the_sole_caller_of_the_insert():
     asking = {name: source.count(".insert_all(") for name, source in MODULES.items() if ".insert_all(" in source}
 
     assert list(asking) == ["triggers/service.py"]
-    emit_all = MODULES["triggers/service.py"].split("def emit_all", 1)[1].split("\n    def ", 1)[0]
-    assert emit_all.count(".insert_all(") == asking["triggers/service.py"]
+    emit_rows = MODULES["triggers/service.py"].split("def emit_rows", 1)[1].split("\n    def ", 1)[0]
+    assert emit_rows.count(".insert_all(") == asking["triggers/service.py"]
 
 
 def test_feeder_is_the_sole_module_that_pushes_to_the_queue():
