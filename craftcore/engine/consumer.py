@@ -4,8 +4,8 @@
            -> settle (trigger, record, task and what follows in one commit)
 
 Starts and settles go to the writer in batches: all that gathered during the last commit. A worker never waits for a
-settle, except with a concurrency of 1. Then the settle of a trigger and the start of the next one are one commit. What
-is emitted while a slot is free was started by its emit (`due_emits.py`), and comes in by `take_started`.
+settle, except with a concurrency of 1. Then the settle of a trigger and the start of the next one are one commit. A
+trigger that is emitted while a slot is free is started by its emit (`due_emits.py`), and comes in by `take_started`.
 """
 
 from __future__ import annotations
