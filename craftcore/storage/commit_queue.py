@@ -23,7 +23,7 @@ class CommitQueue:
         self._pending: deque[WorkItem] = deque()
         self._lock = threading.Lock()
         self._bell = threading.Lock()
-        """Held, but from a ring until the thread that waits has heard it. A Condition makes a lock for each wait."""
+        """Free from a ring until the waiting thread takes it. A Condition would make a lock for each wait."""
         self._bell.acquire()
         self._is_waiting = False
         self.is_closing = False
@@ -68,7 +68,7 @@ class CommitQueue:
                 return []
 
     def _wait_for_ring(self, deadline: float | None) -> bool:
-        """Return False when none came in time. What rang may have been withdrawn since."""
+        """Return False when none came in time. The item that rang may have been withdrawn since."""
         if self._bell.acquire(timeout=-1 if deadline is None else max(0.0, deadline - time.monotonic())):
             return True
         with self._lock:
