@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -31,14 +32,14 @@ class DoorbellSender:
 
     def __init__(self) -> None:
         self._socket: socket.socket | None = None
+        self._opening = threading.Lock()
 
     def ring(self, real_path: str, what: bytes = TRIGGERS) -> bool:
         """Wake the daemon of a database, given without links. Return True when a daemon listens; False when none does.
 
         Never raises, never blocks."""
         try:
-            if (sender := self._socket) is None:
-                sender = self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            sender = self._socket or self._open()
             with address(real_path + SUFFIX) as bell:
                 sender.sendto(what, socket.MSG_DONTWAIT, bell)
         except BlockingIOError:  # its queue is full of rings it has not heard yet
@@ -47,9 +48,17 @@ class DoorbellSender:
             return False
         return True
 
+    def _open(self) -> socket.socket:
+        """Return the socket of all threads: the first of them opens it."""
+        with self._opening:
+            if self._socket is None:
+                self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+            return self._socket
+
     def close(self) -> None:
         """Close the socket. A later ring opens another."""
-        sender, self._socket = self._socket, None
+        with self._opening:
+            sender, self._socket = self._socket, None
         if sender is not None:
             sender.close()
 

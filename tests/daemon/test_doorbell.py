@@ -6,6 +6,7 @@ import os
 import socket
 import stat
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 
 from craftcore.daemon.doorbell import Doorbell, may_ring
 from craftcore.errors import CannotCreate
-from craftcore.storage.doorbell_client import doorbell_path, ring
+from craftcore.storage.doorbell_client import DoorbellSender, doorbell_path, ring
 from tests.support.processes import PATIENCE
 
 
@@ -168,3 +169,30 @@ async def _rings_again(bell: Doorbell) -> bool:
         await bell.wait()
         return True
     return False
+
+
+def test_doorbell_sender_shared_by_threads_has_a_single_socket(db: Path) -> None:
+    """A second one would be left for the garbage collector, which is a warning, and here an error."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(100):
+            sender, together = DoorbellSender(), threading.Barrier(4)
+            sockets: list[socket.socket] = []
+
+            def ring(sender: DoorbellSender, together: threading.Barrier, sockets: list[socket.socket]) -> None:
+                together.wait()
+                sender.ring(str(db))
+                assert sender._socket is not None
+                sockets.append(sender._socket)
+
+            threads = [threading.Thread(target=ring, args=(sender, together, sockets)) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert len(sockets) == 4
+            assert len(set(map(id, sockets))) == 1
+            sender.close()
+    finally:
+        sys.setswitchinterval(interval)
