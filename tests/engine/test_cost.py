@@ -12,14 +12,14 @@ def test_lone_trigger_costs_two_commits_and_its_statements(tmp_path):
     cost = asyncio.run(one_by_one(tmp_path / "one.db", 20))
     assert cost.commits <= 2.2
     assert cost.hops <= 2.2
-    assert cost.statements <= 24
-    assert cost.rows <= 11.2
+    assert cost.statements <= 16
+    assert cost.rows <= 6.2
 
 
 def test_thousand_triggers_at_once_cost_at_most_a_statement_each(tmp_path):
     cost = asyncio.run(together(tmp_path / "many.db", 1000))
-    assert cost.statements <= 1.0
-    assert cost.rows <= 11.2
+    assert cost.statements <= 0.6
+    assert cost.rows <= 6.1
     assert cost.commits <= 0.06
     assert cost.hops <= 0.06
 
@@ -28,8 +28,8 @@ def test_settle_and_next_start_of_a_sequential_engine_are_a_single_commit(tmp_pa
     cost = asyncio.run(together(tmp_path / "turns.db", 300, 1))
     assert cost.commits <= 1.1
     assert cost.hops <= 1.1
-    assert cost.statements <= 18
-    assert cost.rows <= 12.2
+    assert cost.statements <= 12
+    assert cost.rows <= 7.1
 
 
 def test_lone_emit_costs_its_insert_and_a_commit(tmp_path):
