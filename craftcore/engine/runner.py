@@ -62,6 +62,7 @@ class Runner:
         self._response_max_bytes = config.records.response_max_bytes
         self._threads = threads
         self._loop = get_current_loop()
+        self._make_scope = type(anyio.CancelScope())  # of this event loop: anyio looks for it at each scope
 
     async def run(self, run: Attempt) -> Outcome:
         """Run the workflow to its end, its timeout, its suspension or its cancellation. Ctrl-C is raised."""
@@ -127,7 +128,7 @@ class Runner:
 
     async def _call(self, run: Attempt, workflow: Workflow, call: Callable[[], Any], ends_at: float | None) -> Outcome:
         deadline = math.inf if ends_at is None else self._loop.time() + ends_at - self._doors.clock.now()
-        with anyio.CancelScope(deadline=deadline) as scope:
+        with self._make_scope(deadline=deadline) as scope:
             run.enter(scope)
             hit(Failpoint.TURN_ENTERED)
             try:
