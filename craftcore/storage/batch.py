@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import apsw
 
-from craftcore.errors import StorageFull
+from craftcore.errors import StorageError, StorageFull
 from craftcore.serialization.untrusted import release_frames, safe_isinstance
 from craftcore.storage.database import Database
 from craftcore.storage.sqlite_errors import translate
@@ -133,6 +133,8 @@ def _run_group(
         )
     if not is_alone:
         connection.execute("RELEASE work_group")
+    elif not connection.in_transaction:  # the work hid that; it would run again and again
+        raise StorageError(f"{database.path}: a statement ended the transaction, and its work went on")
     for piece, result in zip(group, results, strict=True):
         if each and isinstance(result, Exception):
             piece.error, piece.result = result, None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import anyio
@@ -192,6 +193,28 @@ async def test_transaction_ended_by_sqlite_during_a_single_item_keeps_the_writer
 
         assert await writer.commit(insert, 2) == 2
     assert rows(database) == [1, 2]
+
+
+@pytest.mark.parametrize("others", [0, 1], ids=["alone", "with another"])
+async def test_work_that_hides_the_end_of_its_transaction_ends_the_writer(database, others):
+    runs: list[int] = []
+
+    def hide(tx: Transaction, x: int) -> None:
+        runs.append(x)
+        with suppress(apsw.Error):
+            tx.run("INSERT OR ROLLBACK INTO t (x) VALUES (1)")
+        assert len(runs) < 10, "it runs without end"
+
+    async with Writer(database) as writer:
+        await writer.commit(insert, 1)
+        works = [insert] * others + [hide]
+        answers = await together(writer, [(writer.commit, work, 10 + x) for x, work in enumerate(works)])
+        failed = writer.failed
+
+    assert isinstance(failed, StorageError)
+    assert all(isinstance(answer, StorageError) for answer in answers.values())
+    assert rows(database) == [1]
+    assert runs == [10 + others]
 
 
 async def test_group_during_which_sqlite_ends_the_transaction_fails_only_the_faulty_item(database):
