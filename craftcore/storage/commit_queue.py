@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 
-from craftcore.errors import StorageError
+from craftcore.errors import StorageError, WriterDied
 from craftcore.storage.batch import WorkItem, take_batch
 
 
@@ -95,6 +95,7 @@ class CommitQueue:
             self.failed = error
             refused = list(self._pending)
             self._pending.clear()
+        kind = WriterDied if isinstance(error, WriterDied) else StorageError  # a daemon exits by its kind
         for item in refused:
-            item.error = StorageError(f"nothing was written: {error}")
+            item.error = kind(f"nothing was written: {error}")
         return refused

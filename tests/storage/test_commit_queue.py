@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from craftcore.errors import StorageError
+from craftcore.errors import StorageError, WriterDied
 from craftcore.storage.batch import BATCH_LIMIT, WorkItem
 from craftcore.storage.commit_queue import CommitQueue
 from tests.support.processes import PATIENCE
@@ -140,3 +140,15 @@ def test_failed_queue_refuses_items_and_answers_those_that_wait():
     assert "nothing was written: the disk" in str(item.error)
     with pytest.raises(StorageError, match="the disk"):
         queue.put(an_item())
+
+
+@pytest.mark.parametrize("kind", [WriterDied, StorageError])
+def test_item_that_waits_when_the_writer_dies_is_refused_by_the_same_kind(kind):
+    """A daemon exits by the kind: 70 for an error of craftcore, 74 for one of the disk."""
+    queue, item = CommitQueue(PATH), an_item()
+    queue.put(item)
+
+    queue.fail(kind("it is over"))
+
+    assert type(item.error) is kind
+    assert str(item.error) == "nothing was written: it is over"
