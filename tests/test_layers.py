@@ -57,6 +57,7 @@ ALLOWED = {
     "async_producer": "storage triggers schedules tasks results producer config",
     "replay_engine": "storage executions services config",
     "app": "triggers schedules tasks results registry engine daemon config notifications",
+    "temporal": "storage triggers schedules executions activities tasks registry engine config",
     "testing": (
         "storage config triggers activities tasks registry engine actions services results daemon diagnostics app"
     ),
@@ -143,9 +144,10 @@ HOMES = {
             "async_producer.py",
             "clock.py",
         ),
-        *("engine/*", "daemon/*", "actions/*", "testing/*"),
+        *("engine/*", "daemon/*", "actions/*", "testing/*", "temporal/worker.py"),
     ],
     "httpx2": ["actions/*"],
+    "temporalio": ["temporal/*"],
 }
 """Libraries that only these modules import, function bodies included."""
 

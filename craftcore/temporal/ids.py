@@ -1,0 +1,31 @@
+"""The ids of tasks and of their workflows on the cluster.
+
+A task without a dedup key has the id of its workflow. With a key, the workflow is `k:{key}` and the task
+`k:{key}@{first run id}`, because a key may be used again, and the keys of actions contain the task id.
+"""
+
+from __future__ import annotations
+
+from craftcore.errors import InvalidInput
+
+KEY_MAX = 150
+"""Characters of a dedup key: a task id has room for a run id, and an action key has room for a task id."""
+
+TASK_QUEUE = "craftcore"
+
+
+def workflow_id_of_key(dedup_key: str) -> str:
+    """Return the workflow id of work with this dedup key. Raises InvalidInput for a key that is too long."""
+    if len(dedup_key) > KEY_MAX:
+        raise InvalidInput(f"dedup_key has {len(dedup_key)} characters; on a cluster the limit is {KEY_MAX}")
+    return f"k:{dedup_key}"
+
+
+def task_id_of(workflow_id: str, first_run_id: str) -> str:
+    """Return the id of the task of a workflow."""
+    return f"{workflow_id}@{first_run_id}" if workflow_id.startswith("k:") else workflow_id
+
+
+def workflow_id_of_task(task_id: str) -> str:
+    """Return the id of the workflow of a task."""
+    return task_id.rpartition("@")[0] if task_id.startswith("k:") else task_id

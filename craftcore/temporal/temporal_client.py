@@ -1,0 +1,131 @@
+"""The calls of a program to the tasks of an app on a cluster: emit, signal, answer, decide, look."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from craftcore.activities.model import Decision
+from craftcore.clock import SystemClock
+from craftcore.config import Config
+from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.registry.registry import Registry
+from craftcore.serialization.encode import encode
+from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.turn_activity import make_accept
+from craftcore.temporal.update_journal import start_of
+from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskView
+from craftcore.triggers.model import TriggerSpec
+
+
+class TemporalClient:
+    """Calls of a program to one app on a cluster."""
+
+    def __init__(self, client: Client, app: Registry, settings: TemporalSettings) -> None:
+        self._client = client
+        self._settings = settings
+        self._task_queue = settings.task_queue or app.name
+        self._accept = make_accept(app, SystemClock(), Config())
+
+    async def emit(self, workflow: str, payload: Mapping[str, Any] | None = None, **options: Any) -> str:
+        """Start a task, and return its id. It is on record when this returns, with or without a worker.
+
+        The options are those of TriggerSpec. Raises InvalidInput for a session_id or task_id, and for a replacement.
+        """
+        row = self._accept(TriggerSpec(workflow=workflow, payload=payload or {}, **options))
+        if (
+            row.session_id is not None
+            or row.task_id is not None
+            or row.on_duplicate == "replace"
+            or row.workflow is None
+        ):
+            raise InvalidInput("on a cluster, emit takes no session_id, no task_id and no on_duplicate='replace'")
+        workflow_id = row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
+        is_forever = row.dedup_key is None or row.dedup_scope == "ever"
+        try:
+            handle = await self._client.start_workflow(
+                WORKFLOW,
+                args=[start_of(row, self._settings.heartbeat_timeout), None],
+                id=workflow_id,
+                task_queue=self._task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE
+                if is_forever
+                else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            )
+        except WorkflowAlreadyStartedError as error:
+            if row.on_duplicate == "error":
+                raise StateRefused(f"dedup_key {row.dedup_key} is in use; nothing was emitted") from error
+            return task_id_of(workflow_id, error.run_id or "")
+        return task_id_of(workflow_id, handle.first_execution_run_id or "")
+
+    async def result(self, task_id: str) -> TaskEnd:
+        """Wait for the end of a task, and return it, also when it failed. Raises NotFound."""
+        try:
+            end: TaskEnd = await self._handle(task_id, TaskEnd).result()
+            return end
+        except WorkflowFailureError as error:
+            if not isinstance(error.cause, ApplicationError):
+                raise
+            return TaskEnd(
+                status="FAILED",
+                reason=error.cause.message,
+                error_code=error.cause.type,
+                error_message=error.cause.message,
+            )
+        except RPCError as error:
+            raise make_not_found(task_id, error) from error
+
+    async def signal(self, task_id: str, event: str, payload: Any = None, *, sent_by: str | None = None) -> None:
+        """Tell a live task that something happened. It is kept until the task waits for it. Raises NotFound."""
+        mail = Mail(event=event, payload_json=encode(payload, "payload"), sent_by=sent_by)
+        try:
+            await self._handle(task_id).signal("deliver", mail)
+        except RPCError as error:
+            raise make_not_found(task_id, error) from error
+
+    async def answer(self, task_id: str, question_id: str, answer: str, *, by: str) -> None:
+        """Answer an open question of a task. Raises StateRefused when it is not open, or has no such option."""
+        await self._update(task_id, "answer", [question_id, answer, by])
+
+    async def decide(
+        self, task_id: str, key: str, decision: Decision, *, by: str, reference: str | None = None
+    ) -> None:
+        """Decide whether an irreversible action in doubt happened. Raises StateRefused when it is not in doubt."""
+        await self._update(task_id, "decide", [key, decision.value, reference, by])
+
+    async def cancel(self, task_id: str) -> None:
+        """Cancel a task. Raises NotFound."""
+        try:
+            await self._handle(task_id).cancel()
+        except RPCError as error:
+            raise make_not_found(task_id, error) from error
+
+    async def view(self, task_id: str) -> TaskView:
+        """Return a task as it is, also after its end, as long as a worker runs. Raises NotFound."""
+        try:
+            view: TaskView = await self._handle(task_id).query("view", result_type=TaskView)
+        except RPCError as error:
+            raise make_not_found(task_id, error) from error
+        return view
+
+    async def _update(self, task_id: str, name: str, args: list[Any]) -> None:
+        try:
+            await self._handle(task_id).execute_update(name, args=args)
+        except WorkflowUpdateFailedError as error:
+            raise StateRefused(str(error.cause)) from error
+        except RPCError as error:
+            raise make_not_found(task_id, error) from error
+
+    def _handle(self, task_id: str, result_type: type[Any] | None = None) -> WorkflowHandle[Any, Any]:
+        return self._client.get_workflow_handle(workflow_id_of_task(task_id), result_type=result_type)
+
+
+def make_not_found(task_id: str, error: RPCError) -> Exception:
+    return NotFound(f"no live task {task_id}") if error.status is RPCStatusCode.NOT_FOUND else error

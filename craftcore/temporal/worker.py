@@ -1,0 +1,76 @@
+"""The worker of an app on a cluster: it polls for entries of turns, and runs them."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import anyio
+from temporalio.client import Client
+from temporalio.worker import Worker
+
+from craftcore.config import Config
+from craftcore.engine.workers.thread_pool import ThreadPool
+from craftcore.engine.workers.worker_pool import WorkerPool
+from craftcore.errors import ConfigInvalid
+from craftcore.registry.registry import Registry
+from craftcore.storage.event_loop import get_current_loop
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.turn_activity import TurnActivity
+from craftcore.temporal.workflow.task import TaskWorkflow
+
+STEP_THREADS = 64
+"""How many plain steps of all turns run at once; more wait for a thread."""
+
+
+def list_unsupported(app: Registry) -> list[str]:
+    """Return what the app declares and the cluster cannot keep, a sentence each."""
+    found = []
+    for workflow in app.workflows.values():
+        if workflow.fallback:
+            found.append(f"workflow {workflow.name} has a fallback, which a cluster does not have")
+        if workflow.is_limited:
+            found.append(f"workflow {workflow.name} has a concurrency or rate, which a cluster does not keep")
+    if app.router is not None:
+        found.append("the app has a router, which a cluster does not ask")
+    if app.declared_schedules:
+        found.append(f"the app declares schedules ({', '.join(app.declared_schedules)}), which a cluster does not fire")
+    return found
+
+
+@asynccontextmanager
+async def working(app: Registry, settings: TemporalSettings, config: Config | None = None) -> AsyncIterator[Client]:
+    """Run a worker of the app while the block lasts, and drain it then. Raises ConfigInvalid for an app that uses what
+    a cluster cannot keep."""
+    if unsupported := list_unsupported(app):
+        raise ConfigInvalid("; ".join(unsupported))
+    config = config or Config()
+    client = await Client.connect(settings.address, namespace=settings.namespace)
+    loop = get_current_loop()
+    async with (
+        WorkerPool(config.daemon.worker_processes) as workers,
+        ThreadPool(loop, config.daemon.concurrency) as threads,
+        ThreadPool(loop, STEP_THREADS) as step_threads,
+    ):
+        turns = TurnActivity(app, client, config, threads, step_threads, workers)
+        async with Worker(
+            client,
+            task_queue=settings.task_queue or app.name,
+            workflows=[TaskWorkflow],
+            activities=[turns.run],
+            max_concurrent_activities=config.daemon.concurrency,
+            sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_timeout),
+            graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
+        ):
+            yield client
+
+
+async def work_until_stopped(app: Registry, settings: TemporalSettings, config: Config | None = None) -> None:
+    """Run a worker until SIGTERM or SIGINT, then let running turns end within `shutdown_grace` and hand the others
+    back. Raises ConfigInvalid."""
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async with working(app, settings, config):
+            async for _ in signals:
+                return

@@ -1,0 +1,137 @@
+"""The waits of one task in its workflow, and the signals and questions that end them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+from craftcore.serialization.canonical import canonicalize
+from craftcore.tasks.model import MESSAGE, RESUMED_BY, NewWait, QuestionKind, ResolvedBy, Resume, Wait, WaitKind
+from craftcore.temporal.workflow.messages import Mail, OpenQuestion, TaskState
+
+MAILBOX_MAX = 10_000
+"""Signals that a task keeps unread."""
+
+
+def begin_wait(state: TaskState, wait: NewWait, now: float) -> None:
+    """Begin a wait with its alternatives, and end it at once by what is there already."""
+    for one in (wait, *wait.others):
+        state.waits_made += 1
+        row = Wait(
+            seq=state.waits_made,
+            id=f"{state.task.id}.{state.waits_made}",
+            task_seq=state.task.seq,
+            turn=state.task.turn,
+            name=one.name,
+            kind=one.kind,
+            event=one.event,
+            due_at=one.due_at,
+            status="OPEN",
+            resolved_by=None,
+            value_json=None,
+            created_at=now,
+            resolved_at=None,
+            at_given=int(one.at_given),
+            any_of=one.any_of,
+        )
+        state.open_waits.append(row)
+        if one.question is not None:
+            state.asked[one.name] = replace(one, others=())
+    for row in list(state.open_waits):
+        if row in state.open_waits:
+            _end_by_what_is_there(state, row, now)
+
+
+def _end_by_what_is_there(state: TaskState, wait: Wait, now: float) -> None:
+    key = activity_of(state, wait)
+    if key is not None and not state.acts[key].is_open:  # decided while the turn was on its way here
+        end_wait(state, wait, ResolvedBy.ANSWER, "null", now)
+    elif wait.kind is WaitKind.CHILD and wait.event in state.child_ends:
+        end_wait(state, wait, ResolvedBy.CHILD, state.child_ends[wait.event], now)
+    else:
+        for mail in list(state.mails):
+            if _end_by_mail(state, wait, mail, now):
+                state.mails.remove(mail)
+                return
+
+
+def deliver(state: TaskState, mail: Mail, now: float) -> None:
+    """End the first wait that the signal is for, or keep it. A full mailbox drops it."""
+    for wait in state.open_waits:
+        if _end_by_mail(state, wait, mail, now):
+            return
+    if len(state.mails) < MAILBOX_MAX:
+        state.mails.append(mail)
+
+
+def _end_by_mail(state: TaskState, wait: Wait, mail: Mail, now: float) -> bool:
+    if wait.kind is WaitKind.EVENT and wait.event == mail.event:
+        by = ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL
+        end_wait(state, wait, by, mail.payload_json, now)
+        return True
+    if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE:
+        answer = _answer_of(state.asked[wait.name], mail.payload_json)
+        if answer is not None:
+            end_wait(state, wait, ResolvedBy.ANSWER, canonicalize(answer), now)
+            return True
+    return False
+
+
+def _answer_of(wait: NewWait, payload_json: str) -> str | None:
+    """Return the answer that a message gives to a question. None: it gives none."""
+    asked = wait.question
+    payload = json.loads(payload_json)
+    text = payload.get("text") if isinstance(payload, dict) else None
+    if asked is None or not asked.by_message or not isinstance(text, str):
+        return None
+    if asked.options is None:
+        return text
+    said = text.strip().casefold()
+    return next((option for option in asked.options if option.casefold() == said), None)
+
+
+def end_wait(state: TaskState, wait: Wait, by: ResolvedBy, value_json: str, now: float) -> None:
+    """End a wait, and with it its alternatives."""
+    over = replace(wait, status="RESOLVED", resolved_by=by, value_json=value_json, resolved_at=now)
+    state.kept_waits.append(over)
+    is_unasked = wait.name.startswith((QuestionKind.STALE, QuestionKind.BUDGET))
+    state.resume = Resume.RESUME if is_unasked else RESUMED_BY.get(by, Resume.RESUME)
+    state.open_waits.clear()
+    state.asked.clear()
+
+
+def end_due_wait(state: TaskState, now: float) -> None:
+    """End the first wait whose time has come, if there is one."""
+    due = [wait for wait in state.open_waits if wait.due_at is not None and wait.due_at <= now]
+    if due:
+        first = min(due, key=lambda wait: (wait.due_at or 0.0, wait.seq))
+        asked = state.asked.get(first.name)
+        default = asked.question.default_json if asked is not None and asked.question is not None else "null"
+        end_wait(state, first, ResolvedBy.TIMER, default, now)
+
+
+def next_due(state: TaskState) -> float | None:
+    """Return when the first open wait ends by itself; None: none does."""
+    return min((wait.due_at for wait in state.open_waits if wait.due_at is not None), default=None)
+
+
+def activity_of(state: TaskState, wait: Wait) -> str | None:
+    """Return the key of the activity that a question is about; None: it is about none."""
+    asked = state.asked.get(wait.name)
+    seq = None if asked is None or asked.question is None else asked.question.activity_seq
+    return next((key for key, one in state.acts.items() if one.seq == seq), None)
+
+
+def list_questions(state: TaskState) -> list[OpenQuestion]:
+    """Return the open questions."""
+    return [
+        OpenQuestion(
+            id=wait.id,
+            kind=asked.question.kind,
+            question=asked.question.question,
+            options=None if asked.question.options is None else list(asked.question.options),
+            activity_key=activity_of(state, wait),
+        )
+        for wait in state.open_waits
+        if (asked := state.asked.get(wait.name)) is not None and asked.question is not None
+    ]

@@ -1,0 +1,206 @@
+"""The values that pass between a task's workflow, its turns and its clients. Moments are epoch seconds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from craftcore.activities.model import Activity
+from craftcore.tasks.model import NewWait, Task, Wait
+
+WORKFLOW = "craftcore.task"
+ACTIVITY = "craftcore.turn"
+LEASE_LOST, NOT_FOUND, STATE_REFUSED = "LEASE_LOST", "NOT_FOUND", "STATE_REFUSED"
+"""The names of errors that a workflow answers with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskStart:
+    """The trigger that a workflow is started for. `parent` None: no task waits for its end."""
+
+    workflow: str
+    payload_json: str
+    source: str
+    due_at: float
+    description: str | None = None
+    max_attempts: int | None = None
+    parent: str | None = None
+    ends_with_parent: bool = False
+    heartbeat_timeout: float = 10.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryStart:
+    """The entry of a turn, as its activity receives it. `token` is its number, which fences its journal."""
+
+    token: int
+    task: Task
+    start: TaskStart
+    resume: str
+    attempts: int
+    starts: int
+    crashes: int
+    now: float
+    memo: dict[str, str]
+    waits: list[Wait]
+
+
+@dataclass(frozen=True, kw_only=True)
+class EntryEnd:
+    """The end of an entry. `status`, `reason` and what follows are of the settlement; `move` is what the turn did:
+    returned, continues, suspends; None when it did none."""
+
+    status: str
+    reason: str
+    gives_back: bool = False
+    not_before: float | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    move: str | None = None
+    result_json: str = "null"
+    state_json: str = "null"
+    wait: NewWait | None = None
+    steps: int = 0
+    deadline_at: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intent:
+    """An intent, as `NewIntent`. `again_calls`: the calls of what is in doubt, when its policy has it called again."""
+
+    key: str
+    action: str
+    policy: str
+    args_hash: str
+    request_json: str | None
+    ends_at: float
+    again_calls: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """The outcome of a call, as `CallOutcome`."""
+
+    status: str
+    reason: str
+    result_json: str | None = None
+    result_unstored: str | None = None
+    provider_ref: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+    may_retry: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalCall:
+    """One call of a journal. `kind` is its name; which fields it has, depends on that."""
+
+    kind: str
+    text: str = ""
+    memo: str | None = None
+    key: str = ""
+    calls: int = 0
+    intent: Intent | None = None
+    outcome: Outcome | None = None
+    decision: str = ""
+    by: str = ""
+    reference: str | None = None
+    workflow_id: str = ""
+    is_keyed_forever: bool = False
+    start: TaskStart | None = None
+    event: str = ""
+    payload_json: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalAnswer:
+    """The answer to a call. `error`: the code of what is raised. `is_begun`: the activity is to be called now."""
+
+    error: str | None = None
+    message: str = ""
+    activity: Activity | None = None
+    is_begun: bool = False
+    task_id: str = ""
+    created: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class JournalBatch:
+    """The calls of one entry that are recorded at once."""
+
+    token: int
+    calls: list[JournalCall]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mail:
+    """A signal that no wait has taken yet."""
+
+    event: str
+    payload_json: str
+    sent_by: str | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenQuestion:
+    """A question to a person."""
+
+    id: str
+    kind: str
+    question: str
+    options: list[str] | None
+    activity_key: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskView:
+    """A task as clients see it."""
+
+    id: str
+    workflow: str
+    status: str
+    reason: str
+    turn: int
+    entries: int
+    crashes: int
+    progress_json: str | None
+    questions: list[OpenQuestion]
+    activities: list[Activity]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskEnd:
+    """The end of a task."""
+
+    status: str
+    reason: str
+    result_json: str | None = None
+    error_code: str | None = None
+    error_message: str | None = None
+
+
+@dataclass(kw_only=True)
+class TaskState:
+    """All that a task carries from run to run. `memo` is of the turn; `kept_waits`: those of it that are over."""
+
+    task: Task
+    resume: str
+    entries: int = 0
+    attempts: int = 0
+    starts: int = 0
+    crashes: int = 0
+    idle_crashes: int = 0
+    """Crashes in a row in which the turn recorded nothing."""
+    memo: dict[str, str] = field(default_factory=dict)
+    open_waits: list[Wait] = field(default_factory=list)
+    kept_waits: list[Wait] = field(default_factory=list)
+    asked: dict[str, NewWait] = field(default_factory=dict)
+    """The open waits that are questions, by name."""
+    waits_made: int = 0
+    mails: list[Mail] = field(default_factory=list)
+    acts: dict[str, Activity] = field(default_factory=dict)
+    ends_at: dict[str, float] = field(default_factory=dict)
+    """Until when the last call of an activity may be on its way, by key."""
+    late: list[str] = field(default_factory=list)
+    """Keys of the actions that a lost entry reported as done after a person had decided otherwise."""
+    child_ends: dict[str, str] = field(default_factory=dict)
+    children_to_cancel: list[str] = field(default_factory=list)

@@ -1,0 +1,172 @@
+"""The handlers of a task's workflow: the journal of its open entry, and the calls of clients."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NoReturn
+
+from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+
+with workflow.unsafe.imports_passed_through():
+    from craftcore.serialization.canonical import canonicalize
+    from craftcore.tasks.model import ResolvedBy
+    from craftcore.temporal.ids import task_id_of
+    from craftcore.temporal.workflow import mailbox, task_ledger
+    from craftcore.temporal.workflow.messages import (
+        LEASE_LOST,
+        NOT_FOUND,
+        STATE_REFUSED,
+        WORKFLOW,
+        JournalAnswer,
+        JournalBatch,
+        JournalCall,
+        Mail,
+        TaskState,
+    )
+
+
+class TaskHandlers:
+    """Holds the state of a task. `_token` is the entry whose journal is open; 0: none is."""
+
+    def __init__(self, state: TaskState) -> None:
+        self._state = state
+        self._token = 0
+        self._has_recorded = False
+
+    def _set_task(self, **changes: object) -> None:
+        self._state.task = replace(self._state.task, **changes, updated_at=workflow.time())  # type: ignore[arg-type]
+
+    # The journal
+
+    @workflow.update(name="journal")
+    async def record_batch(self, batch: JournalBatch) -> list[JournalAnswer]:
+        """Record the calls of an entry, in one commit of the cluster with all that they bring about."""
+        return [await self._record(batch.token, call) for call in batch.calls]
+
+    @record_batch.validator
+    def _refuse_lost(self, batch: JournalBatch) -> None:
+        if batch.token != self._token and any(call.kind != "settle" for call in batch.calls):
+            raise ApplicationError("the turn is over; nothing was written", type=LEASE_LOST)
+
+    async def _record(self, token: int, call: JournalCall) -> JournalAnswer:
+        state, now = self._state, workflow.time()
+        self._has_recorded = self._has_recorded or token == self._token
+        match call.kind:
+            case "record":
+                if call.memo is not None:
+                    state.memo[call.memo] = call.text
+            case "begin":
+                assert call.intent is not None, call
+                return task_ledger.begin_call(state, token, call.intent, now)
+            case "settle":
+                assert call.outcome is not None, call
+                answer = task_ledger.settle_call(state, call.key, call.calls, call.outcome, now)
+                self._go_on_without_doubt()
+                return answer if token == self._token else replace(answer, error=LEASE_LOST)
+            case "decide":
+                return task_ledger.decide_doubt(
+                    state, call.key, call.decision, by=call.by, reference=call.reference, calls=call.calls, now=now
+                )
+            case "look":
+                return JournalAnswer(activity=state.acts.get(call.key))
+            case "progress":
+                count = state.task.progress_count + 1
+                self._set_task(progress_json=call.text, progress_count=count)
+            case "emit":
+                return await self._emit(call)
+            case "signal":
+                return await self._send_signal(call)
+        return JournalAnswer()
+
+    async def _emit(self, call: JournalCall) -> JournalAnswer:
+        assert call.start is not None, call
+        reuse = (
+            WorkflowIDReusePolicy.REJECT_DUPLICATE if call.is_keyed_forever else WorkflowIDReusePolicy.ALLOW_DUPLICATE
+        )
+        try:
+            child = await workflow.start_child_workflow(
+                WORKFLOW,
+                args=[call.start, None],
+                id=call.workflow_id,
+                id_reuse_policy=reuse,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            )
+            answer = JournalAnswer(
+                task_id=task_id_of(call.workflow_id, child.first_execution_run_id or ""), created=True
+            )
+        except WorkflowAlreadyStartedError:
+            answer = JournalAnswer(task_id=call.workflow_id, created=False)
+        if call.memo is not None:
+            self._state.memo[call.memo] = call.text.replace("@ID@", answer.task_id).replace(
+                '"@CREATED@"', "true" if answer.created else "false"
+            )
+        if call.start.ends_with_parent and answer.created:
+            self._state.children_to_cancel.append(call.workflow_id)
+        return answer
+
+    async def _send_signal(self, call: JournalCall) -> JournalAnswer:
+        mail = Mail(event=call.event, payload_json=call.payload_json, sent_by=call.by)
+        try:
+            await workflow.get_external_workflow_handle(call.workflow_id).signal("deliver", mail)
+        except ApplicationError as error:
+            return JournalAnswer(error=NOT_FOUND, message=f"no live task {call.workflow_id}: {error.message}")
+        if call.memo is not None:
+            self._state.memo[call.memo] = call.text
+        return JournalAnswer()
+
+    # From outside
+
+    @workflow.signal
+    def deliver(self, mail: Mail) -> None:
+        """Accept a signal or a message."""
+        mailbox.deliver(self._state, mail, workflow.time())
+
+    @workflow.signal
+    def ended(self, child: str, told: str) -> None:
+        """Accept the end of a child."""
+        self._state.child_ends[child] = told
+        for wait in self._state.open_waits:
+            if wait.event == child and wait.kind == "child":
+                mailbox.end_wait(self._state, wait, ResolvedBy.CHILD, told, workflow.time())
+                return
+
+    @workflow.update
+    def answer(self, question_id: str, answer: str, by: str) -> None:
+        """Answer a question of this task. The first answer counts."""
+        for wait in self._state.open_waits:
+            if wait.id == question_id and (asked := self._state.asked[wait.name].question) is not None:
+                if asked.options is not None and answer not in asked.options:
+                    _refuse(f"{answer!r} is not one of the options: {', '.join(asked.options)}")
+                if (key := mailbox.activity_of(self._state, wait)) is not None:
+                    self._decide(key, answer, None, by)
+                else:
+                    mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, canonicalize(answer), workflow.time())
+                return
+        _refuse(f"question {question_id} is not open")
+
+    @workflow.update
+    def decide(self, key: str, decision: str, reference: str | None, by: str) -> None:
+        """Decide whether an irreversible action happened. The turn that waits for it goes on."""
+        self._decide(key, decision, reference, by)
+
+    def _decide(self, key: str, decision: str, reference: str | None, by: str) -> None:
+        answer = task_ledger.decide_doubt(
+            self._state, key, decision, by=by, reference=reference, calls=None, now=workflow.time()
+        )
+        if answer.error is not None:
+            _refuse(answer.message)
+        self._go_on_without_doubt()
+
+    def _go_on_without_doubt(self) -> None:
+        """End the wait for a decision that is not needed any more."""
+        for wait in list(self._state.open_waits):
+            key = mailbox.activity_of(self._state, wait)
+            if key is not None and not self._state.acts[key].is_open:
+                mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, "null", workflow.time())
+                return
+
+
+def _refuse(message: str) -> NoReturn:
+    raise ApplicationError(message, type=STATE_REFUSED)

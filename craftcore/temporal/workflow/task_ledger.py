@@ -1,0 +1,122 @@
+"""The ledger of one task in its workflow: the rules of `activities/ledger_rules.py` over values in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from craftcore.activities.ledger_rules import (
+    LEFT_BEHIND,
+    Reentry,
+    begin_again,
+    decide,
+    describe_status,
+    find_conflict,
+    judge_reentry,
+    open_activity,
+    settle,
+)
+from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, OnUnknown
+from craftcore.temporal.workflow.messages import NOT_FOUND, STATE_REFUSED, Intent, JournalAnswer, Outcome, TaskState
+
+
+def begin_call(state: TaskState, token: int, given: Intent, now: float) -> JournalAnswer:
+    """Write an intent, or return what is on record."""
+    task = state.task
+    intent = NewIntent(
+        given.key,
+        task.id,
+        task.seq,
+        task.turn,
+        given.action,
+        OnUnknown(given.policy),
+        given.args_hash,
+        given.request_json,
+        token,
+        0,
+    )
+    before = state.acts.get(given.key)
+    if before is None:
+        return _write_intent(state, open_activity(len(state.acts) + 1, intent, now), given)
+    if (refusal := find_conflict(before, intent)) is not None:
+        return JournalAnswer(error=refusal.name, message=refusal.message)
+    if given.again_calls is not None:
+        is_as_seen = before.is_open and before.calls == given.again_calls
+        return _write_intent(state, begin_again(before, intent, now), given) if is_as_seen else _on_record(before)
+    match judge_reentry(before):
+        case Reentry.TAKE:
+            return _on_record(before)
+        case Reentry.LEAVE_BEHIND:
+            left = settle(before, before.last_call, LEFT_BEHIND, now)
+            assert left is not None, before
+            state.acts[given.key] = left
+            return _on_record(left)
+        case Reentry.CALL_AGAIN:
+            return _write_intent(state, begin_again(before, intent, now), given)
+
+
+def settle_call(state: TaskState, key: str, calls: int, given: Outcome, now: float) -> JournalAnswer:
+    """Write the outcome of a call. One of a lost entry, whose call was put in doubt meanwhile, ends that doubt, unless
+    it has been decided: then the task keeps a note."""
+    before = state.acts[key]
+    end = CallOutcome(
+        ActivityStatus(given.status),
+        given.reason,
+        given.result_json,
+        given.result_unstored,
+        given.provider_ref,
+        given.error_code,
+        given.error_message,
+        given.may_retry,
+    )
+    if before.calls == calls and before.is_open and before.reason == LEFT_BEHIND.reason:
+        before = reopen_intent(before)
+    after = settle(before, before.last_call._replace(calls=calls), end, now)
+    if after is not None:
+        state.acts[key] = after
+    elif end.status is ActivityStatus.DONE and before.status is not ActivityStatus.DONE:
+        state.late.append(key)
+    return _on_record(state.acts[key])
+
+
+def decide_doubt(
+    state: TaskState, key: str, decision: str, *, by: str, reference: str | None, calls: int | None, now: float
+) -> JournalAnswer:
+    """Decide a doubt. `calls`: those of the activity as its policy saw it; None: a person decides it as it is."""
+    before = state.acts.get(key)
+    if before is None:
+        return JournalAnswer(error=NOT_FOUND, message=f"no activity {key}")
+    is_as_seen = calls is None or (before.is_open and before.calls == calls)
+    after = decide(before, Decision(decision), decided_by=by, reference=reference, now=now) if is_as_seen else None
+    if after is None:
+        message = f"{key} {describe_status(before)}; nothing was written"
+        return JournalAnswer(error=STATE_REFUSED, message=message)
+    state.acts[key] = after
+    return _on_record(after)
+
+
+def leave_behind(state: TaskState, token: int, now: float) -> float:
+    """Put the calls of an entry that died in doubt. Return until when one of them may be on its way, beside those
+    whose provider drops a second call; 0.0: none may."""
+    until = 0.0
+    for key, before in state.acts.items():
+        if before.execution_seq == token and before.status is ActivityStatus.INTENT:
+            left = settle(before, before.last_call, LEFT_BEHIND, now)
+            assert left is not None, before
+            state.acts[key] = left
+            if before.policy is not OnUnknown.RESEND:
+                until = max(until, state.ends_at[key])
+    return until
+
+
+def reopen_intent(activity: Activity) -> Activity:
+    return replace(activity, status=ActivityStatus.INTENT)
+
+
+def _write_intent(state: TaskState, activity: Activity, given: Intent) -> JournalAnswer:
+    state.acts[given.key] = activity
+    state.ends_at[given.key] = given.ends_at
+    return JournalAnswer(activity=activity, is_begun=True)
+
+
+def _on_record(activity: Activity) -> JournalAnswer:
+    return JournalAnswer(activity=activity)

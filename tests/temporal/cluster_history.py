@@ -1,0 +1,71 @@
+"""Record the history of a task: `python -m tests.temporal.cluster_history NAME` on a server at 127.0.0.1:7233."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+from temporalio.client import WorkflowHistory
+
+from craftcore import App, Call, Continue, NoEffect, RetryPolicy, TaskContext
+from craftcore.temporal.ids import workflow_id_of_task
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.worker import working
+
+
+def history_app() -> App:
+    """Return an app with one task that uses steps, acts, children, signals, questions, a sleep and two turns."""
+    app = App("histories")
+    app.default_retry = RetryPolicy(max_attempts=3, base=0.01, cap=0.01)
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call) -> str:
+        if call.attempt == 1:
+            raise NoEffect("not now")
+        return "paid"
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> int:
+        return 7
+
+    @app.workflow("all")
+    async def all_kinds(ctx: TaskContext[int], steps: int) -> Any:
+        if ctx.turn == 1:
+            for number in range(steps):
+                await ctx.step("count", lambda: 1, key=str(number))
+            started = await ctx.start_child("child")
+            await ctx.act(pay)
+            return Continue(await started.result(int), after=0.01)
+        await ctx.sleep(0.01)
+        await ctx.wait_for("go")
+        return await ctx.ask("Well?", ["yes", "no"])
+
+    return app
+
+
+async def record_history(settings: TemporalSettings, *, steps: int) -> WorkflowHistory:
+    """Run the task to its end, and return its history."""
+    app = history_app()
+    async with working(app, settings) as connection:
+        client = TemporalClient(connection, app, settings)
+        task = await client.emit("all", {"steps": steps})
+        await client.signal(task, "go")
+        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.02)
+        await client.answer(task, questions[0].id, "yes", by="ada")
+        assert (await client.result(task)).result_json == '"yes"'
+        return await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
+
+
+async def main(arguments: list[str]) -> None:
+    """Write the history under this name."""
+    history = await record_history(TemporalSettings(task_queue=arguments[0]), steps=3)
+    path = Path(__file__).parent / "histories" / f"{arguments[0]}.json"
+    path.write_text(history.to_json() + "\n")
+
+
+if __name__ == "__main__":
+    anyio.run(main, sys.argv[1:])

@@ -1,0 +1,143 @@
+"""What a cluster cannot keep is refused with a sentence, and a journal that was given up writes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, RetryPolicy, TaskContext
+from craftcore.activities.model import ActivityStatus, CallOutcome, Decision
+from craftcore.errors import ConfigInvalid, InvalidInput, LeaseLost, NotFound, StateRefused
+from craftcore.tasks.turn_event_store import NewEvent
+from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.update_journal import TemporalJournal
+from craftcore.temporal.worker import list_unsupported, working
+from craftcore.temporal.workflow.messages import Outcome, TaskStart
+from tests.support.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest) -> App:
+    app = App(request.node.name)
+    app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        await ctx.wait_for("go")
+
+    @app.workflow("writes")
+    async def writes(ctx: TaskContext) -> None:
+        await ctx.transaction("write", lambda tx: None)
+
+    return app
+
+
+@pytest.fixture
+async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalClient]:
+    settings = replace(cluster, task_queue=app.name)
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            yield TemporalClient(connection, app, settings)
+
+
+async def until_waiting(client: TemporalClient, task: str) -> None:
+    while (await client.view(task)).status != "WAITING":  # noqa: ASYNC110 - it has no event
+        await anyio.sleep(0.02)
+
+
+async def test_journal_of_an_entry_that_is_over_is_refused(client):
+    task = await client.emit("order")
+    await until_waiting(client, task)
+    journal = TemporalJournal(client._handle(task), 1, START)
+    event = NewEvent(0, "1", 1, 1, 1, "NOTE", "{}", "note:late")
+    with pytest.raises(LeaseLost):
+        await journal.record(event)
+
+
+async def test_transaction_of_a_turn_is_refused(client):
+    end = await client.result(await client.emit("writes"))
+    assert (end.status, end.error_code) == ("FAILED", "VALIDATION_ERROR")
+    assert "ctx.transaction is not there on a cluster" in (end.error_message or "")
+
+
+async def test_dedup_key_emits_once(client):
+    first, again = [await client.emit("order", dedup_key="order:1") for _ in range(2)]
+    assert first == again
+    with pytest.raises(StateRefused):
+        await client.emit("order", dedup_key="order:1", on_duplicate="error")
+
+
+async def test_free_dedup_key_makes_another_task_with_other_action_keys(client):
+    first = await client.emit("order", dedup_key="order:2", dedup_scope="active")
+    assert await client.emit("order", dedup_key="order:2", dedup_scope="active") == first
+    await client.signal(first, "go")
+    await client.result(first)
+    assert await client.emit("order", dedup_key="order:2", dedup_scope="active") != first
+
+
+@pytest.mark.parametrize("options", [{"session_id": "ada"}, {"task_id": "t-1"}, {"dedup_key": "x" * 151}], ids=str)
+async def test_emit_that_a_cluster_cannot_keep_is_refused(client, options):
+    with pytest.raises(InvalidInput):
+        await client.emit("order", **options)
+
+
+async def test_answer_to_no_open_question_is_refused(client):
+    task = await client.emit("order")
+    await until_waiting(client, task)
+    with pytest.raises(StateRefused, match="is not open"):
+        await client.answer(task, "none", "yes", by="ada")
+    with pytest.raises(StateRefused, match="no activity"):
+        await client.decide(task, "activity:none", Decision.HAPPENED, by="ada")
+
+
+async def test_unknown_task_ismake_not_found(client):
+    for call in (client.signal("none", "go"), client.cancel("none"), client.view("none"), client.result("none")):
+        with pytest.raises(NotFound):
+            await call
+
+
+def test_declarations_that_a_cluster_cannot_keep_are_named(app):
+    assert list_unsupported(app) == []
+
+    async def nothing() -> None: ...
+
+    app.declare("limited", nothing, concurrency=1)
+    app.declare("spare", nothing, fallback=["limited"])
+    app.schedule("daily", "every 1d", workflow="limited")
+    assert len(list_unsupported(app)) == 3
+
+
+async def test_worker_of_an_app_that_a_cluster_cannot_keep_does_not_start():
+    app = App("limited")
+
+    async def nothing() -> None: ...
+
+    app.declare("limited", nothing, concurrency=1)
+    with pytest.raises(ConfigInvalid, match="concurrency"):
+        async with working(app, TemporalSettings()):
+            pass
+
+
+def test_task_id_leads_to_its_workflow():
+    for workflow_id in ("t-1", workflow_id_of_key("order:1"), workflow_id_of_key("a@b")):
+        assert workflow_id_of_task(task_id_of(workflow_id, "run-1")) == workflow_id
+    assert task_id_of("k:one", "run-1") != task_id_of("k:one", "run-2")
+
+
+def test_outcome_has_the_fields_of_the_ledger():
+    end: Any = CallOutcome(ActivityStatus.DONE, "the provider answered")
+    assert Outcome(**end._asdict()).status == "DONE"

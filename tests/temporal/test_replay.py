@@ -1,0 +1,65 @@
+"""Histories of tasks replay in the workflow code as it is now: a running task survives an upgrade of its workers.
+
+`tests/temporal/histories` has one of each released version and shape. They are never changed, only added:
+`python -m tests.temporal.cluster_history NAME` writes one.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from temporalio import workflow
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
+
+from craftcore.temporal.workflow.messages import WORKFLOW
+from craftcore.temporal.workflow.task import TaskWorkflow
+from tests.support.processes import PATIENCE
+from tests.temporal.cluster_history import record_history
+
+pytestmark = pytest.mark.anyio
+HISTORIES = sorted((Path(__file__).parent / "histories").glob("*.json"))
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
+async def test_stored_history_replays_in_the_current_code(path):
+    text = path.read_text()
+    started = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]
+    history = WorkflowHistory.from_json(started["workflowId"], text)
+    await Replayer(workflows=[TaskWorkflow]).replay_workflow(history)
+
+
+async def test_new_history_replays_and_has_at_most_five_events_a_step(cluster):
+    with anyio.fail_after(PATIENCE):
+        few, many = [await record_history(replace(cluster, task_queue=f"steps-{n}"), steps=n) for n in (1, 41)]
+
+    await Replayer(workflows=[TaskWorkflow]).replay_workflow(many)
+    assert len(many.events) - len(few.events) <= 5 * 40 + 10  # the others differ from run to run
+
+
+@workflow.defn(name=WORKFLOW)
+class OtherWorkflow:
+    """What the workflow must not become: it begins with something else."""
+
+    @workflow.run
+    async def run(self, start: Any, carried: Any) -> None:
+        await workflow.sleep(1)
+
+
+async def test_history_of_other_code_is_refused(cluster):
+    """The replay test sees a change that would break running tasks."""
+    with anyio.fail_after(PATIENCE):
+        history = await record_history(replace(cluster, task_queue="other"), steps=1)
+    replayer = Replayer(workflows=[OtherWorkflow], workflow_runner=UnsandboxedWorkflowRunner())
+    with pytest.raises(workflow.NondeterminismError):
+        await replayer.replay_workflow(history)
