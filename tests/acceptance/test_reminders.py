@@ -66,7 +66,11 @@ def run_case(folder: Path, point: Failpoint, at_pass: int) -> bool:
 
 def is_over(folder: Path) -> bool:
     rows = look(folder / "agent.db", "SELECT id, status FROM schedules")
-    live = look(folder / "agent.db", "SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
+    live = look(
+        folder / "agent.db",
+        """SELECT 1 FROM triggers WHERE status IN ('PENDING', 'CLAIMED')
+            UNION ALL SELECT 1 FROM schedule_occurrences WHERE outcome = 'buffered'""",
+    )
     ended = {"tea": "FINISHED", "brief": "FINISHED", "report": "REMOVED"}
     return {row["id"]: row["status"] for row in rows} == ended and not live
 
