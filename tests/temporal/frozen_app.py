@@ -1,0 +1,66 @@
+"""The app and the worker that is frozen: `python -m tests.temporal.frozen_app ADDRESS`, in the folder of its files.
+
+`entries` has a line for each entry of a turn: the task, and the process that runs it. `effects` has one for each
+effect: its key and the process.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import anyio
+
+from craftcore import App, Call, TaskContext
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.worker import work_until_stopped
+from tests.temporal.cluster_app import add_line
+
+HEARTBEAT = 1.0
+
+
+def frozen_app(folder: Path) -> App:
+    """Return the app: a task in which a process may be stopped in a step, and one with an act."""
+    app = App("frozen")
+
+    def pause(place: str) -> None:
+        add_line(folder / place, str(os.getpid()))
+
+    @app.action("send", irreversible=True, timeout=2)
+    async def send(call: Call, seconds: float) -> str:
+        add_line(folder / "effects", f"{call.key} {os.getpid()}")
+        pause("in-act")
+        await anyio.sleep(seconds)
+        return call.key
+
+    @app.workflow("steps")
+    async def steps(ctx: TaskContext) -> list[int]:
+        pause("entries")
+
+        async def slow() -> int:
+            pause("in-step")
+            await anyio.sleep(0.3)
+            return os.getpid()
+
+        first = await ctx.step("slow", slow)
+        second = await ctx.step("second", os.getpid)
+        pause("after")
+        return [first, second]
+
+    @app.workflow("acts")
+    async def acts(ctx: TaskContext, seconds: float) -> str:
+        pause("entries")
+        key: str = await ctx.act(send, seconds=seconds)
+        await ctx.step("second", pause, "after")
+        return key
+
+    return app
+
+
+def settings_of(address: str) -> TemporalSettings:
+    return TemporalSettings(address=address, heartbeat_timeout=HEARTBEAT, sticky_timeout=1)
+
+
+if __name__ == "__main__":
+    anyio.run(work_until_stopped, frozen_app(Path.cwd()), settings_of(sys.argv[1]))

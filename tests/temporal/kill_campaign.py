@@ -1,0 +1,235 @@
+"""Tasks run while their workers, and perhaps the server, are killed at any moment; a person answers what is asked.
+
+python -m tests.temporal.kill_campaign NAMES --kills 100 [--server-kills 10] [--seed 1]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError
+
+from craftcore.errors import CraftcoreError
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from tests.temporal.dev_server import DevServer
+from tests.temporal.example_worker import app_of
+from tests.temporal.kill_cases import CASES, KillCase, Played, Tally
+from tests.temporal.worker_processes import ROOT, Workers, lines
+
+T = TypeVar("T")
+
+ANSWER_SECONDS = 5.0
+"""How long a call of the person may take, when no worker is there to answer it."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Campaign:
+    """A run of cases under kills. `timeout` None: that of the examples, for which a doubt waits."""
+
+    settings: TemporalSettings
+    folder: Path
+    cases: Sequence[KillCase]
+    kills: int
+    seed: int = 1
+    live_max: int = 8
+    pace: float = 0.1
+    pause: float = 0.4
+    timeout: float | None = None
+    server: DevServer | None = None
+    server_kills: int = 0
+    tells: bool = False
+    played: dict[str, list[Played]] = field(default_factory=dict)
+    tallies: dict[str, Tally] = field(default_factory=dict)
+    killed: int = 0
+    exited: int = 0
+    _ends_feeding: bool = False
+
+    async def play(self, seconds: float) -> dict[str, Tally]:
+        """Run all tasks to their ends, and count. Raises TimeoutError when one does not end within `seconds`."""
+        self.played = {case.name: [] for case in self.cases}
+        self.tallies = {case.name: Tally() for case in self.cases}
+        with a_model(self.folder) as url:
+            workers = Workers(
+                "tests.temporal.example_worker",
+                [
+                    self.settings.address,
+                    ",".join(case.name for case in self.cases),
+                    *([] if self.timeout is None else [str(self.timeout)]),
+                ],
+                self.folder,
+                environment={"MODEL_URL": url},
+            )
+            try:
+                with anyio.fail_after(seconds):
+                    async with anyio.create_task_group() as beside:
+                        for case in self.cases:
+                            beside.start_soon(self._feed, case)
+                        await self._kill(workers)
+                        self._ends_feeding = True
+            finally:
+                workers.close()
+                self.killed, self.exited = workers.killed, workers.exited
+        for case in self.cases:
+            tally, played = self.tallies[case.name], self.played[case.name]
+            tally.tasks, tally.crashes = len(played), sum(one.crashes for one in played)
+            case.judge(played, tally)
+        return self.tallies
+
+    async def _kill(self, workers: Workers) -> None:
+        chance = random.Random(self.seed)
+        server_at = {(n + 1) * self.kills // (self.server_kills + 1) for n in range(self.server_kills)}
+        began = time.monotonic()
+        while workers.killed < self.kills:
+            size = self._written()
+            with anyio.move_on_after(5):
+                while self._written() == size:  # noqa: ASYNC110 - a kill of idle workers proves nothing
+                    await anyio.sleep(0.02)
+            await anyio.sleep(chance.uniform(0, self.pause))
+            workers.kill_some(chance)
+            if self.server is not None and any(at <= workers.killed for at in server_at):
+                server_at = {at for at in server_at if at > workers.killed}
+                await anyio.to_thread.run_sync(self.server.kill)
+            if self.tells and workers.killed % 25 == 0:
+                ended = {name: len(played) for name, played in self.played.items()}
+                print(f"{time.monotonic() - began:6.0f} s  {workers.killed} kills  {ended}", flush=True)
+
+    def _written(self) -> int:
+        return sum(path.stat().st_size for path in self.folder.iterdir() if path.name != "errors")
+
+    async def _feed(self, case: KillCase) -> None:
+        client = await Client.connect(self.settings.address)
+        calls = TemporalClient(client, app_of(case.name, self.folder), self.settings)
+        number, live = 0, anyio.Semaphore(self.live_max)
+        async with anyio.create_task_group() as beside:
+            while not self._ends_feeding:
+                await live.acquire()
+                number += 1
+                beside.start_soon(self._run, case, client, calls, number, live)
+                await anyio.sleep(self.pace)
+
+    async def _run(
+        self, case: KillCase, client: Client, calls: TemporalClient, number: int, live: anyio.Semaphore
+    ) -> None:
+        key = f"{case.name}-{number}"
+        payload = case.payload(number)
+        id = await again(lambda: calls.emit(case.workflow, payload, dedup_key=key, dedup_scope="ever"))
+        answered: set[str] = set()
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(self._answer_all, case, calls, number, id, answered)
+            end = await again(lambda: calls.result(id))
+            beside.cancel_scope.cancel()
+        try:
+            crashes = (await again(lambda: calls.view(id), ANSWER_SECONDS)).crashes
+        except WorkflowQueryFailedError as error:  # its history does not replay: a bug of the workflow
+            crashes = 0
+            self.tallies[case.name].wrong.append(f"{id}: {error}")
+            history = await client.get_workflow_handle(f"k:{key}").fetch_history()
+            (self.folder.parent / f"{key}.json").write_text(history.to_json())
+        self.played[case.name].append(Played(number=number, id=id, end=end, crashes=crashes))
+        live.release()
+
+    async def _answer_all(
+        self, case: KillCase, calls: TemporalClient, number: int, id: str, answered: set[str]
+    ) -> None:
+        tally = self.tallies[case.name]
+        await anyio.sleep(0.3 if case.asks else 1.5)
+        while True:
+            with (
+                suppress(CraftcoreError, RPCError, WorkflowUpdateRPCTimeoutOrCancelledError),
+                anyio.move_on_after(ANSWER_SECONDS),
+            ):
+                view = await calls.view(id)
+                acts = {one.key: one for one in view.activities}
+                for question in view.questions:
+                    if question.id not in answered:
+                        answered.add(question.id)
+                        tally.questions += 1
+                        tally.doubts += question.activity_key is not None
+                    said = case.answer(number, question, acts.get(question.activity_key or ""))
+                    await calls.answer(id, question.id, said, by="ada")
+            await anyio.sleep(0.7)
+
+
+async def again(call: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+    """Call until there is an answer: the cluster may be away, and workers too. `seconds`: of each call."""
+    while True:
+        try:
+            with anyio.fail_after(seconds):
+                return await call()
+        except (RPCError, TimeoutError):
+            await anyio.sleep(0.2)
+
+
+@contextmanager
+def a_model(folder: Path) -> Iterator[str]:
+    """The stub of a model of the examples, as a process; its address."""
+    command = [sys.executable, "-u", str(ROOT / "examples" / "stub_model.py"), "0"]
+    with (folder / "model").open("wb") as out:
+        process = subprocess.Popen(command, stdout=out)
+    try:
+        while not (said := lines(folder / "model")):
+            time.sleep(0.02)
+        yield said[0]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def main() -> int:
+    """Run a campaign on a server of its own, and print what it came to."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", help="examples, or witness, with commas between them; or all")
+    parser.add_argument("--kills", type=int, default=100)
+    parser.add_argument("--server-kills", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--live", type=int, default=8)
+    parser.add_argument("--timeout", type=float)
+    args = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="craftcore-kills-"))
+    (folder / "work").mkdir()
+    server = DevServer(folder / "server.db" if args.server_kills else None)
+    chosen = [case for case in CASES if args.names == "all" or case.name in args.names.split(",")]
+    campaign = Campaign(
+        settings=server.settings,
+        folder=folder / "work",
+        cases=[case(folder / "work") for case in chosen],
+        kills=args.kills,
+        seed=args.seed,
+        live_max=args.live,
+        timeout=args.timeout,
+        server=server,
+        server_kills=args.server_kills,
+        tells=True,
+    )
+    began = time.monotonic()
+    try:
+        tallies = anyio.run(campaign.play, 300.0 + 10 * args.kills)
+    finally:
+        server.close()
+        print(
+            f"{folder}: {campaign.killed} kills, {campaign.exited} exits, {args.server_kills} of the server", flush=True
+        )
+    for name, tally in tallies.items():
+        print(name, {key: value for key, value in asdict(tally).items() if key != "wrong"})
+        for wrong, count in Counter(tally.wrong).most_common(20):
+            print(f"WRONG ({count}): {wrong}")
+    print(f"{time.monotonic() - began:.0f} s")
+    return 1 if any(tally.wrong or tally.doubled or tally.missing for tally in tallies.values()) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""The apps that run while workers are killed: what they are given, what a person answers, and what must have happened.
+
+The providers are files and a loopback server outside of the workers. What they hold is compared with the ends of tasks.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from craftcore.activities.model import Activity
+from craftcore.temporal.workflow.messages import OpenQuestion, TaskEnd
+from tests.temporal.worker_processes import lines
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """A task that has ended. `crashes`: how often its worker died in it."""
+
+    number: int
+    id: str
+    end: TaskEnd
+    crashes: int
+
+    @property
+    def result(self) -> Any:
+        """Return the result of the task; None: it has none."""
+        return json.loads(self.end.result_json or "null")
+
+
+@dataclass(slots=True, kw_only=True)
+class Tally:
+    """What a run came to.
+
+    doubts    actions in doubt that a person was asked about
+    doubled   irreversible effects that happened twice, and nobody decided that
+    missing   effects that did not happen, or a task says so
+    repeated  functions of steps that ran again: the process died before their result was on record
+    wrong     everything else that must not be
+    """
+
+    tasks: int = 0
+    crashes: int = 0
+    effects: int = 0
+    doubts: int = 0
+    questions: int = 0
+    doubled: int = 0
+    missing: int = 0
+    repeated: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+
+class KillCase(Protocol):
+    """An app under kills."""
+
+    name: str
+    workflow: str
+    asks: bool
+    """Whether a task of it asks a person in any case."""
+
+    def payload(self, number: int) -> dict[str, Any]: ...
+
+    def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
+        """Return what a person says who has looked at the provider."""
+        ...
+
+    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+        """Compare what the tasks say with what the providers hold."""
+        ...
+
+
+class Witness:
+    """Steps that return fresh tokens, and a provider that drops no second call."""
+
+    name, workflow, asks = "witness", "order", False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def payload(self, number: int) -> dict[str, Any]:
+        return {}
+
+    def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
+        return "happened" if question.activity_key in lines(self._folder / "effects") else "resend"
+
+    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+        effects = Counter(lines(self._folder / "effects"))
+        count_once(effects, [f"activity:{one.id}:1.{n}" for one in played for n in (1, 2)], tally)
+        tokens: dict[tuple[str, str], set[str]] = {}
+        for task, step, token in map(str.split, lines(self._folder / "seen")):
+            tokens.setdefault((task, step), set()).add(token)
+        tally.wrong += [
+            f"{step} was seen with {len(found)} results" for step, found in tokens.items() if len(found) > 1
+        ]
+        for one in played:
+            seen = [*(tokens.get((one.id, step), set()) for step in ("first", "second", "third"))]
+            if one.end.status != "DONE" or [{token} for token in one.result] != seen:
+                tally.wrong.append(f"{one} has seen {seen}")
+
+
+class Approval:
+    """A person approves three purchases of four. A repeated order has the same id, so the shop drops it."""
+
+    name, workflow, asks = "approval", "purchase", True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def payload(self, number: int) -> dict[str, Any]:
+        return {"what": f"item-{number}", "price": number}
+
+    def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
+        return "approve" if number % 4 else "refuse"
+
+    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+        orders = Counter(re.findall(r"(item-\d+) is ordered", (self._folder / "out").read_text()))
+        for one in played:
+            what = f"item-{one.number}"
+            said = f"{what} is ordered as {one.id}" if one.number % 4 else f"{what} is not bought"
+            tally.effects += min(orders[what], 1)
+            tally.missing += one.number % 4 > 0 and not orders[what]
+            tally.doubled += one.number % 4 == 0 and orders[what]
+            tally.repeated += max(orders[what] - 1, 0)
+            if one.end.status != "DONE" or one.result != said:
+                tally.wrong.append(f"{one} should have said {said}")
+
+
+class Order:
+    """A bank that drops a second call, and a post that does not."""
+
+    name, workflow, asks = "order", "order", False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def payload(self, number: int) -> dict[str, Any]:
+        return {"what": f"item-{number}", "price": 40 if number % 8 else 90_000}
+
+    def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
+        sent = any(line.startswith(f"item-{number} is paid") for line in lines(self._folder / "messages.txt"))
+        return "happened" if sent else "resend"
+
+    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+        charges = Counter(line.split()[0] for line in lines(self._folder / "charges.txt"))
+        messages = Counter(line.split()[0] for line in lines(self._folder / "messages.txt"))
+        paid = [one for one in played if one.number % 8]
+        count_once(charges, [f"activity:{one.id}:1.1" for one in paid], tally)
+        count_once(messages, [f"item-{one.number}" for one in paid], tally)
+        for one in played:
+            is_paid = one.end.status == "DONE" and one.result == f"item-{one.number} is paid and confirmed"
+            is_declined = one.end.status == "FAILED" and one.end.error_code == "DECLINED"
+            if not (is_paid if one.number % 8 else is_declined):
+                tally.wrong.append(f"{one} has a wrong end")
+
+
+class Saga:
+    """Half of the trips find no car, and are cancelled. The provider drops a second booking of the same id."""
+
+    name, workflow, asks = "saga", "trip", False
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def payload(self, number: int) -> dict[str, Any]:
+        return {"city": "Lisbon" if number % 2 else "Reykjavik"}
+
+    def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
+        raise AssertionError(question)
+
+    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+        expected: list[str] = []
+        for one in played:
+            parts = [f"{what}:{one.id}" for what in ("car", "hotel", "flight")]
+            if one.number % 2:
+                expected += [f"booked {part}" for part in parts]
+                good = one.end.status == "DONE" and one.result == parts
+            else:
+                expected += [f"{does} {part}" for part in parts[1:] for does in ("booked", "cancelled")]
+                good = one.end.status == "FAILED" and one.end.error_code == "NOT_BOOKED"
+            if not good:
+                tally.wrong.append(f"{one} has a wrong end")
+        count_once(Counter(lines(self._folder / "bookings.txt")), expected, tally)
+
+
+class Research:
+    """Four turns with a model, and a purchase that a person allows."""
+
+    name, workflow, asks = "research_agent", "research", True
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def payload(self, number: int) -> dict[str, Any]:
+        return {"question": f"Question {number}?"}
+
+    def answer(self, number: int, question: OpenQuestion, activity: Activity | None) -> str:
+        return "yes"
+
+    def judge(self, played: Sequence[Played], tally: Tally) -> None:
+        out = (self._folder / "out").read_text()  # lines of two threads may be one
+        asked, tools = out.count("  the model was asked"), out.count("  search {") + out.count("  buy {")
+        tally.effects += asked + tools
+        tally.repeated += max(0, asked - 4 * len(played)) + max(0, tools - 3 * len(played))
+        tally.missing += max(0, 4 * len(played) - asked) + max(0, 3 * len(played) - tools)
+        if tally.repeated > 2 * tally.crashes:
+            tally.wrong.append(f"{tally.repeated} steps ran again in {tally.crashes} crashes")
+        for one in played:
+            if one.end.status != "DONE" or f"bought as {one.id}.3.0:" not in one.result:
+                tally.wrong.append(f"{one} has a wrong end")
+
+
+CASES = (Approval, Order, Saga, Research, Witness)
+
+
+def count_once(effects: Counter[str], expected: Sequence[str], tally: Tally) -> None:
+    """Count effects that must have happened once each, and no others."""
+    tally.effects += effects.total()
+    tally.missing += sum(key not in effects for key in expected)
+    tally.doubled += sum(count - 1 for count in effects.values())
+    tally.wrong += [f"{key} happened, and no task wanted it" for key in effects.keys() - {*expected}]

@@ -1,0 +1,101 @@
+"""A worker that is stopped for three heartbeats and goes on: it writes no step, begins no act, and its late outcome
+ends the doubt, or is kept beside a decision."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+
+import anyio
+import pytest
+from temporalio.client import Client
+
+from craftcore.temporal.temporal_client import TemporalClient
+from tests.support.processes import PATIENCE
+from tests.temporal.frozen_app import HEARTBEAT, frozen_app, settings_of
+from tests.temporal.worker_processes import Workers, lines
+
+pytestmark = pytest.mark.anyio
+FROZEN_SECONDS = 3 * HEARTBEAT
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def worker(cluster, tmp_path) -> AsyncIterator[Workers]:
+    """One worker, the first, which gets the task; a second is started when that is frozen."""
+    workers = Workers("tests.temporal.frozen_app", [cluster.address], tmp_path, count=1)
+    yield workers
+    workers.close()
+
+
+@pytest.fixture
+async def client(cluster, tmp_path) -> TemporalClient:
+    settings = settings_of(cluster.address)
+    return TemporalClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings)
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not is_so():  # noqa: ASYNC110 - another process writes the file
+            await anyio.sleep(0.02)
+
+
+async def freeze_at(place: Path, workers: Workers) -> None:
+    """Freeze the first worker where it is, and start another."""
+    await until(lambda: lines(place))
+    workers.freeze(0)
+    workers.add()
+
+
+async def test_frozen_step_is_refused_and_runs_elsewhere(worker, client, tmp_path):
+    task = await client.emit("steps")
+    await freeze_at(tmp_path / "in-step", worker)
+    await until(lambda: len(lines(tmp_path / "entries")) == 2)
+    worker.thaw(0)
+    frozen, other = worker.pid(0), worker.pid(1)
+    end = await client.result(task)
+    await anyio.sleep(FROZEN_SECONDS)  # what a thawed worker would still do
+
+    assert end.result_json == f"[{other},{other}]"
+    assert lines(tmp_path / "entries") == [str(frozen), str(other)]
+    assert lines(tmp_path / "after") == [str(other)]
+
+
+async def test_late_outcome_of_a_frozen_worker_ends_the_doubt(worker, client, tmp_path):
+    task = await client.emit("acts", {"seconds": 0.3})
+    await freeze_at(tmp_path / "in-act", worker)
+    await until(lambda: len(lines(tmp_path / "entries")) == 2)
+    with anyio.fail_after(PATIENCE):
+        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.05)
+    assert questions[0].activity_key == f"activity:{task}:1.1"
+    worker.thaw(0)
+    end = await client.result(task)
+    view = await client.view(task)
+
+    assert end.result_json == f'"activity:{task}:1.1"'
+    assert len(lines(tmp_path / "effects")) == 1
+    assert [(one.status, one.decision) for one in view.activities] == [("DONE", None)]
+    assert lines(tmp_path / "after") == [str(worker.pid(1))]
+
+
+async def test_late_outcome_of_a_frozen_worker_is_kept_beside_the_decision(worker, client, tmp_path):
+    task = await client.emit("acts", {"seconds": 0.3})
+    await freeze_at(tmp_path / "in-act", worker)
+    with anyio.fail_after(PATIENCE):
+        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.05)
+    await client.answer(task, questions[0].id, "give up", by="ada")
+    end = await client.result(task)
+    worker.thaw(0)
+    await anyio.sleep(FROZEN_SECONDS)
+    view = await client.view(task)
+
+    assert (end.status, end.error_code) == ("FAILED", "ACTIVITY_UNKNOWN")
+    assert [(one.status, one.decision) for one in view.activities] == [("UNKNOWN", "give up")]
+    assert len(lines(tmp_path / "effects")) == 1
+    assert lines(tmp_path / "after") == []

@@ -1,0 +1,85 @@
+"""Worker processes that tests kill, freeze and thaw."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from tests.support.processes import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+
+
+class Workers:
+    """Processes of one program in one folder; one that is killed is replaced. What they print is in `out` and `errors`
+    there."""
+
+    def __init__(
+        self,
+        module: str,
+        arguments: Sequence[str],
+        folder: Path,
+        *,
+        count: int = 3,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self._command = [sys.executable, "-m", module, *arguments]
+        self._folder = folder
+        self._environment = os.environ | {"PYTHONPATH": str(ROOT), **(environment or {})}
+        self.killed = 0
+        self.exited = 0
+        """Workers that ended by themselves: there should be none."""
+        self._running = [self._start() for _ in range(count)]
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with (self._folder / "out").open("ab") as out, (self._folder / "errors").open("ab") as errors:
+            return subprocess.Popen(self._command, cwd=self._folder, env=self._environment, stdout=out, stderr=errors)
+
+    def kill(self, *places: int) -> None:
+        """Kill these workers at once, and start others in their places."""
+        for place in places:
+            self.exited += self._running[place].poll() is not None
+            self._running[place].send_signal(signal.SIGKILL)
+        for place in places:
+            self._running[place].wait(PATIENCE)
+            self.killed += 1
+            self._running[place] = self._start()
+
+    def kill_some(self, chance: random.Random) -> None:
+        """Kill one of the workers, or now and then all of them."""
+        places = range(len(self._running))
+        self.kill(*(places if chance.random() < 0.04 else [chance.choice(places)]))
+
+    def freeze(self, place: int) -> None:
+        """Stop a process where it is. It knows nothing of that."""
+        self._running[place].send_signal(signal.SIGSTOP)
+
+    def thaw(self, place: int) -> None:
+        """Let a frozen process go on."""
+        self._running[place].send_signal(signal.SIGCONT)
+
+    def pid(self, place: int) -> int:
+        """Return the process id of a worker."""
+        return self._running[place].pid
+
+    def add(self) -> int:
+        """Start one more worker, and return its place."""
+        self._running.append(self._start())
+        return len(self._running) - 1
+
+    def close(self) -> None:
+        """Kill all, and start none again."""
+        for worker in self._running:
+            worker.send_signal(signal.SIGKILL)
+        for worker in self._running:
+            worker.wait(PATIENCE)
+
+
+def lines(path: Path) -> list[str]:
+    """Return the lines that programs have written so far."""
+    return path.read_text().splitlines() if path.exists() else []
