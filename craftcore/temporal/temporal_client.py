@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
@@ -54,6 +55,7 @@ class TemporalClient:
                 args=[start_of(row, self._settings.heartbeat_timeout), None],
                 id=workflow_id,
                 task_queue=self._task_queue,
+                task_timeout=timedelta(seconds=self._settings.task_timeout),
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE
                 if is_forever
                 else WorkflowIDReusePolicy.ALLOW_DUPLICATE,

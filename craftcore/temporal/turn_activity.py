@@ -37,7 +37,11 @@ BEATS = 3
 
 
 class ClusterClock(SystemClock):
-    """The time of the cluster at the start of an entry, and what has passed since."""
+    """The time of the cluster at the start of an entry, and what has passed since.
+
+    The entry may have waited long for a place in a worker. A clock that began with its schedule would be late, and a
+    call would go on after the moment until which its doubt waits.
+    """
 
     def __init__(self, now: float) -> None:
         super().__init__()
@@ -69,7 +73,7 @@ class TurnActivity:
     @activity.defn(name=ACTIVITY)
     async def run(self, given: EntryStart) -> EntryEnd:
         """Run one entry to its end. It returns an outcome and raises none: only the death of a worker is an error."""
-        clock = ClusterClock(given.now)
+        clock = ClusterClock(activity.info().started_time.timestamp())
         attempt = self._attempt_of(given)
         running = asyncio.create_task(self._run(given, attempt, clock))
         beat = given.start.heartbeat_timeout / BEATS

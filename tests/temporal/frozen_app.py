@@ -55,11 +55,17 @@ def frozen_app(folder: Path) -> App:
         await ctx.step("second", pause, "after")
         return key
 
+    @app.workflow("sleeps")
+    async def sleeps(ctx: TaskContext) -> str:
+        await ctx.sleep(1.0)
+        return "rested"
+
     return app
 
 
 def settings_of(address: str) -> TemporalSettings:
-    return TemporalSettings(address=address, heartbeat_timeout=HEARTBEAT, sticky_timeout=1)
+    """Return the settings of the worker and of its client."""
+    return TemporalSettings(address=address, heartbeat_timeout=HEARTBEAT, sticky_timeout=1, task_timeout=2)
 
 
 if __name__ == "__main__":

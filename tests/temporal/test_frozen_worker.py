@@ -4,13 +4,19 @@ ends the doubt, or is kept beside a decision."""
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
 import pytest
 from temporalio.client import Client
+from temporalio.service import RPCError
+from temporalio.worker import Replayer
 
+from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.workflow.messages import TaskView
+from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.frozen_app import HEARTBEAT, frozen_app, settings_of
 from tests.temporal.worker_processes import Workers, lines
@@ -44,6 +50,16 @@ async def until(is_so: Callable[[], object]) -> None:
             await anyio.sleep(0.02)
 
 
+async def view_when(client: TemporalClient, task: str, is_so: Callable[[TaskView], object]) -> TaskView:
+    """Return the task once it is so. A query that a frozen worker has taken is asked again."""
+    with anyio.fail_after(PATIENCE):
+        while True:
+            with suppress(RPCError), anyio.move_on_after(2):
+                if is_so(view := await client.view(task)):
+                    return view
+            await anyio.sleep(0.05)
+
+
 async def freeze_at(place: Path, workers: Workers) -> None:
     """Freeze the first worker where it is, and start another."""
     await until(lambda: lines(place))
@@ -51,6 +67,7 @@ async def freeze_at(place: Path, workers: Workers) -> None:
     workers.add()
 
 
+@pytest.mark.campaign
 async def test_frozen_step_is_refused_and_runs_elsewhere(worker, client, tmp_path):
     task = await client.emit("steps")
     await freeze_at(tmp_path / "in-step", worker)
@@ -69,13 +86,11 @@ async def test_late_outcome_of_a_frozen_worker_ends_the_doubt(worker, client, tm
     task = await client.emit("acts", {"seconds": 0.3})
     await freeze_at(tmp_path / "in-act", worker)
     await until(lambda: len(lines(tmp_path / "entries")) == 2)
-    with anyio.fail_after(PATIENCE):
-        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(0.05)
+    questions = (await view_when(client, task, lambda view: view.questions)).questions
     assert questions[0].activity_key == f"activity:{task}:1.1"
     worker.thaw(0)
     end = await client.result(task)
-    view = await client.view(task)
+    view = await view_when(client, task, lambda _: True)
 
     assert end.result_json == f'"activity:{task}:1.1"'
     assert len(lines(tmp_path / "effects")) == 1
@@ -83,19 +98,29 @@ async def test_late_outcome_of_a_frozen_worker_ends_the_doubt(worker, client, tm
     assert lines(tmp_path / "after") == [str(worker.pid(1))]
 
 
+@pytest.mark.campaign
 async def test_late_outcome_of_a_frozen_worker_is_kept_beside_the_decision(worker, client, tmp_path):
     task = await client.emit("acts", {"seconds": 0.3})
     await freeze_at(tmp_path / "in-act", worker)
-    with anyio.fail_after(PATIENCE):
-        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(0.05)
+    questions = (await view_when(client, task, lambda view: view.questions)).questions
     await client.answer(task, questions[0].id, "give up", by="ada")
     end = await client.result(task)
     worker.thaw(0)
     await anyio.sleep(FROZEN_SECONDS)
-    view = await client.view(task)
+    view = await view_when(client, task, lambda _: True)
 
     assert (end.status, end.error_code) == ("FAILED", "ACTIVITY_UNKNOWN")
     assert [(one.status, one.decision) for one in view.activities] == [("UNKNOWN", "give up")]
     assert len(lines(tmp_path / "effects")) == 1
     assert lines(tmp_path / "after") == []
+
+
+async def test_history_of_a_timer_that_fired_for_a_dead_worker_replays(worker, client, cluster):
+    task = await client.emit("sleeps")
+    await view_when(client, task, lambda view: view.status == "WAITING")
+    worker.kill(0)
+    await view_when(client, task, lambda view: view.entries == 2)  # asked again and again while the timer fires
+    assert (await client.result(task)).result_json == '"rested"'
+    connection = await Client.connect(cluster.address)
+    history = await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
+    await Replayer(workflows=[TaskWorkflow]).replay_workflow(history)

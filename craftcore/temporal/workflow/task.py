@@ -31,6 +31,9 @@ with workflow.unsafe.imports_passed_through():
 IDLE_CRASHES_MAX = 3
 """Crashes in a row in which a turn recorded nothing: then it is poison."""
 
+TIMER_MIN_SECONDS = 0.001
+"""Less than this would be no timer."""
+
 ENTRY_MAX = timedelta(days=366)
 
 
@@ -47,8 +50,8 @@ class TaskWorkflow(TaskHandlers):
     async def run(self, start: TaskStart, carried: TaskState | None) -> TaskEnd:
         """Enter turns until the task has ended. A task that failed fails its workflow."""
         try:
-            if (wait := start.due_at - workflow.time()) > 0:
-                await asyncio.sleep(wait)
+            if start.due_at > workflow.info().start_time.timestamp():
+                await _sleep_until(start.due_at)
             end = await self._enter_turns()
         except asyncio.CancelledError:
             end = TaskEnd(status=TaskStatus.CANCELLED, reason="cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
@@ -116,10 +119,8 @@ class TaskWorkflow(TaskHandlers):
             state.crashes += 1
             state.idle_crashes = 0 if self._has_recorded else state.idle_crashes + 1
             state.resume = Resume.CRASH
-            if (
-                wait := until - workflow.time()
-            ) > 0:  # its call may be on its way until then: nothing can be decided of it
-                await asyncio.sleep(wait)
+            if until:  # its call may be on its way until then: nothing can be decided of it
+                await _sleep_until(until)
             return None
         await self._close_journal()
         state.idle_crashes = 0
@@ -137,9 +138,9 @@ class TaskWorkflow(TaskHandlers):
             if end.gives_back:
                 state.attempts -= 1
             state.resume = Resume.RESUME if end.gives_back and end.not_before is None else Resume.RETRY
-            if end.not_before is not None and (wait := end.not_before - workflow.time()) > 0:
+            if end.not_before is not None:
                 self._set_task(reason=end.reason)
-                await asyncio.sleep(wait)
+                await _sleep_until(end.not_before)
             return None
         if end.status != "DONE":
             return _failure(end.reason, end.error_code, end.error_message)
@@ -177,11 +178,11 @@ class TaskWorkflow(TaskHandlers):
         self._set_task(status=TaskStatus.WAITING, reason=f"waits: {end.wait.identity}")
         while state.open_waits:
             due_at = mailbox.next_due(state)
-            left = None if due_at is None else max(0.0, due_at - workflow.time())
+            left = None if due_at is None else _seconds_until(due_at)
             try:
                 await workflow.wait_condition(lambda: not state.open_waits, timeout=left)
             except TimeoutError:
-                mailbox.end_due_wait(state, workflow.time())
+                mailbox.end_due_wait(state, max(workflow.time(), due_at or 0.0))
         over = state.kept_waits[-1]
         if over.name.startswith(QuestionKind.BUDGET) and over.value_json == canonicalize(CANCEL):
             return TaskEnd(status=TaskStatus.CANCELLED, reason="cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
@@ -222,6 +223,19 @@ class TaskWorkflow(TaskHandlers):
             questions=mailbox.list_questions(state),
             activities=list(state.acts.values()),
         )
+
+
+async def _sleep_until(moment: float) -> None:
+    """Sleep by a timer, also when the moment is past.
+
+    The time of a workflow may differ at a replay. When a worker replays a task for a query, a timer that has fired
+    meanwhile is seen at the time of the last workflow task. So no command may depend on a comparison with the time.
+    """
+    await asyncio.sleep(_seconds_until(moment))
+
+
+def _seconds_until(moment: float) -> float:
+    return max(TIMER_MIN_SECONDS, moment - workflow.time())
 
 
 def _failure(reason: str, code: str | None, message: str | None) -> TaskEnd:
