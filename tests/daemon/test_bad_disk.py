@@ -13,7 +13,7 @@ from craftcore import Producer
 from tests.support.processes import PATIENCE, DaemonProcess, a_daemon, craftcore, traced, until
 
 APP = """
-import anyio, os, signal
+import anyio, signal, threading
 from craftcore import App, TaskContext
 from craftcore.engine import live_state
 from craftcore.storage import checkpoints, flush_times
@@ -41,7 +41,8 @@ async def slow(seconds: float) -> None:
 
 @app.workflow("frozen")
 async def frozen(ctx: TaskContext) -> None:
-    await ctx.transaction("freeze", lambda tx: os.kill(os.getpid(), signal.SIGSTOP))
+    # to the thread itself: a signal to the process may stop it only after the commit
+    await ctx.transaction("freeze", lambda tx: signal.pthread_kill(threading.get_ident(), signal.SIGSTOP))
 
 @app.workflow("endless")
 async def endless() -> None:
