@@ -21,7 +21,7 @@ from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_o
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.turn_activity import make_accept
 from craftcore.temporal.update_journal import start_of
-from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskView
+from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskView, first_arguments
 from craftcore.triggers.model import TriggerSpec
 
 
@@ -52,7 +52,7 @@ class TemporalClient:
         try:
             handle = await self._client.start_workflow(
                 WORKFLOW,
-                args=[start_of(row, self._settings.heartbeat_timeout), None],
+                args=first_arguments(start_of(row, self._settings.heartbeat_timeout)),
                 id=workflow_id,
                 task_queue=self._task_queue,
                 task_timeout=timedelta(seconds=self._settings.task_timeout),

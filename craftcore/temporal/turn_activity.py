@@ -14,7 +14,7 @@ from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.runner import Runner
-from craftcore.engine.turn.turn import TurnServices
+from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.executions.chain.append import KnownRecord
@@ -23,11 +23,12 @@ from craftcore.executions.store import OpenHeader
 from craftcore.registry.registry import Registry
 from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.storage.event_loop import get_current_loop
-from craftcore.tasks.model import Entry, Resume
+from craftcore.tasks.model import Entry, NewWait, Resume, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal
-from craftcore.temporal.workflow.messages import ACTIVITY, EntryEnd, EntryStart
+from craftcore.temporal.update_sender import UpdateSender
+from craftcore.temporal.workflow.messages import ACTIVITY, ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim, NewTrigger, TriggerSpec
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import Outcome, Succeeded, settle
@@ -74,6 +75,8 @@ class TurnActivity:
     async def run(self, given: EntryStart) -> EntryEnd:
         """Run one entry to its end. It returns an outcome and raises none: only the death of a worker is an error."""
         clock = ClusterClock(activity.info().started_time.timestamp())
+        handle = self._client.get_workflow_handle(activity.info().workflow_id or "")
+        given = await fetch_pages(UpdateSender(handle, given.token), given) if given.is_paged else given
         attempt = self._attempt_of(given)
         running = asyncio.create_task(self._run(given, attempt, clock))
         beat = given.start.heartbeat_timeout / BEATS
@@ -91,9 +94,13 @@ class TurnActivity:
         return self._end_of(given, attempt, outcome, clock.now())
 
     async def _run(self, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> Outcome:
-        journal = TemporalJournal(
-            self._client.get_workflow_handle(activity.info().workflow_id or ""), given.token, given.start
-        )
+        handle = self._client.get_workflow_handle(activity.info().workflow_id or "")
+
+        def roll_over() -> None:
+            if isinstance(attempt.turn, Turn):
+                attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
+
+        journal = TemporalJournal(handle, given.token, given.start, roll_over)
         settings = self._config.tasks
         services = TurnServices(
             journal=journal,
@@ -178,6 +185,18 @@ class TurnActivity:
         if isinstance(outcome, Succeeded):
             return replace(end, move="returned", result_json=outcome.result_json)
         return end
+
+
+async def fetch_pages(updates: UpdateSender, given: EntryStart) -> EntryStart:
+    """Return an entry with all that its turn has on record."""
+    memo, waits, first = dict(given.memo), list(given.waits), 0
+    while True:
+        page: MemoPage = await updates.query("read_memo", [first], MemoPage)
+        memo.update(page.memo)
+        waits.extend(page.waits)
+        if page.following is None:
+            return replace(given, memo=memo, waits=waits)
+        first = page.following
 
 
 def make_accept(app: Registry, clock: SystemClock, config: Config) -> Callable[[TriggerSpec], NewTrigger]:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
-from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
-from temporalio.exceptions import ApplicationError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.client import WorkflowHandle
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
 from craftcore.errors import (
@@ -17,7 +14,6 @@ from craftcore.errors import (
     InvalidInput,
     LeaseLost,
     NotFound,
-    PayloadTooLarge,
     StateRefused,
 )
 from craftcore.schedules.runtime import RuntimeSchedules
@@ -26,11 +22,10 @@ from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
 from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.update_sender import UpdateSender
 from craftcore.temporal.workflow.messages import (
-    LEASE_LOST,
     Intent,
     JournalAnswer,
-    JournalBatch,
     JournalCall,
     Outcome,
     TaskStart,
@@ -39,14 +34,8 @@ from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerStatus
 
 T = TypeVar("T")
 
-RETRY_SECONDS = 0.5
-"""How often a cluster that cannot be reached is asked again."""
-
-CALLS_MAX = 100
-"""Calls in one update."""
-
 RECORD_MAX_BYTES = 1_500_000
-"""Bytes of one record: the server takes 2 MB in one payload."""
+"""Bytes of one result."""
 
 ERRORS: dict[str, type[CraftcoreError]] = {
     error("").name: error for error in (IdempotencyConflict, NotFound, StateRefused, LeaseLost)
@@ -56,13 +45,20 @@ ERRORS: dict[str, type[CraftcoreError]] = {
 class TemporalJournal:
     """The journal of one entry. One update is on its way; what comes meanwhile shares the next one."""
 
-    def __init__(self, handle: WorkflowHandle[Any, Any], token: int, start: TaskStart) -> None:
+    def __init__(
+        self,
+        handle: WorkflowHandle[Any, Any],
+        token: int,
+        start: TaskStart,
+        on_rollover: Callable[[], None] = lambda: None,
+    ) -> None:
         self._handle = handle
-        self._token = token
+        self._updates = UpdateSender(handle, token)
+        self._on_rollover = on_rollover
+        """Suspends the turn, by an exception, so that it goes on in the next run of its workflow."""
         self._start = start
-        self._sent = 0
-        self._waiting: list[tuple[JournalCall, asyncio.Future[JournalAnswer]]] = []
-        self._sender: asyncio.Task[None] | None = None
+        self._known: set[str] | None = None
+        """The keys of the activities that the task had when this entry asked first."""
         self._acts: dict[int, str] = {}
         """The keys of the activities that this entry has begun, by seq."""
 
@@ -120,13 +116,15 @@ class TemporalJournal:
             ends_at=act.ends_at,
             again_calls=None if act.again is None else act.again.calls,
         )
+        if self._known is not None:
+            self._known.add(new.key)
         answer = await self._commit(JournalCall(kind="begin", intent=intent))
         assert answer.activity is not None, act
         self._acts[answer.activity.seq] = new.key
         return answer.activity.last_call if answer.is_begun else answer.activity
 
     async def find_intent(self, intent: NewIntent) -> StartedCall | None:
-        found = await self.look(intent.key)
+        found: Activity | None = await self._updates.query("act", [intent.key], Activity | None)
         if found is None or found.status != "INTENT" or found.execution_seq != intent.execution_seq:
             return None
         self._acts[found.seq] = intent.key
@@ -157,12 +155,21 @@ class TemporalJournal:
         return answer.activity
 
     async def look(self, key: str) -> Activity | None:
-        return (await self._commit(JournalCall(kind="look", key=key))).activity
+        if key not in await self._known_keys():
+            return None
+        found: Activity | None = await self._updates.query("act", [key], Activity | None)
+        return found
 
     async def list_numbered(self, task: Task) -> Sequence[Activity]:
-        view = await self._handle.query("view", result_type=None)
-        acts = [Activity(**one) for one in view["activities"]]
-        return [one for one in acts if one.key.startswith(f"activity:{task.id}:{task.turn}.")]
+        prefix = f"activity:{task.id}:{task.turn}."
+        found = [await self.look(key) for key in sorted(await self._known_keys()) if key.startswith(prefix)]
+        return [one for one in found if one is not None]
+
+    async def _known_keys(self) -> set[str]:
+        """Return the keys of all activities of the task: only its own entries begin one."""
+        if self._known is None:
+            self._known = set(await self._updates.query("act_keys", [], list[str]))
+        return self._known
 
     # What is told of a turn
 
@@ -175,67 +182,14 @@ class TemporalJournal:
     async def ask_stalled(self, claim: Claim, task: Task, asked: NewQuestion) -> None:
         """Ask nothing: a worker of a cluster has no watch for stalled turns."""
 
-    # The update
-
     async def _commit(self, call: JournalCall) -> JournalAnswer:
-        """Return the answer once the call is in the history, also when the caller is cancelled meanwhile."""
-        if (size := len(call.text) + len(call.outcome.result_json or "" if call.outcome else "")) > RECORD_MAX_BYTES:
-            raise PayloadTooLarge(f"a record has {size:,} bytes; on a cluster the limit is {RECORD_MAX_BYTES:,}")
-        answered: asyncio.Future[JournalAnswer] = asyncio.get_running_loop().create_future()
-        self._waiting.append((call, answered))
-        if self._sender is None or self._sender.done():
-            self._sender = asyncio.create_task(self._send_all())
-        try:
-            answer = await asyncio.shield(answered)
-        except asyncio.CancelledError:
-            while not answered.done():
-                await asyncio.wait({answered})
-            raise
+        """Return the answer once the call is in the history. Raises what the workflow refused, and PayloadTooLarge."""
+        answer = await self._updates.send(call)
         if answer.error is not None:
-            _raise(answer)
+            raise ERRORS.get(answer.error, StateRefused)(answer.message)
+        if answer.rolls_over and call.kind != "begin":  # what has begun is called, and has its end
+            self._on_rollover()
         return answer
-
-    async def _send_all(self) -> None:
-        while self._waiting:
-            batch, self._waiting = self._waiting[:CALLS_MAX], self._waiting[CALLS_MAX:]
-            self._sent += 1
-            answers = await self._send([call for call, _ in batch], f"{self._token}.{self._sent}")
-            for (_, answered), answer in zip(batch, answers, strict=True):
-                if not answered.done():
-                    answered.set_result(answer)
-
-    async def _send(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
-        """Return the answers of the workflow, whose commit they are. It is sent until there is an answer."""
-        while True:
-            try:
-                answers: list[JournalAnswer] = await self._handle.execute_update(
-                    "journal",
-                    JournalBatch(token=self._token, calls=calls),
-                    id=id,
-                    result_type=list[JournalAnswer],
-                )
-                return answers
-            except WorkflowUpdateFailedError as error:
-                lost = isinstance(error.cause, ApplicationError) and error.cause.type == LEASE_LOST
-                if not lost:
-                    raise
-                return await self._send_outcomes(calls, id)
-            except WorkflowUpdateRPCTimeoutOrCancelledError:
-                pass
-            except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:  # the workflow has ended
-                    return [_LOST] * len(calls)
-            await asyncio.sleep(RETRY_SECONDS)
-
-    async def _send_outcomes(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
-        """Send, of the calls of a lost entry, those that say what has happened: they are accepted."""
-        outcomes = [call for call in calls if call.kind == "settle"]
-        if outcomes and len(outcomes) < len(calls):
-            await self._send(outcomes, f"{id}.settle")
-        return [_LOST] * len(calls)
-
-
-_LOST = JournalAnswer(error=LEASE_LOST, message="the turn is over; nothing was written")
 
 
 class NoTables:
@@ -281,7 +235,3 @@ def start_of(
 
 def make_emitted(row: NewTrigger, id: str, created: bool) -> Emitted:
     return Emitted(id=id, created=created, status=TriggerStatus.PENDING, due_at=row.due_at)
-
-
-def _raise(answer: JournalAnswer) -> NoReturn:
-    raise ERRORS.get(answer.error or "", StateRefused)(answer.message)

@@ -52,7 +52,7 @@ class OtherWorkflow:
     """What the workflow must not become: it begins with something else."""
 
     @workflow.run
-    async def run(self, start: Any, carried: Any) -> None:
+    async def run(self, start: Any, carried: Any, packed: Any) -> None:
         await workflow.sleep(1)
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from craftcore.activities.model import Activity
 from craftcore.tasks.model import NewWait, Task, Wait
 
 WORKFLOW = "craftcore.task"
+ROLLOVER = "rollover:"
+"""The name of a wait by which a turn goes on in the next run, before the number of its entry."""
+
 ACTIVITY = "craftcore.turn"
 LEASE_LOST, NOT_FOUND, STATE_REFUSED = "LEASE_LOST", "NOT_FOUND", "STATE_REFUSED"
 """The names of errors that a workflow answers with."""
@@ -26,6 +30,8 @@ class TaskStart:
     parent: str | None = None
     ends_with_parent: bool = False
     heartbeat_timeout: float = 10.0
+    run_updates_max: int = 1_500
+    """Updates of one run, after which the task goes on in the next."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +48,17 @@ class EntryStart:
     now: float
     memo: dict[str, str]
     waits: list[Wait]
+    is_paged: bool = False
+    """The memo and the waits are too much for this value: the entry asks for pages of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoPage:
+    """A part of what a turn has on record. `following`: the first item of the next page; None: it is the last."""
+
+    memo: dict[str, str]
+    waits: list[Wait]
+    following: int | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,6 +138,8 @@ class JournalAnswer:
     is_begun: bool = False
     task_id: str = ""
     created: bool = False
+    rolls_over: bool = False
+    """The run is at its limit: the turn is to be suspended, and is entered again in the next run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -198,9 +217,15 @@ class TaskState:
     waits_made: int = 0
     mails: list[Mail] = field(default_factory=list)
     acts: dict[str, Activity] = field(default_factory=dict)
+    acts_made: int = 0
     ends_at: dict[str, float] = field(default_factory=dict)
     """Until when the last call of an activity may be on its way, by key."""
     late: list[str] = field(default_factory=list)
     """Keys of the actions that a lost entry reported as done after a person had decided otherwise."""
     child_ends: dict[str, str] = field(default_factory=dict)
     children_to_cancel: list[str] = field(default_factory=list)
+
+
+def first_arguments(start: TaskStart) -> list[Any]:
+    """Return the arguments of the first run of a task: nothing is carried to it."""
+    return [start, None, None]

@@ -10,51 +10,52 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from craftcore.errors import ErrorCode
+    from craftcore.errors import ErrorCode, PayloadTooLarge
     from craftcore.serialization.canonical import canonicalize
     from craftcore.serialization.plurals import format_count
-    from craftcore.tasks.model import CANCEL, QuestionKind, ResolvedBy, Resume, Task, TaskStatus
+    from craftcore.tasks.model import Resume, Task, TaskStatus
     from craftcore.temporal.ids import task_id_of
-    from craftcore.temporal.workflow import mailbox, task_ledger
+    from craftcore.temporal.workflow import mailbox, memo_pages, task_ledger
+    from craftcore.temporal.workflow.carried import unpack
     from craftcore.temporal.workflow.messages import (
         ACTIVITY,
         WORKFLOW,
         EntryEnd,
         EntryStart,
+        MemoPage,
         TaskEnd,
         TaskStart,
         TaskState,
         TaskView,
     )
-    from craftcore.temporal.workflow.task_handlers import TaskHandlers
+    from craftcore.temporal.workflow.task_moves import TaskMoves, make_cancelled_end, make_failure, sleep_until
 
 IDLE_CRASHES_MAX = 3
 """Crashes in a row in which a turn recorded nothing: then it is poison."""
-
-TIMER_MIN_SECONDS = 0.001
-"""Less than this would be no timer."""
 
 ENTRY_MAX = timedelta(days=366)
 
 
 @workflow.defn(name=WORKFLOW)
-class TaskWorkflow(TaskHandlers):
+class TaskWorkflow(TaskMoves):
     """Enters the turns of a task one after the other."""
 
     @workflow.init
-    def __init__(self, start: TaskStart, carried: TaskState | None) -> None:
-        super().__init__(carried or TaskState(task=_new_task(start), resume=Resume.FIRST))
-        self._start = start
+    def __init__(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> None:
+        state = unpack(carried, packed) or TaskState(task=_new_task(start), resume=Resume.FIRST)
+        super().__init__(start, state)
 
     @workflow.run
-    async def run(self, start: TaskStart, carried: TaskState | None) -> TaskEnd:
+    async def run(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> TaskEnd:
         """Enter turns until the task has ended. A task that failed fails its workflow."""
         try:
             if start.due_at > workflow.info().start_time.timestamp():
-                await _sleep_until(start.due_at)
+                await sleep_until(start.due_at)
             end = await self._enter_turns()
         except asyncio.CancelledError:
-            end = TaskEnd(status=TaskStatus.CANCELLED, reason="cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
+            end = make_cancelled_end()
+        except PayloadTooLarge as error:
+            end = make_failure("too large", error.code, error.message)
         self._set_task(status=TaskStatus(end.status), reason=end.reason)
         await self._report_end(end)
         if any(one.is_open for one in self._state.acts.values()):  # a person decides, also when no turn goes on
@@ -65,21 +66,24 @@ class TaskWorkflow(TaskHandlers):
         return end
 
     async def _enter_turns(self) -> TaskEnd:
+        state = self._state
+        if state.open_waits and (over := await self._end_wait()) is not None:
+            return over
         while True:
-            if workflow.info().is_continue_as_new_suggested():
-                await workflow.wait_condition(workflow.all_handlers_finished)
-                workflow.continue_as_new(args=[self._start, self._state])
+            if self._limits.is_due(state):
+                await self._roll_over()
             end = await self._enter()
             if end is None:
-                state = self._state
                 if state.idle_crashes >= IDLE_CRASHES_MAX:
                     message = f"{format_count(state.idle_crashes, 'worker')} died in it, and it recorded nothing"
-                    return _failure("poison", ErrorCode.POISON, message)
+                    return make_failure("poison", ErrorCode.POISON, message)
                 continue
             if end.deadline_at is not None:
                 self._set_task(deadline_at=end.deadline_at)
             if (over := await self._settle(end)) is not None:
                 return over
+            if workflow.cancellation_reason() is not None:  # it came as the entry ended by itself
+                return make_cancelled_end()
 
     async def _enter(self) -> EntryEnd | None:
         """Run one entry of the turn. None: its worker died."""
@@ -98,8 +102,9 @@ class TaskWorkflow(TaskHandlers):
             starts=state.starts,
             crashes=state.crashes,
             now=workflow.time(),
-            memo=state.memo,
-            waits=state.kept_waits,
+            memo=state.memo if (is_inline := memo_pages.is_inline(state)) else {},
+            waits=state.kept_waits if is_inline else [],
+            is_paged=not is_inline,
         )
         try:
             end: EntryEnd = await workflow.execute_activity(
@@ -120,7 +125,7 @@ class TaskWorkflow(TaskHandlers):
             state.idle_crashes = 0 if self._has_recorded else state.idle_crashes + 1
             state.resume = Resume.CRASH
             if until:  # its call may be on its way until then: nothing can be decided of it
-                await _sleep_until(until)
+                await sleep_until(until)
             return None
         await self._close_journal()
         state.idle_crashes = 0
@@ -130,65 +135,6 @@ class TaskWorkflow(TaskHandlers):
         """Refuse the journal of the entry from now on, and let what it has begun come to its end."""
         self._token = 0
         await workflow.wait_condition(workflow.all_handlers_finished)
-
-    async def _settle(self, end: EntryEnd) -> TaskEnd | None:
-        """Move the task as its settlement says. Return its end; None: it goes on."""
-        state = self._state
-        if end.status == "PENDING":
-            if end.gives_back:
-                state.attempts -= 1
-            state.resume = Resume.RESUME if end.gives_back and end.not_before is None else Resume.RETRY
-            if end.not_before is not None:
-                self._set_task(reason=end.reason)
-                await _sleep_until(end.not_before)
-            return None
-        if end.status != "DONE":
-            return _failure(end.reason, end.error_code, end.error_message)
-        match end.move:
-            case "returned":
-                return TaskEnd(status=TaskStatus.DONE, reason=end.reason, result_json=end.result_json)
-            case "continues":
-                self._begin_turn(end)
-            case "suspends":
-                pass
-            case _:
-                return TaskEnd(status=TaskStatus.CANCELLED, reason=end.reason, error_code=end.error_code)
-        state.attempts = state.starts = state.crashes = 0
-        if end.wait is None:
-            return None
-        return await self._wait(end)
-
-    def _begin_turn(self, end: EntryEnd) -> None:
-        state, task = self._state, self._state.task
-        self._set_task(
-            turn=task.turn + 1,
-            state_json=end.state_json,
-            turns_alone=task.turns_alone + 1,
-            steps_alone=task.steps_alone + end.steps,
-        )
-        state.memo, state.kept_waits, state.resume = {}, [], Resume.NEXT
-        numbered = f"activity:{task.id}:{task.turn}."
-        state.acts = {key: one for key, one in state.acts.items() if one.is_open or not key.startswith(numbered)}
-
-    async def _wait(self, end: EntryEnd) -> TaskEnd | None:
-        state = self._state
-        assert end.wait is not None, end
-        began = workflow.time()
-        mailbox.begin_wait(state, end.wait, began)
-        self._set_task(status=TaskStatus.WAITING, reason=f"waits: {end.wait.identity}")
-        while state.open_waits:
-            due_at = mailbox.next_due(state)
-            left = None if due_at is None else _seconds_until(due_at)
-            try:
-                await workflow.wait_condition(lambda: not state.open_waits, timeout=left)
-            except TimeoutError:
-                mailbox.end_due_wait(state, max(workflow.time(), due_at or 0.0))
-        over = state.kept_waits[-1]
-        if over.name.startswith(QuestionKind.BUDGET) and over.value_json == canonicalize(CANCEL):
-            return TaskEnd(status=TaskStatus.CANCELLED, reason="cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
-        if over.resolved_by is not ResolvedBy.TIMER or workflow.time() - began >= 60.0:
-            self._set_task(turns_alone=0, steps_alone=0)
-        return None
 
     async def _report_end(self, end: TaskEnd) -> None:
         """Tell the parent, and cancel the children that end with this task."""
@@ -208,6 +154,11 @@ class TaskWorkflow(TaskHandlers):
                     pass
 
     @workflow.query
+    def read_memo(self, first: int) -> MemoPage:
+        """Return a page of what the turn has on record."""
+        return memo_pages.make_page(self._state, first)
+
+    @workflow.query
     def view(self) -> TaskView:
         """Return the task as it is."""
         state, task = self._state, self._state.task
@@ -223,23 +174,6 @@ class TaskWorkflow(TaskHandlers):
             questions=mailbox.list_questions(state),
             activities=list(state.acts.values()),
         )
-
-
-async def _sleep_until(moment: float) -> None:
-    """Sleep by a timer, also when the moment is past.
-
-    The time of a workflow may differ at a replay. When a worker replays a task for a query, a timer that has fired
-    meanwhile is seen at the time of the last workflow task. So no command may depend on a comparison with the time.
-    """
-    await asyncio.sleep(_seconds_until(moment))
-
-
-def _seconds_until(moment: float) -> float:
-    return max(TIMER_MIN_SECONDS, moment - workflow.time())
-
-
-def _failure(reason: str, code: str | None, message: str | None) -> TaskEnd:
-    return TaskEnd(status=TaskStatus.FAILED, reason=reason, error_code=code, error_message=message or reason)
 
 
 def _new_task(start: TaskStart) -> Task:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
+    from craftcore.activities.model import Activity
     from craftcore.serialization.canonical import canonicalize
     from craftcore.tasks.model import ResolvedBy
     from craftcore.temporal.ids import task_id_of
@@ -23,15 +25,20 @@ with workflow.unsafe.imports_passed_through():
         JournalBatch,
         JournalCall,
         Mail,
+        TaskStart,
         TaskState,
+        first_arguments,
     )
+    from craftcore.temporal.workflow.run_limits import RunLimits
 
 
 class TaskHandlers:
     """Holds the state of a task. `_token` is the entry whose journal is open; 0: none is."""
 
-    def __init__(self, state: TaskState) -> None:
+    def __init__(self, start: TaskStart, state: TaskState) -> None:
+        self._start = start
         self._state = state
+        self._limits = RunLimits(start)
         self._token = 0
         self._has_recorded = False
 
@@ -43,7 +50,11 @@ class TaskHandlers:
     @workflow.update(name="journal")
     async def record_batch(self, batch: JournalBatch) -> list[JournalAnswer]:
         """Record the calls of an entry, in one commit of the cluster with all that they bring about."""
-        return [await self._record(batch.token, call) for call in batch.calls]
+        self._limits.updates += 1
+        answers = [await self._record(batch.token, call) for call in batch.calls]
+        if batch.token == self._token and self._limits.is_due(self._state):
+            return [replace(answer, rolls_over=True) for answer in answers]
+        return answers
 
     @record_batch.validator
     def _refuse_lost(self, batch: JournalBatch) -> None:
@@ -69,8 +80,6 @@ class TaskHandlers:
                 return task_ledger.decide_doubt(
                     state, call.key, call.decision, by=call.by, reference=call.reference, calls=call.calls, now=now
                 )
-            case "look":
-                return JournalAnswer(activity=state.acts.get(call.key))
             case "progress":
                 count = state.task.progress_count + 1
                 self._set_task(progress_json=call.text, progress_count=count)
@@ -88,11 +97,13 @@ class TaskHandlers:
         try:
             child = await workflow.start_child_workflow(
                 WORKFLOW,
-                args=[call.start, None],
+                args=first_arguments(call.start),
                 id=call.workflow_id,
                 id_reuse_policy=reuse,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
             )
+            self._limits.children += 1
+            child.add_done_callback(self._on_child_closed)
             answer = JournalAnswer(
                 task_id=task_id_of(call.workflow_id, child.first_execution_run_id or ""), created=True
             )
@@ -106,6 +117,11 @@ class TaskHandlers:
             self._state.children_to_cancel.append(call.workflow_id)
         return answer
 
+    def _on_child_closed(self, child: asyncio.Task[Any]) -> None:
+        self._limits.children -= 1
+        if not child.cancelled():
+            child.exception()  # it is told by the signal of the child
+
     async def _send_signal(self, call: JournalCall) -> JournalAnswer:
         mail = Mail(event=call.event, payload_json=call.payload_json, sent_by=call.by)
         try:
@@ -115,6 +131,16 @@ class TaskHandlers:
         if call.memo is not None:
             self._state.memo[call.memo] = call.text
         return JournalAnswer()
+
+    @workflow.query
+    def act(self, key: str) -> Activity | None:
+        """Return the activity of this key; None when nothing was begun under it."""
+        return self._state.acts.get(key)
+
+    @workflow.query
+    def act_keys(self) -> list[str]:
+        """Return the keys of all activities that the task keeps."""
+        return list(self._state.acts)
 
     # From outside
 
@@ -135,6 +161,7 @@ class TaskHandlers:
     @workflow.update
     def answer(self, question_id: str, answer: str, by: str) -> None:
         """Answer a question of this task. The first answer counts."""
+        self._limits.updates += 1
         for wait in self._state.open_waits:
             if wait.id == question_id and (asked := self._state.asked[wait.name].question) is not None:
                 if asked.options is not None and answer not in asked.options:
@@ -149,6 +176,7 @@ class TaskHandlers:
     @workflow.update
     def decide(self, key: str, decision: str, reference: str | None, by: str) -> None:
         """Decide whether an irreversible action happened. The turn that waits for it goes on."""
+        self._limits.updates += 1
         self._decide(key, decision, reference, by)
 
     def _decide(self, key: str, decision: str, reference: str | None, by: str) -> None:

@@ -36,7 +36,8 @@ def begin_call(state: TaskState, token: int, given: Intent, now: float) -> Journ
     )
     before = state.acts.get(given.key)
     if before is None:
-        return _write_intent(state, open_activity(len(state.acts) + 1, intent, now), given)
+        state.acts_made += 1
+        return _write_intent(state, open_activity(state.acts_made, intent, now), given)
     if (refusal := find_conflict(before, intent)) is not None:
         return JournalAnswer(error=refusal.name, message=refusal.message)
     if given.again_calls is not None:
@@ -73,7 +74,7 @@ def settle_call(state: TaskState, key: str, calls: int, given: Outcome, now: flo
     after = settle(before, before.last_call._replace(calls=calls), end, now)
     if after is not None:
         state.acts[key] = after
-    elif end.status is ActivityStatus.DONE and before.status is not ActivityStatus.DONE:
+    elif end.status is ActivityStatus.DONE and before.status is not ActivityStatus.DONE and key not in state.late:
         state.late.append(key)
     return _on_record(state.acts[key])
 

@@ -1,0 +1,129 @@
+"""The updates and queries of one entry: one update is on its way at a time, and is sent until there is an answer."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.exceptions import ApplicationError
+from temporalio.service import RPCError, RPCStatusCode
+
+from craftcore.errors import LeaseLost, PayloadTooLarge
+from craftcore.temporal.workflow.messages import LEASE_LOST, JournalAnswer, JournalBatch, JournalCall
+
+RETRY_SECONDS = 0.5
+"""How often a cluster that cannot be reached is asked again."""
+
+CALLS_MAX = 100
+"""Calls in one update."""
+
+SENT_MAX_BYTES = 1_800_000
+"""Bytes of the texts of one update as they are sent: the server takes 2 MB in one payload."""
+
+
+class UpdateSender:
+    """Sends calls in updates. Calls that come while an update is on its way share the next update."""
+
+    def __init__(self, handle: WorkflowHandle[Any, Any], token: int) -> None:
+        self._handle = handle
+        self._token = token
+        self._sent = 0
+        self._waiting: list[tuple[JournalCall, asyncio.Future[JournalAnswer]]] = []
+        self._sender: asyncio.Task[None] | None = None
+
+    async def send(self, call: JournalCall) -> JournalAnswer:
+        """Return the answer once the call is in the history, also when the caller is cancelled meanwhile.
+
+        Raises PayloadTooLarge: nothing was sent.
+        """
+        if (size := size_of(call)) > SENT_MAX_BYTES:
+            raise PayloadTooLarge(
+                f"a record has {size:,} bytes as it is sent; on a cluster the limit is {SENT_MAX_BYTES:,}: store what "
+                "is large elsewhere and keep a reference"
+            )
+        answered: asyncio.Future[JournalAnswer] = asyncio.get_running_loop().create_future()
+        self._waiting.append((call, answered))
+        if self._sender is None or self._sender.done():
+            self._sender = asyncio.create_task(self._send_waiting())
+        try:
+            answer = await asyncio.shield(answered)
+        except asyncio.CancelledError:
+            while not answered.done():
+                await asyncio.wait({answered})
+            raise
+        return answer
+
+    async def query(self, name: str, args: list[Any], result_type: Any) -> Any:
+        """Return the answer of the workflow to a query, which is repeated until there is one. Raises LeaseLost when the
+        workflow has ended."""
+        while True:
+            try:
+                return await self._handle.query(name, args=args, result_type=result_type)
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    raise LeaseLost(_LOST.message) from error
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _send_waiting(self) -> None:
+        while self._waiting:
+            batch = self._take_batch()
+            self._sent += 1
+            answers = await self._send([call for call, _ in batch], f"{self._token}.{self._sent}")
+            for (_, answered), answer in zip(batch, answers, strict=True):
+                if not answered.done():
+                    answered.set_result(answer)
+
+    def _take_batch(self) -> list[tuple[JournalCall, asyncio.Future[JournalAnswer]]]:
+        """Take the calls of the next update, as many as it has room for."""
+        size = count = 0
+        for call, _ in self._waiting[:CALLS_MAX]:
+            size += size_of(call)
+            if count and size > SENT_MAX_BYTES:
+                break
+            count += 1
+        batch, self._waiting = self._waiting[:count], self._waiting[count:]
+        return batch
+
+    async def _send(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
+        """Return the answers of the workflow, whose commit they are. It is sent until there is an answer."""
+        while True:
+            try:
+                answers: list[JournalAnswer] = await self._handle.execute_update(
+                    "journal",
+                    JournalBatch(token=self._token, calls=calls),
+                    id=id,
+                    result_type=list[JournalAnswer],
+                )
+                return answers
+            except WorkflowUpdateFailedError as error:
+                lost = isinstance(error.cause, ApplicationError) and error.cause.type == LEASE_LOST
+                if not lost:
+                    raise
+                return await self._send_outcomes(calls, id)
+            except WorkflowUpdateRPCTimeoutOrCancelledError:
+                pass
+            except RPCError as error:
+                if error.status is RPCStatusCode.NOT_FOUND:  # the workflow has ended
+                    return [_LOST] * len(calls)
+            await asyncio.sleep(RETRY_SECONDS)
+
+    async def _send_outcomes(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
+        """Send, of the calls of a lost entry, those that say what has happened: they are accepted."""
+        outcomes = [call for call in calls if call.kind == "settle"]
+        if outcomes and len(outcomes) < len(calls):
+            await self._send(outcomes, f"{id}.settle")
+        return [_LOST] * len(calls)
+
+
+_LOST = JournalAnswer(error=LEASE_LOST, message="the turn is over; nothing was written")
+
+
+def size_of(call: JournalCall) -> int:
+    """Return the bytes of a call as it is sent, beside its short fields. Texts grow: quotes and letters beyond ASCII
+    are written as escapes."""
+    outcome = "" if call.outcome is None else call.outcome.result_json or ""
+    request = "" if call.intent is None else call.intent.request_json or ""
+    payload = "" if call.start is None else call.start.payload_json
+    return sum(len(json.dumps(text)) for text in (call.text, outcome, request, payload, call.payload_json) if text)

@@ -1,0 +1,124 @@
+"""The moves of a task in its workflow: what follows an entry of a turn, up to the next entry or the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from craftcore.errors import ErrorCode
+    from craftcore.serialization.canonical import canonicalize
+    from craftcore.tasks.model import CANCEL, QuestionKind, Resume, TaskStatus
+    from craftcore.tasks.waits import has_renewed_budget
+    from craftcore.temporal.workflow import mailbox
+    from craftcore.temporal.workflow.carried import make_refusal, pack
+    from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, TaskEnd
+    from craftcore.temporal.workflow.task_handlers import TaskHandlers
+
+TIMER_MIN_SECONDS = 0.001
+"""Less than this would be no timer."""
+
+
+class TaskMoves(TaskHandlers):
+    """Moves a task as the ends of its entries say."""
+
+    async def _settle(self, end: EntryEnd) -> TaskEnd | None:
+        """Move the task as its settlement says. Return its end; None: it goes on."""
+        state = self._state
+        if end.status == "PENDING":
+            if end.gives_back:
+                state.attempts -= 1
+            state.resume = Resume.RESUME if end.gives_back and end.not_before is None else Resume.RETRY
+            if end.not_before is not None:
+                self._set_task(reason=end.reason)
+                await sleep_until(end.not_before)
+            return None
+        if end.status != "DONE":
+            return make_failure(end.reason, end.error_code, end.error_message)
+        match end.move:
+            case "returned":
+                return TaskEnd(status=TaskStatus.DONE, reason=end.reason, result_json=end.result_json)
+            case "continues":
+                self._begin_turn(end)
+            case "suspends" if end.wait is not None and end.wait.name.startswith(ROLLOVER):
+                state.attempts -= 1
+                state.resume = Resume.RESUME
+                return None
+            case "suspends":
+                pass
+            case _:
+                return TaskEnd(status=TaskStatus.CANCELLED, reason=end.reason, error_code=end.error_code)
+        state.attempts = state.starts = state.crashes = 0
+        if end.wait is None:
+            return None
+        return await self._wait(end)
+
+    def _begin_turn(self, end: EntryEnd) -> None:
+        state, task = self._state, self._state.task
+        self._set_task(
+            turn=task.turn + 1,
+            state_json=end.state_json,
+            turns_alone=task.turns_alone + 1,
+            steps_alone=task.steps_alone + end.steps,
+        )
+        state.memo, state.kept_waits, state.resume = {}, [], Resume.NEXT
+        numbered = f"activity:{task.id}:{task.turn}."
+        state.acts = {key: one for key, one in state.acts.items() if one.is_open or not key.startswith(numbered)}
+
+    async def _wait(self, end: EntryEnd) -> TaskEnd | None:
+        assert end.wait is not None, end
+        mailbox.begin_wait(self._state, end.wait, workflow.time())
+        self._set_task(status=TaskStatus.WAITING, reason=f"waits: {end.wait.identity}")
+        return await self._end_wait()
+
+    async def _end_wait(self) -> TaskEnd | None:
+        """Wait until one of the open waits is over, in the next run when this one is at its limit."""
+        state = self._state
+        while state.open_waits:
+            if self._limits.is_due(state):
+                await self._roll_over()
+            due_at = mailbox.next_due(state)
+            left = None if due_at is None else seconds_until(due_at)
+            try:
+                await workflow.wait_condition(lambda: not state.open_waits or self._limits.is_due(state), timeout=left)
+            except TimeoutError:
+                mailbox.end_due_wait(state, max(workflow.time(), due_at or 0.0))
+        over = state.kept_waits[-1]
+        if over.name.startswith(QuestionKind.BUDGET) and over.value_json == canonicalize(CANCEL):
+            return make_cancelled_end()
+        if has_renewed_budget(over):
+            self._set_task(turns_alone=0, steps_alone=0)
+        return None
+
+    async def _roll_over(self) -> NoReturn:
+        """Go on in the next run of the workflow, with all that the task has. Raises PayloadTooLarge."""
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if (arguments := pack(self._start, self._state)) is None:
+            raise make_refusal(self._state)
+        workflow.continue_as_new(args=arguments)
+
+
+async def sleep_until(moment: float) -> None:
+    """Sleep by a timer, also when the moment is past.
+
+    The time of a workflow may differ at a replay. When a worker replays a task for a query, a timer that has fired
+    meanwhile is seen at the time of the last workflow task. So no command may depend on a comparison with the time.
+    """
+    await asyncio.sleep(seconds_until(moment))
+
+
+def seconds_until(moment: float) -> float:
+    """Return the seconds until a moment, at least those of the shortest timer."""
+    return max(TIMER_MIN_SECONDS, moment - workflow.time())
+
+
+def make_failure(reason: str, code: str | None, message: str | None) -> TaskEnd:
+    """Return the end of a task that failed."""
+    return TaskEnd(status=TaskStatus.FAILED, reason=reason, error_code=code, error_message=message or reason)
+
+
+def make_cancelled_end() -> TaskEnd:
+    """Return the end of a task that was cancelled."""
+    return TaskEnd(status=TaskStatus.CANCELLED, reason="cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
