@@ -19,6 +19,7 @@ NAMES = {
     "asleep": "ten thousand tasks asleep: resident memory and boot against none",
     "processes": "a step in a worker process, and how late the loop is while processes die, hang and answer wrongly",
     "boot": "from process start to the first handler, with and without a million settled rows",
+    "failover": "on a cluster, from the death of a worker to the entry of its task in another one",
     "peers": "the same work done by other systems, installed for it, in 7 to 10 minutes; not part of all",
 }
 

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.errors import LeaseLost, PayloadTooLarge
+from craftcore.failpoints import Failpoint, hit
 from craftcore.temporal.workflow.messages import LEASE_LOST, JournalAnswer, JournalBatch, JournalCall
 
 RETRY_SECONDS = 0.5
@@ -89,6 +90,7 @@ class UpdateSender:
     async def _send(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
         """Return the answers of the workflow, whose commit they are. It is sent until there is an answer."""
         while True:
+            hit(Failpoint.WRITER_FLUSHING)
             try:
                 answers: list[JournalAnswer] = await self._handle.execute_update(
                     "journal",
@@ -96,6 +98,7 @@ class UpdateSender:
                     id=id,
                     result_type=list[JournalAnswer],
                 )
+                hit(Failpoint.WRITER_FLUSHED)
                 return answers
             except WorkflowUpdateFailedError as error:
                 lost = isinstance(error.cause, ApplicationError) and error.cause.type == LEASE_LOST

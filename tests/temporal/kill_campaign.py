@@ -75,11 +75,14 @@ class Campaign:
             )
             try:
                 with anyio.fail_after(seconds):
-                    async with anyio.create_task_group() as beside:
-                        for case in self.cases:
-                            beside.start_soon(self._feed, case)
-                        await self._kill(workers)
-                        self._ends_feeding = True
+                    async with anyio.create_task_group() as around:
+                        around.start_soon(self._replace_dead, workers)
+                        async with anyio.create_task_group() as beside:
+                            for case in self.cases:
+                                beside.start_soon(self._feed, case)
+                            await self._kill(workers)
+                            self._ends_feeding = True
+                        around.cancel_scope.cancel()
             finally:
                 workers.close()
                 self.killed, self.exited = workers.killed, workers.exited
@@ -88,6 +91,12 @@ class Campaign:
             tally.tasks, tally.crashes = len(played), sum(one.crashes for one in played)
             case.judge(played, tally)
         return self.tallies
+
+    async def _replace_dead(self, workers: Workers) -> None:
+        """Do what a service manager does: a worker that finds no server exits."""
+        while True:
+            await anyio.sleep(0.5)
+            workers.replace_dead()
 
     async def _kill(self, workers: Workers) -> None:
         chance = random.Random(self.seed)

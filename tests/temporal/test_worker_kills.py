@@ -24,13 +24,13 @@ async def judge(campaign: Campaign, seconds: float) -> None:
         case.name: (0, 0) for case in campaign.cases
     }
     assert campaign.killed >= campaign.kills
-    assert campaign.exited == 0
+    assert campaign.exited == 0 or campaign.server_kills
     assert all(tally.tasks for tally in tallies.values())
 
 
 async def test_killed_workers_lose_and_double_nothing(cluster, tmp_path):
     cases = [case(tmp_path) for case in CASES]
-    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=9, live_max=2, timeout=1), 300)
+    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=6, live_max=2, timeout=1), 300)
 
 
 async def test_killed_server_loses_and_doubles_nothing(mortal_cluster, tmp_path):

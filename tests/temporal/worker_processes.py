@@ -50,6 +50,13 @@ class Workers:
             self.killed += 1
             self._running[place] = self._start()
 
+    def replace_dead(self) -> None:
+        """Start others in the places of those that killed themselves."""
+        for place, worker in enumerate(self._running):
+            if worker.poll() is not None:
+                self.exited += worker.returncode != -signal.SIGKILL
+                self._running[place] = self._start()
+
     def kill_some(self, chance: random.Random) -> None:
         """Kill one of the workers, or now and then all of them."""
         places = range(len(self._running))

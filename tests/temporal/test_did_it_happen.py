@@ -1,0 +1,160 @@
+"""The tables of the page about irreversible actions hold on a cluster, cell by cell: the same effects, second calls and
+questions."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import anyio
+import pytest
+from temporalio.client import Client, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.service import RPCError
+
+from craftcore.activities.model import Decision
+from craftcore.errors import CraftcoreError
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from tests.support.processes import PATIENCE
+from tests.temporal.doubt_app import WHERE, DoubtCell
+from tests.temporal.worker_processes import ROOT, Workers, lines
+
+pytestmark = pytest.mark.anyio
+DOCUMENT = ROOT / "docs" / "explanation" / "irreversible-actions.md"
+HEADINGS = {
+    "crash": "### The process is killed",
+    "timeout": "### The call, or around it",
+    "cancel": "### A person cancels",
+    "reset": "### The connection is reset",
+}
+ROWS = (
+    ("ask", "does not"),
+    ("resend", "dedupes"),
+    ("resend", "beyond its window"),
+    ("reconcile", "reconcilable"),
+    ("reconcile", "reconcilable that cannot tell"),
+    ("assume_done", "does not"),
+)
+PLACES = {
+    "crash": WHERE,
+    "timeout": ("called", "half", "effect"),
+    "cancel": ("before", "called", "half", "effect", "after"),
+    "reset": WHERE,
+}
+"""Where a fault of real time can be placed. A timeout between an answer and its record cannot."""
+
+
+class Cell(NamedTuple):
+    """A cell of the tables."""
+
+    policy: str
+    provider: str
+    how: str
+    where: str
+
+    @property
+    def expected(self) -> str:
+        """Return what the page says."""
+        _, _, rest = DOCUMENT.read_text().partition(HEADINGS[self.how])
+        rows = [line.strip("| \n").split(" | ") for line in rest.partition("\n### ")[0].splitlines() if "|" in line]
+        policy = f"`{self.policy.upper().replace(' ', '_')}`"
+        (row,) = [row for row in rows if row[0] == policy and self.provider in row[1].split(", ")]
+        return row[2 + WHERE.index(self.where)]
+
+
+CELLS = [
+    Cell(*row, how, where)
+    for how, places in PLACES.items()
+    for where in places
+    for row in ROWS
+    if "beyond" not in row[1] or how in ("crash", "cancel")  # after others the window is not over so soon
+]
+SAMPLE = [
+    Cell("ask", "does not", "crash", "called"),
+    Cell("ask", "does not", "crash", "reply"),
+    Cell("resend", "dedupes", "crash", "effect"),
+    Cell("reconcile", "reconcilable", "crash", "before"),
+    Cell("assume_done", "does not", "crash", "half"),
+    Cell("ask", "does not", "cancel", "effect"),
+]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str:
+    """Run a cell to its end, with a person who tells the truth. Return it in the words of the page."""
+    folder.mkdir()
+    settings = replace(cluster, task_queue=folder.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
+    client = TemporalClient(await Client.connect(cluster.address), DoubtCell(folder, *cell).app, settings)
+    workers = Workers("tests.temporal.doubt_app", [cluster.address, *cell], folder, count=1)
+    said: list[str] = []
+    try:
+        task = await client.emit("single")
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(answer_all, client, task, folder, workers, said)
+            await client.result(task)
+            beside.cancel_scope.cancel()
+        acts = (await client.view(task)).activities
+    finally:
+        workers.close()
+    calls = acts[0].calls if acts else 0
+    again = ", sent again" if calls > 1 else ""
+    if said:
+        what = f": asked, {said[0]}{again}"
+    elif looks := lines(folder / "looks"):
+        what = f": the provider says {looks[-1]}{again}"
+    elif again:
+        what = ": sent again"
+    else:
+        what = ": taken as done" if acts and acts[0].decision == "happened" else ""
+    return f"{len(lines(folder / 'effects'))}{what}"
+
+
+async def answer_all(client: TemporalClient, task: str, folder: Path, workers: Workers, said: list[str]) -> None:
+    """Replace a worker that has died, and decide what is in doubt: by its question, or when its task is over."""
+    while True:
+        workers.replace_dead()
+        with suppress(CraftcoreError, RPCError, WorkflowUpdateRPCTimeoutOrCancelledError), anyio.move_on_after(2):
+            view = await client.view(task)
+            happened = bool(lines(folder / "effects"))
+            decision = "happened" if happened else "resend"
+            if view.questions:
+                await client.answer(task, view.questions[0].id, decision, by="ada")
+                said.append("yes" if happened else "no")
+            elif view.status == "CANCELLED" and any(one.status == "UNKNOWN" and one.is_open for one in view.activities):
+                await client.decide(task, view.activities[0].key, Decision(decision), by="ada")
+                said.append("yes" if happened else "no")
+        await anyio.sleep(0.1)
+
+
+async def compare(cells: list[Cell], cluster: TemporalSettings, folder: Path, *, at_once: int) -> dict[Cell, str]:
+    """Return what differs from the page."""
+    came_to: dict[Cell, str] = {}
+    limit = anyio.Semaphore(at_once)
+
+    async def run(cell: Cell) -> None:
+        async with limit:
+            with anyio.fail_after(PATIENCE):
+                name = re.sub(r"\W+", "-", "-".join(cell))
+                came_to[cell] = await outcome_of(cell, cluster, folder / name)
+
+    async with anyio.create_task_group() as beside:
+        for cell in cells:
+            beside.start_soon(run, cell)
+    assert len(came_to) == len(cells)
+    return {cell: outcome for cell, outcome in came_to.items() if outcome != cell.expected}
+
+
+async def test_sample_of_the_table_holds_on_a_cluster(cluster, tmp_path):
+    assert await compare(SAMPLE, cluster, tmp_path, at_once=6) == {}
+
+
+@pytest.mark.campaign
+async def test_tables_hold_on_a_cluster(cluster, tmp_path):
+    assert await compare(CELLS, cluster, tmp_path, at_once=4) == {}

@@ -1,0 +1,89 @@
+"""Moments at which a worker, a person and the cluster meet: all workers die, a person cancels or decides meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+
+import anyio
+import pytest
+from temporalio.client import Client
+
+from craftcore.activities.model import Decision
+from craftcore.errors import StateRefused
+from craftcore.temporal.temporal_client import TemporalClient
+from tests.support.processes import PATIENCE
+from tests.temporal.frozen_app import frozen_app, settings_of
+from tests.temporal.worker_processes import Workers, lines
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def workers(cluster, tmp_path) -> AsyncIterator[Workers]:
+    workers = Workers("tests.temporal.frozen_app", [cluster.address], tmp_path, count=2)
+    yield workers
+    workers.close()
+
+
+@pytest.fixture
+async def client(cluster, tmp_path) -> TemporalClient:
+    return TemporalClient(await Client.connect(cluster.address), frozen_app(tmp_path), settings_of(cluster.address))
+
+
+async def until(is_so: Callable[[], object]) -> None:
+    with anyio.fail_after(PATIENCE):
+        while not is_so():  # noqa: ASYNC110 - another process writes the file
+            await anyio.sleep(0.02)
+
+
+async def doubt_of(client: TemporalClient, task: str) -> str:
+    """Wait for the question of a task about its act; its id."""
+    with anyio.fail_after(PATIENCE):
+        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.05)
+    return questions[0].id
+
+
+async def test_cancelled_act_stays_in_doubt_until_a_person_decides(workers, client, tmp_path):
+    task = await client.emit("acts", {"seconds": 1.5})
+    await until(lambda: lines(tmp_path / "in-act"))
+    await client.cancel(task)
+    with anyio.fail_after(PATIENCE):
+        while (view := await client.view(task)).status != "CANCELLED":  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.05)
+    (act,) = view.activities
+    assert act.status == "UNKNOWN"
+    await client.decide(task, act.key, Decision.HAPPENED, by="ada")
+
+    assert (await client.result(task)).status == "CANCELLED"
+    assert len(lines(tmp_path / "effects")) == 1
+    assert lines(tmp_path / "after") == []
+
+
+@pytest.mark.campaign
+async def test_death_of_all_workers_leaves_one_doubt_which_is_decided_once(workers, client, tmp_path):
+    task = await client.emit("acts", {"seconds": 1.0})
+    await until(lambda: lines(tmp_path / "in-act"))
+    workers.kill(0, 1)
+    question = await doubt_of(client, task)
+    refused = 0
+
+    async def decide() -> None:
+        nonlocal refused
+        try:
+            await client.answer(task, question, "happened", by="ada")
+        except StateRefused:
+            refused += 1
+
+    async with anyio.create_task_group() as beside:
+        for _ in range(3):
+            beside.start_soon(decide)
+
+    assert refused == 2
+    assert (await client.result(task)).status == "DONE"
+    assert len(lines(tmp_path / "effects")) == 1
