@@ -120,7 +120,8 @@ async def answer_all(client: TemporalClient, task: str, folder: Path, workers: W
     """Replace a worker that has died, and decide what is in doubt: by its question, or when its task is over."""
     while True:
         workers.replace_dead()
-        with suppress(CraftcoreError, RPCError, WorkflowUpdateRPCTimeoutOrCancelledError), anyio.move_on_after(2):
+        refusals = suppress(CraftcoreError, RPCError, WorkflowUpdateRPCTimeoutOrCancelledError)
+        with refusals, anyio.move_on_after(2, shield=True):  # what was decided is said, also when the task is over then
             view = await client.view(task)
             happened = bool(lines(folder / "effects"))
             decision = "happened" if happened else "resend"

@@ -66,7 +66,7 @@ async def test_cancelled_act_stays_in_doubt_until_a_person_decides(workers, clie
 
 
 @pytest.mark.campaign
-async def test_death_of_all_workers_leaves_one_doubt_which_is_decided_once(workers, client, tmp_path):
+async def test_doubt_after_the_death_of_all_workers_is_decided_by_the_first_answer(workers, client, tmp_path):
     task = await client.emit("acts", {"seconds": 1.0})
     await until(lambda: lines(tmp_path / "in-act"))
     workers.kill(0, 1)
