@@ -37,7 +37,7 @@ app = App("failover")
 @app.workflow("slow")
 async def slow(ctx: TaskContext) -> None:
     entered = os.open("entered", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(entered, f"{os.getpid()} {time.time()}\\n".encode())
+    os.write(entered, f"{ctx.task_id} {os.getpid()} {time.time()}\\n".encode())
     await ctx.step("first", os.getpid)
     await ctx.step("wait", anyio.sleep, 0 if ctx.resume == "CRASH" else 3600)
 
@@ -96,15 +96,14 @@ def _measure(folder: Path, address: str, heartbeat: float, sticky: float) -> lis
     times = []
     try:
         for _ in range(KILLS):
-            before = len(_entries(folder))
-            anyio.run(_emit, address, heartbeat)
-            pid = _wait_for(folder, before + 1)[0]
+            task = anyio.run(_emit, address, heartbeat)
+            pid = _wait_for(folder, task, 1)[0]
             time.sleep(heartbeat / 2)  # in the middle of its beats
             victim = next(worker for worker in workers if worker.pid == pid)
             victim.send_signal(signal.SIGKILL)
             killed_at = time.time()
             victim.wait()
-            times.append(_wait_for(folder, before + 2)[1] - killed_at)
+            times.append(_wait_for(folder, task, 2)[1] - killed_at)
             workers[workers.index(victim)] = _start(folder, address, heartbeat, sticky)
     finally:
         for worker in workers:
@@ -119,32 +118,33 @@ def _start(folder: Path, address: str, heartbeat: float, sticky: float) -> subpr
     return subprocess.Popen(command, cwd=folder, env={**os.environ, "PYTHONPATH": root}, stderr=subprocess.DEVNULL)
 
 
-async def _emit(address: str, heartbeat: float) -> None:
+async def _emit(address: str, heartbeat: float) -> str:
     from temporalio.client import Client
 
-    from craftcore import App, TaskContext
+    from craftcore import App
     from craftcore.temporal.settings import TemporalSettings
     from craftcore.temporal.temporal_client import TemporalClient
 
     app = App("failover")
 
     @app.workflow("slow")
-    async def slow(ctx: TaskContext) -> None:
+    async def slow() -> None:
         """Be known by name."""
 
     settings = TemporalSettings(address=address, heartbeat_timeout=heartbeat, task_queue="failover")
-    await TemporalClient(await Client.connect(address), app, settings).emit("slow")
+    return await TemporalClient(await Client.connect(address), app, settings).emit("slow")
 
 
-def _entries(folder: Path) -> list[tuple[int, float]]:
+def _entries(folder: Path, task: str) -> list[tuple[int, float]]:
     path = folder / "entered"
     lines = path.read_text().splitlines() if path.exists() else []
-    return [(int(pid), float(at)) for pid, at in map(str.split, lines)]
+    return [(int(pid), float(at)) for of, pid, at in map(str.split, lines) if of == task]
 
 
-def _wait_for(folder: Path, count: int) -> tuple[int, float]:
+def _wait_for(folder: Path, task: str, count: int) -> tuple[int, float]:
+    """Return process and moment of this entry of a task."""
     until = time.monotonic() + 120
-    while len(entries := _entries(folder)) < count:
+    while len(entries := _entries(folder, task)) < count:
         if time.monotonic() > until:
             raise TimeoutError(f"no entry after {len(entries)}")
         time.sleep(0.01)
