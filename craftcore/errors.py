@@ -23,6 +23,7 @@ The tree:
     ├── ActivityUnknown       the outcome of an irreversible action is unknown
     ├── WorkerDied            a worker process ended during a call
     ├── EngineCrashed         the engine ended without a request  exit 70
+    ├── ClusterUnavailable    the Temporal cluster, or its workers, do not answer  exit 75
     ├── NotReplayable         a record has no response that can be given back  exit 11
     ├── ReplayHashMismatch    a record is of another envelope than the one given  exit 11
     └── StorageError          the database said no                          exit 74
@@ -129,8 +130,7 @@ class StateRefused(CraftcoreError):
 class StillWaiting(CraftcoreError):
     """The time to wait for a trigger is over. The trigger goes on."""
 
-    code = ErrorCode.AGENT_TIMEOUT
-    exit_code = 75
+    code, exit_code = ErrorCode.AGENT_TIMEOUT, 75
 
 
 class WorkFailed(CraftcoreError):
@@ -140,8 +140,7 @@ class WorkFailed(CraftcoreError):
     `reason`, and the `code` as it is on record.
     """
 
-    code = ErrorCode.AGENT_ERROR
-    exit_code = 4
+    code, exit_code = ErrorCode.AGENT_ERROR, 4
 
 
 class LeaseLost(CraftcoreError):
@@ -209,16 +208,14 @@ class NotReplayable(CraftcoreError):
     """A record has no response that can be given back; `details` has its `execution_id` and the `reason`, a word of
     `craftcore.executions.model.Reason`. Nothing was run."""
 
-    code = ErrorCode.NOT_REPLAYABLE
-    exit_code = 11
+    code, exit_code = ErrorCode.NOT_REPLAYABLE, 11
 
 
 class ReplayHashMismatch(CraftcoreError):
     """A record is of another envelope than the one given; `details` has its `execution_id`, and the hashes of both,
     `recorded` and `provided`. Nothing was run."""
 
-    code = ErrorCode.REPLAY_HASH_MISMATCH
-    exit_code = 11
+    code, exit_code = ErrorCode.REPLAY_HASH_MISMATCH, 11
 
 
 class StorageError(CraftcoreError):
@@ -228,8 +225,7 @@ class StorageError(CraftcoreError):
 
 
 class StorageFull(StorageError):
-    """The disk is full, a quota is spent, or a file-size limit is reached. Nothing was written. With space, the same
-    call works again."""
+    """The disk, a quota or a file size is at its limit. Nothing was written. With space, the call works again."""
 
     code = ErrorCode.STORAGE_FULL
 
@@ -237,8 +233,13 @@ class StorageFull(StorageError):
 class StorageBusy(StorageError):
     """Another process held the write lock for longer than this door waits. Nothing was written."""
 
-    code = ErrorCode.AGENT_UNAVAILABLE
-    exit_code = 75
+    code, exit_code = ErrorCode.AGENT_UNAVAILABLE, 75
+
+
+class ClusterUnavailable(CraftcoreError):
+    """The Temporal cluster, or a worker there, does not answer. The same call may work later."""
+
+    code, exit_code = ErrorCode.AGENT_UNAVAILABLE, 75
 
 
 class DaemonRunning(StorageError):
@@ -250,13 +251,11 @@ class DaemonRunning(StorageError):
 class OutcomeUnknown(StorageError):
     """The flush failed after the write began: it may or may not be on disk.
 
-    `spec` is what was to be emitted, with its id; emitting it again ends as one row. None for other writes.
-    `exit_code` says what failed: the disk, or a database that is corrupt.
+    `spec` is what was to be emitted, with its id; emitting it again ends as one row. None for other writes. `exit_code`
+    says what failed: the disk, or a database that is corrupt.
     """
 
-    def __init__(
-        self, message: str, spec: Any = None, *, exit_code: int = StorageError.exit_code, **details: Any
-    ) -> None:
+    def __init__(self, message: str, spec: Any = None, *, exit_code: int = 74, **details: Any) -> None:
         super().__init__(message, **details)
         self.spec = spec
         self.exit_code = exit_code

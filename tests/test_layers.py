@@ -56,8 +56,8 @@ ALLOWED = {
     "producer": "storage triggers schedules tasks services results config",
     "async_producer": "storage triggers schedules tasks results producer config",
     "replay_engine": "storage executions services config",
-    "app": "triggers schedules tasks results registry engine daemon config notifications",
-    "temporal": "storage triggers schedules executions activities tasks registry engine config",
+    "app": "triggers schedules tasks results registry engine daemon config notifications temporal",
+    "temporal": "storage triggers schedules executions activities tasks registry engine config results daemon",
     "testing": (
         "storage config triggers activities tasks registry engine actions services results daemon diagnostics app"
     ),

@@ -52,6 +52,9 @@ SECTIONS = {
         "systemd": "service.systemd:systemd",
         "completion": "completion.command:completion",
     },
+    "More than one machine": {
+        "temporal": "temporal.cluster_group:temporal",
+    },
 }
 """The commands as the help shows them: each name with its module and function."""
 

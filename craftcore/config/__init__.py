@@ -39,6 +39,8 @@ from craftcore.config.references import (
     mailbox,
     secret_reference,
 )
+from craftcore.config.temporal_settings import TemporalSettings
+from craftcore.config.temporal_settings import relation_mistakes as temporal_mistakes
 from craftcore.errors import ConfigInvalid
 
 Host = Annotated[str, Spelt(is_host, "the name or the address of a server, without its port")]
@@ -193,6 +195,7 @@ class Config:
     http: HttpSettings = field(default_factory=HttpSettings)
     log: LogSettings = field(default_factory=LogSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    temporal: TemporalSettings = field(default_factory=TemporalSettings)
     schedule: tuple[dict[str, Any], ...] = ()
     notify: tuple[NotifySettings, ...] = ()
 
@@ -242,6 +245,7 @@ def _relation_mistakes(config: Config) -> Iterator[str]:
     if output > response:
         yield f"command.output_max_bytes is {output}; allowed: at most records.response_max_bytes ({response})"
     yield from _email_mistakes(config.email)
+    yield from temporal_mistakes(config.temporal)
     if (body := config.http.response_max_bytes) > response:
         yield f"http.response_max_bytes is {body}; allowed: at most records.response_max_bytes ({response})"
     for number, rule in enumerate(config.notify, 1):

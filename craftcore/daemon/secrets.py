@@ -6,6 +6,7 @@ setting, an argument, a record or an error.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -63,6 +64,11 @@ class Secrets:
         if text is None:
             raise NoEffect(f"the secret credential:{name} is not UTF-8 text: put text into its file")
         return text.removesuffix("\n")
+
+
+def get_process_secret(reference: str) -> str:
+    """Return the text behind a reference in the environment of this process. Raises NoEffect."""
+    return Secrets(os.environ).get(reference)
 
 
 def _content(path: Path) -> bytes | str:

@@ -26,13 +26,18 @@ from craftcore.triggers.model import TriggerSpec
 
 
 class TemporalClient:
-    """Calls of a program to one app on a cluster."""
+    """Calls of a program to one app on a cluster. `app` None: a program without its code, which checks no payload."""
 
-    def __init__(self, client: Client, app: Registry, settings: TemporalSettings) -> None:
+    def __init__(self, client: Client, app: Registry | None, settings: TemporalSettings) -> None:
         self._client = client
         self._settings = settings
-        self._task_queue = settings.task_queue or app.name
+        self._task_queue = settings.task_queue or ("" if app is None else app.name)
         self._accept = make_accept(app, SystemClock(), Config())
+
+    @property
+    def connection(self) -> Client:
+        """The client of the library, for lists."""
+        return self._client
 
     async def emit(self, workflow: str, payload: Mapping[str, Any] | None = None, **options: Any) -> str:
         """Start a task, and return its id. It is on record when this returns, with or without a worker.

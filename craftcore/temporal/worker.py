@@ -17,6 +17,7 @@ from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.registry import Registry
 from craftcore.storage.event_loop import get_current_loop
+from craftcore.temporal.cluster_connection import connect
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.turn_activity import TurnActivity
 from craftcore.temporal.workflow.task import TaskWorkflow
@@ -47,7 +48,7 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
     if unsupported := list_unsupported(app):
         raise ConfigInvalid("; ".join(unsupported))
     config = config or Config()
-    client = await Client.connect(settings.address, namespace=settings.namespace)
+    client = await connect(settings)
     loop = get_current_loop()
     async with (
         WorkerPool(config.daemon.worker_processes) as workers,

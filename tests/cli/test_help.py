@@ -33,7 +33,7 @@ def groups(group: click.Group = root, name: str = "") -> Iterator[tuple[str, cli
     context = click.Context(group)
     for verb in group.list_commands(context):
         command = group.get_command(context, verb)
-        if isinstance(command, click.Group):
+        if isinstance(command, click.Group) and verb != "temporal":
             yield from groups(command, f"{name} {verb}".lstrip())
 
 

@@ -11,7 +11,13 @@ LOOK = "import sys; assert not [name for name in sys.modules if name.startswith(
 
 
 @pytest.mark.parametrize(
-    "program", ["import craftcore", "from craftcore import App, Producer, AsyncProducer", "import craftcore.cli.main"]
+    "program",
+    [
+        "import craftcore",
+        "from craftcore import App, Producer, AsyncProducer",
+        "import craftcore.cli.main",
+        "from craftcore.cli.main import main; assert main(['temporal', '--help']) == 0",
+    ],
 )
 def test_program_without_a_cluster_imports_nothing_of_temporal(program):
     subprocess.run([sys.executable, "-c", f"{program}; {LOOK}"], check=True)

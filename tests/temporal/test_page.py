@@ -32,7 +32,7 @@ async def test_worker_of_the_page_works_and_ends_at_sigterm(cluster, tmp_path):
     try:
         app = App("my-agent")
         app.declare("order", lambda what: what)
-        client = TemporalClient(await Client.connect(cluster.address), app, replace(cluster, task_queue=None))
+        client = TemporalClient(await Client.connect(cluster.address), app, replace(cluster, task_queue=""))
         with anyio.fail_after(PATIENCE):
             end = await client.result(await client.emit("order", {"what": "lamp"}))
         assert end.result_json == '"lamp: 40"'

@@ -1,0 +1,39 @@
+"""The search attributes of a namespace that lists on a cluster need, and their registration."""
+
+from __future__ import annotations
+
+from temporalio.api.enums.v1 import IndexedValueType
+from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.client import Client
+
+from craftcore.errors import StateRefused
+from craftcore.temporal.workflow.search_attributes import ATTRIBUTES
+
+TYPES = {
+    "Keyword": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD,
+    "KeywordList": IndexedValueType.INDEXED_VALUE_TYPE_KEYWORD_LIST,
+}
+
+
+async def list_missing(client: Client) -> list[str]:
+    """Return the attributes that the namespace does not have. Raises StateRefused for one of another type."""
+    request = ListSearchAttributesRequest(namespace=client.namespace)
+    found = (await client.operator_service.list_search_attributes(request)).custom_attributes
+    for name, kind in ATTRIBUTES.items():
+        if name in found and found[name] != TYPES[kind]:
+            raise StateRefused(
+                f"the search attribute {name} of namespace {client.namespace} is not a {kind}: remove it, and run "
+                "craftcore temporal setup"
+            )
+    return [name for name in ATTRIBUTES if name not in found]
+
+
+async def register(client: Client) -> list[str]:
+    """Register the missing attributes in the namespace, and return them. Raises StateRefused, as `list_missing`."""
+    missing = await list_missing(client)
+    if missing:
+        wanted = {name: TYPES[ATTRIBUTES[name]] for name in missing}
+        await client.operator_service.add_search_attributes(
+            AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
+        )
+    return missing

@@ -1,0 +1,108 @@
+"""The one way to a cluster: its address, TLS, API key and data converter, as the settings name them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+
+from temporalio.client import Client
+from temporalio.converter import DataConverter
+from temporalio.service import RPCError, RPCStatusCode, TLSConfig
+
+from craftcore.config.temporal_settings import TemporalSettings
+from craftcore.daemon.secrets import get_process_secret
+from craftcore.errors import ClusterUnavailable, ConfigInvalid, NotFound, PermissionRefused, StateRefused
+from craftcore.outcome_exceptions import NoEffect
+
+CONNECT_SECONDS = 10.0
+"""How long an address may leave a connection without an answer."""
+
+UNAVAILABLE = {
+    RPCStatusCode.UNAVAILABLE,
+    RPCStatusCode.DEADLINE_EXCEEDED,
+    RPCStatusCode.CANCELLED,
+    RPCStatusCode.RESOURCE_EXHAUSTED,
+}
+FORBIDDEN = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
+
+
+async def connect(settings: TemporalSettings) -> Client:
+    """Connect to the cluster of the settings.
+
+    Raises ClusterUnavailable when nothing answers there, PermissionRefused when the cluster refuses the key or the
+    certificate, and ConfigInvalid for a secret, file or data converter that is missing.
+    """
+    api_key = _get_secret(settings.api_key) if settings.api_key else None
+    tls = _read_certificate(settings) if settings.tls_cert else api_key is not None
+    converter = _import_converter(settings.data_converter)
+    try:
+        with translating(settings):
+            return await asyncio.wait_for(
+                Client.connect(
+                    settings.address, namespace=settings.namespace, api_key=api_key, tls=tls, data_converter=converter
+                ),
+                CONNECT_SECONDS,
+            )
+    except TimeoutError as error:
+        raise ClusterUnavailable(
+            f"no cluster answers at {settings.address} within {CONNECT_SECONDS:g} s: start it, or correct "
+            "temporal.address"
+        ) from error
+    except RuntimeError as error:  # the library has no type for it
+        said = " ".join(str(error).split())
+        raise ClusterUnavailable(
+            f"no cluster answers at {settings.address} ({said:.200}): start it, or correct temporal.address"
+        ) from error
+
+
+@contextmanager
+def translating(settings: TemporalSettings) -> Iterator[None]:
+    """Raise what a failed call to the cluster means to a caller.
+
+    The error is ClusterUnavailable, PermissionRefused, NotFound for the namespace, or else StateRefused.
+    """
+    try:
+        yield
+    except RPCError as error:
+        said = f"{' '.join(error.message.split()):.200}"
+        if error.status in UNAVAILABLE:
+            raise ClusterUnavailable(f"{settings.address} does not answer ({said}): try later") from error
+        if error.status in FORBIDDEN:
+            raise PermissionRefused(f"{settings.address} refused the API key or certificate: {said}") from error
+        if error.status is RPCStatusCode.NOT_FOUND:
+            raise NotFound(f"{settings.address}, namespace {settings.namespace}: {said}") from error
+        raise StateRefused(f"{settings.address} refused the call: {said}") from error
+
+
+def _get_secret(reference: str) -> str:
+    try:
+        return get_process_secret(reference)
+    except NoEffect as missing:
+        raise ConfigInvalid(f"temporal.api_key: {missing}") from missing
+
+
+def _read_certificate(settings: TemporalSettings) -> TLSConfig:
+    try:
+        return TLSConfig(
+            client_cert=Path(settings.tls_cert).read_bytes(), client_private_key=Path(settings.tls_key).read_bytes()
+        )
+    except OSError as error:
+        raise ConfigInvalid(
+            f"temporal.tls_cert or tls_key: {error.filename} cannot be read: {error.strerror}"
+        ) from error
+
+
+def _import_converter(named: str) -> DataConverter:
+    if not named:
+        return DataConverter.default
+    module, _, name = named.partition(":")
+    try:
+        found = getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise ConfigInvalid(f"temporal.data_converter {named} cannot be imported: {error}") from error
+    if not isinstance(found, DataConverter):
+        raise ConfigInvalid(f"temporal.data_converter {named} is {type(found).__name__}: give a DataConverter")
+    return found

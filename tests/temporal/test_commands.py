@@ -1,0 +1,124 @@
+"""The commands on a cluster: their pages, the ways to name a cluster, and what a failure says."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from craftcore.cli import main
+from craftcore.cli.base import Command
+from craftcore.cli.root import root
+from craftcore.cli.temporal.cluster_group import temporal
+
+REFERENCE = Path(__file__).parents[2] / "docs/reference/cli.md"
+NOBODY = "127.0.0.1:1"
+
+
+def cluster_commands(group: click.Group, name: str) -> Iterator[tuple[str, Command]]:
+    context = click.Context(group)
+    for verb in group.list_commands(context):
+        command = group.get_command(context, verb)
+        if isinstance(command, click.Group):
+            yield from cluster_commands(command, f"{name} {verb}")
+        else:
+            assert isinstance(command, Command)
+            yield f"{name} {verb}", command
+
+
+COMMANDS = dict(cluster_commands(temporal, "temporal"))
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = main.main(list(words))
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_page_of_a_command_has_every_section(capsys, name):
+    code, page, _ = run(capsys, *name.split(), "--help")
+    assert code == 0
+    assert max(map(len, page.splitlines())) <= 80
+    for part in ("Options:", "Global options:", "Exit codes, beyond 0 and 64:", "See also:", "Examples:"):
+        assert f"\n{part}\n" in page
+    for param in COMMANDS[name].params:
+        assert not isinstance(param, click.Option) or (param.help or "").endswith(".")
+    assert re.search(rf"^\| `craftcore {name}[ `]", REFERENCE.read_text(), re.M)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_related_command_of_a_page_exists(name):
+    for related in COMMANDS[name].see:
+        words = related.split()
+        if words[0] == "craftcore":
+            command: click.Command | None = root
+            for word in words[1:]:
+                assert isinstance(command, click.Group)
+                command = command.get_command(click.Context(command), word)
+            assert command is not None, related
+
+
+def test_unreachable_cluster_is_an_error_of_a_line(capsys):
+    code, out, err = run(capsys, "temporal", "setup", "--address", NOBODY)
+    assert (code, out) == (75, "")
+    assert err.startswith(f"craftcore: no cluster answers at {NOBODY}")
+    assert len(err.splitlines()) == 1
+
+
+def test_environment_counts_before_the_settings_and_a_flag_before_the_environment(capsys, monkeypatch, tmp_path):
+    settings = tmp_path / "craftcore.toml"
+    settings.write_text('[temporal]\naddress = "127.0.0.1:3"\n')
+    setup = ["--config", str(settings), "temporal", "setup"]
+    assert "127.0.0.1:3" in run(capsys, *setup)[2]
+    monkeypatch.setenv("CRAFTCORE_TEMPORAL_ADDRESS", "127.0.0.1:2")
+    assert "127.0.0.1:2" in run(capsys, *setup)[2]
+    assert NOBODY in run(capsys, *setup, "--address", NOBODY)[2]
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        (["--address", "nowhere"], "temporal.address is 'nowhere'"),
+        (["--tls-cert", "cert.pem"], "temporal.tls_key is not set"),
+        (["--tls-cert", "no.pem", "--tls-key", "no.pem"], "no.pem cannot be read"),
+        (["--api-key", "my-secret"], "temporal.api_key is not shown"),
+        (["--api-key", "env:CRAFTCORE_NO_SUCH_KEY"], "CRAFTCORE_NO_SUCH_KEY"),
+        (["--data-converter", "nowhere:codec"], "temporal.data_converter nowhere:codec cannot be imported"),
+        (["--data-converter", "json:dumps"], "give a DataConverter"),
+    ],
+    ids=str,
+)
+def test_option_that_cannot_be_used_is_refused(capsys, option, said):
+    code, _, err = run(capsys, "temporal", "setup", "--address", NOBODY, *option)
+    assert code == 78
+    assert said in err
+    assert "my-secret" not in err
+
+
+def test_command_without_the_library_names_the_extra(capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "temporalio", None)
+    code, _, err = run(capsys, "temporal", "setup")
+    assert (code, err) == (78, "craftcore: craftcore temporal needs temporalio: pip install 'craftcore[temporal]'\n")
+
+
+def test_setup_registers_once(capsys, cluster):
+    where = ["--address", cluster.address, "--json"]
+    assert run(capsys, "temporal", "setup", *where)[0] == 0
+    code, out, _ = run(capsys, "temporal", "setup", *where)
+    assert (code, out.split()) == (0, ["{", '"registered":', "[]", "}"])
+
+
+def test_unknown_namespace_is_named(capsys, cluster):
+    code, _, err = run(capsys, "temporal", "setup", "--address", cluster.address, "--namespace", "nowhere")
+    assert code == 10
+    assert "namespace nowhere" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_writing_command_is_refused_where_only_reading_is_allowed(capsys):
+    assert run(capsys, "--read-only", "temporal", "setup", "--address", NOBODY)[0] == 77
