@@ -17,9 +17,9 @@ from craftcore.config import Config
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.registry.registry import Registry
 from craftcore.serialization.encode import encode
+from craftcore.temporal.accept import make_accept
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.turn_activity import make_accept
 from craftcore.temporal.update_journal import start_of
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskView, first_arguments
 from craftcore.triggers.model import TriggerSpec

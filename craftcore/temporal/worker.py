@@ -6,24 +6,21 @@ import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 
 import anyio
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from craftcore.config import Config
-from craftcore.engine.workers.thread_pool import ThreadPool
-from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.registry import Registry
-from craftcore.storage.event_loop import get_current_loop
 from craftcore.temporal.cluster_connection import connect
+from craftcore.temporal.entry_runner import opening_runner
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.turn_activity import TurnActivity
+from craftcore.temporal.user_loop import UserLoop
 from craftcore.temporal.workflow.task import TaskWorkflow
-
-STEP_THREADS = 64
-"""How many plain steps of all turns run at once; more wait for a thread."""
 
 
 def list_unsupported(app: Registry) -> list[str]:
@@ -49,13 +46,8 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
         raise ConfigInvalid("; ".join(unsupported))
     config = config or Config()
     client = await connect(settings)
-    loop = get_current_loop()
-    async with (
-        WorkerPool(config.daemon.worker_processes) as workers,
-        ThreadPool(loop, config.daemon.concurrency) as threads,
-        ThreadPool(loop, STEP_THREADS) as step_threads,
-    ):
-        turns = TurnActivity(app, client, config, threads, step_threads, workers)
+    async with UserLoop(partial(opening_runner, app, client, config)) as user:
+        turns = TurnActivity(client, user)
         async with Worker(
             client,
             task_queue=settings.task_queue or app.name,

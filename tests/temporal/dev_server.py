@@ -42,10 +42,11 @@ class DevServer:
         env = os.environ | {"TEMPORAL_VERSION_CHECK_DISABLED": "1"}
         self._process = subprocess.Popen(self._command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
 
-    def kill(self) -> None:
-        """Kill the server, and start it again."""
+    def kill(self, away: float = 0.0) -> None:
+        """Kill the server, and start it again after so many seconds."""
         self._process.send_signal(signal.SIGKILL)
         self._process.wait(PATIENCE)
+        time.sleep(away)
         self._start()
 
     def close(self) -> None:

@@ -13,6 +13,9 @@ ROLLOVER = "rollover:"
 """The name of a wait by which a turn goes on in the next run, before the number of its entry."""
 
 ACTIVITY = "craftcore.turn"
+HANDED_BACK = "handed back"
+"""The move of an entry in which nothing was run: its worker leaves it to others."""
+
 LEASE_LOST, NOT_FOUND, STATE_REFUSED = "LEASE_LOST", "NOT_FOUND", "STATE_REFUSED"
 """The names of errors that a workflow answers with."""
 
@@ -48,6 +51,8 @@ class EntryStart:
     now: float
     memo: dict[str, str]
     waits: list[Wait]
+    handed_back_since: float | None = None
+    """When the first of the entries in a row that were handed back was; None: the last one was not."""
     is_paged: bool = False
     """The memo and the waits are too much for this value: the entry asks for pages of them."""
 
@@ -64,7 +69,7 @@ class MemoPage:
 @dataclass(frozen=True, kw_only=True)
 class EntryEnd:
     """The end of an entry. `status`, `reason` and what follows are of the settlement; `move` is what the turn did:
-    returned, continues, suspends; None when it did none."""
+    returned, continues, suspends, handed back; None when it did none."""
 
     status: str
     reason: str
@@ -78,6 +83,7 @@ class EntryEnd:
     wait: NewWait | None = None
     steps: int = 0
     deadline_at: float | None = None
+    handed_back_since: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,8 +213,9 @@ class TaskState:
     attempts: int = 0
     starts: int = 0
     crashes: int = 0
-    idle_crashes: int = 0
-    """Crashes in a row in which the turn recorded nothing."""
+    idle_entries: list[int] = field(default_factory=list)
+    """The last entries in a row that ended with their worker and recorded nothing."""
+    handed_back_since: float | None = None
     memo: dict[str, str] = field(default_factory=dict)
     open_waits: list[Wait] = field(default_factory=list)
     kept_waits: list[Wait] = field(default_factory=list)

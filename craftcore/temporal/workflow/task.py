@@ -10,9 +10,8 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from craftcore.errors import ErrorCode, PayloadTooLarge
+    from craftcore.errors import PayloadTooLarge
     from craftcore.serialization.canonical import canonicalize
-    from craftcore.serialization.plurals import format_count
     from craftcore.tasks.model import Resume, Task, TaskStatus
     from craftcore.temporal.ids import task_id_of
     from craftcore.temporal.workflow import mailbox, memo_pages, task_ledger
@@ -29,9 +28,6 @@ with workflow.unsafe.imports_passed_through():
         TaskView,
     )
     from craftcore.temporal.workflow.task_moves import TaskMoves, make_cancelled_end, make_failure, sleep_until
-
-IDLE_CRASHES_MAX = 3
-"""Crashes in a row in which a turn recorded nothing: then it is poison."""
 
 ENTRY_MAX = timedelta(days=366)
 
@@ -74,9 +70,8 @@ class TaskWorkflow(TaskMoves):
                 await self._roll_over()
             end = await self._enter()
             if end is None:
-                if state.idle_crashes >= IDLE_CRASHES_MAX:
-                    message = f"{format_count(state.idle_crashes, 'worker')} died in it, and it recorded nothing"
-                    return make_failure("poison", ErrorCode.POISON, message)
+                if (over := await self._settle_crash()) is not None:
+                    return over
                 continue
             if end.deadline_at is not None:
                 self._set_task(deadline_at=end.deadline_at)
@@ -104,6 +99,7 @@ class TaskWorkflow(TaskMoves):
             now=workflow.time(),
             memo=state.memo if (is_inline := memo_pages.is_inline(state)) else {},
             waits=state.kept_waits if is_inline else [],
+            handed_back_since=state.handed_back_since,
             is_paged=not is_inline,
         )
         try:
@@ -121,14 +117,12 @@ class TaskWorkflow(TaskMoves):
                 raise asyncio.CancelledError from error
             await self._close_journal()
             until = task_ledger.leave_behind(state, state.entries, workflow.time())
-            state.crashes += 1
-            state.idle_crashes = 0 if self._has_recorded else state.idle_crashes + 1
-            state.resume = Resume.CRASH
+            self._count_crash()
             if until:  # its call may be on its way until then: nothing can be decided of it
                 await sleep_until(until)
             return None
         await self._close_journal()
-        state.idle_crashes = 0
+        state.idle_entries.clear()
         return end
 
     async def _close_journal(self) -> None:

@@ -41,6 +41,7 @@ class TaskHandlers:
         self._limits = RunLimits(start)
         self._token = 0
         self._has_recorded = False
+        self._survived: set[int] = set()
 
     def _set_task(self, **changes: object) -> None:
         self._state.task = replace(self._state.task, **changes, updated_at=workflow.time())  # type: ignore[arg-type]
@@ -157,6 +158,14 @@ class TaskHandlers:
             if wait.event == child and wait.kind == "child":
                 mailbox.end_wait(self._state, wait, ResolvedBy.CHILD, told, workflow.time())
                 return
+
+    @workflow.signal
+    def survived(self, token: int) -> None:
+        """Accept that the worker of an entry which the cluster gave up is alive: the entry was no crash of its turn."""
+        if token in self._state.idle_entries:
+            self._state.idle_entries.remove(token)
+        elif token == self._state.entries:
+            self._survived = {token}
 
     @workflow.update
     def answer(self, question_id: str, answer: str, by: str) -> None:

@@ -10,12 +10,16 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from craftcore.errors import ErrorCode
     from craftcore.serialization.canonical import canonicalize
+    from craftcore.serialization.plurals import format_count
     from craftcore.tasks.model import CANCEL, QuestionKind, Resume, TaskStatus
     from craftcore.tasks.waits import has_renewed_budget
     from craftcore.temporal.workflow import mailbox
     from craftcore.temporal.workflow.carried import make_refusal, pack
-    from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, TaskEnd
+    from craftcore.temporal.workflow.messages import HANDED_BACK, ROLLOVER, EntryEnd, TaskEnd
     from craftcore.temporal.workflow.task_handlers import TaskHandlers
+
+IDLE_CRASHES_MAX = 3
+"""Crashes in a row in which a turn recorded nothing: then it is poison."""
 
 TIMER_MIN_SECONDS = 0.001
 """Less than this would be no timer."""
@@ -24,9 +28,44 @@ TIMER_MIN_SECONDS = 0.001
 class TaskMoves(TaskHandlers):
     """Moves a task as the ends of its entries say."""
 
+    def _count_crash(self) -> None:
+        state = self._state
+        state.crashes += 1
+        state.resume = Resume.CRASH
+        if self._has_recorded:
+            state.idle_entries.clear()
+        elif state.entries in self._survived:  # its worker said so before the cluster noted the end of its entry
+            self._survived.clear()
+        else:
+            state.idle_entries.append(state.entries)
+
+    async def _settle_crash(self) -> TaskEnd | None:
+        """Return the end of a task that kills its workers; None: it is entered again.
+
+        The cluster sees a worker that it cannot reach as a dead one. So an outage of the server could bury tasks that
+        did nothing. A worker that outlives its entry says so as soon as it can, and that entry does not count. From the
+        second crash on the task waits longer each time. That leaves the workers time to say it, and an outage time to
+        pass.
+        """
+        state = self._state
+        if (crashes := len(state.idle_entries)) < IDLE_CRASHES_MAX - 1:
+            return None
+        await asyncio.sleep((crashes - 1) * self._start.heartbeat_timeout)
+        if (crashes := len(state.idle_entries)) < IDLE_CRASHES_MAX:
+            return None
+        message = f"{format_count(crashes, 'worker')} died in it, and it recorded nothing"
+        return make_failure("poison", ErrorCode.POISON, message)
+
     async def _settle(self, end: EntryEnd) -> TaskEnd | None:
         """Move the task as its settlement says. Return its end; None: it goes on."""
         state = self._state
+        state.handed_back_since = end.handed_back_since
+        if end.status == "PENDING" and end.move == HANDED_BACK and end.not_before is not None:
+            state.attempts -= 1
+            state.starts -= 1
+            self._set_task(reason=end.reason)
+            await sleep_until(end.not_before)
+            return None
         if end.status == "PENDING":
             if end.gives_back:
                 state.attempts -= 1

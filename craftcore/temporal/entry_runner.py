@@ -1,0 +1,202 @@
+"""One entry of a turn: the engine's own code runs the user's function, over the journal of the task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from temporalio.client import Client
+
+from craftcore.clock import SystemClock
+from craftcore.config import Config
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.runner import Runner
+from craftcore.engine.turn.turn import Turn, TurnServices
+from craftcore.engine.workers.thread_pool import ThreadPool
+from craftcore.engine.workers.worker_pool import WorkerPool
+from craftcore.executions.chain.append import KnownRecord
+from craftcore.executions.recorder import Record, Routed
+from craftcore.executions.store import OpenHeader
+from craftcore.registry.registry import Registry
+from craftcore.storage.event_loop import get_current_loop
+from craftcore.tasks.model import Entry, NewWait, Resume, WaitKind
+from craftcore.tasks.outcomes import Continues, Returned, Suspends
+from craftcore.tasks.turn_event_store import FAILURE_MARK
+from craftcore.temporal.accept import make_accept
+from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal
+from craftcore.temporal.update_sender import UpdateSender
+from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage, TaskStart
+from craftcore.triggers.model import Claim
+from craftcore.triggers.settlement import Outcome, Succeeded, settle
+
+STEP_THREADS = 64
+"""How many plain steps of all turns run at once; more wait for a thread."""
+
+
+class ClusterClock(SystemClock):
+    """The time of the cluster at the start of an entry, and what has passed since.
+
+    The entry may have waited long for a place in a worker. A clock that began with its schedule would be late, and a
+    call would go on after the moment until which its doubt waits.
+    """
+
+    def __init__(self, now: float) -> None:
+        super().__init__()
+        self._ahead = now - time.monotonic()
+
+    def now(self) -> float:
+        return self._ahead + time.monotonic()
+
+
+class EntryRunner:
+    """Runs entries of turns of one app, on the loop that it was made on."""
+
+    def __init__(
+        self,
+        app: Registry,
+        client: Client,
+        config: Config,
+        threads: ThreadPool,
+        step_threads: ThreadPool,
+        workers: WorkerPool,
+    ) -> None:
+        self._app = app
+        self._client = client
+        self._config = config
+        self._threads = threads
+        self._step_threads = step_threads
+        self._workers = workers
+
+    def knows(self, start: TaskStart) -> bool:
+        """Return whether the app declares the workflow of a task."""
+        return start.workflow in self._app.workflows
+
+    async def run(self, workflow_id: str, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> EntryEnd:
+        """Run an entry to its end."""
+        if given.is_paged:
+            given = await fetch_pages(UpdateSender(self._client.get_workflow_handle(workflow_id), given.token), given)
+        attempt.entry = self._entry_of(given)
+        outcome = await self._run(workflow_id, given, attempt, clock)
+        return self._end_of(given, attempt, outcome, clock.now())
+
+    async def _run(self, workflow_id: str, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> Outcome:
+        handle = self._client.get_workflow_handle(workflow_id)
+
+        def roll_over() -> None:
+            if isinstance(attempt.turn, Turn):
+                attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
+
+        journal = TemporalJournal(handle, given.token, given.start, roll_over)
+        settings = self._config.tasks
+        services = TurnServices(
+            journal=journal,
+            tables=NoTables(),
+            actions=self._app.actions,
+            flights={},
+            epoch=0,
+            clock=clock,
+            accept=make_accept(self._app, clock, self._config),
+            loop=get_current_loop(),
+            threads=self._step_threads,
+            workers=self._workers,
+            settings=replace(settings, result_max_bytes=min(settings.result_max_bytes, RECORD_MAX_BYTES)),
+            bounded=lambda result_json: result_json,
+        )
+        return await Runner(self._app, services, self._threads, self._config).run(attempt)
+
+    def make_attempt(self, given: EntryStart) -> Attempt:
+        """Return the attempt of an entry."""
+        start, task = given.start, given.task
+        claim = Claim(
+            0,
+            task.id,
+            str(given.token),
+            start.source,
+            start.workflow,
+            None,
+            None,
+            task.id,
+            0,
+            start.due_at,
+            start.due_at,
+            None,
+            start.description,
+            start.payload_json,
+            given.attempts,
+            given.starts,
+            given.crashes,
+            start.max_attempts,
+            None,
+            None,
+            None,
+        )
+        record_id = f"exec-{task.id}.{given.token}"
+        header = OpenHeader(
+            given.token, record_id, task.id, task.id, task.turn, given.attempts, 0, start.workflow, given.now, "", None
+        )
+        routed = Routed(start.workflow, "explicit workflow")
+        return Attempt(claim, Record(KnownRecord(header, "", 0), routed, given.now), routed)
+
+    def _entry_of(self, given: EntryStart) -> Entry | None:
+        workflow, task = self._app.workflows.get(given.start.workflow), given.task
+        if workflow is None or not workflow.is_task(given.start.payload_json):
+            return None
+        if task.deadline_at is None and workflow.deadline is not None:
+            task = replace(task, deadline_at=given.now + workflow.deadline)
+        failures = frozenset(name for name in given.memo if FAILURE_MARK in name)
+        return Entry(
+            task=task,
+            resume=Resume(given.resume),
+            memo={name: text for name, text in given.memo.items() if name not in failures},
+            failures=failures,
+            waits={wait.name: wait for wait in given.waits},
+        )
+
+    def _end_of(self, given: EntryStart, attempt: Attempt, outcome: Outcome, now: float) -> EntryEnd:
+        settlement = settle(attempt.claim, outcome, self._app.policy_of(given.start.workflow), now)
+        end = EntryEnd(
+            status=settlement.status,
+            reason=settlement.reason,
+            gives_back=bool(settlement.gives_back),
+            not_before=settlement.not_before,
+            error_code=settlement.error_code,
+            error_message=settlement.error_message,
+            steps=0 if attempt.turn is None else attempt.turn.spent,
+            deadline_at=attempt.deadline_at,
+        )
+        match attempt.move:
+            case Returned(result_json=result):
+                return replace(end, move="returned", result_json=result)
+            case Continues(state_json=state, wait=wait):
+                return replace(end, move="continues", state_json=state, wait=wait)
+            case Suspends(wait=wait):
+                return replace(end, move="suspends", wait=wait)
+        if isinstance(outcome, Succeeded):
+            return replace(end, move="returned", result_json=outcome.result_json)
+        return end
+
+
+async def fetch_pages(updates: UpdateSender, given: EntryStart) -> EntryStart:
+    """Return an entry with all that its turn has on record."""
+    memo, waits, first = dict(given.memo), list(given.waits), 0
+    while True:
+        page: MemoPage = await updates.query("read_memo", [first], MemoPage)
+        memo.update(page.memo)
+        waits.extend(page.waits)
+        if page.following is None:
+            return replace(given, memo=memo, waits=waits)
+        first = page.following
+
+
+@asynccontextmanager
+async def opening_runner(app: Registry, client: Client, config: Config) -> AsyncIterator[EntryRunner]:
+    """Open what runs the entries of an app on this event loop, and close it."""
+    loop = get_current_loop()
+    async with (
+        WorkerPool(config.daemon.worker_processes) as workers,
+        ThreadPool(loop, config.daemon.concurrency) as threads,
+        ThreadPool(loop, STEP_THREADS) as step_threads,
+    ):
+        yield EntryRunner(app, client, config, threads, step_threads, workers)

@@ -1,0 +1,66 @@
+"""The heartbeats of one entry, and what the cluster says to them.
+
+The SDK sends a heartbeat at some time and tells nobody whether it has arrived. A worker must know: once no heartbeat
+was acknowledged for the timeout, the cluster may have given its entry to another worker. So these are sent directly.
+"""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+from enum import Enum
+
+from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle
+from temporalio.service import RPCError, RPCStatusCode
+
+BEATS = 3
+"""Heartbeats within the time after which a silent worker is dead."""
+
+
+class Answer(Enum):
+    """What the cluster says of an entry. SILENT: nothing, yet the entry is ours; LOST: it is given up, or may be."""
+
+    OURS = 1
+    CANCELLED = 2
+    SILENT = 3
+    LOST = 4
+
+
+class Pulse:
+    """Heartbeats of one entry. `timeout`: seconds after which the cluster gives it up."""
+
+    def __init__(self, handle: AsyncActivityHandle, timeout: float) -> None:
+        self._handle = handle
+        self._timeout = timeout
+        self._sent_at = time.monotonic()
+        """When the last heartbeat was sent that the cluster has acknowledged."""
+        self.is_refused = False
+        """The cluster has said that it gave the entry up."""
+
+    @property
+    def wait(self) -> float:
+        """Return the seconds until the next heartbeat, or until the entry may be given up."""
+        left = self._sent_at + self._timeout - time.monotonic()
+        beat = self._timeout / BEATS
+        return min(beat, left) if left > 0 else beat
+
+    async def beat(self) -> Answer:
+        """Send a heartbeat."""
+        sent_at = time.monotonic()
+        try:
+            await self._handle.heartbeat(rpc_timeout=timedelta(seconds=self.wait))
+        except AsyncActivityCancelledError as error:
+            self._sent_at = sent_at
+            is_cancelled = error.details is not None and error.details.cancel_requested
+            return Answer.CANCELLED if is_cancelled else Answer.OURS
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                self.is_refused = True
+                return Answer.LOST
+            return self.judge()
+        self._sent_at = sent_at
+        return Answer.OURS
+
+    def judge(self) -> Answer:
+        """Return whether the entry may be given up, without a heartbeat."""
+        return Answer.SILENT if time.monotonic() - self._sent_at < self._timeout else Answer.LOST

@@ -1,0 +1,81 @@
+"""The event loop of the user's code, in its own thread. Code that blocks it blocks no poll and no heartbeat."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Generic, TypeVar
+
+T = TypeVar("T")
+V = TypeVar("V")
+
+END_SECONDS = 5.0
+"""How long its end is waited for: code that blocks it for good must not keep the worker."""
+
+
+class UserLoop(Generic[V]):
+    """Runs coroutines on a loop of its own while `async with` lasts. `opened` is what its code works with: it is opened
+    and closed there, too."""
+
+    def __init__(self, opening: Callable[[], AbstractAsyncContextManager[V]]) -> None:
+        self._opening = opening
+        self._opened: Future[V] = Future()
+        self._thread = threading.Thread(target=self._run, name="craftcore-user", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._answered_at = time.monotonic()
+        self._is_asked = False
+
+    @property
+    def opened(self) -> V:
+        """Return what its code works with."""
+        return self._opened.result()
+
+    async def __aenter__(self) -> UserLoop[V]:
+        self._thread.start()
+        await asyncio.wrap_future(self._opened)
+        return self
+
+    async def __aexit__(self, *_exit: object) -> None:
+        if self._stopping is not None:
+            self.call_soon(self._stopping.set)
+        await asyncio.to_thread(self._thread.join, END_SECONDS)
+
+    def start(self, code: Coroutine[Any, Any, T]) -> Future[T]:
+        """Start a coroutine on the loop."""
+        assert self._loop is not None
+        return asyncio.run_coroutine_threadsafe(code, self._loop)
+
+    def call_soon(self, fn: Callable[[], object]) -> None:
+        """Call a function on the loop, as soon as its code lets it."""
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(fn)
+
+    def silent_seconds(self) -> float:
+        """Return for how long the loop has not answered, and ask it again."""
+        if not self._is_asked:
+            self._is_asked, self._answered_at = True, time.monotonic()
+            self.call_soon(self._answer)
+        return time.monotonic() - self._answered_at
+
+    def _answer(self) -> None:
+        self._is_asked = False
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            try:
+                runner.run(self._serve())
+            except BaseException as error:
+                if self._opened.done():
+                    raise
+                self._opened.set_exception(error)
+
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        async with self._opening() as opened:
+            self._opened.set_result(opened)
+            await self._stopping.wait()

@@ -1,0 +1,188 @@
+"""User code that blocks its event loop is no dead worker; a loop that is blocked for too long gives its entries up. What
+a graceful stop hands back, and what a worker does not know, costs no attempt."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, RetryPolicy, TaskContext
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.turn_activity import TurnActivity
+from craftcore.temporal.worker import working
+from craftcore.temporal.workflow.messages import TaskStart, TaskState
+from craftcore.temporal.workflow.task_moves import TaskMoves
+from tests.support.processes import PATIENCE
+from tests.temporal.test_task_ledger import TASK
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest) -> App:
+    app = App(request.node.name)
+    app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)
+    return app
+
+
+@pytest.fixture
+def settings(app: App, cluster: TemporalSettings) -> TemporalSettings:
+    return replace(cluster, task_queue=app.name, heartbeat_timeout=1.0, shutdown_grace=0.1)
+
+
+def change_turns(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", partial(TurnActivity, **seconds))
+
+
+async def test_blocked_loop_is_no_dead_worker(app, settings):
+    @app.workflow("blocks")
+    async def blocks(ctx: TaskContext) -> str:
+        time.sleep(2.5)  # noqa: ASYNC251 - it is to block
+        return "done"
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            task = await client.emit("blocks")
+            assert (await client.result(task)).result_json == '"done"'
+            view = await client.view(task)
+    assert (view.entries, view.crashes) == (1, 0)
+
+
+async def test_loop_that_is_blocked_too_long_is_given_up(app, settings, monkeypatch):
+    change_turns(monkeypatch, blocked_seconds=0.5, hand_back_seconds=0.3)
+    entries: list[int] = []
+
+    @app.workflow("blocks")
+    async def blocks(ctx: TaskContext) -> str:
+        entries.append(1)
+        if len(entries) == 1:
+            time.sleep(3)  # noqa: ASYNC251 - it is to block
+            await ctx.step("late", lambda: entries.append(-1))
+        return "done"
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            task = await client.emit("blocks")
+            assert (await client.result(task)).result_json == '"done"'
+            view = await client.view(task)
+    assert entries == [1, 1]
+    assert view.crashes == 1
+
+
+async def test_entry_of_a_worker_that_stops_is_handed_back_at_no_cost(app, settings):
+    entered = anyio.Event()
+    seen: list[tuple[int, str]] = []
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> Any:
+        await ctx.step("first", lambda: seen.append((ctx.attempt, str(ctx.resume))))
+        if not entered.is_set():
+            entered.set()
+            await anyio.sleep(PATIENCE)
+        return ctx.attempt
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            task = await TemporalClient(connection, app, settings).emit("order")
+            while not entered.is_set():  # noqa: ASYNC110 - it is of another loop
+                await anyio.sleep(0.02)
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            assert (await client.result(task)).result_json == "1"
+            view = await client.view(task)
+    assert (len(seen), view.entries, view.crashes) == (1, 2, 0)
+
+
+async def test_unknown_workflow_is_left_to_a_worker_that_knows_its_code(app, settings, monkeypatch):
+    change_turns(monkeypatch, hand_back_seconds=0.2)
+    newer = App(app.name)
+
+    @newer.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        return ctx.attempt
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, newer, settings)
+            task = await client.emit("order")
+            while (await client.view(task)).entries < 2:  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.02)
+            assert "does not know workflow order" in (await client.view(task)).reason
+        async with working(newer, settings) as connection:
+            client = TemporalClient(connection, newer, settings)
+            assert (await client.result(task)).result_json == "1"
+
+
+async def test_workflow_that_no_worker_knows_fails_after_its_time(app, settings, monkeypatch):
+    change_turns(monkeypatch, unknown_seconds=0.3, hand_back_seconds=0.2)
+    newer = App(app.name)
+
+    @newer.workflow("order")
+    async def order(ctx: TaskContext) -> None: ...
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, newer, settings)
+            end = await client.result(await client.emit("order"))
+    assert (end.status, end.error_code) == ("FAILED", "CAPABILITY_NOT_FOUND")
+
+
+# What counts as a crash
+
+START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
+
+
+def crash(moves: TaskMoves, token: int) -> None:
+    moves._state.entries = token
+    moves._has_recorded = False
+    moves._count_crash()
+
+
+def test_entry_whose_worker_lives_on_is_no_crash_of_its_turn():
+    moves = TaskMoves(START, TaskState(task=TASK, resume="FIRST"))
+    crash(moves, 1)
+    crash(moves, 2)
+    moves.survived(1)
+    assert moves._state.idle_entries == [2]
+    moves._state.entries = 3
+    moves.survived(3)  # said before the cluster noted the end of its entry
+    crash(moves, 3)
+    assert moves._state.idle_entries == [2]
+    crash(moves, 4)
+    assert moves._state.idle_entries == [2, 4]
+
+
+@pytest.mark.campaign
+async def test_outages_of_the_server_bury_no_innocent_task(app, mortal_cluster):
+    settings = replace(mortal_cluster.settings, task_queue=app.name, heartbeat_timeout=1.0)
+    entries: list[int] = []
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        entries.append(1)
+        if len(entries) <= 4:
+            await anyio.sleep(PATIENCE)
+        return len(entries)
+
+    with anyio.fail_after(PATIENCE * 3):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            task = await client.emit("order")
+            for number in range(1, 5):
+                while len(entries) < number:  # noqa: ASYNC110 - it is of another loop
+                    await anyio.sleep(0.02)
+                await anyio.to_thread.run_sync(mortal_cluster.kill, 2.5)
+            assert (await client.result(task)).result_json == "5"
