@@ -69,7 +69,7 @@ class EntryRunner:
         self._step_threads = step_threads
         self._workers = workers
 
-    def knows(self, start: TaskStart) -> bool:
+    def has_workflow(self, start: TaskStart) -> bool:
         """Return whether the app declares the workflow of a task."""
         return start.workflow in self._app.workflows
 

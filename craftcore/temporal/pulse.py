@@ -1,6 +1,6 @@
 """The heartbeats of one entry, and what the cluster says to them.
 
-The SDK sends a heartbeat at some time and tells nobody whether it has arrived. A worker must know: once no heartbeat
+The SDK sends a heartbeat at some time and does not say whether it has arrived. A worker must know: once no heartbeat
 was acknowledged for the timeout, the cluster may have given its entry to another worker. So these are sent directly.
 """
 
@@ -18,7 +18,7 @@ BEATS = 3
 
 
 class Answer(Enum):
-    """What the cluster says of an entry. SILENT: nothing, yet the entry is ours; LOST: it is given up, or may be."""
+    """The answer of the cluster to a heartbeat. SILENT: there is none yet; LOST: the entry is given up, or may be."""
 
     OURS = 1
     CANCELLED = 2
@@ -44,7 +44,7 @@ class Pulse:
         beat = self._timeout / BEATS
         return min(beat, left) if left > 0 else beat
 
-    async def beat(self) -> Answer:
+    async def send_heartbeat(self) -> Answer:
         """Send a heartbeat."""
         sent_at = time.monotonic()
         try:

@@ -51,13 +51,13 @@ class TurnActivity:
         """Run one entry to its end. It returns an outcome and raises none: only the death of a worker is an error."""
         info, runner = activity.info(), self._user.opened
         clock = ClusterClock(info.started_time.timestamp())
-        if (end := self._hand_back(given, clock.now())) is not None:
+        if (end := self._refuse(given, clock.now())) is not None:
             return end
         attempt = runner.make_attempt(given)
         workflow_id = info.workflow_id or ""
         running = self._user.start(runner.run(workflow_id, given, attempt, clock))
         pulse = Pulse(self._client.get_async_activity_handle(task_token=info.task_token), given.start.heartbeat_timeout)
-        beating = asyncio.create_task(self._beat(pulse, attempt, asyncio.wrap_future(running)))
+        beating = asyncio.create_task(self._send_heartbeats(pulse, attempt, asyncio.wrap_future(running)))
         while not beating.done():
             try:
                 await asyncio.wait({beating})
@@ -76,23 +76,23 @@ class TurnActivity:
                 pass
         return running.result()
 
-    def _hand_back(self, given: EntryStart, now: float) -> EntryEnd | None:
+    def _refuse(self, given: EntryStart, now: float) -> EntryEnd | None:
         """Return the end of an entry that this worker leaves to others."""
         since = now if given.handed_back_since is None else given.handed_back_since
         if self._is_blocked():
             reason = "its worker is blocked"
-        elif not self._user.opened.knows(given.start) and now - since < self._unknown_seconds:
+        elif not self._user.opened.has_workflow(given.start) and now - since < self._unknown_seconds:
             reason = f"its worker does not know workflow {given.start.workflow}"
         else:
             return None
         later = now + self._hand_back_seconds
         return EntryEnd(status="PENDING", reason=reason, move=HANDED_BACK, not_before=later, handed_back_since=since)
 
-    async def _beat(self, pulse: Pulse, attempt: Attempt, running: asyncio.Future[EntryEnd]) -> bool:
+    async def _send_heartbeats(self, pulse: Pulse, attempt: Attempt, running: asyncio.Future[EntryEnd]) -> bool:
         """Send heartbeats until the entry has ended, and stop it when the cluster has given it up, or may have.
 
-        Return whether the cluster gave it up although this worker was neither dead nor blocked: it could not be
-        reached, or was frozen. That is no crash of the task.
+        Return whether the cluster gave it up although this worker was neither dead nor blocked: the cluster could not
+        be reached, or the worker was frozen. The task is not to blame for it.
         """
         answer, was_blocked = Answer.OURS, False
         while not running.done():
@@ -105,18 +105,18 @@ class TurnActivity:
                 was_blocked, answer = True, pulse.judge()
             else:
                 activity.heartbeat()
-                answer = await pulse.beat()
+                answer = await pulse.send_heartbeat()
             if answer is Answer.CANCELLED:
                 self._stop(attempt, "cancelled")
             elif answer is Answer.LOST:
                 self._stop(attempt, "shutdown")
         while answer in (Answer.SILENT, Answer.LOST) and not pulse.is_refused:
             await asyncio.sleep(pulse.wait)
-            answer = await pulse.beat()
+            answer = await pulse.send_heartbeat()
         return pulse.is_refused and not was_blocked
 
     def _is_blocked(self) -> bool:
-        return self._user.silent_seconds() > self._blocked_seconds
+        return self._user.measure_silence() > self._blocked_seconds
 
     def _stop(self, attempt: Attempt, why: Why) -> None:
         self._user.call_soon(partial(attempt.stop, why))

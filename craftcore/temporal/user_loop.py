@@ -55,7 +55,7 @@ class UserLoop(Generic[V]):
         assert self._loop is not None
         self._loop.call_soon_threadsafe(fn)
 
-    def silent_seconds(self) -> float:
+    def measure_silence(self) -> float:
         """Return for how long the loop has not answered, and ask it again."""
         if not self._is_asked:
             self._is_asked, self._answered_at = True, time.monotonic()

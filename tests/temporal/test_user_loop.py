@@ -1,5 +1,7 @@
-"""User code that blocks its event loop is no dead worker; a loop that is blocked for too long gives its entries up. What
-a graceful stop hands back, and what a worker does not know, costs no attempt."""
+"""User code that blocks its loop is no dead worker; a loop that is blocked for too long gives its entries up.
+
+What a graceful stop hands back, and what a worker does not know, costs no attempt.
+"""
 
 from __future__ import annotations
 
@@ -41,14 +43,14 @@ def settings(app: App, cluster: TemporalSettings) -> TemporalSettings:
     return replace(cluster, task_queue=app.name, heartbeat_timeout=1.0, shutdown_grace=0.1)
 
 
-def change_turns(monkeypatch: pytest.MonkeyPatch, **seconds: float) -> None:
+def change_turns(monkeypatch: pytest.MonkeyPatch, **seconds: Any) -> None:
     monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", partial(TurnActivity, **seconds))
 
 
 async def test_blocked_loop_is_no_dead_worker(app, settings):
     @app.workflow("blocks")
     async def blocks(ctx: TaskContext) -> str:
-        time.sleep(2.5)  # noqa: ASYNC251 - it is to block
+        time.sleep(2.5)
         return "done"
 
     with anyio.fail_after(PATIENCE):
@@ -68,7 +70,7 @@ async def test_loop_that_is_blocked_too_long_is_given_up(app, settings, monkeypa
     async def blocks(ctx: TaskContext) -> str:
         entries.append(1)
         if len(entries) == 1:
-            time.sleep(3)  # noqa: ASYNC251 - it is to block
+            time.sleep(3)
             await ctx.step("late", lambda: entries.append(-1))
         return "done"
 
@@ -155,10 +157,10 @@ def test_entry_whose_worker_lives_on_is_no_crash_of_its_turn():
     moves = TaskMoves(START, TaskState(task=TASK, resume="FIRST"))
     crash(moves, 1)
     crash(moves, 2)
-    moves.survived(1)
+    moves.accept_survivor(1)
     assert moves._state.idle_entries == [2]
     moves._state.entries = 3
-    moves.survived(3)  # said before the cluster noted the end of its entry
+    moves.accept_survivor(3)  # said before the cluster noted the end of its entry
     crash(moves, 3)
     assert moves._state.idle_entries == [2]
     crash(moves, 4)

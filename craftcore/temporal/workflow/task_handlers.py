@@ -159,8 +159,8 @@ class TaskHandlers:
                 mailbox.end_wait(self._state, wait, ResolvedBy.CHILD, told, workflow.time())
                 return
 
-    @workflow.signal
-    def survived(self, token: int) -> None:
+    @workflow.signal(name="survived")
+    def accept_survivor(self, token: int) -> None:
         """Accept that the worker of an entry which the cluster gave up is alive: the entry was no crash of its turn."""
         if token in self._state.idle_entries:
             self._state.idle_entries.remove(token)

@@ -44,8 +44,7 @@ class TaskMoves(TaskHandlers):
 
         The cluster sees a worker that it cannot reach as a dead one. So an outage of the server could bury tasks that
         did nothing. A worker that outlives its entry says so as soon as it can, and that entry does not count. From the
-        second crash on the task waits longer each time. That leaves the workers time to say it, and an outage time to
-        pass.
+        second crash on the task waits longer each time, so that the workers have time to say it, and an outage to pass.
         """
         state = self._state
         if (crashes := len(state.idle_entries)) < IDLE_CRASHES_MAX - 1:
