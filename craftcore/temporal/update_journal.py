@@ -63,7 +63,7 @@ class TemporalJournal:
         """The keys of the activities that this entry has begun, by seq."""
 
     async def record(self, event: NewEvent) -> None:
-        await self._commit(JournalCall(kind="record", text=event.payload_json, memo=event.memo))
+        await self._commit(JournalCall(kind="record", event_type=event.type, text=event.payload_json, memo=event.memo))
 
     async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
         if row.session_id is not None or row.workflow is None or row.task_id not in (None, row.id):
@@ -78,6 +78,7 @@ class TemporalJournal:
         answer = await self._commit(
             JournalCall(
                 kind="emit",
+                event_type=draft.type,
                 text=draft.payload_json,
                 memo=draft.memo,
                 workflow_id=workflow_id,

@@ -118,6 +118,7 @@ class JournalCall:
     """One call of a journal. `kind` is its name; which fields it has, depends on that."""
 
     kind: str
+    event_type: str = ""
     text: str = ""
     memo: str | None = None
     key: str = ""

@@ -167,23 +167,27 @@ class TaskHandlers:
         elif token == self._state.entries:
             self._survived = {token}
 
+    @workflow.signal
+    def note_operation(self, action: str, by: str, note: str | None) -> None:
+        """Keep in the history who did something that has no words of its own, like a cancellation."""
+
     @workflow.update
-    def answer(self, question_id: str, answer: str, by: str) -> None:
-        """Answer a question of this task. The first answer counts."""
+    def answer(self, question_id: str, answer: str, by: str, note: str | None = None, ref: str | None = None) -> None:
+        """Answer a question of this task. The first answer counts. The history keeps the note."""
         self._limits.updates += 1
         for wait in self._state.open_waits:
             if wait.id == question_id and (asked := self._state.asked[wait.name].question) is not None:
                 if asked.options is not None and answer not in asked.options:
                     _refuse(f"{answer!r} is not one of the options: {', '.join(asked.options)}")
                 if (key := mailbox.activity_of(self._state, wait)) is not None:
-                    self._decide(key, answer, None, by)
+                    self._decide(key, answer, ref, by)
                 else:
                     mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, canonicalize(answer), workflow.time())
                 return
         _refuse(f"question {question_id} is not open")
 
     @workflow.update
-    def decide(self, key: str, decision: str, reference: str | None, by: str) -> None:
+    def decide(self, key: str, decision: str, reference: str | None, by: str, note: str | None = None) -> None:
         """Decide whether an irreversible action happened. The turn that waits for it goes on."""
         self._limits.updates += 1
         self._decide(key, decision, reference, by)

@@ -1,0 +1,88 @@
+"""The state of a task from its history: the workflow's own code replays it in this process. It needs no worker."""
+
+from __future__ import annotations
+
+from copy import deepcopy
+from typing import Any
+
+from temporalio import workflow
+from temporalio.bridge.proto.workflow_activation import WorkflowActivation
+from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
+from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
+
+from craftcore.errors import StateRefused
+from craftcore.temporal.workflow.messages import WORKFLOW, TaskEnd, TaskStart, TaskState
+from craftcore.temporal.workflow.task import TaskWorkflow
+
+_replayed: list[TaskState] = []
+"""The states of the workflows that are being replayed; the last one is the newest."""
+
+
+@workflow.defn(name=WORKFLOW)
+class RecordedTask(TaskWorkflow):
+    """The workflow of a task, whose state remains after a replay."""
+
+    @workflow.init
+    def __init__(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> None:
+        super().__init__(start, carried, packed)
+        _replayed.append(self._state)
+
+    @workflow.run
+    async def run(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> TaskEnd:
+        """Enter turns until the task has ended."""
+        return await super().run(start, carried, packed)
+
+
+class _KeptInstance(WorkflowInstance):
+    """A replayed workflow. Its state is copied before an eviction cancels what waits in it."""
+
+    def __init__(self, instance: WorkflowInstance, kept: list[TaskState]) -> None:
+        self._instance = instance
+        self._kept = kept
+
+    def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
+        if any(job.HasField("remove_from_cache") for job in act.jobs) and _replayed:
+            self._kept.append(deepcopy(_replayed.pop()))
+        return self._instance.activate(act)
+
+    def get_serialization_context(self, command_info: Any) -> Any:
+        return self._instance.get_serialization_context(command_info)
+
+    def get_external_store_context(self, command_info: Any) -> Any:
+        return self._instance.get_external_store_context(command_info)
+
+    def get_info(self) -> workflow.Info:
+        return self._instance.get_info()
+
+    def get_thread_id(self) -> int | None:
+        return self._instance.get_thread_id()
+
+
+class _KeepingRunner(UnsandboxedWorkflowRunner):
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[TaskState] = []
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        return _KeptInstance(super().create_instance(det), self.kept)
+
+
+async def read_state(history: WorkflowHistory, converter: DataConverter) -> TaskState:
+    """Return the state of a task at the end of the history of one run.
+
+    It is that of the last event that a worker has taken in. Raises StateRefused when the history is of another version
+    of craftcore, or when no worker has taken in anything.
+    """
+    runner = _KeepingRunner()
+    replayer = Replayer(workflows=[RecordedTask], workflow_runner=runner, data_converter=converter)
+    result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
+    if result.replay_failure is not None:
+        message = " ".join(str(result.replay_failure).split())
+        raise StateRefused(
+            f"the history of {history.workflow_id} does not fit this version of craftcore: {message:.300}"
+        )
+    if not runner.kept:
+        raise StateRefused(f"task {history.workflow_id} has not begun: no worker has taken it")
+    return runner.kept[-1]

@@ -1,0 +1,160 @@
+"""The lists of tasks by the visibility of the cluster. They need no worker, and may lag a second."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
+
+from temporalio.client import Client, WorkflowExecution
+from temporalio.service import RPCError, RPCStatusCode
+
+from craftcore.errors import ConfigInvalid, FilterInvalid, NotFound, StillWaiting
+from craftcore.temporal.ids import workflow_id_of_task
+from craftcore.temporal.workflow.messages import WORKFLOW
+
+STATUSES = {
+    "RUNNING": "Running",
+    "WAITING": "Running",
+    "DONE": "Completed",
+    "FAILED": "Failed",
+    "DEAD": "Failed",
+    "CANCELLED": "Canceled",
+}
+"""The status of a workflow on the cluster, for each status of a task."""
+
+OF_CLUSTER = {
+    "RUNNING": "RUNNING",
+    "COMPLETED": "DONE",
+    "FAILED": "FAILED",
+    "CANCELED": "CANCELLED",
+    "TERMINATED": "CANCELLED",
+    "TIMED_OUT": "FAILED",
+}
+CANDIDATES_MAX = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedTask:
+    """A task in a list. Without the search attributes `workflow` and `session_id` are None."""
+
+    id: str
+    workflow: str | None
+    session_id: str | None
+    status: str
+    created_at: float
+    ended_at: float | None
+    asks: Sequence[str]
+    doubts: Sequence[str]
+
+
+async def list_tasks(
+    client: Client,
+    *,
+    limit: int,
+    status: str | None = None,
+    workflow: str | None = None,
+    session_id: str | None = None,
+    having: str | None = None,
+) -> list[ListedTask]:
+    """Return the newest tasks, newest first. `having`: a search attribute that must be there.
+
+    Raises ConfigInvalid when the namespace lacks the search attributes, FilterInvalid for a text no filter can hold.
+    """
+    parts = [f"WorkflowType = {quote(WORKFLOW)}"]
+    if status is not None:
+        parts.append(f"ExecutionStatus = {quote(STATUSES[status])}")
+        if status in ("WAITING", "DEAD"):
+            parts.append(f"CraftcoreStatus = {quote(status)}")
+    if workflow is not None:
+        parts.append(f"CraftcoreWorkflow = {quote(workflow)}")
+    if session_id is not None:
+        parts.append(f"CraftcoreSession = {quote(session_id)}")
+    if having is not None:
+        parts.append(f"{having} IS NOT NULL")
+    return [_make_listed(one) for one in await _select(client, " AND ".join(parts), limit)]
+
+
+async def list_live(client: Client, limit: int) -> list[ListedTask]:
+    """Return the live tasks, newest first."""
+    return await list_tasks(client, limit=limit, status="RUNNING")
+
+
+async def find_workflow_id(client: Client, given: str) -> str:
+    """Return the workflow id of the task that is meant by its id, whole or the beginning. Raises NotFound."""
+    if not given.strip():
+        raise NotFound("an empty text is not the id of a task")
+    for workflow_id in dict.fromkeys((given, workflow_id_of_task(given))):
+        if workflow_id and await _is_there(client, workflow_id):
+            return workflow_id
+    query = f"WorkflowType = {quote(WORKFLOW)} AND WorkflowId STARTS_WITH {quote(given)}"
+    found = list(dict.fromkeys(one.id for one in await _select(client, query, CANDIDATES_MAX)))
+    if not found:
+        raise NotFound(f"no task has the id {given!r:.200}; see: craftcore temporal task list")
+    if len(found) > 1:
+        raise NotFound(f"{given} fits several ids: {', '.join(found)}; give more of it")
+    return found[0]
+
+
+async def find_task_of_activity(client: Client, key: str) -> str:
+    """Return the workflow id of the task whose action has this key. Raises NotFound."""
+    typed = key.removeprefix("activity:")
+    parts = typed.split(":")
+    for count in range(1, len(parts)):
+        workflow_id = workflow_id_of_task(":".join(parts[:count]))
+        if workflow_id and await _is_there(client, workflow_id):
+            return workflow_id
+    raise NotFound(f"no activity has the key {key!r:.300}; see: craftcore temporal activity list")
+
+
+async def _is_there(client: Client, workflow_id: str) -> bool:
+    try:
+        await client.get_workflow_handle(workflow_id).describe()
+        return True
+    except RPCError as error:
+        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+            return False
+        raise StillWaiting(f"the cluster did not answer: {error.message:.300}") from error
+
+
+def quote(text: str) -> str:
+    """Return a text as a value of a query of the cluster. Raises FilterInvalid."""
+    if not text or not text.isprintable():
+        raise FilterInvalid(f"{text!r:.80} is not a text to look for")
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
+
+
+async def _select(client: Client, query: str, limit: int) -> list[WorkflowExecution]:
+    try:
+        found = [one async for one in client.list_workflows(query, limit=limit)]
+    except RPCError as error:
+        if error.status is RPCStatusCode.INVALID_ARGUMENT and "Craftcore" in error.message:
+            raise ConfigInvalid(
+                f"the namespace lacks a search attribute: {error.message:.200}. `craftcore temporal setup` adds them"
+            ) from error
+        if error.status is RPCStatusCode.INVALID_ARGUMENT:
+            raise FilterInvalid(f"the cluster refused the filter: {error.message:.200}") from error
+        raise StillWaiting(f"the cluster did not answer: {error.message:.300}") from error
+    return list(islice(found, limit))
+
+
+def _make_listed(one: WorkflowExecution) -> ListedTask:
+    said: dict[str, Any] = {name: list(values) for name, values in one.search_attributes.items()}
+
+    def get_first(name: str) -> str | None:
+        return said[name][0] if said.get(name) else None
+
+    cluster = OF_CLUSTER.get(one.status.name if one.status is not None else "", "RUNNING")
+    status = get_first("CraftcoreStatus") if cluster in ("RUNNING", "FAILED") else None
+    return ListedTask(
+        id=one.id,
+        workflow=get_first("CraftcoreWorkflow"),
+        session_id=get_first("CraftcoreSession"),
+        status=status or cluster,
+        created_at=one.start_time.timestamp(),
+        ended_at=None if one.close_time is None else one.close_time.timestamp(),
+        asks=said.get("CraftcoreAsks", []),
+        doubts=said.get("CraftcoreDoubts", []),
+    )

@@ -1,0 +1,176 @@
+"""The calls of a person to tasks on a cluster. Each call is an update or a signal, so the history keeps who and why."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Any
+
+from temporalio.client import (
+    Client,
+    WorkflowExecutionStatus,
+    WorkflowUpdateFailedError,
+    WorkflowUpdateRPCTimeoutOrCancelledError,
+)
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from craftcore.activities.model import Activity, Decision
+from craftcore.errors import NotFound, StateRefused, StillWaiting
+from craftcore.serialization.encode import encode
+from craftcore.tasks.model import Resume, TaskStatus
+from craftcore.temporal.history import RETRIED_RUN, Runs, read_history, read_runs
+from craftcore.temporal.history_events import Operation, TaskHistory
+from craftcore.temporal.ids import workflow_id_of_task
+from craftcore.temporal.recorded_state import read_state
+from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
+
+ANSWER_SECONDS = 10.0
+"""How long a call waits for a worker that takes it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTask:
+    """A task as its history has it. `state` None: no worker has taken it yet."""
+
+    id: str
+    workflow_id: str
+    runs: Runs
+    history: TaskHistory
+    state: TaskState | None
+
+
+class TaskOperations:
+    """The calls of a person. `within`: seconds that a call may wait for a worker."""
+
+    def __init__(self, client: Client, within: float = ANSWER_SECONDS) -> None:
+        self._client = client
+        self._within = within
+
+    async def load(self, workflow_id: str) -> RecordedTask:
+        """Read a task from its history; it needs no worker. Raises NotFound; StateRefused for a foreign history."""
+        try:
+            runs = await read_runs(self._client, workflow_id)
+        except RPCError as error:
+            raise _make_refusal(workflow_id, error) from error
+        history = await read_history(runs, self._client.data_converter)
+        begun = any(event.HasField("workflow_task_completed_event_attributes") for event in runs.last.events)
+        state = await read_state(runs.last, self._client.data_converter) if begun else None
+        return RecordedTask(
+            id=state.task.id if state is not None else workflow_id,
+            workflow_id=workflow_id,
+            runs=runs,
+            history=history,
+            state=state,
+        )
+
+    async def signal(self, workflow_id: str, event: str, payload: Any, *, by: str) -> None:
+        """Tell a live task that something happened. Needs no worker. Raises NotFound."""
+        mail = Mail(event=event, payload_json=encode(payload, "payload"), sent_by=by)
+        try:
+            await self._client.get_workflow_handle(workflow_id).signal("deliver", mail)
+        except RPCError as error:
+            raise _make_refusal(workflow_id, error) from error
+
+    async def cancel(self, workflow_id: str, *, by: str, note: str | None) -> None:
+        """Ask a task to end. Needs no worker. Raises NotFound when it has ended."""
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            await handle.signal("note_operation", args=["task cancel", by, note])
+            await handle.cancel()
+        except RPCError as error:
+            raise _make_refusal(workflow_id, error) from error
+
+    async def answer(self, question_id: str, choice: str, *, by: str, note: str | None, reference: str | None) -> None:
+        """Answer a question. Raises StateRefused, which names the first answer; StillWaiting without a worker."""
+        workflow_id = workflow_id_of_task(question_id.rpartition(".")[0])
+        try:
+            await self._update(workflow_id, "answer", [question_id, choice, by, note, reference])
+        except (StateRefused, NotFound) as error:
+            first = await self._find_operation(workflow_id, "inbox answer", question_id)
+            if first is None:
+                raise
+            raise StateRefused(
+                f"question {question_id} was answered before, by {first.by}: {first.details['answer']!r:.200}"
+            ) from error
+
+    async def decide(
+        self, workflow_id: str, key: str, decision: Decision, *, by: str, note: str | None, reference: str | None
+    ) -> None:
+        """Decide about an action in doubt. Raises StateRefused when it is in none; StillWaiting without a worker."""
+        await self._update(workflow_id, "decide", [key, decision.value, reference, by, note])
+
+    async def retry(self, workflow_id: str, *, by: str, note: str | None) -> None:
+        """Start a run that goes on with the state of a failed task. Completed steps are kept. Needs no worker.
+
+        Raises NotFound; StateRefused when the task has not failed.
+        """
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            seen = await handle.describe()
+        except RPCError as error:
+            raise _make_refusal(workflow_id, error) from error
+        task = await self.load(workflow_id)
+        if seen.status is not WorkflowExecutionStatus.FAILED or task.state is None:
+            status = task.state.task.status if task.state is not None else "not begun"
+            raise StateRefused(f"task {workflow_id} is {status}; only a FAILED task can be retried")
+        first = task.runs.last.events[0].workflow_execution_started_event_attributes
+        [start] = await self._client.data_converter.decode([first.input.payloads[0]], [TaskStart])
+        memo = {RETRIED_RUN: seen.run_id, "craftcore_retried_by": by, "craftcore_retried_note": note}
+        try:
+            await self._client.start_workflow(
+                WORKFLOW,
+                args=[start, make_retry(task.state), None],
+                id=seen.id,
+                task_queue=seen.task_queue,
+                task_timeout=timedelta(milliseconds=first.workflow_task_timeout.ToMilliseconds()),
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                memo=memo,
+                search_attributes=seen.typed_search_attributes,
+            )
+        except WorkflowAlreadyStartedError as error:
+            raise StateRefused(f"task {workflow_id} was retried meanwhile, and goes on") from error
+
+    async def _update(self, workflow_id: str, name: str, args: list[Any]) -> None:
+        handle = self._client.get_workflow_handle(workflow_id)
+        try:
+            await asyncio.wait_for(handle.execute_update(name, args=args), self._within)
+        except WorkflowUpdateFailedError as error:
+            raise StateRefused(str(error.cause)) from error
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise StillWaiting(
+                f"no worker took it within {self._within:g} s; the cluster may still hand it to the next worker. "
+                "Start one, and look at the task before you send it again"
+            ) from error
+        except RPCError as error:
+            raise _make_refusal(workflow_id, error) from error
+
+    async def _find_operation(self, workflow_id: str, action: str, subject: str) -> Operation | None:
+        runs = await read_runs(self._client, workflow_id)
+        found = (await read_history(runs, self._client.data_converter)).operations
+        return next((one for one in found if one.action == action and one.subject == subject), None)
+
+
+def make_retry(state: TaskState) -> TaskState:
+    """Return the state with which a failed task goes on: its last turn again, with all its attempts."""
+    task = replace(state.task, status=TaskStatus.RUNNING, reason="retried", ended_at=None)
+    return replace(
+        state, task=task, resume=Resume.RETRY, attempts=0, starts=0, crashes=0, idle_crashes=0, open_waits=[], asked={}
+    )
+
+
+def list_doubts(state: TaskState) -> list[Activity]:
+    """Return the activities of a task that are in doubt."""
+    return [one for one in state.acts.values() if one.status == "UNKNOWN" and one.decision is None]
+
+
+def _make_refusal(workflow_id: str, error: RPCError) -> Exception:
+    match error.status:
+        case RPCStatusCode.NOT_FOUND if "already completed" in str(error):
+            return StateRefused(f"task {workflow_id} has ended")
+        case RPCStatusCode.NOT_FOUND | RPCStatusCode.INVALID_ARGUMENT:
+            return NotFound(f"no task has the id {workflow_id!r:.200}; see: craftcore temporal task list")
+        case _:
+            return StillWaiting(f"the cluster did not answer: {' '.join(error.message.split()):.300}")
