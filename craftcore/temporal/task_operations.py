@@ -155,9 +155,9 @@ class TaskOperations:
 
 def make_retry(state: TaskState) -> TaskState:
     """Return the state with which a failed task goes on: its last turn again, with all its attempts."""
-    task = replace(state.task, status=TaskStatus.RUNNING, reason="retried", ended_at=None)
+    task = replace(state.task, status=TaskStatus.RUNNING, reason="retried", deadline_at=None, ended_at=None)
     return replace(
-        state, task=task, resume=Resume.RETRY, attempts=0, starts=0, crashes=0, idle_crashes=0, open_waits=[], asked={}
+        state, task=task, resume=Resume.RETRY, attempts=0, starts=0, crashes=0, idle_entries=[], open_waits=[], asked={}
     )
 
 
