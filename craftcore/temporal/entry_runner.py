@@ -16,8 +16,10 @@ from craftcore.engine.runner import Runner
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
+from craftcore.errors import ErrorCode
 from craftcore.executions.chain.append import KnownRecord
 from craftcore.executions.recorder import Record, Routed
+from craftcore.executions.responses import truncate_result
 from craftcore.executions.store import OpenHeader
 from craftcore.registry.registry import Registry
 from craftcore.storage.event_loop import get_current_loop
@@ -26,7 +28,7 @@ from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.temporal.accept import make_accept
 from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal
-from craftcore.temporal.update_sender import UpdateSender
+from craftcore.temporal.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
 from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage, TaskStart
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Outcome, Succeeded, settle
@@ -79,7 +81,7 @@ class EntryRunner:
             given = await fetch_pages(UpdateSender(self._client.get_workflow_handle(workflow_id), given.token), given)
         attempt.entry = self._entry_of(given)
         outcome = await self._run(workflow_id, given, attempt, clock)
-        return self._end_of(given, attempt, outcome, clock.now())
+        return refuse_large(self._end_of(given, attempt, outcome, clock.now()))
 
     async def _run(self, workflow_id: str, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> Outcome:
         handle = self._client.get_workflow_handle(workflow_id)
@@ -102,7 +104,7 @@ class EntryRunner:
             threads=self._step_threads,
             workers=self._workers,
             settings=replace(settings, result_max_bytes=min(settings.result_max_bytes, RECORD_MAX_BYTES)),
-            bounded=lambda result_json: result_json,
+            bounded=truncate_sent,
         )
         return await Runner(self._app, services, self._threads, self._config).run(attempt)
 
@@ -174,8 +176,23 @@ class EntryRunner:
             case Suspends(wait=wait):
                 return replace(end, move="suspends", wait=wait)
         if isinstance(outcome, Succeeded):
-            return replace(end, move="returned", result_json=outcome.result_json)
+            return replace(end, move="returned", result_json=truncate_sent(outcome.result_json))
         return end
+
+
+def truncate_sent(result_json: str) -> str:
+    """Return the result of a task, or a stub with its size and hash when it is too large for the cluster."""
+    return truncate_result(result_json, RECORD_MAX_BYTES if measure_sent(result_json) <= SENT_MAX_BYTES else 0)
+
+
+def refuse_large(end: EntryEnd) -> EntryEnd:
+    """Return the end of an entry, or a failure when it is too large to be sent: the cluster would take it for a worker
+    that has died."""
+    if (size := measure_sent(end.state_json)) <= SENT_MAX_BYTES:
+        return end
+    message = f"the state has {size:,} bytes as it is sent; on a cluster the limit is {SENT_MAX_BYTES:,}"
+    code = ErrorCode.PAYLOAD_TOO_LARGE
+    return EntryEnd(status="FAILED", reason=code, error_code=code, error_message=message, steps=end.steps)
 
 
 async def fetch_pages(updates: UpdateSender, given: EntryStart) -> EntryStart:

@@ -124,9 +124,13 @@ _LOST = JournalAnswer(error=LEASE_LOST, message="the turn is over; nothing was w
 
 
 def size_of(call: JournalCall) -> int:
-    """Return the bytes of a call as it is sent, beside its short fields. Texts grow: quotes and letters beyond ASCII
-    are written as escapes."""
+    """Return the bytes of a call as it is sent, beside its short fields."""
     outcome = "" if call.outcome is None else call.outcome.result_json or ""
     request = "" if call.intent is None else call.intent.request_json or ""
     payload = "" if call.start is None else call.start.payload_json
-    return sum(len(json.dumps(text)) for text in (call.text, outcome, request, payload, call.payload_json) if text)
+    return sum(map(measure_sent, (call.text, outcome, request, payload, call.payload_json)))
+
+
+def measure_sent(text: str) -> int:
+    """Return the bytes of a text as it is sent: quotes and letters beyond ASCII are written as escapes."""
+    return len(json.dumps(text)) if text else 0

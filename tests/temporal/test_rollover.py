@@ -46,7 +46,7 @@ class Tasks:
         self._connection = connection
         self._settings = settings
 
-    async def start(self, workflow: str, payload: dict[str, Any], *, updates: int) -> str:
+    async def start(self, workflow: str, payload: dict[str, Any], *, updates: int, children: int = 1_000) -> str:
         start = TaskStart(
             workflow=workflow,
             payload_json=json.dumps(payload),
@@ -54,6 +54,7 @@ class Tasks:
             due_at=0.0,
             heartbeat_timeout=self._settings.heartbeat_timeout,
             run_updates_max=updates,
+            run_children_max=children,
         )
         task = f"t:{self._settings.task_queue}"
         queue = self._settings.task_queue or ""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 
+from craftcore.errors import PayloadTooLarge
 from craftcore.serialization.canonical import canonicalize
 from craftcore.tasks.model import MESSAGE, RESUMED_BY, NewWait, QuestionKind, ResolvedBy, Resume, Wait, WaitKind
 from craftcore.temporal.workflow.messages import Mail, OpenQuestion, TaskState
 
-MAILBOX_MAX = 10_000
-"""Signals that a task keeps unread."""
+MAILBOX_MAX_BYTES = 1_000_000
+"""Bytes of the signals that a task keeps unread. More fail it: they could not be carried to its next run."""
+
+MAIL_BYTES = 50
+"""Bytes of a signal beside its payload."""
 
 
 def begin_wait(state: TaskState, wait: NewWait, now: float) -> None:
@@ -52,16 +56,38 @@ def _end_by_what_is_there(state: TaskState, wait: Wait, now: float) -> None:
         for mail in list(state.mails):
             if _end_by_mail(state, wait, mail, now):
                 state.mails.remove(mail)
+                state.mail_bytes -= size_of(mail)
                 return
 
 
 def deliver(state: TaskState, mail: Mail, now: float) -> None:
-    """End the first wait that the signal is for, or keep it. A full mailbox drops it."""
+    """End the first wait that the signal is for, or keep it, as long as its mailbox is not full."""
     for wait in state.open_waits:
         if _end_by_mail(state, wait, mail, now):
             return
-    if len(state.mails) < MAILBOX_MAX:
+    if is_full(state):
+        return
+    state.mail_bytes += size_of(mail)
+    if not is_full(state):
         state.mails.append(mail)
+
+
+def is_full(state: TaskState) -> bool:
+    """Return whether more was sent to the task than it keeps."""
+    return state.mail_bytes > MAILBOX_MAX_BYTES
+
+
+def make_refusal(state: TaskState) -> PayloadTooLarge:
+    """Return the failure of a task whose mailbox is full."""
+    return PayloadTooLarge(
+        f"its unread signals have {state.mail_bytes:,} bytes; the limit is {MAILBOX_MAX_BYTES:,}: send less, or "
+        "wait for them sooner"
+    )
+
+
+def size_of(mail: Mail) -> int:
+    """Return the bytes that a signal counts."""
+    return len(mail.payload_json.encode()) + MAIL_BYTES
 
 
 def _end_by_mail(state: TaskState, wait: Wait, mail: Mail, now: float) -> bool:

@@ -35,6 +35,8 @@ class TaskStart:
     heartbeat_timeout: float = 10.0
     run_updates_max: int = 1_500
     """Updates of one run, after which the task goes on in the next."""
+    run_children_max: int = 1_000
+    """Children that live at once and were started by one run. The server takes 2,000."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -224,6 +226,8 @@ class TaskState:
     """The open waits that are questions, by name."""
     waits_made: int = 0
     mails: list[Mail] = field(default_factory=list)
+    mail_bytes: int = 0
+    """Bytes of the payloads of its unread signals, also of one that was too much for its mailbox: the task fails."""
     acts: dict[str, Activity] = field(default_factory=dict)
     acts_made: int = 0
     ends_at: dict[str, float] = field(default_factory=dict)

@@ -14,9 +14,6 @@ EVENTS_MAX = 45_000
 HISTORY_MAX_BYTES = 40_000_000
 """The same for its history. The server ends a run at 51,200 events and at 50 MB."""
 
-CHILDREN_MAX = 1_000
-"""Children that live at once and were started by one run. The server takes 2,000."""
-
 MEASURED_EVERY = 50
 """Updates between two looks at a state that was too large."""
 
@@ -35,7 +32,7 @@ class RunLimits:
     def is_due(self, state: TaskState) -> bool:
         """Return whether the task has to go on in its next run. One whose state is too large for that goes on in this
         run as long as the server allows it."""
-        if self.children >= CHILDREN_MAX:
+        if self.children >= self._start.run_children_max:
             return True
         info = workflow.info()
         if self.updates < self._updates_max and not info.is_continue_as_new_suggested():

@@ -66,6 +66,7 @@ class TaskWorkflow(TaskMoves):
         if state.open_waits and (over := await self._end_wait()) is not None:
             return over
         while True:
+            self._check_mailbox()
             if self._limits.is_due(state):
                 await self._roll_over()
             end = await self._enter()

@@ -115,12 +115,13 @@ class TaskMoves(TaskHandlers):
         """Wait until one of the open waits is over, in the next run when this one is at its limit."""
         state = self._state
         while state.open_waits:
+            self._check_mailbox()
             if self._limits.is_due(state):
                 await self._roll_over()
             due_at = mailbox.next_due(state)
             left = None if due_at is None else seconds_until(due_at)
             try:
-                await workflow.wait_condition(lambda: not state.open_waits or self._limits.is_due(state), timeout=left)
+                await workflow.wait_condition(self._is_awake, timeout=left)
             except TimeoutError:
                 mailbox.end_due_wait(state, max(workflow.time(), due_at or 0.0))
         over = state.kept_waits[-1]
@@ -129,6 +130,15 @@ class TaskMoves(TaskHandlers):
         if has_renewed_budget(over):
             self._set_task(turns_alone=0, steps_alone=0)
         return None
+
+    def _is_awake(self) -> bool:
+        state = self._state
+        return not state.open_waits or mailbox.is_full(state) or self._limits.is_due(state)
+
+    def _check_mailbox(self) -> None:
+        """Raise PayloadTooLarge when more was sent to the task than it keeps."""
+        if mailbox.is_full(self._state):
+            raise mailbox.make_refusal(self._state)
 
     async def _roll_over(self) -> NoReturn:
         """Go on in the next run of the workflow, with all that the task has. Raises PayloadTooLarge."""

@@ -1,0 +1,173 @@
+"""The limits of a task on a cluster: what is too large fails with a sentence, and children and steps may be many."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Continue, RetryPolicy, TaskContext
+from tests.support.processes import PATIENCE
+from tests.temporal import test_rollover
+
+pytestmark = pytest.mark.anyio
+tasks = test_rollover.tasks
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest) -> App:
+    app = App(request.node.name)
+    app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)
+    return app
+
+
+def make_noise(size: int) -> str:
+    """Return text that cannot be compressed to less than half its size."""
+    return random.Random(size).randbytes(size // 2).hex()
+
+
+async def failure_of(tasks: test_rollover.Tasks, task: str) -> tuple[str | None, str]:
+    with anyio.fail_after(PATIENCE):
+        end = await tasks.client.result(task)
+    assert end.status == "FAILED", end
+    return end.error_code, end.error_message or ""
+
+
+async def test_result_of_a_megabyte_and_a_half_is_kept(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        found = await ctx.step("big", make_noise, 1_499_990)
+        await ctx.sleep(0.01)
+        return len(found)
+
+    assert await tasks.end(await tasks.start("order", {}, updates=100)) == 1_499_990
+
+
+async def test_result_of_a_step_that_is_too_large_is_refused(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        await ctx.step("big", make_noise, 2_200_000)
+
+    code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100))
+    assert code in ("VALIDATION_ERROR", "PAYLOAD_TOO_LARGE")
+    assert "2,200,002 bytes; the limit is 1,500,000" in message
+
+
+async def test_result_of_a_task_that_is_too_large_is_a_stub(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> str:
+        return make_noise(2_200_000)
+
+    found = await tasks.end(await tasks.start("order", {}, updates=100))
+    assert (found["result_unstored"], found["bytes"]) == ("too large", 2_200_002)
+
+
+async def test_state_that_is_too_large_for_a_message_is_refused(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> Any:
+        return Continue("\N{SNOWMAN}" * 320_000)
+
+    code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100))
+    assert code == "PAYLOAD_TOO_LARGE"
+    assert "the state has 1,92" in message
+
+
+@pytest.mark.campaign
+async def test_state_that_cannot_be_carried_names_its_part(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        for number in range(4):
+            await ctx.step("big", make_noise, 1_400_000, key=str(number))
+        await ctx.sleep(0.01)
+        for number in range(1_000):
+            await ctx.step("small", lambda: 1, key=str(number))
+
+    code, message = await failure_of(tasks, await tasks.start("order", {}, updates=1))
+    assert code == "PAYLOAD_TOO_LARGE"
+    assert "The records of its turn are 5,6" in message
+
+
+async def test_state_of_a_megabyte_goes_on(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext[str]) -> Any:
+        if ctx.turn < 3:
+            await ctx.step("one", lambda: 1)
+            return Continue(make_noise(1_000_000))
+        return len(ctx.state or "")
+
+    assert await tasks.end(await tasks.start("order", {}, updates=1)) == 1_000_000
+
+
+async def test_forty_steps_run_at_once(app, tasks):
+    running, most = 0, 0
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        all_run = anyio.Event()
+
+        async def wait_for_all(number: int) -> int:
+            nonlocal running, most
+            running, most = running + 1, max(most, running + 1)
+            if running == 40:
+                all_run.set()
+            await all_run.wait()
+            return number
+
+        async def one(number: int) -> None:
+            found.append(await ctx.step("one", wait_for_all, number, key=str(number)))
+
+        found: list[int] = []
+        async with anyio.create_task_group() as beside:
+            for number in range(40):
+                beside.start_soon(one, number)
+        return sum(found)
+
+    assert await tasks.end(await tasks.start("order", {}, updates=100)) == sum(range(40))
+    assert most == 40
+
+
+async def test_mailbox_that_is_full_fails_the_task(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        await ctx.wait_for("go")
+
+    task = await tasks.start("order", {}, updates=100)
+    for _ in range(6):
+        await tasks.client.signal(task, "other", make_noise(200_000))
+    code, message = await failure_of(tasks, task)
+    assert code == "PAYLOAD_TOO_LARGE"
+    assert "its unread signals have 1,0" in message
+
+
+def add_children(app: App) -> None:
+    @app.workflow("child")
+    async def child(ctx: TaskContext, number: int) -> int:
+        await ctx.sleep(0.01)
+        return number
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext, count: int) -> int:
+        started = [await ctx.start_child("child", {"number": number}, key=str(number)) for number in range(count)]
+        return sum([await one.result(int) for one in started])
+
+
+async def test_children_beyond_the_limit_are_started_in_the_next_run(app, tasks):
+    add_children(app)
+    task = await tasks.start("parent", {"count": 12}, updates=100, children=5)
+    assert await tasks.end(task) == sum(range(12))
+    assert await tasks.runs(task) > 1
+
+
+@pytest.mark.campaign
+async def test_five_thousand_children_end(app, tasks):
+    add_children(app)
+    task = await tasks.start("parent", {"count": 5_000}, updates=1_500)
+    with anyio.fail_after(1_800):
+        assert (await tasks.client.result(task)).result_json == str(sum(range(5_000)))
