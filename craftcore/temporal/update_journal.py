@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import structlog
 from temporalio.client import WorkflowHandle
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
@@ -33,6 +34,10 @@ from craftcore.temporal.workflow.messages import (
 from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerStatus
 
 T = TypeVar("T")
+
+log = structlog.get_logger()
+
+IT_MAY_BE_DOUBLED = "the action was done, and its task had gone on without it: look whether it happened twice"
 
 RECORD_MAX_BYTES = 1_500_000
 """Bytes of one result."""
@@ -137,7 +142,12 @@ class TemporalJournal:
     async def settle(self, end: ActEnd, gives_up: Callable[[], bool]) -> None:
         outcome = Outcome(**end.ending._asdict())
         call = JournalCall(kind="settle", key=self._acts[end.begun.seq], calls=end.begun.calls, outcome=outcome)
-        await self._commit(call)
+        answer = await self._updates.send(call)
+        if answer.is_late:
+            log.error(
+                "activity.done_late", activity=call.key, provider_ref=outcome.provider_ref, note=IT_MAY_BE_DOUBLED
+            )
+        self._go_on_after(call, answer)
 
     async def decide(
         self, activity: Activity, decision: Decision, decided_by: str, reference: str | None, event: NewEvent
@@ -186,11 +196,14 @@ class TemporalJournal:
     async def _commit(self, call: JournalCall) -> JournalAnswer:
         """Return the answer once the call is in the history. Raises what the workflow refused, and PayloadTooLarge."""
         answer = await self._updates.send(call)
+        self._go_on_after(call, answer)
+        return answer
+
+    def _go_on_after(self, call: JournalCall, answer: JournalAnswer) -> None:
         if answer.error is not None:
             raise ERRORS.get(answer.error, StateRefused)(answer.message)
         if answer.rolls_over and call.kind != "begin":  # what has begun is called, and has its end
             self._on_rollover()
-        return answer
 
 
 class NoTables:

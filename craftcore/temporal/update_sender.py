@@ -6,6 +6,7 @@ import asyncio
 import json
 from typing import Any
 
+import anyio
 from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
@@ -49,12 +50,11 @@ class UpdateSender:
         if self._sender is None or self._sender.done():
             self._sender = asyncio.create_task(self._send_waiting())
         try:
-            answer = await asyncio.shield(answered)
+            return await asyncio.shield(answered)
         except asyncio.CancelledError:
-            while not answered.done():
+            with anyio.CancelScope(shield=True):  # a scope cancels again and again
                 await asyncio.wait({answered})
             raise
-        return answer
 
     async def query(self, name: str, args: list[Any], result_type: Any) -> Any:
         """Return the answer of the workflow to a query, which is repeated until there is one. Raises LeaseLost when the
@@ -71,10 +71,14 @@ class UpdateSender:
         while self._waiting:
             batch = self._take_batch()
             self._sent += 1
-            answers = await self._send([call for call, _ in batch], f"{self._token}.{self._sent}")
+            try:
+                answers = await self._send([call for call, _ in batch], f"{self._token}.{self._sent}")
+            except Exception as error:
+                for _, answered in batch:
+                    answered.set_exception(error)
+                continue
             for (_, answered), answer in zip(batch, answers, strict=True):
-                if not answered.done():
-                    answered.set_result(answer)
+                answered.set_result(answer)
 
     def _take_batch(self) -> list[tuple[JournalCall, asyncio.Future[JournalAnswer]]]:
         """Take the calls of the next update, as many as it has room for."""
@@ -115,9 +119,10 @@ class UpdateSender:
     async def _send_outcomes(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
         """Send, of the calls of a lost entry, those that say what has happened: they are accepted."""
         outcomes = [call for call in calls if call.kind == "settle"]
-        if outcomes and len(outcomes) < len(calls):
-            await self._send(outcomes, f"{id}.settle")
-        return [_LOST] * len(calls)
+        if not outcomes or len(outcomes) == len(calls):
+            return [_LOST] * len(calls)
+        answers = iter(await self._send(outcomes, f"{id}.settle"))
+        return [next(answers) if call.kind == "settle" else _LOST for call in calls]
 
 
 _LOST = JournalAnswer(error=LEASE_LOST, message="the turn is over; nothing was written")

@@ -104,7 +104,7 @@ async def test_answer_to_no_open_question_is_refused(client):
         await client.decide(task, "activity:none", Decision.HAPPENED, by="ada")
 
 
-async def test_unknown_task_ismake_not_found(client):
+async def test_unknown_task_is_not_found(client):
     for call in (client.signal("none", "go"), client.cancel("none"), client.view("none"), client.result("none")):
         with pytest.raises(NotFound):
             await call

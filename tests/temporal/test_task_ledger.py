@@ -86,7 +86,7 @@ def test_late_answer_after_a_decision_is_noted(state, decision):
 
     settle_call(state, KEY, 1, DONE, 7.0)
 
-    assert (state.acts[KEY], state.late) == (before, [KEY])
+    assert (state.acts[KEY], [one.noted for one in state.late]) == (before, [before.reason])
 
 
 def test_answer_of_an_earlier_call_does_not_settle_the_next(state):
@@ -97,7 +97,28 @@ def test_answer_of_an_earlier_call_does_not_settle_the_next(state):
 
     settle_call(state, KEY, 1, DONE, 7.0)
 
-    assert (state.acts[KEY].status, state.acts[KEY].calls, state.late) == (ActivityStatus.INTENT, 2, [KEY])
+    assert (state.acts[KEY].status, state.acts[KEY].calls) == (ActivityStatus.INTENT, 2)
+    assert [(one.key, one.call) for one in state.late] == [(KEY, 1)]
+
+
+def test_late_answer_after_its_turn_is_noted_once(state):
+    begin_call(state, 1, intent(), 0.0)
+    state.acts.clear()
+
+    answers = [settle_call(state, KEY, 1, DONE, 7.0) for _ in range(2)]
+
+    assert [answer.is_late for answer in answers] == [True, True]
+    assert [(one.key, one.provider_ref) for one in state.late] == [(KEY, "ref-1")]
+
+
+def test_late_answer_without_an_effect_is_not_noted(state):
+    begin_call(state, 1, intent(), 0.0)
+    leave_behind(state, 1, 5.0)
+    decide_doubt(state, KEY, Decision.GIVE_UP, by="ada", reference=None, calls=None, now=6.0)
+
+    settle_call(state, KEY, 1, Outcome(status="FAILED", reason="refused", error_code="DECLINED"), 7.0)
+
+    assert state.late == []
 
 
 def test_repeated_call_of_a_changed_activity_is_not_begun(state):

@@ -147,6 +147,8 @@ class JournalAnswer:
     is_begun: bool = False
     task_id: str = ""
     created: bool = False
+    is_late: bool = False
+    """The call was done, and that was decided otherwise meanwhile, or it was called again."""
     rolls_over: bool = False
     """The run is at its limit: the turn is to be suspended, and is entered again in the next run."""
 
@@ -180,6 +182,18 @@ class OpenQuestion:
 
 
 @dataclass(frozen=True, kw_only=True)
+class LateDone:
+    """What a lost entry has reported as done after a decision, or after the next call: it may have happened twice."""
+
+    key: str
+    call: int
+    noted: str
+    """What was on record of the action then."""
+    provider_ref: str | None
+    at: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class TaskView:
     """A task as clients see it."""
 
@@ -193,6 +207,7 @@ class TaskView:
     progress_json: str | None
     questions: list[OpenQuestion]
     activities: list[Activity]
+    late: list[LateDone] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -232,8 +247,7 @@ class TaskState:
     acts_made: int = 0
     ends_at: dict[str, float] = field(default_factory=dict)
     """Until when the last call of an activity may be on its way, by key."""
-    late: list[str] = field(default_factory=list)
-    """Keys of the actions that a lost entry reported as done after a person had decided otherwise."""
+    late: list[LateDone] = field(default_factory=list)
     child_ends: dict[str, str] = field(default_factory=dict)
     children_to_cancel: list[str] = field(default_factory=list)
 

@@ -168,6 +168,7 @@ class TaskWorkflow(TaskMoves):
             progress_json=task.progress_json,
             questions=mailbox.list_questions(state),
             activities=list(state.acts.values()),
+            late=state.late,
         )
 
 

@@ -16,7 +16,18 @@ from craftcore.activities.ledger_rules import (
     settle,
 )
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, OnUnknown
-from craftcore.temporal.workflow.messages import NOT_FOUND, STATE_REFUSED, Intent, JournalAnswer, Outcome, TaskState
+from craftcore.temporal.workflow.messages import (
+    NOT_FOUND,
+    STATE_REFUSED,
+    Intent,
+    JournalAnswer,
+    LateDone,
+    Outcome,
+    TaskState,
+)
+
+LATE_MAX = 100
+"""Notes about late outcomes that a task carries. All of them are in its history."""
 
 
 def begin_call(state: TaskState, token: int, given: Intent, now: float) -> JournalAnswer:
@@ -57,8 +68,7 @@ def begin_call(state: TaskState, token: int, given: Intent, now: float) -> Journ
 
 def settle_call(state: TaskState, key: str, calls: int, given: Outcome, now: float) -> JournalAnswer:
     """Write the outcome of a call. One of a lost entry, whose call was put in doubt meanwhile, ends that doubt, unless
-    it has been decided: then the task keeps a note."""
-    before = state.acts[key]
+    it has been decided, or called again: then the task keeps a note."""
     end = CallOutcome(
         ActivityStatus(given.status),
         given.reason,
@@ -69,14 +79,27 @@ def settle_call(state: TaskState, key: str, calls: int, given: Outcome, now: flo
         given.error_message,
         given.may_retry,
     )
+    before = state.acts.get(key)
+    if before is None:  # its turn is over, for it was decided
+        return _note_late(state, key, calls, end, "its turn is over", now)
     if before.calls == calls and before.is_open and before.reason == LEFT_BEHIND.reason:
         before = reopen_intent(before)
     after = settle(before, before.last_call._replace(calls=calls), end, now)
     if after is not None:
         state.acts[key] = after
-    elif end.status is ActivityStatus.DONE and before.status is not ActivityStatus.DONE and key not in state.late:
-        state.late.append(key)
+    elif before.status is not ActivityStatus.DONE:
+        return _note_late(state, key, calls, end, before.reason, now)
     return _on_record(state.acts[key])
+
+
+def _note_late(state: TaskState, key: str, calls: int, end: CallOutcome, noted: str, now: float) -> JournalAnswer:
+    """Note that a call was done, when it was. It changes no decision."""
+    if end.status is not ActivityStatus.DONE:
+        return JournalAnswer(activity=state.acts.get(key))
+    if not any(one.key == key and one.call == calls for one in state.late):
+        state.late.append(LateDone(key=key, call=calls, noted=noted, provider_ref=end.provider_ref, at=now))
+        del state.late[:-LATE_MAX]
+    return JournalAnswer(activity=state.acts.get(key), is_late=True)
 
 
 def decide_doubt(

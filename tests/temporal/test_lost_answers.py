@@ -1,0 +1,204 @@
+"""Answers that are lost, late or not waited for: the journal of a task has each call once, and a person hears of what
+may have happened twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHandle
+
+from craftcore import ActivityUnknown, App, Call, Continue, RetryPolicy, TaskContext
+from craftcore.activities.model import Decision
+from craftcore.temporal.ids import workflow_id_of_task
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.update_sender import UpdateSender
+from craftcore.temporal.worker import working
+from craftcore.temporal.workflow.messages import (
+    LEASE_LOST,
+    Intent,
+    JournalAnswer,
+    JournalBatch,
+    JournalCall,
+    OpenQuestion,
+    Outcome,
+    TaskView,
+)
+from tests.support.processes import PATIENCE
+from tests.temporal.broken_line import a_line
+
+pytestmark = pytest.mark.anyio
+COMPLETED = EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED
+DONE = Outcome(status="DONE", reason="the provider answered", provider_ref="ref-1")
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest) -> App:
+    app = App(request.node.name.partition("[")[0])
+    app.default_retry = RetryPolicy(max_attempts=3, base=0, cap=0)
+    return app
+
+
+@pytest.fixture
+async def connection(app: App, cluster: TemporalSettings) -> AsyncIterator[Client]:
+    with anyio.fail_after(PATIENCE):
+        async with working(app, replace(cluster, task_queue=app.name)) as connection:
+            yield connection
+
+
+@pytest.fixture
+async def client(app: App, cluster: TemporalSettings, connection: Client) -> TemporalClient:
+    return TemporalClient(connection, app, replace(cluster, task_queue=app.name))
+
+
+@pytest.fixture
+def entered(app: App) -> anyio.Event:
+    """When a turn of the workflow `waits` has begun. It goes on at its cancellation."""
+    entered = anyio.Event()
+
+    @app.workflow("waits")
+    async def waits(ctx: TaskContext) -> None:
+        entered.set()
+        await anyio.sleep_forever()
+
+    return entered
+
+
+def handle_of(connection: Client, task: str) -> WorkflowHandle[Any, Any]:
+    return connection.get_workflow_handle(workflow_id_of_task(task))
+
+
+def begin(key: str) -> JournalCall:
+    """Return the intent of an act."""
+    intent = Intent(key=key, action="send", policy="ask", args_hash="hash", request_json=None, ends_at=0.0)
+    return JournalCall(kind="begin", intent=intent)
+
+
+def settle(key: str) -> JournalCall:
+    return JournalCall(kind="settle", key=key, calls=1, outcome=DONE)
+
+
+async def count_completed(handle: WorkflowHandle[Any, Any]) -> int:
+    return [event.event_type async for event in handle.fetch_history_events()].count(COMPLETED)
+
+
+async def question_of(client: TemporalClient, task: str) -> OpenQuestion:
+    while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
+        await anyio.sleep(0.05)
+    return questions[0]
+
+
+async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(client, connection, cluster, entered):
+    """Its caller is cancelled meanwhile, and waits for the record nevertheless."""
+    task = await client.emit("waits")
+    await entered.wait()
+    key, handle = f"activity:{task}:1.1", handle_of(connection, task)
+    answers: list[JournalAnswer] = []
+    given_up = anyio.Event()
+
+    async def send() -> None:
+        answers.append(await updates.send(begin(key)))
+
+    async def send_and_give_up() -> None:
+        with anyio.move_on_after(0.01):
+            await updates.send(JournalCall(kind="record", text="{}", memo="note:1"))
+        given_up.set()
+
+    async with a_line(cluster.address) as line:
+        updates = UpdateSender(handle_of(await Client.connect(line.address), task), 1)
+        line.loses_answers = True
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(send)
+            beside.start_soon(send_and_give_up)
+            while not await count_completed(handle):  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.02)
+            assert (answers, given_up.is_set()) == ([], False)
+            line.break_off()
+        await updates.send(settle(key))
+
+    assert answers[0].is_begun
+    assert [(one.status, one.calls) for one in (await client.view(task)).activities] == [("DONE", 1)]
+    assert await count_completed(handle) == 2
+    await client.cancel(task)
+
+
+async def test_decision_while_the_turn_is_on_its_way_to_ask_ends_the_doubt(app, client):
+    calls: list[str] = []
+
+    @app.action("send", irreversible=True, timeout=0.2)
+    async def send(call: Call) -> None:
+        calls.append(call.key)
+        await anyio.sleep_forever()
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> object:
+        try:
+            return await ctx.act(send)
+        finally:
+            if ctx.resume == "FIRST":  # the turn is unwound, and its workflow does not know yet that it asks
+                with anyio.CancelScope(shield=True):
+                    await client.decide(ctx.task_id, calls[0], Decision.HAPPENED, by="ada", reference="ref-1")
+
+    task = await client.emit("order")
+    assert (await client.result(task)).result_json == '"ref-1"'
+    assert len(calls) == 1
+
+
+async def test_late_outcome_after_a_decision_is_noted_for_a_person(app, client, connection):
+    @app.action("send", irreversible=True, timeout=0.2)
+    async def send(call: Call) -> None:
+        await anyio.sleep_forever()
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        try:
+            await ctx.act(send)
+        except ActivityUnknown:
+            pass
+        await ctx.wait_for("go")
+
+    async def report_late() -> TaskView:
+        batch = JournalBatch(token=1, calls=[settle(key)])
+        sent = await handle.execute_update("journal", batch, id="late", result_type=list[JournalAnswer])
+        assert [(answer.is_late, answer.error) for answer in sent] == [(True, LEASE_LOST)]
+        view: TaskView = await client.view(task)
+        return view
+
+    task = await client.emit("order")
+    key, handle = f"activity:{task}:1.1", handle_of(connection, task)
+    await client.answer(task, (await question_of(client, task)).id, "give up", by="ada")
+    while (await client.view(task)).status != "WAITING":  # noqa: ASYNC110 - it has no event
+        await anyio.sleep(0.02)
+    view = await report_late()
+
+    assert [(one.key, one.call, one.provider_ref) for one in view.late] == [(key, 1, "ref-1")]
+    assert [(one.status, one.decision) for one in view.activities] == [("UNKNOWN", "give up")]
+    await client.cancel(task)
+
+
+async def test_keyed_act_is_called_once_over_the_turns_of_a_task(app, client):
+    calls: list[str] = []
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> int:
+        calls.append(call.key)
+        return len(calls)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> object:
+        found = [await ctx.act(send, key="letter"), await ctx.act(send)]
+        return Continue(None) if ctx.turn == 1 else found
+
+    task = await client.emit("order")
+    assert (await client.result(task)).result_json == "[1,3]"
+    assert calls == [f"activity:{task}:{place}" for place in ("letter", "1.1", "2.1")]
