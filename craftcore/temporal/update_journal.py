@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Any, TypeVar
 
 import structlog
-from temporalio.client import WorkflowHandle
+from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.service import RPCError
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
 from craftcore.errors import (
@@ -42,6 +44,9 @@ IT_MAY_BE_DOUBLED = "the action was done, and its task had gone on without it: l
 RECORD_MAX_BYTES = 1_500_000
 """Bytes of one result."""
 
+ANSWER_PATIENCE = timedelta(seconds=2)
+"""How long a signal waits for the answer whether its task waits for it."""
+
 ERRORS: dict[str, type[CraftcoreError]] = {
     error("").name: error for error in (IdempotencyConflict, NotFound, StateRefused, LeaseLost)
 }
@@ -56,11 +61,14 @@ class TemporalJournal:
         token: int,
         start: TaskStart,
         on_rollover: Callable[[], None] = lambda: None,
+        ask_waiting: Callable[[str, str], Awaitable[bool]] | None = None,
     ) -> None:
         self._handle = handle
         self._updates = UpdateSender(handle, token)
         self._on_rollover = on_rollover
         """Suspends the turn, by an exception, so that it goes on in the next run of its workflow."""
+        self._ask_waiting = ask_waiting
+        """Asks whether a task waits for an event. None: no task is asked."""
         self._start = start
         self._known: set[str] | None = None
         """The keys of the activities that the task had when this entry asked first."""
@@ -96,7 +104,8 @@ class TemporalJournal:
     async def signal(
         self, task_id: str, event: str, payload: Any, *, sent_by: str, event_of: Callable[[bool], tuple[NewEvent, T]]
     ) -> T:
-        record, answer = event_of(False)  # the cluster does not say whether the task waited for it
+        waited = self._ask_waiting is not None and await self._ask_waiting(task_id, event)  # a moment earlier
+        record, answer = event_of(waited)
         call = JournalCall(
             kind="signal",
             text=record.payload_json,
@@ -204,6 +213,17 @@ class TemporalJournal:
             raise ERRORS.get(answer.error, StateRefused)(answer.message)
         if answer.rolls_over and call.kind != "begin":  # what has begun is called, and has its end
             self._on_rollover()
+
+
+async def ask_waiting(client: Client, task_id: str, event: str) -> bool:
+    """Return whether a task waits for this event now. False also when no worker answers: a signal needs none."""
+    try:
+        waits: bool = await client.get_workflow_handle(workflow_id_of_task(task_id)).query(
+            "waits_for", event, result_type=bool, rpc_timeout=ANSWER_PATIENCE
+        )
+        return waits
+    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
+        return False
 
 
 class NoTables:

@@ -50,6 +50,9 @@ class Place(Protocol):
 
     async def cancel(self, task_id: str) -> None: ...
 
+    async def waiting(self, task_id: str) -> None:
+        """Wait until the task waits."""
+
 
 class OnFile:
     """An engine on a SQLite file."""
@@ -85,6 +88,10 @@ class OnFile:
     async def cancel(self, task_id: str) -> None:
         await self._it.app.cancel(task_id)
 
+    async def waiting(self, task_id: str) -> None:
+        sql = "SELECT 1 FROM tasks WHERE id = :id AND status = 'WAITING'"
+        await self._it.until(lambda: self._it.rows(sql, id=task_id))
+
 
 class OnCluster:
     """A worker of a cluster."""
@@ -98,6 +105,10 @@ class OnCluster:
     async def end(self, task_id: str) -> tuple[str, Any]:
         end = await self._client.result(task_id)
         return end.status, json.loads(end.result_json or "null") if end.status == "DONE" else end.error_code
+
+    async def waiting(self, task_id: str) -> None:
+        while (await self._client.view(task_id)).status != "WAITING":  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.02)
 
     async def question(self, task_id: str) -> str:
         while not (questions := (await self._client.view(task_id)).questions):  # noqa: ASYNC110 - it has no event
@@ -416,3 +427,18 @@ async def test_attempts_that_are_spent_fail_the_task(app, place):
 
     status, code = await run(place, order)
     assert (status, code, attempts) == ("FAILED", "INTERNAL_AGENT_ERROR", [1, 2, 3])
+
+
+async def test_signal_of_a_turn_says_whether_its_task_waited(app, place):
+    @app.workflow("target")
+    async def target(ctx: TaskContext) -> Any:
+        return await ctx.wait_for("go")
+
+    @app.workflow("teller")
+    async def teller(ctx: TaskContext, to: str) -> list[bool]:
+        return [await ctx.signal(to, "other"), await ctx.signal(to, "go", 7)]
+
+    waits = await place.emit("target", {})
+    await place.waiting(waits)
+    assert await run(place, teller, to=waits) == ("DONE", [False, True])
+    assert await place.end(waits) == ("DONE", 7)

@@ -171,3 +171,17 @@ async def test_five_thousand_children_end(app, tasks):
     task = await tasks.start("parent", {"count": 5_000}, updates=1_500)
     with anyio.fail_after(1_800):
         assert (await tasks.client.result(task)).result_json == str(sum(range(5_000)))
+
+
+async def test_step_costs_five_events(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext, count: int) -> None:
+        for number in range(count):
+            await ctx.step("one", lambda: 1, key=str(number))
+
+    events: list[int] = []
+    for count in (0, 20):
+        task = await tasks.client.emit("order", {"count": count})
+        await tasks.client.result(task)
+        events.append(len((await tasks.client.connection.get_workflow_handle(task).fetch_history()).events))
+    assert (events[1] - events[0]) / 20 <= 5

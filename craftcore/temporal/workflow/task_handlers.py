@@ -143,6 +143,11 @@ class TaskHandlers:
         """Return the keys of all activities that the task keeps."""
         return list(self._state.acts)
 
+    @workflow.query
+    def waits_for(self, event: str) -> bool:
+        """Return whether the task waits for this event now."""
+        return any(wait.kind == "event" and wait.event == event for wait in self._state.open_waits)
+
     # From outside
 
     @workflow.signal
