@@ -5,8 +5,9 @@ from __future__ import annotations
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
-from craftcore.errors import StateRefused
+from craftcore.errors import ConfigInvalid, StateRefused
 from craftcore.temporal.workflow.search_attributes import ATTRIBUTES
 
 TYPES = {
@@ -37,3 +38,21 @@ async def register(client: Client) -> list[str]:
             AddSearchAttributesRequest(namespace=client.namespace, search_attributes=wanted)
         )
     return missing
+
+
+async def require_attributes(client: Client) -> None:
+    """Raise ConfigInvalid where the namespace lacks attributes, with the command that registers them.
+
+    A cluster that lists them to administrators only is trusted.
+    """
+    try:
+        missing = await list_missing(client)
+    except RPCError as error:
+        if error.status in (RPCStatusCode.PERMISSION_DENIED, RPCStatusCode.UNIMPLEMENTED):
+            return
+        raise
+    if missing:
+        raise ConfigInvalid(
+            f"namespace {client.namespace} lacks the search attributes {', '.join(missing)}: run "
+            "craftcore temporal setup once, as an administrator"
+        )

@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from craftcore.activities.model import Decision
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, StateRefused
 from craftcore.registry.registry import Registry
 from craftcore.serialization.encode import encode
 from craftcore.temporal.accept import make_accept
@@ -22,6 +22,7 @@ from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_o
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.update_journal import start_of
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskView, first_arguments
+from craftcore.temporal.workflow.search_attributes import make_first_attributes
 from craftcore.triggers.model import TriggerSpec
 
 
@@ -65,7 +66,15 @@ class TemporalClient:
                 if is_forever
                 else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+                search_attributes=make_first_attributes(row.workflow),
             )
+        except RPCError as error:
+            if error.status is RPCStatusCode.INVALID_ARGUMENT and "earch attribute" in error.message:
+                raise ConfigInvalid(
+                    f"namespace {self._client.namespace} lacks search attributes: run craftcore temporal setup once, "
+                    f"as an administrator ({error.message:.200})"
+                ) from error
+            raise
         except WorkflowAlreadyStartedError as error:
             if row.on_duplicate == "error":
                 raise StateRefused(f"dedup_key {row.dedup_key} is in use; nothing was emitted") from error

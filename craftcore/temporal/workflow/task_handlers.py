@@ -30,6 +30,7 @@ with workflow.unsafe.imports_passed_through():
         first_arguments,
     )
     from craftcore.temporal.workflow.run_limits import RunLimits
+    from craftcore.temporal.workflow.search_attributes import make_first_attributes, publish
 
 
 class TaskHandlers:
@@ -45,6 +46,8 @@ class TaskHandlers:
 
     def _set_task(self, **changes: object) -> None:
         self._state.task = replace(self._state.task, **changes, updated_at=workflow.time())  # type: ignore[arg-type]
+        if "status" in changes:
+            publish(self._state)
 
     # The journal
 
@@ -102,6 +105,7 @@ class TaskHandlers:
                 id=call.workflow_id,
                 id_reuse_policy=reuse,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                search_attributes=make_first_attributes(call.start.workflow),
             )
             self._limits.children += 1
             child.add_done_callback(self._on_child_closed)
