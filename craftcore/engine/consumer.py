@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import structlog
@@ -64,7 +65,7 @@ class Consumer:
         self.slots = Slots(queue, self.solitude, self._concurrency)
         self._batches = AttemptBatches(attempts, commits, self.solitude, events)
         self._router = RouterCall(app, attempts, commits, self.slots, events)
-        self._fallback = Fallback(attempts, runner, commits, services.clock)
+        self._fallback = Fallback(runner, partial(commits.commit, attempts.fall_back), services.clock)
         self._starting: list[Claim] = []
         self._ready: deque[Attempt] = deque()
         self._idle: list[Any] = []

@@ -5,14 +5,13 @@ Not once an irreversible action of its task has begun: what another agent would 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 import structlog
 
 from craftcore.clock import Clock
 from craftcore.engine.attempt import Attempt
-from craftcore.engine.attempt_commits import AttemptCommits
-from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.runner import Runner
 from craftcore.executions.recorder import Record
 from craftcore.failpoints import Failpoint, hit
@@ -21,14 +20,17 @@ from craftcore.triggers.settlement import RELEASED, Cancelled, Failed, Outcome, 
 log = structlog.get_logger(__name__)
 
 
+NoteFallback = Callable[[Attempt, Failed, str], Awaitable[Record | None]]
+"""Notes durably that the agent of an attempt has failed, and that this one is tried next. None: it may not be."""
+
+
 class Fallback:
     """Runs attempts to their end."""
 
-    def __init__(self, attempts: AttemptCommits, runner: Runner, commits: DurableCommits, clock: Clock) -> None:
-        self._attempts = attempts
+    def __init__(self, runner: Runner, note: NoteFallback, clock: Clock) -> None:
         self._runner = runner
+        self._note = note
         self._clock = clock
-        self._commits = commits
 
     async def run(self, run: Attempt) -> Outcome:
         """Return what the attempt comes to: as its agent ends, or the last one that was tried. Raises LeaseLost."""
@@ -36,7 +38,7 @@ class Fallback:
         while isinstance(outcome, Failed) and (agent := self._next_agent(run)) is not None:
             if run.stopped_by == "shutdown":
                 return Released(reason=RELEASED)  # the next attempt has the time to try them all
-            record = await self._commits.commit(self._attempts.fall_back, run, outcome, agent)
+            record = await self._note(run, outcome, agent)
             if record is None:
                 break
             hit(Failpoint.FELL_BACK)

@@ -13,6 +13,7 @@ from temporalio.client import Client
 from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
+from craftcore.engine.fallback import Fallback
 from craftcore.engine.runner import Runner
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
@@ -32,7 +33,7 @@ from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, Tempor
 from craftcore.temporal.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
 from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage, TaskStart
 from craftcore.triggers.model import Claim
-from craftcore.triggers.settlement import Outcome, Succeeded, settle
+from craftcore.triggers.settlement import Failed, Outcome, Succeeded, settle
 
 STEP_THREADS = 64
 """How many plain steps of all turns run at once; more wait for a thread."""
@@ -107,7 +108,16 @@ class EntryRunner:
             settings=replace(settings, result_max_bytes=min(settings.result_max_bytes, RECORD_MAX_BYTES)),
             bounded=truncate_sent,
         )
-        return await Runner(self._app, services, self._threads, self._config).run(attempt)
+        runner = Runner(self._app, services, self._threads, self._config)
+
+        async def note(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
+            routed = attempt.routed
+            if routed is None or not await journal.fall_back(routed.agents, agent):
+                return None
+            routed = routed._replace(workflow=agent, intent=routed.intent or routed.workflow)
+            return Record(attempt.record.known, routed, clock.now())
+
+        return await Fallback(runner, note, clock).run(attempt)
 
     def make_attempt(self, given: EntryStart) -> Attempt:
         """Return the attempt of an entry."""
@@ -139,12 +149,22 @@ class EntryRunner:
         header = OpenHeader(
             given.token, record_id, task.id, task.id, task.turn, given.attempts, 0, start.workflow, given.now, "", None
         )
-        routed = Routed(start.workflow, "explicit workflow")
+        routed = self._route_of(given)
         return Attempt(claim, Record(KnownRecord(header, "", 0), routed, given.now), routed)
+
+    def _route_of(self, given: EntryStart) -> Routed:
+        asked = given.start.workflow
+        workflow = self._app.workflows.get(asked)
+        agents = given.task.agents or (() if workflow is None else workflow.agents)
+        agent = given.task.agent or next(iter(agents), asked)
+        return Routed(agent, "explicit workflow", None if agent == asked else asked, tuple(agents))
 
     def _entry_of(self, given: EntryStart) -> Entry | None:
         workflow, task = self._app.workflows.get(given.start.workflow), given.task
-        if workflow is None or not workflow.is_task(given.start.payload_json):
+        if workflow is None:
+            return None
+        others = (self._app.workflows.get(name) for name in task.agents or workflow.agents)
+        if not any(one is not None and one.is_task(given.start.payload_json) for one in (workflow, *others)):
             return None
         if task.deadline_at is None and workflow.deadline is not None:
             task = replace(task, deadline_at=given.now + workflow.deadline)

@@ -215,6 +215,8 @@ class HistoryReader:
                 created = "true" if answer["created"] else "false"
                 said = text.replace("@ID@", answer["task_id"]).replace('"@CREATED@"', created)
                 self.add(at, call.get("event_type") or "EMITTED", json.loads(said), entry)
+            case "fall_back":
+                self.add(at, "FALLBACK_TRIGGERED", {"to_agent": text}, entry)
             case "signal":
                 self.add(at, "DELIVERED", json.loads(text), entry)
 

@@ -78,6 +78,15 @@ class TemporalJournal:
     async def record(self, event: NewEvent) -> None:
         await self._commit(JournalCall(kind="record", event_type=event.type, text=event.payload_json, memo=event.memo))
 
+    async def fall_back(self, agents: Sequence[str], agent: str) -> bool:
+        """Let the turn go on with this agent, also after a crash or a wait. Return False once an irreversible action of
+        the task has begun."""
+        try:
+            await self._commit(JournalCall(kind="fall_back", text=agent, agents=list(agents)))
+        except StateRefused:
+            return False
+        return True
+
     async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
         if row.session_id is not None or row.workflow is None or row.task_id not in (None, row.id):
             raise InvalidInput("on a cluster, emit names a workflow, and no session_id and no task_id")

@@ -28,8 +28,6 @@ def list_unsupported(app: Registry) -> list[str]:
     """Return what the app declares and the cluster cannot keep, a sentence each."""
     found = []
     for workflow in app.workflows.values():
-        if workflow.fallback:
-            found.append(f"workflow {workflow.name} has a fallback, which a cluster does not have")
         if workflow.is_limited:
             found.append(f"workflow {workflow.name} has a concurrency or rate, which a cluster does not keep")
     if app.router is not None:
@@ -49,6 +47,7 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
     """
     if unsupported := list_unsupported(app):
         raise ConfigInvalid("; ".join(unsupported))
+    app.check_fallbacks()
     config = config or Config()
     client = await connect(settings)
     with translating(settings):

@@ -442,3 +442,59 @@ async def test_signal_of_a_turn_says_whether_its_task_waited(app, place):
     await place.waiting(waits)
     assert await run(place, teller, to=waits) == ("DONE", [False, True])
     assert await place.end(waits) == ("DONE", 7)
+
+
+async def test_fallback_runs_in_the_same_attempt_and_goes_on_after_a_wait(app, place):
+    entered: list[str] = []
+
+    @app.workflow("first", fallback=["second"])
+    async def first(ctx: TaskContext) -> None:
+        entered.append("first")
+        raise Fail("OUT_OF_INK", "no ink")
+
+    @app.workflow("second")
+    async def second(ctx: TaskContext[str]) -> Any:
+        entered.append("second")
+        if ctx.turn == 1:
+            await ctx.sleep(0.01)
+            return Continue("state of the second")
+        return [ctx.attempt, ctx.state]
+
+    assert await run(place, first) == ("DONE", [1, "state of the second"])
+    assert entered == ["first", "second", "second", "second"]
+
+
+async def test_fallback_is_not_tried_after_an_irreversible_action(app, place):
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call) -> str:
+        return "paid"
+
+    @app.workflow("first", fallback=["second"])
+    async def first(ctx: TaskContext) -> None:
+        await ctx.act(pay)
+        raise Fail("OUT_OF_INK", "no ink")
+
+    @app.workflow("second")
+    async def second(ctx: TaskContext) -> str:
+        return "second"
+
+    assert await run(place, first) == ("FAILED", "OUT_OF_INK")
+
+
+async def test_next_attempt_begins_with_the_first_agent(app, place):
+    entered: list[str] = []
+
+    @app.workflow("first", fallback=["second"])
+    async def first(ctx: TaskContext) -> str:
+        entered.append("first")
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return "first"
+
+    @app.workflow("second")
+    async def second(ctx: TaskContext) -> None:
+        entered.append("second")
+        raise ValueError("never")
+
+    assert await run(place, first) == ("DONE", "first")
+    assert entered == ["first", "second", "first"]

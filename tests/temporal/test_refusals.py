@@ -116,9 +116,8 @@ def test_declarations_that_a_cluster_cannot_keep_are_named(app):
     async def nothing() -> None: ...
 
     app.declare("limited", nothing, concurrency=1)
-    app.declare("spare", nothing, fallback=["limited"])
     app.schedule("daily", "every 1d", workflow="limited")
-    assert len(list_unsupported(app)) == 3
+    assert len(list_unsupported(app)) == 2
 
 
 async def test_worker_of_an_app_that_a_cluster_cannot_keep_does_not_start():

@@ -135,6 +135,7 @@ class JournalCall:
     start: TaskStart | None = None
     event: str = ""
     payload_json: str = ""
+    agents: list[str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,12 +184,12 @@ class OpenQuestion:
 
 @dataclass(frozen=True, kw_only=True)
 class LateDone:
-    """What a lost entry has reported as done after a decision, or after the next call: it may have happened twice."""
+    """An action that a lost entry reported as done after a decision or the next call: it may have happened twice."""
 
     key: str
     call: int
     noted: str
-    """What was on record of the action then."""
+    """The state of the action on record at that time."""
     provider_ref: str | None
     at: float
 

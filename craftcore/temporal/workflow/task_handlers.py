@@ -84,6 +84,10 @@ class TaskHandlers:
                 return task_ledger.decide_doubt(
                     state, call.key, call.decision, by=call.by, reference=call.reference, calls=call.calls, now=now
                 )
+            case "fall_back":
+                if state.acts_made:  # another agent does not know the action, and might repeat it
+                    return JournalAnswer(error=STATE_REFUSED, message="an irreversible action of the task has begun")
+                self._set_task(agents=tuple(call.agents or ()), agent=call.text)
             case "progress":
                 count = state.task.progress_count + 1
                 self._set_task(progress_json=call.text, progress_count=count)

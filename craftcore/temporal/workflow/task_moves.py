@@ -68,6 +68,8 @@ class TaskMoves(TaskHandlers):
         if end.status == "PENDING":
             if end.gives_back:
                 state.attempts -= 1
+            elif not state.acts_made:  # the next attempt begins with the first agent
+                self._set_task(agent=None)
             state.resume = Resume.RESUME if end.gives_back and end.not_before is None else Resume.RETRY
             if end.not_before is not None:
                 self._set_task(reason=end.reason)
@@ -101,6 +103,8 @@ class TaskMoves(TaskHandlers):
             turns_alone=task.turns_alone + 1,
             steps_alone=task.steps_alone + end.steps,
         )
+        if task.agents and task.agent:  # the next turn begins with the agent whose state it takes
+            self._set_task(agents=task.agents[task.agents.index(task.agent) :], agent=None)
         state.memo, state.kept_waits, state.resume = {}, [], Resume.NEXT
         numbered = f"activity:{task.id}:{task.turn}."
         state.acts = {key: one for key, one in state.acts.items() if one.is_open or not key.startswith(numbered)}
