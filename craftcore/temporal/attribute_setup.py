@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from temporalio.api.enums.v1 import IndexedValueType
 from temporalio.api.operatorservice.v1 import AddSearchAttributesRequest, ListSearchAttributesRequest
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -56,3 +57,9 @@ async def require_attributes(client: Client) -> None:
             f"namespace {client.namespace} lacks the search attributes {', '.join(missing)}: run "
             "craftcore temporal setup once, as an administrator"
         )
+
+
+async def read_retention(client: Client) -> float:
+    """Return the seconds for which the namespace keeps an ended task."""
+    found = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
+    return float(found.config.workflow_execution_retention_ttl.seconds)

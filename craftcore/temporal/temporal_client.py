@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -14,16 +15,16 @@ from temporalio.service import RPCError, RPCStatusCode
 from craftcore.activities.model import Decision
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, StateRefused
+from craftcore.errors import ConfigInvalid, DuplicateTrigger, InvalidInput, NotFound, StateRefused
 from craftcore.registry.registry import Registry
 from craftcore.serialization.encode import encode
 from craftcore.temporal.accept import make_accept
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.update_journal import start_of
+from craftcore.temporal.update_journal import make_emitted, start_of
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskView, first_arguments
 from craftcore.temporal.workflow.search_attributes import make_first_attributes
-from craftcore.triggers.model import TriggerSpec
+from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 
 
 class TemporalClient:
@@ -41,11 +42,16 @@ class TemporalClient:
         return self._client
 
     async def emit(self, workflow: str, payload: Mapping[str, Any] | None = None, **options: Any) -> str:
-        """Start a task, and return its id. It is on record when this returns, with or without a worker.
+        """Start a task, and return its id, as `emit_spec`. The options are those of TriggerSpec."""
+        return (await self.emit_spec(TriggerSpec(workflow=workflow, payload=payload or {}, **options))).id
 
-        The options are those of TriggerSpec. Raises InvalidInput for a session_id or task_id, and for a replacement.
+    async def emit_spec(self, spec: TriggerSpec) -> Emitted:
+        """Start a task. It is on record when this returns, with or without a worker.
+
+        Raises InvalidInput for a session_id or task_id, and for a replacement; DuplicateTrigger; ConfigInvalid for a
+        namespace without search attributes.
         """
-        row = self._accept(TriggerSpec(workflow=workflow, payload=payload or {}, **options))
+        row = self._accept(spec)
         if (
             row.session_id is not None
             or row.task_id is not None
@@ -77,9 +83,14 @@ class TemporalClient:
             raise
         except WorkflowAlreadyStartedError as error:
             if row.on_duplicate == "error":
-                raise StateRefused(f"dedup_key {row.dedup_key} is in use; nothing was emitted") from error
-            return task_id_of(workflow_id, error.run_id or "")
-        return task_id_of(workflow_id, handle.first_execution_run_id or "")
+                raise DuplicateTrigger(f"dedup_key {row.dedup_key} is in use; nothing was emitted") from error
+            held = make_emitted(row, task_id_of(workflow_id, error.run_id or ""), created=False)
+            return replace(
+                held,
+                held="id" if row.dedup_key is None else "dedup_key",
+                dedup_scope=None if row.dedup_scope is None else DedupScope(row.dedup_scope),
+            )
+        return make_emitted(row, task_id_of(workflow_id, handle.first_execution_run_id or ""), created=True)
 
     async def result(self, task_id: str) -> TaskEnd:
         """Wait for the end of a task, and return it, also when it failed. Raises NotFound."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -67,10 +67,19 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
             yield client
 
 
-async def work_until_stopped(app: Registry, settings: TemporalSettings, config: Config | None = None) -> None:
+async def work_until_stopped(
+    app: Registry,
+    settings: TemporalSettings,
+    config: Config | None = None,
+    *,
+    on_ready: Callable[[], object] = lambda: None,
+    on_stop: Callable[[], object] = lambda: None,
+) -> None:
     """Run a worker until SIGTERM or SIGINT, then let running turns end within `shutdown_grace` and hand the others
-    back. Raises ConfigInvalid."""
+    back. `on_ready` is called when it works, `on_stop` when the signal comes. Raises ConfigInvalid."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with working(app, settings, config):
+            on_ready()
             async for _ in signals:
+                on_stop()
                 return

@@ -11,7 +11,7 @@ import pytest
 
 from craftcore import App, RetryPolicy, TaskContext
 from craftcore.activities.model import ActivityStatus, CallOutcome, Decision
-from craftcore.errors import ConfigInvalid, InvalidInput, LeaseLost, NotFound, StateRefused
+from craftcore.errors import ConfigInvalid, DuplicateTrigger, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.tasks.turn_event_store import NewEvent
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
@@ -77,7 +77,7 @@ async def test_transaction_of_a_turn_is_refused(client):
 async def test_dedup_key_emits_once(client):
     first, again = [await client.emit("order", dedup_key="order:1") for _ in range(2)]
     assert first == again
-    with pytest.raises(StateRefused):
+    with pytest.raises(DuplicateTrigger):
         await client.emit("order", dedup_key="order:1", on_duplicate="error")
 
 

@@ -13,6 +13,9 @@ from craftcore.cli.base import CommandGroup
 
 COMMANDS = {
     "setup": "cluster_setup:setup",
+    "check": "cluster_check:check",
+    "worker": "cluster_worker:worker",
+    "emit": "cluster_emit:emit",
 }
 """The commands as the help shows them: each name with its module in this folder and its function."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
         "craftcore temporal setup",
         "craftcore temporal setup --address host:7233 --namespace agents",
     ),
-    see=("craftcore check", "docs/how-to/run-on-temporal.md"),
+    see=("craftcore temporal check", "docs/how-to/run-on-temporal.md"),
 )
 @click.pass_obj
 def setup(session: Session) -> None:

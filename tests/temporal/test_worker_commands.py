@@ -1,0 +1,123 @@
+"""The commands worker, emit and check, in processes, on a real server."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from craftcore.temporal.settings import TemporalSettings
+from tests.support.processes import PATIENCE
+
+ROOT = Path(__file__).parents[2]
+APP = """
+from craftcore import App, Fail, TaskContext
+
+app = App("commanded")
+
+@app.workflow("order")
+async def order(ctx: TaskContext, what: str) -> str:
+    return await ctx.step("price", lambda: f"{what}: 40")
+
+@app.workflow("fails")
+async def fails(ctx: TaskContext) -> None:
+    raise Fail("AGENT_ERROR", "no more")
+
+@app.workflow("writes")
+async def writes(ctx: TaskContext) -> None:
+    await ctx.transaction("write", lambda tx: None)
+"""
+
+Craftcore = Callable[..., "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def environment(cluster: TemporalSettings, tmp_path: Path) -> dict[str, str]:
+    (tmp_path / "shop.py").write_text(APP)
+    return os.environ | {"CRAFTCORE_TEMPORAL_ADDRESS": cluster.address, "PYTHONPATH": str(ROOT)}
+
+
+@pytest.fixture
+def craftcore(environment: dict[str, str], tmp_path: Path) -> Craftcore:
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "craftcore", "temporal", *words],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+
+    return run
+
+
+@pytest.fixture
+def worker(environment: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "craftcore", "temporal", "worker", "shop:app", "--sticky-timeout", "1s"],
+        cwd=tmp_path,
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_worker_runs_emitted_tasks_and_drains_at_sigterm(craftcore, worker):
+    once = ["--dedup-key", "lamp", "--dedup-scope", "ever"]
+    emit = ["emit", "order", "--task-queue", "commanded", "--payload", '{"what": "lamp"}', *once]
+    done = craftcore(*emit, "--wait", "60s")
+    assert (done.returncode, done.stdout) == (0, '"lamp: 40"\n'), done.stderr
+
+    again = json.loads(craftcore(*emit, "--json").stdout)
+    assert (again["created"], again["held"], again["dedup_scope"]) == (False, "dedup_key", "ever")
+    assert craftcore(*emit, "--on-duplicate", "error").returncode == 64
+
+    failed = craftcore("emit", "fails", "--task-queue", "commanded", "--wait", "60s")
+    assert failed.returncode == 4
+    assert "no more" in failed.stderr
+
+    worker.send_signal(signal.SIGTERM)
+    assert worker.wait(PATIENCE) == 0
+
+
+def test_emit_waits_no_longer_than_asked(craftcore):
+    done = craftcore("emit", "order", "--task-queue", "nobody", "--wait", "0.1")
+    assert done.returncode == 75
+    assert "has not ended in time" in done.stderr
+
+
+def test_emit_without_an_app_is_refused(craftcore):
+    done = craftcore("emit", "order")
+    assert done.returncode == 64
+    assert "--task-queue" in done.stderr
+
+
+def test_check_warns_of_calls_that_a_cluster_refuses_and_of_a_short_retention(craftcore):
+    done = craftcore("check", "shop:app", "--json")
+    told = json.loads(done.stdout)
+    assert (done.returncode, told["problems"]) == (0, [])
+    [transaction, retention] = told["warnings"]
+    assert transaction.startswith("workflow writes calls ctx.transaction")
+    assert "retention.keys" in retention
+
+
+def test_check_names_every_problem(craftcore):
+    done = craftcore("check", "nowhere:app", "--address", "127.0.0.1:1")
+    assert done.returncode == 78
+    assert [line[:4] for line in done.stdout.splitlines()] == ["FAIL", "FAIL"]
+
+
+def test_worker_of_an_app_that_is_missing_is_refused(craftcore):
+    done = craftcore("worker", "nowhere:app")
+    assert done.returncode == 78
+    assert len(done.stderr.splitlines()) == 1
