@@ -25,13 +25,14 @@ from craftcore.executions.responses import truncate_result
 from craftcore.executions.store import OpenHeader
 from craftcore.registry.registry import Registry
 from craftcore.storage.event_loop import get_current_loop
-from craftcore.tasks.model import Entry, NewWait, Resume, WaitKind
+from craftcore.tasks.model import Entry, NewWait, Resume, Task, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.temporal.accept import make_accept
+from craftcore.temporal.task_routing import choose_workflow
 from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal, ask_waiting
 from craftcore.temporal.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
-from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage, TaskStart
+from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed, Outcome, Succeeded, settle
 
@@ -73,26 +74,34 @@ class EntryRunner:
         self._step_threads = step_threads
         self._workers = workers
 
-    def has_workflow(self, start: TaskStart) -> bool:
-        """Return whether the app declares the workflow of a task."""
-        return start.workflow in self._app.workflows
+    def has_workflow(self, task: Task) -> bool:
+        """Return whether the app declares the workflow of a task, or chooses it."""
+        return not task.workflow or task.workflow in self._app.workflows
 
     async def run(self, workflow_id: str, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> EntryEnd:
         """Run an entry to its end."""
         if given.is_paged:
             given = await fetch_pages(UpdateSender(self._client.get_workflow_handle(workflow_id), given.token), given)
+        journal = self._open_journal(workflow_id, given, attempt)
+        if not given.task.workflow:
+            task = await choose_workflow(self._app, journal, given.task, attempt)
+            if not isinstance(task, Task):
+                return self._end_of(given, attempt, task, clock.now())
+            given = replace(given, task=task)
+            attempt.routed = self._route_of(given)
         attempt.entry = self._entry_of(given)
-        outcome = await self._run(workflow_id, given, attempt, clock)
+        outcome = await self._run(journal, attempt, clock)
         return refuse_large(self._end_of(given, attempt, outcome, clock.now()))
 
-    async def _run(self, workflow_id: str, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> Outcome:
-        handle = self._client.get_workflow_handle(workflow_id)
-
+    def _open_journal(self, workflow_id: str, given: EntryStart, attempt: Attempt) -> TemporalJournal:
         def roll_over() -> None:
             if isinstance(attempt.turn, Turn):
                 attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
 
-        journal = TemporalJournal(handle, given.token, given.start, roll_over, partial(ask_waiting, self._client))
+        handle = self._client.get_workflow_handle(workflow_id)
+        return TemporalJournal(handle, given.token, given.start, roll_over, partial(ask_waiting, self._client))
+
+    async def _run(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock) -> Outcome:
         settings = self._config.tasks
         services = TurnServices(
             journal=journal,
@@ -127,7 +136,7 @@ class EntryRunner:
             task.id,
             str(given.token),
             start.source,
-            start.workflow,
+            start.workflow or None,
             None,
             None,
             task.id,
@@ -147,20 +156,20 @@ class EntryRunner:
         )
         record_id = f"exec-{task.id}.{given.token}"
         header = OpenHeader(
-            given.token, record_id, task.id, task.id, task.turn, given.attempts, 0, start.workflow, given.now, "", None
+            given.token, record_id, task.id, task.id, task.turn, given.attempts, 0, task.workflow, given.now, "", None
         )
         routed = self._route_of(given)
         return Attempt(claim, Record(KnownRecord(header, "", 0), routed, given.now), routed)
 
     def _route_of(self, given: EntryStart) -> Routed:
-        asked = given.start.workflow
+        asked = given.task.workflow
         workflow = self._app.workflows.get(asked)
         agents = given.task.agents or (() if workflow is None else workflow.agents)
         agent = given.task.agent or next(iter(agents), asked)
         return Routed(agent, "explicit workflow", None if agent == asked else asked, tuple(agents))
 
     def _entry_of(self, given: EntryStart) -> Entry | None:
-        workflow, task = self._app.workflows.get(given.start.workflow), given.task
+        workflow, task = self._app.workflows.get(given.task.workflow), given.task
         if workflow is None:
             return None
         others = (self._app.workflows.get(name) for name in task.agents or workflow.agents)
@@ -178,7 +187,7 @@ class EntryRunner:
         )
 
     def _end_of(self, given: EntryStart, attempt: Attempt, outcome: Outcome, now: float) -> EntryEnd:
-        settlement = settle(attempt.claim, outcome, self._app.policy_of(given.start.workflow), now)
+        settlement = settle(attempt.claim, outcome, self._app.policy_of(given.task.workflow), now)
         end = EntryEnd(
             status=settlement.status,
             reason=settlement.reason,

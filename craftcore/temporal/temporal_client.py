@@ -41,7 +41,7 @@ class TemporalClient:
         """The client of the library, for lists."""
         return self._client
 
-    async def emit(self, workflow: str, payload: Mapping[str, Any] | None = None, **options: Any) -> str:
+    async def emit(self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Any) -> str:
         """Start a task, and return its id, as `emit_spec`. The options are those of TriggerSpec."""
         return (await self.emit_spec(TriggerSpec(workflow=workflow, payload=payload or {}, **options))).id
 
@@ -52,12 +52,7 @@ class TemporalClient:
         namespace without search attributes.
         """
         row = self._accept(spec)
-        if (
-            row.session_id is not None
-            or row.task_id is not None
-            or row.on_duplicate == "replace"
-            or row.workflow is None
-        ):
+        if row.session_id is not None or row.task_id is not None or row.on_duplicate == "replace":
             raise InvalidInput("on a cluster, emit takes no session_id, no task_id and no on_duplicate='replace'")
         workflow_id = row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
         is_forever = row.dedup_key is None or row.dedup_scope == "ever"
@@ -72,7 +67,7 @@ class TemporalClient:
                 if is_forever
                 else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                search_attributes=make_first_attributes(row.workflow),
+                search_attributes=make_first_attributes(row.workflow or ""),
             )
         except RPCError as error:
             if error.status is RPCStatusCode.INVALID_ARGUMENT and "earch attribute" in error.message:

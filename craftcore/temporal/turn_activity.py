@@ -81,8 +81,8 @@ class TurnActivity:
         since = now if given.handed_back_since is None else given.handed_back_since
         if self._is_blocked():
             reason = "its worker is blocked"
-        elif not self._user.opened.has_workflow(given.start) and now - since < self._unknown_seconds:
-            reason = f"its worker does not know workflow {given.start.workflow}"
+        elif not self._user.opened.has_workflow(given.task) and now - since < self._unknown_seconds:
+            reason = f"its worker does not know workflow {given.task.workflow}"
         else:
             return None
         later = now + self._hand_back_seconds

@@ -78,6 +78,10 @@ class TemporalJournal:
     async def record(self, event: NewEvent) -> None:
         await self._commit(JournalCall(kind="record", event_type=event.type, text=event.payload_json, memo=event.memo))
 
+    async def note_route(self, workflow: str, agents: Sequence[str]) -> None:
+        """Note which workflow was chosen for the task, and its fallback. (): as it declares."""
+        await self._commit(JournalCall(kind="route", text=workflow, agents=list(agents)))
+
     async def fall_back(self, agents: Sequence[str], agent: str) -> bool:
         """Let the turn go on with this agent, also after a crash or a wait. Return False once an irreversible action of
         the task has begun."""
@@ -88,8 +92,8 @@ class TemporalJournal:
         return True
 
     async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
-        if row.session_id is not None or row.workflow is None or row.task_id not in (None, row.id):
-            raise InvalidInput("on a cluster, emit names a workflow, and no session_id and no task_id")
+        if row.session_id is not None or row.task_id not in (None, row.id):
+            raise InvalidInput("on a cluster, emit names no session_id and no task_id")
         workflow_id = row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
         draft = event_of(make_emitted(row, "@ID@", "@CREATED@"))  # type: ignore[arg-type]
         start = start_of(row, self._start.heartbeat_timeout)
@@ -262,9 +266,8 @@ def start_of(
     row: NewTrigger, heartbeat_timeout: float, parent: str | None = None, *, ends_with_parent: bool = False
 ) -> TaskStart:
     """Return what a workflow is started with."""
-    assert row.workflow is not None, row
     return TaskStart(
-        workflow=row.workflow,
+        workflow=row.workflow or "",
         payload_json=row.payload_json,
         source=row.source,
         due_at=row.due_at,

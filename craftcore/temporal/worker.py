@@ -30,8 +30,6 @@ def list_unsupported(app: Registry) -> list[str]:
     for workflow in app.workflows.values():
         if workflow.is_limited:
             found.append(f"workflow {workflow.name} has a concurrency or rate, which a cluster does not keep")
-    if app.router is not None:
-        found.append("the app has a router, which a cluster does not ask")
     if app.declared_schedules:
         found.append(f"the app declares schedules ({', '.join(app.declared_schedules)}), which a cluster does not fire")
     return found

@@ -19,6 +19,9 @@ from craftcore import (
     Fail,
     NoEffect,
     RetryPolicy,
+    Route,
+    RoutedTrigger,
+    RoutingContext,
     StepConflict,
     TaskContext,
     Timer,
@@ -36,7 +39,7 @@ AT_ONCE = RetryPolicy(max_attempts=3, base=0, cap=0)
 class Place(Protocol):
     """Where an app runs."""
 
-    async def emit(self, workflow: str, payload: dict[str, Any]) -> str: ...
+    async def emit(self, workflow: str | None, payload: dict[str, Any], *, source: str = "IMMEDIATE") -> str: ...
 
     async def end(self, task_id: str) -> tuple[str, Any]:
         """Wait for the end of a task: DONE and its result, or another status and its code."""
@@ -60,8 +63,8 @@ class OnFile:
     def __init__(self, it: Any) -> None:
         self._it = it
 
-    async def emit(self, workflow: str, payload: dict[str, Any]) -> str:
-        return str((await self._it.app.emit(workflow, payload)).id)
+    async def emit(self, workflow: str | None, payload: dict[str, Any], *, source: str = "IMMEDIATE") -> str:
+        return str((await self._it.app.emit(workflow, payload, source=source)).id)
 
     async def end(self, task_id: str) -> tuple[str, Any]:
         tasks = "SELECT status, result_json, error_code FROM tasks WHERE id = :id AND ended_at IS NOT NULL"
@@ -498,3 +501,26 @@ async def test_next_attempt_begins_with_the_first_agent(app, place):
 
     assert await run(place, first) == ("DONE", "first")
     assert entered == ["first", "second", "first"]
+
+
+async def test_router_chooses_the_workflow_and_its_fallback(app, place):
+    asked: list[str] = []
+
+    class ByText:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            asked.append(trigger.payload_json)
+            return Route(workflow="first", fallback=("second",))
+
+    app.router = ByText()
+
+    @app.workflow("first")
+    async def first(ctx: TaskContext) -> None:
+        await ctx.sleep(0.01)
+        raise Fail("OUT_OF_INK", "no ink")
+
+    @app.workflow("second")
+    async def second(ctx: TaskContext) -> str:
+        return "second"
+
+    assert await place.end(await place.emit(None, {}, source="MESSAGE")) == ("DONE", "second")
+    assert asked == ["{}"]

@@ -104,6 +104,11 @@ async def test_answer_to_no_open_question_is_refused(client):
         await client.decide(task, "activity:none", Decision.HAPPENED, by="ada")
 
 
+async def test_work_that_names_no_workflow_fails_without_a_rule(client):
+    end = await client.result(await client.emit(None, source="MESSAGE"))
+    assert (end.status, end.error_code) == ("FAILED", "CAPABILITY_NOT_FOUND")
+
+
 async def test_unknown_task_is_not_found(client):
     for call in (client.signal("none", "go"), client.cancel("none"), client.view("none"), client.result("none")):
         with pytest.raises(NotFound):

@@ -22,7 +22,8 @@ LEASE_LOST, NOT_FOUND, STATE_REFUSED = "LEASE_LOST", "NOT_FOUND", "STATE_REFUSED
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStart:
-    """The trigger that a workflow is started for. `parent` None: no task waits for its end."""
+    """The trigger that a workflow is started for. `parent` None: no task waits for its end. `workflow` empty: the app
+    chooses it at the first entry."""
 
     workflow: str
     payload_json: str

@@ -56,7 +56,7 @@ def publish(state: TaskState) -> None:
         {"key": key, "action": one.action} for key, one in state.acts.items() if one.status is ActivityStatus.UNKNOWN
     ]
     wanted: list[tuple[SearchAttributeKey[Any], str | list[str] | None]] = [
-        (WORKFLOW_KEY, task.workflow[:KEYWORD_MAX]),
+        (WORKFLOW_KEY, task.workflow[:KEYWORD_MAX] or None),
         (STATUS_KEY, str(task.status)),
         (SESSION_KEY, None if task.session_id is None else task.session_id[:KEYWORD_MAX]),
         (ASKS_KEY, _fit(str(question["id"]) for question in questions)),

@@ -84,6 +84,8 @@ class TaskHandlers:
                 return task_ledger.decide_doubt(
                     state, call.key, call.decision, by=call.by, reference=call.reference, calls=call.calls, now=now
                 )
+            case "route":
+                self._set_task(workflow=call.text, agents=tuple(call.agents or ()) or None)
             case "fall_back":
                 if state.acts_made:  # another agent does not know the action, and might repeat it
                     return JournalAnswer(error=STATE_REFUSED, message="an irreversible action of the task has begun")
