@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -112,8 +113,10 @@ class UpdateSender:
             except WorkflowUpdateRPCTimeoutOrCancelledError:
                 pass
             except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:  # the workflow has ended
-                    return [_LOST] * len(calls)
+                if (
+                    error.status is RPCStatusCode.NOT_FOUND
+                ):  # the workflow has ended, and so what is in doubt is decided
+                    return [replace(_LOST, is_late=is_done(call)) for call in calls]
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _send_outcomes(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
@@ -126,6 +129,11 @@ class UpdateSender:
 
 
 _LOST = JournalAnswer(error=LEASE_LOST, message="the turn is over; nothing was written")
+
+
+def is_done(call: JournalCall) -> bool:
+    """Return whether a call says that an action was done."""
+    return call.outcome is not None and call.outcome.status == "DONE"
 
 
 def size_of(call: JournalCall) -> int:

@@ -142,13 +142,14 @@ class Campaign:
             end = await again(lambda: calls.result(id))
             beside.cancel_scope.cancel()
         try:
-            crashes = (await again(lambda: calls.view(id), ANSWER_SECONDS)).crashes
+            view = await again(lambda: calls.view(id), ANSWER_SECONDS)
+            crashes, entries = view.crashes, view.entries
         except WorkflowQueryFailedError as error:  # its history does not replay: a bug of the workflow
-            crashes = 0
+            crashes = entries = 0
             self.tallies[case.name].wrong.append(f"{id}: {error}")
             history = await client.get_workflow_handle(f"k:{key}").fetch_history()
             (self.folder.parent / f"{key}.json").write_text(history.to_json())
-        self.played[case.name].append(Played(number=number, id=id, end=end, crashes=crashes))
+        self.played[case.name].append(Played(number=number, id=id, end=end, crashes=crashes, entries=entries))
         live.release()
 
     async def _answer_all(

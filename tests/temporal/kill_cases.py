@@ -20,12 +20,14 @@ from tests.temporal.worker_processes import lines
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
-    """A task that has ended. `crashes`: how often its worker died in it."""
+    """A task that has ended. `crashes`: how often its worker died in it since it waited last; `entries`: of all its
+    turns."""
 
     number: int
     id: str
     end: TaskEnd
     crashes: int
+    entries: int
 
     @property
     def result(self) -> Any:
@@ -207,8 +209,9 @@ class Research:
         tally.effects += asked + tools
         tally.repeated += max(0, asked - 4 * len(played)) + max(0, tools - 3 * len(played))
         tally.missing += max(0, 4 * len(played) - asked) + max(0, 3 * len(played) - tools)
-        if tally.repeated > 2 * tally.crashes:
-            tally.wrong.append(f"{tally.repeated} steps ran again in {tally.crashes} crashes")
+        entered_again = sum(one.entries - 4 for one in played)
+        if tally.repeated > 2 * entered_again:
+            tally.wrong.append(f"{tally.repeated} steps ran again in {entered_again} entries")
         for one in played:
             if one.end.status != "DONE" or f"bought as {one.id}.3.0:" not in one.result:
                 tally.wrong.append(f"{one} has a wrong end")

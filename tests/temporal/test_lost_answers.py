@@ -183,6 +183,7 @@ async def test_late_outcome_after_a_decision_is_noted_for_a_person(app, client, 
 
     assert [(one.key, one.call, one.provider_ref) for one in view.late] == [(key, 1, "ref-1")]
     assert [(one.status, one.decision) for one in view.activities] == [("UNKNOWN", "give up")]
+    assert [one["key"] for one in await (await handle.describe()).memo_value("done_late")] == [key]
     await client.cancel(task)
 
 

@@ -88,6 +88,11 @@ class EntryEnd:
     deadline_at: float | None = None
     handed_back_since: float | None = None
 
+    @property
+    def goes_on(self) -> bool:
+        """Return whether the task is entered again: later, in its next turn, or after a wait."""
+        return self.status == "PENDING" or self.move in ("continues", "suspends")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Intent:

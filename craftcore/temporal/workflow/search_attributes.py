@@ -13,7 +13,6 @@ from typing import Any
 from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes
 
-from craftcore.activities.model import ActivityStatus
 from craftcore.tasks.model import TaskStatus
 from craftcore.temporal.workflow.mailbox import list_questions
 from craftcore.temporal.workflow.messages import TaskState
@@ -30,8 +29,9 @@ ATTRIBUTES = {
 }
 """Their names, with their types on the cluster."""
 
-QUESTIONS_MEMO, DOUBTS_MEMO = "questions", "doubts"
-"""The memo of open questions, with the fields of OpenQuestion; and of actions in doubt, with `key` and `action`."""
+QUESTIONS_MEMO, DOUBTS_MEMO, LATE_MEMO = "questions", "doubts", "done_late"
+"""The memo of open questions, with the fields of OpenQuestion; and of actions in doubt, with `key` and `action`. The
+last is of actions that were done after a decision, with the fields of LateDone."""
 
 KEYWORD_MAX, VALUE_MAX = 255, 1_800
 """Characters of a keyword, and of all keywords of a list."""
@@ -52,9 +52,8 @@ def publish(state: TaskState) -> None:
     """Let the cluster know the state of the task, if it has changed."""
     task = state.task
     questions = [asdict(question) for question in list_questions(state)]
-    doubts = [
-        {"key": key, "action": one.action} for key, one in state.acts.items() if one.status is ActivityStatus.UNKNOWN
-    ]
+    doubts = [{"key": key, "action": one.action} for key, one in state.acts.items() if one.is_open]
+    late = [asdict(one) for one in state.late]
     wanted: list[tuple[SearchAttributeKey[Any], str | list[str] | None]] = [
         (WORKFLOW_KEY, task.workflow[:KEYWORD_MAX] or None),
         (STATUS_KEY, str(task.status)),
@@ -72,7 +71,7 @@ def publish(state: TaskState) -> None:
         workflow.upsert_search_attributes(changes)
     memo = {
         name: entries or None
-        for name, entries in ((QUESTIONS_MEMO, questions), (DOUBTS_MEMO, doubts))
+        for name, entries in ((QUESTIONS_MEMO, questions), (DOUBTS_MEMO, doubts), (LATE_MEMO, late))
         if (workflow.memo_value(name, None) or []) != entries
     }
     if memo:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio import workflow
@@ -54,11 +55,7 @@ class TaskWorkflow(TaskMoves):
         except PayloadTooLarge as error:
             end = make_failure("too large", error.code, error.message)
         self._set_task(status=TaskStatus(end.status), reason=end.reason)
-        await self._report_end(end)
-        if any(one.is_open for one in self._state.acts.values()):  # a person decides, also when no turn goes on
-            await workflow.wait_condition(lambda: not any(one.is_open for one in self._state.acts.values()))
-            publish(self._state)
-        await workflow.wait_condition(workflow.all_handlers_finished)
+        await self._close(end)
         if end.status == TaskStatus.FAILED:
             raise ApplicationError(end.error_message or end.reason, end, type=end.error_code, non_retryable=True)
         return end
@@ -72,6 +69,8 @@ class TaskWorkflow(TaskMoves):
             if self._limits.is_due(state):
                 await self._roll_over()
             end = await self._enter()
+            if workflow.cancellation_reason() is not None and (end is None or end.goes_on):
+                return make_cancelled_end()  # its entry did not hear of that, or its worker died
             if end is None:
                 if (over := await self._settle_crash()) is not None:
                     return over
@@ -80,8 +79,6 @@ class TaskWorkflow(TaskMoves):
                 self._set_task(deadline_at=end.deadline_at)
             if (over := await self._settle(end)) is not None:
                 return over
-            if workflow.cancellation_reason() is not None:  # it came as the entry ended by itself
-                return make_cancelled_end()
 
     async def _enter(self) -> EntryEnd | None:
         """Run one entry of the turn. None: its worker died."""
@@ -116,10 +113,10 @@ class TaskWorkflow(TaskMoves):
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             )
         except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from error
             await self._close_journal()
             until = task_ledger.leave_behind(state, state.entries, workflow.time())
+            if is_cancelled_exception(error):
+                raise asyncio.CancelledError from error
             self._count_crash()
             if until:  # its call may be on its way until then: nothing can be decided of it
                 await sleep_until(until)
@@ -131,6 +128,21 @@ class TaskWorkflow(TaskMoves):
     async def _close_journal(self) -> None:
         """Refuse the journal of the entry from now on, and let what it has begun come to its end."""
         self._token = 0
+        await workflow.wait_condition(workflow.all_handlers_finished)
+
+    async def _close(self, end: TaskEnd) -> None:
+        """Do what has to be done before the workflow closes. A cancel does not interrupt it."""
+        closing = asyncio.create_task(self._finish(end))
+        while not closing.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.shield(closing)
+        closing.result()
+
+    async def _finish(self, end: TaskEnd) -> None:
+        await self._report_end(end)
+        if any(one.is_open for one in self._state.acts.values()):  # a person decides, also when no turn goes on
+            await workflow.wait_condition(lambda: not any(one.is_open for one in self._state.acts.values()))
+            publish(self._state)
         await workflow.wait_condition(workflow.all_handlers_finished)
 
     async def _report_end(self, end: TaskEnd) -> None:

@@ -79,6 +79,8 @@ class TaskHandlers:
                 assert call.outcome is not None, call
                 answer = task_ledger.settle_call(state, call.key, call.calls, call.outcome, now)
                 self._go_on_without_doubt()
+                if answer.is_late:
+                    publish(state)
                 return answer if token == self._token else replace(answer, error=LEASE_LOST)
             case "decide":
                 return task_ledger.decide_doubt(

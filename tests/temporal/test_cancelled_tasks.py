@@ -1,0 +1,81 @@
+"""A cancel that comes at a bad moment is not lost, and loses no doubt."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from craftcore import App, Call, Continue, Retry, RetryPolicy, TaskContext
+from craftcore.activities.model import Decision
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.worker import working
+from tests.support.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest) -> App:
+    app = App(request.node.name.partition("[")[0])
+    app.default_retry = RetryPolicy(max_attempts=3, base=0, cap=0)
+    return app
+
+
+@pytest.fixture
+async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalClient]:
+    settings = replace(cluster, task_queue=app.name)
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            yield TemporalClient(connection, app, settings)
+
+
+@pytest.mark.parametrize("goes_on", ["waits", "retries", "continues"])
+async def test_cancel_that_the_entry_does_not_hear_of_ends_the_task(app, client, goes_on):
+    """The entry ends before its next heartbeat, and would go on in an hour."""
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> object:
+        await client.cancel(ctx.task_id)
+        match goes_on:
+            case "waits":
+                await ctx.sleep(3600)
+            case "retries":
+                raise Retry("later", after=3600)
+        return Continue(None, after=3600)
+
+    assert (await client.result(await client.emit("order"))).status == "CANCELLED"
+
+
+async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, client):
+    effects: list[str] = []
+
+    @app.action("send", irreversible=True, timeout=0.3)
+    async def send(call: Call) -> None:
+        effects.append(call.key)
+        await anyio.sleep_forever()
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> str:
+        with anyio.move_on_after(0.2):
+            await ctx.act(send)
+        return "went on"
+
+    task = await client.emit("order")
+    while (await client.view(task)).status != "DONE":  # noqa: ASYNC110 - it has no event
+        await anyio.sleep(0.05)
+    await client.cancel(task)
+    view = await client.view(task)
+    assert [(one.status, one.decision) for one in view.activities] == [("UNKNOWN", None)]
+    await client.decide(task, effects[0], Decision.HAPPENED, by="ada")
+
+    end = await client.result(task)
+    assert (end.status, end.result_json) == ("DONE", '"went on"')
