@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from craftcore.tasks.model import Question, Resume, Task
     from craftcore.tasks.outcomes import Continue, Done
     from craftcore.tasks.work_store import WorkUpdate
+    from craftcore.temporal.temporal_producer import TemporalProducer
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, Trigger, TriggerSource, TriggerSpec
     from craftcore.triggers.sources import living_ui_key, proactive_key
@@ -149,6 +150,7 @@ _HOMES = {
     "Strategy": "craftcore.executions.model",
     "Task": "craftcore.tasks.model",
     "TaskContext": "craftcore.engine.turn.context",
+    "TemporalProducer": "craftcore.temporal.temporal_producer",
     "TaskEvent": "craftcore.engine.turn.task_events",
     "Timer": "craftcore.tasks.alternatives",
     "TransactionTimeout": "craftcore.errors",
@@ -242,6 +244,7 @@ __all__ = [
     "Task",
     "TaskContext",
     "TaskEvent",
+    "TemporalProducer",
     "Timer",
     "TransactionTimeout",
     "Trigger",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar, Unpack, overload
 
 from craftcore.config import Config, config_of
-from craftcore.errors import InvalidInput
+from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.registry.declarations import Declarations
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle
 from craftcore.schedules.calls import Schedules
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from craftcore.engine.turn.context import TaskContext
     from craftcore.tasks.all_work import CancelledWork
     from craftcore.tasks.model import Question, Task
+    from craftcore.temporal.cluster_requests import ClusterRequests
 
 
 P = ParamSpec("P")
@@ -215,6 +216,25 @@ class App(Declarations):
         from craftcore.daemon.lifespan import running  # what an App runs is wired above it
 
         return running(self, Path(path), config_of(config))
+
+    def connected(
+        self, url: str, *, config: Config | str | Path | None = None
+    ) -> AbstractAsyncContextManager[ClusterRequests]:
+        """Return a connection to a Temporal cluster for a program that runs no worker.
+
+        In `async with app.connected("temporal://host:7233/namespace"):` the calls of the app go to the cluster, on
+        asyncio. The namespace may be left out. `config`: settings, whose [temporal] has TLS, key and data converter.
+        Raises InvalidInput for another URL, ConfigInvalid without the extra temporal, ClusterUnavailable.
+        """
+        from craftcore.config.temporal_settings import read_url
+
+        given = config_of(config)
+        settings = read_url(url, given.temporal)
+        try:
+            from craftcore.temporal.attachment import connected  # its library is large, and may be missing
+        except ModuleNotFoundError as error:
+            raise ConfigInvalid("a cluster needs temporalio: pip install 'craftcore[temporal]'") from error
+        return connected(self, settings)
 
     def lifespan(
         self, path: str | Path, *, config: Config | str | Path | None = None

@@ -9,9 +9,10 @@ from typing import Annotated
 
 from craftcore.config.loader import Between, Spelt, table_of
 from craftcore.config.references import REFERENCE_SAID, is_one_line, secret_reference
-from craftcore.errors import ConfigInvalid
+from craftcore.errors import ConfigInvalid, InvalidInput
 
 _ADDRESS = re.compile(r"[^\s:/@]{1,253}:[0-9]{1,5}|\[[0-9A-Fa-f:.]{2,45}\]:[0-9]{1,5}")
+_URL = re.compile(r"temporal://([^/?#@]+)(?:/([^/?#]*))?")
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 ADDRESS_SAID = 'the host and port of a cluster, like "127.0.0.1:7233"'
@@ -67,3 +68,15 @@ def replace_settings(settings: TemporalSettings, changes: Mapping[str, str | flo
     if mistakes:
         raise ConfigInvalid("\n".join(mistakes))
     return found
+
+
+def read_url(url: str, settings: TemporalSettings) -> TemporalSettings:
+    """Return the settings with the address and the namespace of a URL. Raises InvalidInput."""
+    found = _URL.fullmatch(url)
+    if found is None:
+        raise InvalidInput(f"{url!r:.200} names no cluster; give temporal://host:port/namespace")
+    changes = {"address": found[1]} | ({"namespace": found[2]} if found[2] else {})
+    try:
+        return replace_settings(settings, changes)
+    except ConfigInvalid as error:
+        raise InvalidInput(error.message) from error

@@ -79,7 +79,7 @@ class TemporalClient:
         except WorkflowAlreadyStartedError as error:
             if row.on_duplicate == "error":
                 raise DuplicateTrigger(f"dedup_key {row.dedup_key} is in use; nothing was emitted") from error
-            held = make_emitted(row, task_id_of(workflow_id, error.run_id or ""), created=False)
+            held = make_emitted(row, await self.read_task_id(workflow_id, error.run_id), created=False)
             return replace(
                 held,
                 held="id" if row.dedup_key is None else "dedup_key",
@@ -87,10 +87,25 @@ class TemporalClient:
             )
         return make_emitted(row, task_id_of(workflow_id, handle.first_execution_run_id or ""), created=True)
 
+    async def read_task_id(self, workflow_id: str, run_id: str | None = None) -> str:
+        """Return the id of the task that has a workflow, or one of its runs. Raises NotFound."""
+        if not workflow_id.startswith("k:"):
+            return workflow_id
+        try:
+            found = await self._client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+        except RPCError as error:
+            raise make_not_found(workflow_id, error) from error
+        info = found.raw_description.workflow_execution_info
+        return task_id_of(workflow_id, info.first_run_id or found.run_id)
+
     async def result(self, task_id: str) -> TaskEnd:
         """Wait for the end of a task, and return it, also when it failed. Raises NotFound."""
         try:
-            end: TaskEnd = await self._handle(task_id, TaskEnd).result()
+            run_id = task_id.rpartition("@")[2] if task_id.startswith("k:") else None  # the key may be used again
+            workflow_id = workflow_id_of_task(task_id)
+            end: TaskEnd = await self._client.get_workflow_handle(
+                workflow_id, run_id=run_id, result_type=TaskEnd
+            ).result()
             return end
         except WorkflowFailureError as error:
             if not isinstance(error.cause, ApplicationError):

@@ -15,6 +15,7 @@ from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.registry import Registry
+from craftcore.temporal.attachment import attached
 from craftcore.temporal.attribute_setup import require_attributes
 from craftcore.temporal.cluster_connection import connect, translating
 from craftcore.temporal.entry_runner import opening_runner
@@ -50,6 +51,13 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
     client = await connect(settings)
     with translating(settings):
         await require_attributes(client)
+    with attached(app, client, settings):
+        async with _polling(app, client, settings, config):
+            yield client
+
+
+@asynccontextmanager
+async def _polling(app: Registry, client: Client, settings: TemporalSettings, config: Config) -> AsyncIterator[None]:
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
         turns = TurnActivity(client, user)
         async with Worker(
@@ -62,7 +70,7 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_timeout),
             graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
         ):
-            yield client
+            yield
 
 
 async def work_until_stopped(

@@ -157,6 +157,11 @@ def list_questions(state: TaskState) -> list[OpenQuestion]:
             question=asked.question.question,
             options=None if asked.question.options is None else list(asked.question.options),
             activity_key=activity_of(state, wait),
+            workflow=state.task.workflow,
+            default_json=asked.question.default_json,
+            by_message=bool(asked.question.by_message),
+            created_at=wait.created_at,
+            expires_at=wait.due_at,
         )
         for wait in state.open_waits
         if (asked := state.asked.get(wait.name)) is not None and asked.question is not None

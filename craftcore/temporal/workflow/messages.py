@@ -186,6 +186,11 @@ class OpenQuestion:
     question: str
     options: list[str] | None
     activity_key: str | None = None
+    workflow: str = ""
+    default_json: str = "null"
+    by_message: bool = False
+    created_at: float = 0.0
+    expires_at: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

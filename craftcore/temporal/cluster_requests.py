@@ -1,0 +1,218 @@
+"""The calls of an app, and of a producer, to a cluster: those that `App` makes of its engine on one machine."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, NoReturn
+
+from temporalio.client import Client
+
+from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.registry.registry import Registry
+from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_error, timeout_seconds
+from craftcore.serialization.arguments import Duration
+from craftcore.serialization.display import json_or_text
+from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task
+from craftcore.tasks.work_store import Failure, WorkFilter, WorkResult, WorkUpdate
+from craftcore.temporal.cluster_connection import translating
+from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.task_list import list_tasks
+from craftcore.temporal.task_operations import TaskOperations
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.update_journal import ask_waiting
+from craftcore.temporal.workflow.messages import WORKFLOW
+from craftcore.temporal.workflow.search_attributes import ASKS_KEY, QUESTIONS_MEMO
+from craftcore.triggers.model import Emitted, Trigger, TriggerSpec
+
+FOLLOW_SECONDS = 0.5
+"""The time between two looks at a task that is followed."""
+
+BY_THE_APP = "the app"
+
+
+class ClusterRequests:
+    """The calls of one app to a cluster. `app` None: a program without its code."""
+
+    def __init__(self, connection: Client, app: Registry | None, settings: TemporalSettings) -> None:
+        self.requests = self
+        self._connection = connection
+        self._settings = settings
+        self._client = TemporalClient(connection, app, settings)
+        self._operations = TaskOperations(connection)
+
+    async def emit(self, spec: TriggerSpec) -> EmittedHandle[Any]:
+        """Start a task. It is on record when this returns, with or without a worker."""
+        return EmittedHandle(self, await self.emit_spec(spec))
+
+    async def emit_spec(self, spec: TriggerSpec) -> Emitted:
+        """Start a task, and return the answer without a handle."""
+        with translating(self._settings):
+            return await self._client.emit_spec(spec)
+
+    async def emit_many(self, specs: Sequence[TriggerSpec]) -> list[EmittedHandle[Any]]:
+        """Start tasks one after the other. The first refusal stops it; its `details` have `emitted`, how many were
+        started before."""
+        return [EmittedHandle(self, one) for one in await self.emit_specs(specs)]
+
+    async def emit_specs(self, specs: Sequence[TriggerSpec]) -> list[Emitted]:
+        """Start tasks, as `emit_many`, and return the answers without handles."""
+        found: list[Emitted] = []
+        for spec in specs:
+            try:
+                found.append(await self.emit_spec(spec))
+            except InvalidInput as error:
+                error.details["emitted"] = len(found)
+                raise
+        return found
+
+    async def signal(
+        self,
+        task_id: str | None,
+        event: str,
+        payload: Any = None,
+        *,
+        sent_by: str | None = None,
+        start: TriggerSpec | None = None,
+    ) -> bool:
+        """Tell a live task that something happened. True when it waited for just that a moment earlier."""
+        if task_id is None or start is not None:
+            raise InvalidInput("on a cluster, signal takes the id of a task, and no start: emit the task first")
+        with translating(self._settings):
+            waited = await ask_waiting(self._connection, task_id, event)
+            await self._client.signal(task_id, event, payload, sent_by=sent_by)
+        return waited
+
+    async def answer(
+        self, question_id: str, choice: str, *, note: str | None, reference: str | None, answered_by: str
+    ) -> None:
+        """Answer a question, once. Needs a worker. Raises StateRefused: too late; StillWaiting without a worker."""
+        await self._operations.answer(question_id, choice, by=answered_by, note=note, reference=reference)
+
+    async def cancel(self, task_id: str, reason: str = "cancelled") -> None:
+        """Ask a task to end."""
+        await self._operations.cancel(workflow_id_of_task(task_id), by=BY_THE_APP, note=reason)
+
+    cancel_task = cancel
+
+    async def cancel_work(self, id: str) -> None:
+        """Ask a task to end."""
+        await self.cancel(id)
+
+    async def retry_task(self, task_id: str) -> None:
+        """Let a FAILED task try its last turn again."""
+        await self._operations.retry(workflow_id_of_task(task_id), by=BY_THE_APP, note=None)
+
+    async def task(self, task_id: str) -> Task | None:
+        """Return a task as its history has it; None when there is none, or no worker has taken it yet."""
+        try:
+            found = await self._operations.load(workflow_id_of_task(task_id))
+        except NotFound:
+            return None
+        return None if found.state is None else found.state.task
+
+    async def state_of(self, id: str) -> Task | Trigger:
+        """Return the task. Raises NotFound; StateRefused before its first turn, when it has no state yet."""
+        found = await self._operations.load(workflow_id_of_task(id))
+        if found.state is None:
+            raise StateRefused(f"task {id} has not begun: no worker has taken it yet")
+        return found.state.task
+
+    async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
+        """Wait for the end of a task, and return its result as `type`."""
+        from craftcore.results.result_value import require_result  # its library is not needed to emit
+
+        within = timeout_seconds(timeout)
+        try:
+            with translating(self._settings):
+                end = await asyncio.wait_for(self._client.result(id), within)
+        except TimeoutError as error:
+            raise timeout_error(id, within) from error
+        failure = None if end.status == "DONE" else Failure(end.error_code, end.error_message)
+        return require_result(WorkResult(id, None, end.status, end.reason, end.result_json, failure), type)
+
+    async def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
+        """Yield a task as it is, and after each change that was seen, until its end."""
+        last = None
+        while True:
+            task = await self.task(id)
+            if task is not None:
+                progress = None if task.progress_json is None else json_or_text(task.progress_json)
+                is_over = not task.status.is_live
+                update = WorkUpdate(task.status, task.reason, task.turn, progress, task.progress_count, is_over)
+                if update != last:
+                    yield update
+                    last = update
+                if is_over:
+                    return
+            await asyncio.sleep(FOLLOW_SECONDS)
+
+    async def find_ids(self, those: WorkFilter, limit: int) -> list[str]:
+        """Return the ids of the newest tasks that match."""
+        found = await list_tasks(
+            self._connection, limit=limit, status=those.status, workflow=those.workflow, session_id=those.session_id
+        )
+        wanted = None if those.dedup_key is None else workflow_id_of_key(those.dedup_key)
+        return [await self._client.read_task_id(one.id) for one in found if wanted in (None, one.id)]
+
+    async def find_work(self, those: WorkFilter, limit: int) -> list[Handle[Any]]:
+        """Return the newest tasks that match."""
+        return [KnownHandle(id, self) for id in await self.find_ids(those, limit)]
+
+    async def questions(self, limit: int) -> list[Question]:
+        """Return what waits for an answer, oldest task first. It needs no worker, and may lag by a second."""
+        query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running' AND {ASKS_KEY.name} IS NOT NULL"
+        found: list[Question] = []
+        with translating(self._settings):
+            async for listed in self._connection.list_workflows(query, limit=limit):
+                for asked in await listed.memo_value(QUESTIONS_MEMO, []):
+                    found.append(_make_question(asked))
+        return sorted(found, key=lambda one: one.created_at)[:limit]
+
+    @property
+    def schedules(self) -> NoReturn:
+        """Refused: schedules of a cluster have commands of their own."""
+        raise InvalidInput("on a cluster, schedules are changed by craftcore temporal schedule")
+
+    async def stop_turn(self, task_id: str) -> NoReturn:
+        """Refused."""
+        raise InvalidInput("a cluster stops no turn of a task: cancel the task")
+
+    async def cancel_all(self, reason: str, *, with_schedules: bool) -> NoReturn:
+        """Refused."""
+        raise InvalidInput("a cluster cancels no work of all tasks together: cancel each task")
+
+    async def hold(self, target: object, reason: str | None) -> NoReturn:
+        """Refused."""
+        raise InvalidInput("a cluster holds no work: stop the workers, and everything is kept")
+
+    async def release(self, target: object) -> NoReturn:
+        """Refused."""
+        raise InvalidInput("a cluster holds no work: start workers")
+
+
+def _make_question(asked: dict[str, Any]) -> Question:
+    task_id = str(asked["id"]).rpartition(".")[0]
+    return Question(
+        seq=0,
+        id=asked["id"],
+        task_seq=0,
+        task_id=task_id,
+        workflow=asked["workflow"],
+        wait_seq=None,
+        activity_seq=None,
+        activity_key=asked["activity_key"],
+        kind=QuestionKind(asked["kind"]),
+        question=asked["question"],
+        options=None if asked["options"] is None else tuple(asked["options"]),
+        default_json=asked["default_json"],
+        by_message=asked["by_message"],
+        status=QuestionStatus.OPEN,
+        answer=None,
+        note=None,
+        answered_by=None,
+        created_at=asked["created_at"],
+        expires_at=asked["expires_at"],
+        closed_at=None,
+    )
