@@ -6,6 +6,7 @@ stdout   with --json also {"error": {"code": "NOT_FOUND", "message", "exit_code"
 
 from __future__ import annotations
 
+import atexit
 import errno
 import io
 import os
@@ -149,7 +150,16 @@ def _null_stream() -> TextIO:
 
 
 def _leave_threads_behind(code: int) -> None:
-    """Exit without waiting for threads: a plain function of a workflow may still run in one. All else is closed."""
+    """Exit without waiting for threads: a plain function of a workflow may still run in one. All else is closed.
+
+    The library of Temporal has threads that Python does not know. They may call it while it ends, and then it hangs or
+    aborts, so it is left without its end.
+    """
+    if "temporalio" in sys.modules:
+        atexit._run_exitfuncs()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
             thread.join(timeout=0.2)

@@ -61,7 +61,8 @@ class ClusterWork:
                 return
 
     def close(self) -> None:
-        """Stop the loop and its thread."""
+        """End what still waits, and stop the loop and its thread."""
+        self.run(_cancel_others())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -171,3 +172,10 @@ class TemporalProducer:
 
 async def _take_next(updates: AsyncIterator[T]) -> T:
     return await anext(updates)
+
+
+async def _cancel_others() -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
