@@ -151,12 +151,13 @@ def _cells(row: AuditRow) -> tuple[object, ...]:
     who = Actor(uid=row.uid, name=row.name).text
     if "login_uid" in details:
         who += " of " + Actor(uid=details.pop("login_uid"), name=details.pop("login_name")).text
-    said = Verbatim(
-        "; ".join(
-            f"{escape_control(name)} {_value(name, value)}" for name, value in details.items() if value is not None
-        )
-    )
-    return clock_time(row.at), who, row.action, row.subject, row.reason, said
+    return clock_time(row.at), who, row.action, row.subject, row.reason, details_text(details)
+
+
+def details_text(details: dict[str, Any]) -> Verbatim:
+    """Return the details of an operation in one line."""
+    named = (f"{escape_control(name)} {_value(name, value)}" for name, value in details.items() if value is not None)
+    return Verbatim("; ".join(named))
 
 
 def _details(row: AuditRow) -> dict[str, Any]:

@@ -8,30 +8,23 @@ import click
 
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.cli.activity.card import print_activity
 from craftcore.cli.activity.resolve import resolve
-from craftcore.cli.activity.view import FLAGS, LIST_COLUMNS, activity_row, decisions_for, describe_status, task_summary
+from craftcore.cli.activity.view import LIST_COLUMNS, activity_row, describe_status, task_summary
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
-from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.lookup import find_activity, find_task, parse_choice
-from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session
 from craftcore.cli.short_ids import count_digits
 from craftcore.diagnostics.documents import activity_document, event_document
 from craftcore.diagnostics.live_counts import are_claims_live
-from craftcore.registry.call import message_id
-from craftcore.serialization.display import json_or_text, shorten
-from craftcore.serialization.time_text import add_iso_times, clock_time
+from craftcore.serialization.display import json_or_text
+from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-
-EVENT_COLUMNS = ("time", "type", "record", "what")
-DECISION_COLUMNS = ("decided", "by", "decision", "reference", "note")
-TEXT_MAX = 1_000
-EMAIL = "email.send"
 
 
 @click.group(cls=CommandGroup, verbs=("list", "show", "resolve"))
@@ -99,7 +92,7 @@ def show(session: Session, /, key: str) -> None:
     if session.json:
         session.out.document(told)
     else:
-        _print(session, found, task, told, describe_status(found, task, question, claims_live=claims_live))
+        print_activity(session, found, task, told, describe_status(found, task, question, claims_live=claims_live))
 
 
 def _related_document(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
@@ -112,59 +105,3 @@ def _related_document(reader: Reader, found: Activity, task: Task) -> dict[str, 
         "decisions": [add_iso_times(row) for row in store.decisions(reader, found.seq)],
         "events": [event_document(event) for event in store.list_history(reader, found)],
     }
-
-
-def _print(session: Session, found: Activity, task: Task, told: dict[str, Any], means: str | None) -> None:
-    out = session.out
-    out.line(f"{found.key} is {found.status}: {found.reason}", style="bold")
-    if means is not None:
-        out.line(f"  {means}")
-    out.line()
-    again = f", the last at {clock_time(found.last_call_at)}" if found.calls > 1 else ""
-    arguments = "(too large to be kept, or stripped)" if found.request_json is None else _value(told["arguments"])
-    out.facts(
-        {
-            "action": found.action,
-            "task": f"{task.id} of {task.workflow}, {task.status}; called at its turn {found.turn}",
-            "arguments": arguments,
-            "calls": f"{found.calls:,}, the first at {clock_time(found.first_call_at)}{again}",
-            "mailed as": _message_id(found),
-            "policy": found.policy,
-            "reference": found.provider_ref,
-            "result": None if found.result_json is None else _value(told["result"]),
-            "unstored": found.result_unstored,
-            "error": None if found.error_code is None else f"{found.error_code}: {found.error_message}",
-            "settled": None if found.settled_at is None else clock_time(found.settled_at),
-        }
-    )
-    if told["decisions"]:
-        names = ("decided_by", "decision", "reference", "note")
-        out.line()
-        out.table(
-            DECISION_COLUMNS,
-            [(clock_time(one["decided_at"]), *(one[name] for name in names)) for one in told["decisions"]],
-        )
-    if told["events"]:
-        out.line()
-        out.table(EVENT_COLUMNS, [_event_cells(one) for one in told["events"]])
-    if open_to := decisions_for(found):
-        out.line()
-        purpose = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
-        out.line(f"{purpose}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
-        for decision in open_to:
-            session.suggest("activity", "resolve", found.key, FLAGS[decision])
-
-
-def _message_id(found: Activity) -> str | None:
-    """Return the Message-ID of a mail in doubt, which has no result that shows it."""
-    if found.status is ActivityStatus.DONE or found.action != EMAIL:
-        return None
-    return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"
-
-
-def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:
-    return clock_time(told["at"]), told["type"], told["execution_id"], event_text(told["type"], told["payload"])
-
-
-def _value(value: Any) -> Verbatim:
-    return Verbatim(shorten(show_json(value), TEXT_MAX))

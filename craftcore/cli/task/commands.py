@@ -10,14 +10,12 @@ import click
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
-from craftcore.cli.event_text import event_text
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import find_task, parse_choice
-from craftcore.cli.output import Output, Verbatim, show_json
-from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_document
-from craftcore.cli.short_ids import count_digits, shorten_cells
+from craftcore.cli.short_ids import count_digits
 from craftcore.cli.task import operate
+from craftcore.cli.task.card import print_events, print_task
 from craftcore.cli.task.view import LIST_COLUMNS, hold_reason, task_row
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import (
@@ -30,8 +28,8 @@ from craftcore.diagnostics.documents import (
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.diagnostics.trigger_reasons import task_reasons
 from craftcore.executions.store import ExecutionStore
-from craftcore.serialization.display import json_or_text, shorten
-from craftcore.serialization.time_text import add_iso_times, clock_time, format_span
+from craftcore.serialization.display import json_or_text
+from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.damaged_rows import Damaged, require_readable
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.listing_store import TaskLists
@@ -43,14 +41,7 @@ from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import MAILBOX_MAX
 from craftcore.triggers.workflow_names import bare_name
 
-EVENT_COLUMNS = ("time", "turn", "type", "what")
-QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")
-ACTIVITY_COLUMNS = ("irreversible", "called", "action", "status", "reference", "what")
-MAIL_COLUMNS = ("unread mail", "event", "message", "from", "payload")
-ATTEMPT_COLUMNS = ("turn", "attempt", "began", "status", "took", "error", "record")
-CHILD_COLUMNS = ("child", "workflow", "status", "reason")
 ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN = 10, 20, 20, 100, 20
-TEXT_MAX = 1_000
 
 
 @click.group(cls=CommandGroup)
@@ -130,7 +121,7 @@ def show(session: Session, /, task_id: str) -> None:
     if session.json:
         session.out.document(told)
     else:
-        _print(session.out, found, told, digits)
+        print_task(session.out, found, told, digits)
 
 
 @task.command(
@@ -157,8 +148,7 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     if session.json:
         session.out.document(told)
         return
-    rows = [(clock_time(one["at"]), one["turn"], one["type"], event_text(one["type"], one["payload"])) for one in told]
-    session.out.table(EVENT_COLUMNS, rows)
+    print_events(session.out, told)
 
 
 for command_ in (operate.cancel, operate.retry, operate.signal, operate.stop):
@@ -184,66 +174,3 @@ def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
         "last_attempts": [add_iso_times(row) for row in ExecutionStore().list_of_task(reader, task.id, ATTEMPTS_SHOWN)],
         "children": [task_document(child) for child in children],
     }
-
-
-def _print(out: Output, task: Task, told: dict[str, Any], digits: int) -> None:
-    out.line(f"{task.id} is {task.status} at turn {task.turn}", style="bold")
-    for reason in told["reasons"]:
-        out.line(f"  {reason['text']}")
-    out.line()
-    result, texts = split_output(told["result"])
-    out.facts(
-        {
-            "workflow": task.workflow,
-            "session": task.session_id,
-            "schedule": task.schedule_id,
-            "parent": task.parent_id,
-            "attempts": f"{told['attempts']:,} of all its turns",
-            "trigger": task.trigger_id,
-            "created": clock_time(task.created_at),
-            "moved": clock_time(task.updated_at),
-            "deadline": None if task.deadline_at is None else clock_time(task.deadline_at),
-            "ended": None if task.ended_at is None else clock_time(task.ended_at),
-            "error": None if task.error_code is None else f"{task.error_code}: {task.error_message}",
-            "progress": _value(told["progress"]),
-            "state": _value(told["state"]),
-            "result": _value(result) if task.status is TaskStatus.DONE else None,
-        }
-    )
-    print_output(out, texts)
-    _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]], digits)
-    _table(out, ACTIVITY_COLUMNS, [_activity_cells(one) for one in told["activities"]], digits)
-    _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]], digits)
-    _table(out, ATTEMPT_COLUMNS, [_attempt_cells(one) for one in told["last_attempts"]], digits)
-    names = ("id", "workflow", "status", "reason")
-    _table(out, CHILD_COLUMNS, [tuple(child[name] for name in names) for child in told["children"]], digits)
-
-
-def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[object, ...]], digits: int) -> None:
-    if rows:
-        out.line()
-        out.table(columns, [shorten_cells(row, digits) for row in rows])
-
-
-def _question_cells(told: dict[str, Any]) -> tuple[object, ...]:
-    asked = clock_time(told["created_at"])
-    return told["id"], asked, told["status"], told["answer"], told["answered_by"], told["question"]
-
-
-def _activity_cells(told: dict[str, Any]) -> tuple[object, ...]:
-    called = clock_time(told["last_call_at"])
-    return told["key"], called, told["action"], told["status"], told["provider_ref"], told["reason"]
-
-
-def _mail_cells(told: dict[str, Any]) -> tuple[object, ...]:
-    return clock_time(told["created_at"]), told["event"], told["trigger_id"], told["sent_by"], _value(told["payload"])
-
-
-def _attempt_cells(told: dict[str, Any]) -> tuple[object, ...]:
-    took = None if told["latency_ms"] is None else format_span(told["latency_ms"] / 1000)
-    began = clock_time(told["created_at"])
-    return told["turn"], told["attempt"], began, told["status"], took, told["error_code"], told["id"]
-
-
-def _value(value: Any) -> Verbatim | None:
-    return None if value is None else Verbatim(shorten(show_json(value), TEXT_MAX))

@@ -10,22 +10,18 @@ from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.damaged_list import say_damaged
 from craftcore.cli.exit_codes import NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import find_question, refuse_bad_text
-from craftcore.cli.output import Output
 from craftcore.cli.session import Session
+from craftcore.cli.task.question_card import print_question
 from craftcore.diagnostics.documents import question_document
-from craftcore.diagnostics.question_text import SAID_MAX, answer_deadline_text
+from craftcore.diagnostics.question_text import SAID_MAX
 from craftcore.operations import tasks
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
-from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.model import Question, QuestionKind, Task
+from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-
-OPTIONS_SHOWN = 10
-"""Up to this many options have a command each, if all of them are short."""
 
 
 @click.group(cls=CommandGroup)
@@ -66,7 +62,7 @@ def list_(session: Session, /, limit: int) -> int:
         if isinstance(question, Damaged):
             session.out.line(f"question {question.id} is damaged: {question.wrong}", style="bold")
         else:
-            _print(session, question, task, now)
+            print_question(session, question, task, now)
     if not found:
         session.out.line("no open questions")
     return say_damaged(session, damaged)
@@ -115,30 +111,3 @@ def _task_of(reader: Reader, question: Question | Damaged) -> Task | Damaged | N
     if isinstance(question, Damaged):
         return None
     return try_read(question.task_id, lambda: TaskStore().get_by_seq(reader, question.task_seq))
-
-
-def _print(session: Session, question: Question, task: Task | Damaged | None, now: float) -> None:
-    out: Output = session.out
-    asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
-    asked = f"{asks} {question.task_id} of {question.workflow} asked {relative_text(question.created_at, now)}:"
-    out.line(asked, style="bold")
-    out.quote(question.question)
-    if not isinstance(task, Task):
-        out.line("  its task is damaged; an answer is possible after a daemon has quarantined it")
-        return
-    takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
-    out.line(f"  {answer_deadline_text(question, task, now)}. To answer{takes}:")
-    options = question.options or ("TEXT",)
-    if len(options) > OPTIONS_SHOWN or max(map(len, options)) > SAID_MAX:
-        for option in options:
-            out.quote(option)
-        options = ("CHOICE",)
-    for option in options:
-        escape = ("--",) if option.startswith("-") else ()
-        session.suggest("inbox", "answer", question.id, *escape, option)
-    if question.activity_key is not None:
-        out.line("  All that is known of it:")
-        session.suggest("activity", "show", question.activity_key)
-    elif question.kind is QuestionKind.CONFLICT:
-        out.line("  Its irreversible actions so far:")
-        session.suggest("activity", "list", "--task", task.id)

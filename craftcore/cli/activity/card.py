@@ -1,0 +1,87 @@
+"""The view of a whole activity for people: its facts, its decisions, and the commands that settle it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.cli.activity.view import FLAGS, decisions_for
+from craftcore.cli.event_text import event_text
+from craftcore.cli.output import Verbatim, show_json
+from craftcore.cli.session import Session
+from craftcore.registry.call import message_id
+from craftcore.serialization.display import shorten
+from craftcore.serialization.time_text import clock_time
+from craftcore.tasks.model import Task
+
+EVENT_COLUMNS = ("time", "type", "record", "what")
+DECISION_COLUMNS = ("decided", "by", "decision", "reference", "note")
+TEXT_MAX = 1_000
+EMAIL = "email.send"
+
+
+def print_activity(
+    session: Session,
+    found: Activity,
+    task: Task,
+    told: dict[str, Any],
+    means: str | None,
+    suggest: Callable[..., None] | None = None,
+) -> None:
+    """Print an activity with what belongs to it. `means`: its status in words. `suggest` prints a command; None: one
+    for the database."""
+    suggest = suggest or session.suggest
+    out = session.out
+    out.line(f"{found.key} is {found.status}: {found.reason}", style="bold")
+    if means is not None:
+        out.line(f"  {means}")
+    out.line()
+    again = f", the last at {clock_time(found.last_call_at)}" if found.calls > 1 else ""
+    arguments = "(too large to be kept, or stripped)" if found.request_json is None else _value(told["arguments"])
+    out.facts(
+        {
+            "action": found.action,
+            "task": f"{task.id} of {task.workflow}, {task.status}; called at its turn {found.turn}",
+            "arguments": arguments,
+            "calls": f"{found.calls:,}, the first at {clock_time(found.first_call_at)}{again}",
+            "mailed as": _message_id(found),
+            "policy": found.policy,
+            "reference": found.provider_ref,
+            "result": None if found.result_json is None else _value(told["result"]),
+            "unstored": found.result_unstored,
+            "error": None if found.error_code is None else f"{found.error_code}: {found.error_message}",
+            "settled": None if found.settled_at is None else clock_time(found.settled_at),
+        }
+    )
+    if told["decisions"]:
+        names = ("decided_by", "decision", "reference", "note")
+        out.line()
+        out.table(
+            DECISION_COLUMNS,
+            [(clock_time(one["decided_at"]), *(one[name] for name in names)) for one in told["decisions"]],
+        )
+    if told["events"]:
+        out.line()
+        out.table(EVENT_COLUMNS, [_event_cells(one) for one in told["events"]])
+    if open_to := decisions_for(found):
+        out.line()
+        purpose = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
+        out.line(f"{purpose}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
+        for decision in open_to:
+            suggest("activity", "resolve", found.key, FLAGS[decision])
+
+
+def _message_id(found: Activity) -> str | None:
+    """Return the Message-ID of a mail in doubt, which has no result that shows it."""
+    if found.status is ActivityStatus.DONE or found.action != EMAIL:
+        return None
+    return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"
+
+
+def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    return clock_time(told["at"]), told["type"], told["execution_id"], event_text(told["type"], told["payload"])
+
+
+def _value(value: Any) -> Verbatim:
+    return Verbatim(shorten(show_json(value), TEXT_MAX))

@@ -1,0 +1,91 @@
+"""The view of a whole task for people: its facts, and the tables of what belongs to it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.cli.event_text import event_text
+from craftcore.cli.output import Output, Verbatim, show_json
+from craftcore.cli.program_output import print_output, split_output
+from craftcore.cli.short_ids import shorten_cells
+from craftcore.serialization.display import shorten
+from craftcore.serialization.time_text import clock_time, format_span
+from craftcore.tasks.model import Task, TaskStatus
+
+EVENT_COLUMNS = ("time", "turn", "type", "what")
+QUESTION_COLUMNS = ("question", "asked", "status", "answer", "by", "what")
+ACTIVITY_COLUMNS = ("irreversible", "called", "action", "status", "reference", "what")
+MAIL_COLUMNS = ("unread mail", "event", "message", "from", "payload")
+ATTEMPT_COLUMNS = ("turn", "attempt", "began", "status", "took", "error", "record")
+CHILD_COLUMNS = ("child", "workflow", "status", "reason")
+TEXT_MAX = 1_000
+
+
+def print_task(out: Output, task: Task, told: dict[str, Any], digits: int | None) -> None:
+    """Print a task with what belongs to it. `digits`: of the ids in tables; None: they are whole."""
+    out.line(f"{task.id} is {task.status} at turn {task.turn}", style="bold")
+    for reason in told["reasons"]:
+        out.line(f"  {reason['text']}")
+    out.line()
+    result, texts = split_output(told["result"])
+    out.facts(
+        {
+            "workflow": task.workflow,
+            "session": task.session_id,
+            "schedule": task.schedule_id,
+            "parent": task.parent_id,
+            "attempts": f"{told['attempts']:,} of all its turns",
+            "trigger": task.trigger_id,
+            "created": clock_time(task.created_at),
+            "moved": clock_time(task.updated_at),
+            "deadline": None if task.deadline_at is None else clock_time(task.deadline_at),
+            "ended": None if task.ended_at is None else clock_time(task.ended_at),
+            "error": None if task.error_code is None else f"{task.error_code}: {task.error_message}",
+            "progress": _value(told["progress"]),
+            "state": _value(told["state"]),
+            "result": _value(result) if task.status is TaskStatus.DONE else None,
+        }
+    )
+    print_output(out, texts)
+    _table(out, QUESTION_COLUMNS, [_question_cells(one) for one in told["questions"]], digits)
+    _table(out, ACTIVITY_COLUMNS, [_activity_cells(one) for one in told["activities"]], digits)
+    _table(out, MAIL_COLUMNS, [_mail_cells(one) for one in told["unread_mail"]], digits)
+    _table(out, ATTEMPT_COLUMNS, [_attempt_cells(one) for one in told["last_attempts"]], digits)
+    names = ("id", "workflow", "status", "reason")
+    _table(out, CHILD_COLUMNS, [tuple(child[name] for name in names) for child in told["children"]], digits)
+
+
+def print_events(out: Output, told: list[dict[str, Any]]) -> None:
+    """Print the events of a task as a table, from their documents."""
+    rows = [(clock_time(one["at"]), one["turn"], one["type"], event_text(one["type"], one["payload"])) for one in told]
+    out.table(EVENT_COLUMNS, rows)
+
+
+def _table(out: Output, columns: tuple[str, ...], rows: list[tuple[object, ...]], digits: int | None) -> None:
+    if rows:
+        out.line()
+        out.table(columns, rows if digits is None else [shorten_cells(row, digits) for row in rows])
+
+
+def _question_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    asked = clock_time(told["created_at"])
+    return told["id"], asked, told["status"], told["answer"], told["answered_by"], told["question"]
+
+
+def _activity_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    called = clock_time(told["last_call_at"])
+    return told["key"], called, told["action"], told["status"], told["provider_ref"], told["reason"]
+
+
+def _mail_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    return clock_time(told["created_at"]), told["event"], told["trigger_id"], told["sent_by"], _value(told["payload"])
+
+
+def _attempt_cells(told: dict[str, Any]) -> tuple[object, ...]:
+    took = None if told["latency_ms"] is None else format_span(told["latency_ms"] / 1000)
+    began = clock_time(told["created_at"])
+    return told["turn"], told["attempt"], began, told["status"], took, told["error_code"], told["id"]
+
+
+def _value(value: Any) -> Verbatim | None:
+    return None if value is None else Verbatim(shorten(show_json(value), TEXT_MAX))
