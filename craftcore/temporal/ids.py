@@ -6,7 +6,12 @@ A task without a dedup key has the id of its workflow. With a key, the workflow 
 
 from __future__ import annotations
 
+import re
+
 from craftcore.errors import InvalidInput
+
+_RUN = re.compile(r"@[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")
+"""The first run id at the end of a task id."""
 
 KEY_MAX = 150
 """Characters of a dedup key: a task id has room for a run id, and an action key has room for a task id."""
@@ -27,5 +32,5 @@ def task_id_of(workflow_id: str, first_run_id: str) -> str:
 
 
 def workflow_id_of_task(task_id: str) -> str:
-    """Return the id of the workflow of a task."""
-    return task_id.rpartition("@")[0] if task_id.startswith("k:") else task_id
+    """Return the id of the workflow of a task; the id itself when that is the workflow's already."""
+    return _RUN.sub("", task_id) if task_id.startswith("k:") else task_id

@@ -10,19 +10,18 @@ from typing import Any
 from temporalio.client import Client, WorkflowExecution
 from temporalio.service import RPCError, RPCStatusCode
 
-from craftcore.errors import ConfigInvalid, FilterInvalid, NotFound, StillWaiting
+from craftcore.errors import ConfigInvalid, FilterInvalid, NotFound
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.workflow.messages import WORKFLOW
 
-STATUSES = {
-    "RUNNING": "Running",
-    "WAITING": "Running",
-    "DONE": "Completed",
-    "FAILED": "Failed",
-    "DEAD": "Failed",
-    "CANCELLED": "Canceled",
+FILTERS = {
+    "RUNNING": "ExecutionStatus = 'Running' AND CraftcoreStatus = 'RUNNING'",
+    "WAITING": "ExecutionStatus = 'Running' AND CraftcoreStatus = 'WAITING'",
+    "DONE": "ExecutionStatus = 'Completed' AND CraftcoreStatus = 'DONE'",
+    "FAILED": "ExecutionStatus IN ('Failed', 'TimedOut')",
+    "CANCELLED": "ExecutionStatus != 'Running' AND CraftcoreStatus = 'CANCELLED'",
 }
-"""The status of a workflow on the cluster, for each status of a task."""
+"""The filter of the cluster for each status of a task."""
 
 OF_CLUSTER = {
     "RUNNING": "RUNNING",
@@ -57,6 +56,7 @@ async def list_tasks(
     workflow: str | None = None,
     session_id: str | None = None,
     having: str | None = None,
+    is_live: bool = False,
 ) -> list[ListedTask]:
     """Return the newest tasks, newest first. `having`: a search attribute that must be there.
 
@@ -64,9 +64,9 @@ async def list_tasks(
     """
     parts = [f"WorkflowType = {quote(WORKFLOW)}"]
     if status is not None:
-        parts.append(f"ExecutionStatus = {quote(STATUSES[status])}")
-        if status in ("WAITING", "DEAD"):
-            parts.append(f"CraftcoreStatus = {quote(status)}")
+        parts.append(FILTERS[status])
+    if is_live:
+        parts.append("ExecutionStatus = 'Running'")
     if workflow is not None:
         parts.append(f"CraftcoreWorkflow = {quote(workflow)}")
     if session_id is not None:
@@ -74,11 +74,6 @@ async def list_tasks(
     if having is not None:
         parts.append(f"{having} IS NOT NULL")
     return [_make_listed(one) for one in await _select(client, " AND ".join(parts), limit)]
-
-
-async def list_live(client: Client, limit: int) -> list[ListedTask]:
-    """Return the live tasks, newest first."""
-    return await list_tasks(client, limit=limit, status="RUNNING")
 
 
 async def find_workflow_id(client: Client, given: str) -> str:
@@ -115,7 +110,7 @@ async def _is_there(client: Client, workflow_id: str) -> bool:
     except RPCError as error:
         if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
             return False
-        raise StillWaiting(f"the cluster did not answer: {error.message:.300}") from error
+        raise
 
 
 def quote(text: str) -> str:
@@ -136,7 +131,7 @@ async def _select(client: Client, query: str, limit: int) -> list[WorkflowExecut
             ) from error
         if error.status is RPCStatusCode.INVALID_ARGUMENT:
             raise FilterInvalid(f"the cluster refused the filter: {error.message:.200}") from error
-        raise StillWaiting(f"the cluster did not answer: {error.message:.300}") from error
+        raise
     return list(islice(found, limit))
 
 
@@ -147,7 +142,7 @@ def _make_listed(one: WorkflowExecution) -> ListedTask:
         return said[name][0] if said.get(name) else None
 
     cluster = OF_CLUSTER.get(one.status.name if one.status is not None else "", "RUNNING")
-    status = get_first("CraftcoreStatus") if cluster in ("RUNNING", "FAILED") else None
+    status = get_first("CraftcoreStatus") if cluster in ("RUNNING", "DONE") else None
     return ListedTask(
         id=one.id,
         workflow=get_first("CraftcoreWorkflow"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -20,26 +20,19 @@ from temporalio.service import RPCError, RPCStatusCode
 from craftcore.activities.model import Activity, Decision
 from craftcore.errors import NotFound, StateRefused, StillWaiting
 from craftcore.serialization.encode import encode
-from craftcore.tasks.model import Resume, TaskStatus
-from craftcore.temporal.history import RETRIED_RUN, Runs, read_history, read_runs
-from craftcore.temporal.history_events import Operation, TaskHistory
+from craftcore.tasks.model import Question, Resume, TaskStatus
+from craftcore.temporal.history import RETRIED_RUN, read_history, read_runs
+from craftcore.temporal.history_events import Operation
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.recorded_state import read_state
+from craftcore.temporal.recorded_task import RecordedTask
+from craftcore.temporal.task_list import find_task_of_activity, find_workflow_id
+from craftcore.temporal.task_records import list_questions
+from craftcore.temporal.workflow import mailbox
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
 
 ANSWER_SECONDS = 10.0
 """How long a call waits for a worker that takes it."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedTask:
-    """A task as its history has it. `state` None: no worker has taken it yet."""
-
-    id: str
-    workflow_id: str
-    runs: Runs
-    history: TaskHistory
-    state: TaskState | None
 
 
 class TaskOperations:
@@ -58,13 +51,43 @@ class TaskOperations:
         history = await read_history(runs, self._client.data_converter)
         begun = any(event.HasField("workflow_task_completed_event_attributes") for event in runs.last.events)
         state = await read_state(runs.last, self._client.data_converter) if begun else None
-        return RecordedTask(
-            id=state.task.id if state is not None else workflow_id,
-            workflow_id=workflow_id,
-            runs=runs,
-            history=history,
-            state=state,
-        )
+        return RecordedTask(workflow_id=workflow_id, runs=runs, history=history, state=state)
+
+    async def find(self, given: str) -> RecordedTask:
+        """Read the task that is meant by its id, whole or the beginning. Raises NotFound, also for a task whose dedup
+        key another task has used since."""
+        found = await self.load(await find_workflow_id(self._client, given))
+        if workflow_id_of_task(given) != given and given != found.id:
+            raise NotFound(f"task {given} is not the last of its dedup key, which task {found.id} has used since")
+        return found
+
+    async def find_question(self, question_id: str) -> Question:
+        """Return an open question. Raises NotFound; StateRefused when it is not open any more, with who answered it."""
+        task_id, _, number = question_id.rpartition(".")
+        try:
+            found = await self.find(task_id)
+        except NotFound as error:
+            raise NotFound(f"no question has the id {question_id!r:.200}: {error.message}") from error
+        whole = f"{found.id}.{number}"
+        for question in list_questions(found):
+            if question.id == whole:
+                return question
+        for one in found.history.operations:
+            if (one.action, one.subject) == ("inbox answer", whole):
+                raise StateRefused(f"question {whole} was answered by {one.by} with {one.details['answer']!r:.200}")
+        made = 0 if found.state is None else found.state.waits_made
+        if number.isascii() and number.isdigit() and 0 < int(number[:9]) <= made:
+            raise StateRefused(f"question {whole} is not open: task {found.id} is {found.task.status}")
+        raise NotFound(f"no question has the id {question_id!r:.200}; see: craftcore temporal inbox list")
+
+    async def find_activity(self, key: str) -> tuple[RecordedTask, Activity]:
+        """Return the irreversible action of a whole key, with its task. Raises NotFound."""
+        found = await self.load(await find_task_of_activity(self._client, key))
+        whole = key if key.startswith("activity:") else f"activity:{key}"
+        act = None if found.state is None else found.state.acts.get(whole)
+        if act is None:
+            raise NotFound(f"task {found.id} keeps no activity {whole}; see: craftcore temporal task events {found.id}")
+        return found, act
 
     async def signal(self, workflow_id: str, event: str, payload: Any, *, by: str) -> None:
         """Tell a live task that something happened. Needs no worker. Raises NotFound."""
@@ -141,8 +164,8 @@ class TaskOperations:
             raise StateRefused(str(error.cause)) from error
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
             raise StillWaiting(
-                f"no worker took it within {self._within:g} s; the cluster may still hand it to the next worker. "
-                "Start one, and look at the task before you send it again"
+                f"no worker took it within {self._within:g} s. It may be applied later, by the next worker: "
+                "start one, and look at the task before you send it again"
             ) from error
         except RPCError as error:
             raise _make_refusal(workflow_id, error) from error
@@ -157,13 +180,17 @@ def make_retry(state: TaskState) -> TaskState:
     """Return the state with which a failed task goes on: its last turn again, with all its attempts."""
     task = replace(state.task, status=TaskStatus.RUNNING, reason="retried", deadline_at=None, ended_at=None)
     return replace(
-        state, task=task, resume=Resume.RETRY, attempts=0, starts=0, crashes=0, idle_entries=[], open_waits=[], asked={}
+        state,
+        task=task,
+        resume=Resume.RETRY,
+        attempts=0,
+        starts=0,
+        crashes=0,
+        idle_entries=[],
+        open_waits=[],
+        asked={},
+        mail_bytes=sum(map(mailbox.size_of, state.mails)),
     )
-
-
-def list_doubts(state: TaskState) -> list[Activity]:
-    """Return the activities of a task that are in doubt."""
-    return [one for one in state.acts.values() if one.status == "UNKNOWN" and one.decision is None]
 
 
 def _make_refusal(workflow_id: str, error: RPCError) -> Exception:
@@ -173,4 +200,4 @@ def _make_refusal(workflow_id: str, error: RPCError) -> Exception:
         case RPCStatusCode.NOT_FOUND | RPCStatusCode.INVALID_ARGUMENT:
             return NotFound(f"no task has the id {workflow_id!r:.200}; see: craftcore temporal task list")
         case _:
-            return StillWaiting(f"the cluster did not answer: {' '.join(error.message.split()):.300}")
+            return error

@@ -6,11 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
+import click
+
 from craftcore.cli.session import Session
-from craftcore.cli.temporal.cluster_options import read_cluster_settings
+from craftcore.cli.temporal.cluster_options import FLAGS, read_cluster_settings
 from craftcore.errors import ConfigInvalid
 
 if TYPE_CHECKING:
+    from craftcore.temporal.recorded_task import RecordedTask
+    from craftcore.temporal.task_operations import TaskOperations
     from craftcore.temporal.temporal_client import TemporalClient
 
 T = TypeVar("T")
@@ -33,6 +37,34 @@ def call_cluster(session: Session, call: Callable[[TemporalClient], Awaitable[T]
             return await call(TemporalClient(await connect(settings), None, settings))
 
     return asyncio.run(run())
+
+
+def call_operations(session: Session, call: Callable[[TaskOperations], Awaitable[T]]) -> T:
+    """Connect, and return what `call` returns of the operations of a person. Raises as `call_cluster`."""
+
+    async def run(client: TemporalClient) -> T:
+        from craftcore.temporal.task_operations import TaskOperations
+
+        return await call(TaskOperations(client.connection))
+
+    return call_cluster(session, run)
+
+
+def read_task(session: Session, given: str) -> RecordedTask:
+    """Return a task from its history. Raises NotFound, and as `call_cluster`."""
+    return call_operations(session, lambda operations: operations.find(given))
+
+
+def make_suggest(session: Session) -> Callable[..., None]:
+    """Return a function that prints a command to paste, for the same cluster."""
+    flags = click.get_current_context().meta.get(FLAGS, {})
+    named = [word for name in ("address", "namespace") if name in flags for word in (f"--{name}", flags[name])]
+
+    def suggest(*words: str) -> None:
+        noun, verb, *rest = words
+        session.out.command("craftcore", "temporal", noun, verb, *named, *rest)
+
+    return suggest
 
 
 def require_extra() -> None:

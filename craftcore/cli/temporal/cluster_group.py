@@ -6,6 +6,7 @@ A module of a command imports `craftcore.temporal` inside its functions only, so
 from __future__ import annotations
 
 from importlib import import_module
+from typing import Any
 
 import click
 
@@ -16,8 +17,22 @@ COMMANDS = {
     "check": "cluster_check:check",
     "worker": "cluster_worker:worker",
     "emit": "cluster_emit:emit",
+    "task": "cluster_task:task",
+    "inbox": "cluster_inbox:inbox",
+    "activity": "cluster_activity:activity",
+    "inspect": "cluster_records:inspect",
+    "replay": "cluster_records:replay",
+    "audit": "cluster_records:audit",
 }
 """The commands as the help shows them: each name with its module in this folder and its function."""
+
+NOT_KEPT = {
+    "hold": "a cluster has no hold: stop the workers of the app",
+    "release": "a cluster has no hold: start workers of the app",
+    "verify": "a history has no hash chain: the cluster keeps it, and nothing of craftcore can verify it",
+    "db": "a cluster has no database file: the cluster itself is backed up by its operator",
+}
+"""What a cluster cannot keep of the other commands, each with a sentence."""
 
 
 class ClusterGroup(CommandGroup):
@@ -32,6 +47,11 @@ class ClusterGroup(CommandGroup):
         module, _, function = COMMANDS[cmd_name].partition(":")
         command: click.Command = getattr(import_module(f"craftcore.cli.temporal.{module}"), function)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        if args and args[0] in NOT_KEPT:
+            ctx.fail(NOT_KEPT[args[0]])
+        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=ClusterGroup)

@@ -1,0 +1,78 @@
+"""A whole task as its history has it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from craftcore.tasks.model import Task, TaskStatus
+from craftcore.temporal.history import Runs
+from craftcore.temporal.history_events import TaskHistory
+from craftcore.temporal.ids import task_id_of
+from craftcore.temporal.workflow.messages import TaskState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedTask:
+    """A task as its history has it. `state` None: no worker has taken its last run yet."""
+
+    workflow_id: str
+    runs: Runs
+    history: TaskHistory
+    state: TaskState | None
+
+    @property
+    def id(self) -> str:
+        """The id of the task."""
+        if self.state is not None:
+            return self.state.task.id
+        started = self.runs.histories[0].events[0].workflow_execution_started_event_attributes
+        return task_id_of(self.workflow_id, started.first_execution_run_id)
+
+    @property
+    def task(self) -> Task:
+        """The row of the task, as it is at the end of the history."""
+        task = self._make_waiting() if self.state is None else self.state.task
+        end = self.history.end
+        if end is None:
+            return task
+        return replace(
+            task,
+            status=TaskStatus(end["status"]),
+            reason=end.get("reason"),
+            result_json=end.get("result_json"),
+            error_code=end.get("error_code"),
+            error_message=end.get("error_message"),
+            updated_at=self.history.ended_at or task.updated_at,
+            ended_at=self.history.ended_at,
+        )
+
+    def _make_waiting(self) -> Task:
+        """Return the row of a task that no worker has taken."""
+        start, at = self.history.start, self.history.started_at
+        turn = self.history.attempts[-1].turn if self.history.attempts else 1
+        return Task(
+            seq=1,
+            id=self.id,
+            workflow=start["workflow"],
+            agents=None,
+            agent=None,
+            session_id=None,
+            schedule_id=None,
+            parent_id=start.get("parent"),
+            status=TaskStatus.RUNNING,
+            reason="waits for a worker",
+            turn=turn,
+            state_json="null",
+            result_json=None,
+            error_code=None,
+            error_message=None,
+            trigger_id=None,
+            max_attempts=start.get("max_attempts"),
+            turns_alone=0,
+            steps_alone=0,
+            deadline_at=None,
+            created_at=at,
+            updated_at=at,
+            ended_at=None,
+            dedup_key=None,
+        )
