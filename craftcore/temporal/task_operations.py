@@ -36,11 +36,11 @@ ANSWER_SECONDS = 10.0
 
 
 class TaskOperations:
-    """The calls of a person. `within`: seconds that a call may wait for a worker."""
+    """The calls of a person. `within`: seconds that a call may wait for a worker; None: ANSWER_SECONDS."""
 
-    def __init__(self, client: Client, within: float = ANSWER_SECONDS) -> None:
+    def __init__(self, client: Client, within: float | None = None) -> None:
         self._client = client
-        self._within = within
+        self._within = ANSWER_SECONDS if within is None else within
 
     async def load(self, workflow_id: str) -> RecordedTask:
         """Read a task from its history; it needs no worker. Raises NotFound; StateRefused for a foreign history."""

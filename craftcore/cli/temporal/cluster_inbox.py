@@ -20,6 +20,7 @@ from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteC
 from craftcore.clock import SystemClock
 from craftcore.diagnostics.documents import question_document
 from craftcore.diagnostics.question_text import SAID_MAX
+from craftcore.errors import InvalidInput
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Question, QuestionStatus, Task
@@ -98,6 +99,8 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
 
     async def send(operations: TaskOperations) -> tuple[Question, RecordedTask]:
         question = await operations.find_question(question_id)
+        if question.options is not None and choice not in question.options:
+            raise InvalidInput(f"{choice!r:.200} is not one of the options: {', '.join(question.options)}")
         await operations.answer(question.id, choice, by=by, note=note, reference=reference)
         after = replace(
             question,
