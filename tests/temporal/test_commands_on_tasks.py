@@ -110,10 +110,10 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
         assert (done["status"], done["provider_ref"]) == ("DONE", "ref-9")
         assert commands.run("activity", "resolve", doubt["key"], "--resend")[0] == 1
 
-        commands.wait_for(task, "WAITING", "paid")
+        commands.wait_for(task, "WAITING", "wait_for")
         assert commands.read("task", "signal", task, "paid", '"cash"')["waited"] is True
         told = commands.wait_for(task, "FAILED")
-        assert (told["error_code"], told["questions"]) == ("AGENT_ERROR", [])
+        assert (told["error_code"], told["questions"]) == ("INTERNAL_AGENT_ERROR", [])
         assert commands.run("replay", task)[0] == 0
         assert commands.run("task", "signal", task, "paid")[0] == 1
         (tmp_path / "fixed").touch()
@@ -180,7 +180,7 @@ def test_task_is_cancelled_and_listed(commands, cluster, tmp_path):
     ],
     ids=str,
 )
-def test_command_refuses_what_there_is_not(commands, words, code):
+def test_command_without_its_subject_is_refused_in_a_line(commands, words, code):
     found, _, err = commands.run(*words)
     assert found == code
     assert len(err.splitlines()) == 1

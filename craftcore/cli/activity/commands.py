@@ -8,7 +8,7 @@ import click
 
 from craftcore.activities.listing_store import ActivityListStore
 from craftcore.activities.model import Activity, ActivityStatus
-from craftcore.cli.activity.card import print_activity
+from craftcore.cli.activity.activity_card import print_activity
 from craftcore.cli.activity.resolve import resolve
 from craftcore.cli.activity.view import LIST_COLUMNS, activity_row, describe_status, task_summary
 from craftcore.cli.base import CommandGroup

@@ -15,7 +15,7 @@ from craftcore.cli.lookup import find_task, parse_choice
 from craftcore.cli.session import Session, finding_document
 from craftcore.cli.short_ids import count_digits
 from craftcore.cli.task import operate
-from craftcore.cli.task.card import print_events, print_task
+from craftcore.cli.task.task_card import print_events, print_task
 from craftcore.cli.task.view import LIST_COLUMNS, hold_reason, task_row
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision
-from craftcore.cli.activity.card import print_activity
+from craftcore.cli.activity.activity_card import print_activity
 from craftcore.cli.activity.resolve import NOT_SAID
 from craftcore.cli.activity.view import (
     LIST_COLUMNS,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from craftcore.temporal.temporal_client import TemporalClient
 
 PAGE = "docs/how-to/run-on-temporal.md"
-KEY_EXAMPLE = "activity:01a1fdfa-4600-7008-9f39-0b2018072e8c:1.1"
 
 
 @click.group(cls=CommandGroup, verbs=("list", "show", "resolve"))
@@ -95,7 +94,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
     "show",
     cls=ClusterCommand,
     exits={NO_SUCH: "no such activity"},
-    examples=(f"craftcore temporal activity show {KEY_EXAMPLE}",),
+    examples=("craftcore temporal activity show KEY",),
     see=("craftcore temporal activity resolve", "craftcore temporal task show", PAGE),
 )
 @click.argument("key", metavar="KEY")
@@ -131,9 +130,9 @@ def show(session: Session, /, key: str) -> None:
     cls=ClusterWriteCommand,
     exits={PROBLEM: "it is not in doubt, or has moved on meanwhile", NO_SUCH: "no such activity"},
     examples=(
-        f'craftcore temporal activity resolve {KEY_EXAMPLE} --happened ref-9 --note "seen in the bank"',
-        f"craftcore temporal activity resolve {KEY_EXAMPLE} --resend",
-        f"craftcore temporal activity resolve {KEY_EXAMPLE} --give-up",
+        'craftcore temporal activity resolve KEY --happened ref-9 --note "seen"',
+        "craftcore temporal activity resolve KEY --resend",
+        "craftcore temporal activity resolve KEY --give-up",
     ),
     see=("craftcore temporal activity show", "craftcore temporal inbox answer", PAGE),
 )

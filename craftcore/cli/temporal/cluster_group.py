@@ -32,7 +32,7 @@ NOT_KEPT = {
     "verify": "a history has no hash chain: the cluster keeps it, and nothing of craftcore can verify it",
     "db": "a cluster has no database file: the cluster itself is backed up by its operator",
 }
-"""What a cluster cannot keep of the other commands, each with a sentence."""
+"""The commands that a cluster cannot keep, each with the reason."""
 
 
 class ClusterGroup(CommandGroup):

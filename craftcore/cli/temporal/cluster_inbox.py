@@ -78,8 +78,8 @@ def list_(session: Session, /, limit: int) -> None:
     cls=ClusterWriteCommand,
     exits={PROBLEM: "too late: it was answered before, or is not open any more", NO_SUCH: "no such question"},
     examples=(
-        "craftcore temporal inbox answer 01a1fdfa-4600-7008-9f39-0b2018072e8c.1 send",
-        'craftcore temporal inbox answer 01a1fdfa-4600-7008-9f39-0b2018072e8c.1 hold --note "after the holidays"',
+        "craftcore temporal inbox answer 01a1fdfa.1 send",
+        'craftcore temporal inbox answer 01a1fdfa.1 hold --note "after the holidays"',
     ),
     see=("craftcore temporal inbox list", "craftcore temporal activity resolve", PAGE),
 )

@@ -95,7 +95,7 @@ def audit(session: Session, /, task_id: str) -> None:
     """List what was done to a task from outside, newest first: who, what, why.
 
     They are its answers, decisions, signals, cancellations and retries, out of its history. There is no list over all
-    tasks. Who did it is what the caller said, not what the cluster has checked.
+    tasks. The names are those that the callers gave; the cluster does not check them.
     """
     found = read_task(session, task_id)
     done = found.history.operations[::-1]

@@ -10,7 +10,7 @@ from craftcore.cli.base import CommandGroup
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.lookup import parse_choice
 from craftcore.cli.session import Session
-from craftcore.cli.task.card import print_events, print_task
+from craftcore.cli.task.task_card import print_events, print_task
 from craftcore.cli.temporal import cluster_task_operations
 from craftcore.cli.temporal.cluster_calls import call_cluster, read_task
 from craftcore.cli.temporal.cluster_options import ClusterCommand
