@@ -34,7 +34,7 @@ class RecordedTask:
         task = self._make_waiting() if self.state is None else self.state.task
         end = self.history.end
         if end is None:
-            return task
+            return task if task.status.is_live or self._is_kept_open else self._make_ending(task)
         return replace(
             task,
             status=TaskStatus(end["status"]),
@@ -45,6 +45,15 @@ class RecordedTask:
             updated_at=self.history.ended_at or task.updated_at,
             ended_at=self.history.ended_at,
         )
+
+    @property
+    def _is_kept_open(self) -> bool:
+        """Whether a task that is over waits for a decision about an action in doubt."""
+        return self.state is not None and any(act.is_open for act in self.state.acts.values())
+
+    def _make_ending(self, task: Task) -> Task:
+        """Return the row of a task whose end a worker has seen, and has not recorded yet."""
+        return replace(task, status=TaskStatus.RUNNING, reason="running")
 
     def _make_waiting(self) -> Task:
         """Return the row of a task that no worker has taken."""
