@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -58,7 +57,7 @@ class Commands:
 
 
 @pytest.fixture
-def commands(capsys: pytest.CaptureFixture[str], cluster: Any) -> Iterator[Commands]:
+def commands(capsys: pytest.CaptureFixture[str], cluster: Any) -> Commands:
     return Commands(capsys, cluster)
 
 

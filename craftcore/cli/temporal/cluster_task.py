@@ -41,7 +41,7 @@ NO_TASK: dict[int, str | None] = {NO_SUCH: "no such task"}
 def task() -> None:
     """Tasks on a cluster: list, show, events, cancel, …
 
-    All but retried answers are read from histories, so no worker is needed.
+    They are read from the histories on the cluster, so no worker is needed.
     """
 
 
