@@ -48,7 +48,7 @@ class RecordedTask:
 
     @property
     def _is_kept_open(self) -> bool:
-        """Whether a task that is over waits for a decision about an action in doubt."""
+        """True when the task is over and waits for a decision about an action in doubt."""
         return self.state is not None and any(act.is_open for act in self.state.acts.values())
 
     def _make_ending(self, task: Task) -> Task:
