@@ -176,6 +176,7 @@ def test_task_is_cancelled_and_listed(commands, cluster, tmp_path):
         (["audit", NO_TASK], 10),
         (["verify"], 64),
         (["hold"], 64),
+        (["trigger", "list"], 64),
     ],
     ids=str,
 )
