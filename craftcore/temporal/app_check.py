@@ -29,7 +29,7 @@ def list_refused_calls(app: Registry) -> Iterator[str]:
         source = _read_source(workflow.fn)
         for name, advice in CALLS.items():
             if "ctx" in source and _CALL[name].search(source.replace("self.", "")):
-                yield f"workflow {workflow.name} calls {name}, which fails there: {advice}"
+                yield f"workflow {workflow.name} has a call of {name}, which fails there: {advice}"
 
 
 def list_changes(app: Registry) -> Iterator[str]:

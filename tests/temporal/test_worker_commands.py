@@ -107,7 +107,7 @@ def test_check_warns_of_calls_that_a_cluster_refuses_and_of_a_short_retention(cr
     told = json.loads(done.stdout)
     assert (done.returncode, told["problems"]) == (0, [])
     [transaction, retention] = told["warnings"]
-    assert transaction.startswith("workflow writes calls ctx.transaction")
+    assert transaction.startswith("workflow writes has a call of ctx.transaction")
     assert "retention.keys" in retention
 
 
