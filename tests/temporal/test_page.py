@@ -2,40 +2,36 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
-import anyio
-import pytest
-from temporalio.client import Client
-
-from craftcore import App
-from craftcore.temporal.temporal_client import TemporalClient
 from tests.support.processes import PATIENCE
 
-pytestmark = pytest.mark.anyio
 PAGE = Path(__file__).parents[2] / "docs/how-to/run-on-temporal.md"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-async def test_worker_of_the_page_works_and_ends_at_sigterm(cluster, tmp_path):
-    [program] = [part.partition("```")[0] for part in PAGE.read_text().split("```python\n")[1:]]
-    (tmp_path / "worker.py").write_text(program.replace("host:7233", cluster.address))
-    worker = subprocess.Popen([sys.executable, "worker.py"], cwd=tmp_path)
+def test_worker_of_the_page_works_and_ends_at_sigterm(cluster, tmp_path):
+    program, producing = [part.partition("```")[0] for part in PAGE.read_text().split("```python\n")[1:]]
+    (tmp_path / "shop.py").write_text(program)
+    (tmp_path / "emits.py").write_text(
+        producing.replace("host:7233", cluster.address).replace("agents", cluster.namespace)
+    )
+    command = [sys.executable, "-m", "craftcore", "temporal", "worker", "shop:app", "--address", cluster.address]
+    environment = os.environ | {"PYTHONPATH": str(PAGE.parents[2])}
+    worker = subprocess.Popen(command, cwd=tmp_path, env=environment)
     try:
-        app = App("my-agent")
-        app.declare("order", lambda what: what)
-        client = TemporalClient(await Client.connect(cluster.address), app, replace(cluster, task_queue=""))
-        with anyio.fail_after(PATIENCE):
-            end = await client.result(await client.emit("order", {"what": "lamp"}))
-        assert end.result_json == '"lamp: 40"'
+        emits = subprocess.run(
+            [sys.executable, "emits.py"],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert emits.stdout == "lamp: 40\n", emits.stderr
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == 0
     finally:
