@@ -1,4 +1,5 @@
-"""The app and the worker that is frozen: `python -m tests.temporal.frozen_app ADDRESS`, in the folder of its files.
+"""The app and the worker that is frozen: `python -m tests.temporal.frozen_app ADDRESS [dies]`, in the folder of its
+files.
 
 `entries` has a line for each entry of a turn: the task, and the process that runs it. `effects` has one for each
 effect: its key and the process.
@@ -13,8 +14,11 @@ from pathlib import Path
 import anyio
 
 from craftcore import App, Call, TaskContext
+from craftcore.failpoints import kill_process
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.worker import work_until_stopped
+from craftcore.temporal.workflow import task_ledger
+from craftcore.temporal.workflow.messages import Intent, JournalAnswer, TaskState
 from tests.temporal.cluster_app import add_line
 
 HEARTBEAT = 1.0
@@ -68,5 +72,22 @@ def settings_of(address: str) -> TemporalSettings:
     return TemporalSettings(address=address, heartbeat_timeout=HEARTBEAT, sticky_timeout=1, task_timeout=2)
 
 
+def die_in_a_workflow_task(folder: Path) -> None:
+    """Let the first process that carries out an intent in a workflow be killed there, before the cluster has it."""
+    begin_call = task_ledger.begin_call
+
+    def die_first(state: TaskState, token: int, given: Intent, now: float) -> JournalAnswer:
+        try:
+            (folder / "struck").touch(exist_ok=False)
+            kill_process()
+        except FileExistsError:
+            pass
+        return begin_call(state, token, given, now)
+
+    task_ledger.begin_call = die_first
+
+
 if __name__ == "__main__":
+    if "dies" in sys.argv:
+        die_in_a_workflow_task(Path.cwd())
     anyio.run(work_until_stopped, frozen_app(Path.cwd()), settings_of(sys.argv[1]))

@@ -73,10 +73,8 @@ CELLS = [
     if "beyond" not in row[1] or how in ("crash", "cancel")  # after others the window is not over so soon
 ]
 SAMPLE = [
-    Cell("ask", "does not", "crash", "called"),
     Cell("ask", "does not", "crash", "reply"),
     Cell("resend", "dedupes", "crash", "effect"),
-    Cell("reconcile", "reconcilable", "crash", "before"),
     Cell("assume_done", "does not", "crash", "half"),
     Cell("ask", "does not", "cancel", "effect"),
 ]
@@ -153,7 +151,7 @@ async def compare(cells: list[Cell], cluster: TemporalSettings, folder: Path, *,
 
 
 async def test_sample_of_the_table_holds_on_a_cluster(cluster, tmp_path):
-    assert await compare(SAMPLE, cluster, tmp_path, at_once=6) == {}
+    assert await compare(SAMPLE, cluster, tmp_path, at_once=4) == {}
 
 
 @pytest.mark.campaign

@@ -115,6 +115,7 @@ async def test_late_outcome_of_a_frozen_worker_is_kept_beside_the_decision(worke
     assert lines(tmp_path / "after") == []
 
 
+@pytest.mark.campaign
 async def test_history_of_a_timer_that_fired_for_a_dead_worker_replays(worker, client, cluster):
     task = await client.emit("sleeps")
     await view_when(client, task, lambda view: view.status == "WAITING")

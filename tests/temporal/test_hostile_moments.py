@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import anyio
 import pytest
@@ -87,3 +88,28 @@ async def test_doubt_after_the_death_of_all_workers_is_decided_by_the_first_answ
     assert refused == 2
     assert (await client.result(task)).status == "DONE"
     assert len(lines(tmp_path / "effects")) == 1
+
+
+async def test_kill_in_a_workflow_task_loses_and_doubles_no_act(cluster, client, tmp_path):
+    """The dead worker was about to tell the cluster of an intent. The update goes to another one."""
+    workers = Workers("tests.temporal.frozen_app", [cluster.address, "dies"], tmp_path, count=1)
+    try:
+        task = await client.emit("acts", {"seconds": 0.1})
+        await until(lambda: (tmp_path / "struck").exists())
+        workers.add()
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(tell_the_truth, client, task, tmp_path)
+            end = await client.result(task)
+            beside.cancel_scope.cancel()
+    finally:
+        workers.close()
+
+    assert end.status == "DONE"
+    assert len(lines(tmp_path / "effects")) == 1
+    assert len(lines(tmp_path / "after")) == 1
+
+
+async def tell_the_truth(client: TemporalClient, task: str, folder: Path) -> None:
+    """Answer the question of a doubt as the provider knows it."""
+    question = await doubt_of(client, task)
+    await client.answer(task, question, "happened" if lines(folder / "effects") else "resend", by="ada")
