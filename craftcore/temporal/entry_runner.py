@@ -78,6 +78,11 @@ class EntryRunner:
         """Return whether the app declares the workflow of a task, or chooses it."""
         return not task.workflow or task.workflow in self._app.workflows
 
+    @property
+    def app(self) -> Registry:
+        """The app whose entries it runs."""
+        return self._app
+
     async def run(self, workflow_id: str, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> EntryEnd:
         """Run an entry to its end."""
         if given.is_paged:
@@ -159,6 +164,7 @@ class EntryRunner:
             given.token, record_id, task.id, task.id, task.turn, given.attempts, 0, task.workflow, given.now, "", None
         )
         routed = self._route_of(given)
+        claim = claim._replace(lane=start.session_id, session_id=start.session_id, priority=start.priority)
         return Attempt(claim, Record(KnownRecord(header, "", 0), routed, given.now), routed)
 
     def _route_of(self, given: EntryStart) -> Routed:
@@ -197,6 +203,7 @@ class EntryRunner:
             error_message=settlement.error_message,
             steps=0 if attempt.turn is None else attempt.turn.spent,
             deadline_at=attempt.deadline_at,
+            is_task=attempt.entry is not None,
         )
         match attempt.move:
             case Returned(result_json=result):

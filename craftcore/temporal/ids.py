@@ -34,3 +34,13 @@ def task_id_of(workflow_id: str, first_run_id: str) -> str:
 def workflow_id_of_task(task_id: str) -> str:
     """Return the id of the workflow of a task; the id itself when that is the workflow's already."""
     return _RUN.sub("", task_id) if task_id.startswith("k:") else task_id
+
+
+def make_session_gate_id(task_queue: str, session_id: str) -> str:
+    """Return the workflow id of the gate of a session: apps that share a namespace share no gate."""
+    return f"lane:{task_queue}/{session_id}"
+
+
+def make_limit_gate_id(task_queue: str, workflow: str, key: str | None) -> str:
+    """Return the workflow id of the gate of a limited workflow, as a whole (None) or for one key."""
+    return f"limit:{task_queue}/{workflow}" + ("" if key is None else f":{key}")

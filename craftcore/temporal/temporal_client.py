@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import ApplicationError, CancelledError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.activities.model import Decision
@@ -19,21 +19,43 @@ from craftcore.errors import ConfigInvalid, DuplicateTrigger, InvalidInput, NotF
 from craftcore.registry.registry import Registry
 from craftcore.serialization.encode import encode
 from craftcore.temporal.accept import make_accept
+from craftcore.temporal.declared_limits import find_limits
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.update_journal import make_emitted, start_of
-from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskView, first_arguments
+from craftcore.temporal.update_journal import NO_TASK_ID, make_emitted, start_of
+from craftcore.temporal.workflow.messages import (
+    WORKFLOW,
+    Mail,
+    TaskEnd,
+    TaskStart,
+    TaskView,
+    first_arguments,
+)
+from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import make_first_attributes
-from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
+from craftcore.temporal.workflow.task_moves import make_cancelled_end
+from craftcore.triggers.model import DedupScope, Emitted, NewTrigger, TriggerSpec
 
 
 class TemporalClient:
     """Calls of a program to one app on a cluster. `app` None: a program without its code, which checks no payload."""
 
-    def __init__(self, client: Client, app: Registry | None, settings: TemporalSettings) -> None:
+    def __init__(
+        self,
+        client: Client,
+        app: Registry | None,
+        settings: TemporalSettings,
+        *,
+        gate_check: float = 60.0,
+        gate_idle: float = 3600.0,
+    ) -> None:
         self._client = client
+        self._app = app
+        self._gate_check, self._gate_idle = gate_check, gate_idle
         self._settings = settings
         self._task_queue = settings.task_queue or ("" if app is None else app.name)
+        self._gates = SessionGates(client, self._task_queue)
         self._accept = make_accept(app, SystemClock(), Config())
 
     @property
@@ -41,25 +63,30 @@ class TemporalClient:
         """The client of the library, for lists."""
         return self._client
 
-    async def emit(self, workflow: str | None, payload: Mapping[str, Any] | None = None, **options: Any) -> str:
+    async def emit(self, workflow: str | None = None, payload: Mapping[str, Any] | None = None, **options: Any) -> str:
         """Start a task, and return its id, as `emit_spec`. The options are those of TriggerSpec."""
         return (await self.emit_spec(TriggerSpec(workflow=workflow, payload=payload or {}, **options))).id
 
     async def emit_spec(self, spec: TriggerSpec) -> Emitted:
-        """Start a task. It is on record when this returns, with or without a worker.
+        """Start a task. It is on record when this returns, with or without a worker. A message without a workflow goes
+        to the live task of its session.
 
-        Raises InvalidInput for a session_id or task_id, and for a replacement; DuplicateTrigger; ConfigInvalid for a
+        Raises InvalidInput for a task_id, and for a replacement; DuplicateTrigger; ConfigInvalid for a
         namespace without search attributes.
         """
         row = self._accept(spec)
-        if row.session_id is not None or row.task_id is not None or row.on_duplicate == "replace":
-            raise InvalidInput("on a cluster, emit takes no session_id, no task_id and no on_duplicate='replace'")
+        if row.task_id is not None:
+            raise InvalidInput(NO_TASK_ID)
+        if row.on_duplicate == "replace":
+            raise InvalidInput("on a cluster, emit takes no on_duplicate='replace'")
+        start = self._start_of(row)
         workflow_id = row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
         is_forever = row.dedup_key is None or row.dedup_scope == "ever"
+        announced = await self._gates.announce(workflow_id, start)
         try:
             handle = await self._client.start_workflow(
                 WORKFLOW,
-                args=first_arguments(start_of(row, self._settings.heartbeat_timeout)),
+                args=first_arguments(start),
                 id=workflow_id,
                 task_queue=self._task_queue,
                 task_timeout=timedelta(seconds=self._settings.task_timeout),
@@ -67,7 +94,8 @@ class TemporalClient:
                 if is_forever
                 else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                search_attributes=make_first_attributes(row.workflow or ""),
+                search_attributes=make_first_attributes(start.workflow, start.session_id),
+                priority=make_priority(start),
             )
         except RPCError as error:
             if error.status is RPCStatusCode.INVALID_ARGUMENT and "earch attribute" in error.message:
@@ -77,6 +105,7 @@ class TemporalClient:
                 ) from error
             raise
         except WorkflowAlreadyStartedError as error:
+            await self._gates.withdraw(start, announced)
             if row.on_duplicate == "error":
                 raise DuplicateTrigger(f"dedup_key {row.dedup_key} is in use; nothing was emitted") from error
             held = make_emitted(row, await self.read_task_id(workflow_id, error.run_id), created=False)
@@ -98,6 +127,20 @@ class TemporalClient:
         info = found.raw_description.workflow_execution_info
         return task_id_of(workflow_id, info.first_run_id or found.run_id)
 
+    def _start_of(self, row: NewTrigger) -> TaskStart:
+        app = self._app
+        start = start_of(row, self._settings.heartbeat_timeout)
+        limits = []
+        if app is not None:
+            limits = find_limits(
+                app,
+                start.workflow or app.by_source.get(start.source, ""),
+                start.session_id,
+                start.payload_json,
+                self._task_queue,
+            )
+        return replace(start, limits=limits, gate_check=self._gate_check, gate_idle=self._gate_idle)
+
     async def result(self, task_id: str) -> TaskEnd:
         """Wait for the end of a task, and return it, also when it failed. Raises NotFound."""
         try:
@@ -108,6 +151,8 @@ class TemporalClient:
             ).result()
             return end
         except WorkflowFailureError as error:
+            if isinstance(error.cause, CancelledError):  # before its workflow ran for the first time
+                return make_cancelled_end()
             if not isinstance(error.cause, ApplicationError):
                 raise
             return TaskEnd(

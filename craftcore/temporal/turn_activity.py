@@ -11,6 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from craftcore.engine.attempt import Attempt, Why
+from craftcore.temporal.declared_limits import refuse_entry, report_start
 from craftcore.temporal.entry_runner import ClusterClock, EntryRunner
 from craftcore.temporal.pulse import Answer, Pulse
 from craftcore.temporal.user_loop import UserLoop
@@ -53,6 +54,7 @@ class TurnActivity:
         clock = ClusterClock(info.started_time.timestamp())
         if (end := self._refuse(given, clock.now())) is not None:
             return end
+        await report_start(self._client, info.workflow_id or "", given)
         attempt = runner.make_attempt(given)
         workflow_id = info.workflow_id or ""
         running = self._user.start(runner.run(workflow_id, given, attempt, clock))
@@ -84,7 +86,7 @@ class TurnActivity:
         elif not self._user.opened.has_workflow(given.task) and now - since < self._unknown_seconds:
             reason = f"its worker does not know workflow {given.task.workflow}"
         else:
-            return None
+            return refuse_entry(self._user.opened.app, given, activity.info().task_queue, now)
         later = now + self._hand_back_seconds
         return EntryEnd(status="PENDING", reason=reason, move=HANDED_BACK, not_before=later, handed_back_since=since)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -33,13 +34,14 @@ from craftcore.temporal.workflow.messages import (
     Outcome,
     TaskStart,
 )
-from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerStatus
+from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSource, TriggerStatus
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
 
 IT_MAY_BE_DOUBLED = "the action was done, and its task had gone on without it: look whether it happened twice"
+NO_TASK_ID = "on a cluster, emit takes no task_id: send the task a signal"
 
 RECORD_MAX_BYTES = 1_500_000
 """Bytes of one result."""
@@ -92,8 +94,8 @@ class TemporalJournal:
         return True
 
     async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
-        if row.session_id is not None or row.task_id not in (None, row.id):
-            raise InvalidInput("on a cluster, emit names no session_id and no task_id")
+        if row.task_id not in (None, row.id):
+            raise InvalidInput(NO_TASK_ID)
         workflow_id = row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
         draft = event_of(make_emitted(row, "@ID@", "@CREATED@"))  # type: ignore[arg-type]
         start = start_of(row, self._start.heartbeat_timeout)
@@ -101,6 +103,7 @@ class TemporalJournal:
             start = start_of(
                 row, self._start.heartbeat_timeout, self._handle.id, ends_with_parent=bool(child.ends_with_parent)
             )
+        start = replace(start, gate_check=self._start.gate_check, gate_idle=self._start.gate_idle)
         answer = await self._commit(
             JournalCall(
                 kind="emit",
@@ -276,6 +279,12 @@ def start_of(
         parent=parent,
         ends_with_parent=ends_with_parent,
         heartbeat_timeout=heartbeat_timeout,
+        session_id=row.session_id,
+        priority=row.priority,
+        supersedes=row.supersedes,
+        is_later=row.due_at > row.created_at,
+        is_message=row.workflow is None and row.source == TriggerSource.MESSAGE and row.session_id is not None,
+        expires_at=row.expires_at,
     )
 
 

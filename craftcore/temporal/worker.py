@@ -19,18 +19,17 @@ from craftcore.temporal.attachment import attached
 from craftcore.temporal.attribute_setup import require_attributes
 from craftcore.temporal.cluster_connection import connect, translating
 from craftcore.temporal.entry_runner import opening_runner
+from craftcore.temporal.gate_look import GateLook
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.turn_activity import TurnActivity
 from craftcore.temporal.user_loop import UserLoop
+from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
 
 
 def list_unsupported(app: Registry) -> list[str]:
     """Return what the app declares and the cluster cannot keep, a sentence each."""
     found = []
-    for workflow in app.workflows.values():
-        if workflow.is_limited:
-            found.append(f"workflow {workflow.name} has a concurrency or rate, which a cluster does not keep")
     if app.declared_schedules:
         found.append(f"the app declares schedules ({', '.join(app.declared_schedules)}), which a cluster does not fire")
     return found
@@ -63,9 +62,9 @@ async def _polling(app: Registry, client: Client, settings: TemporalSettings, co
         async with Worker(
             client,
             task_queue=settings.task_queue or app.name,
-            workflows=[TaskWorkflow],
+            workflows=[TaskWorkflow, GateWorkflow],
             workflow_runner=UnsandboxedWorkflowRunner(),
-            activities=[turns.run],
+            activities=[turns.run, GateLook(client).list_ended],
             max_concurrent_activities=config.daemon.concurrency,
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_timeout),
             graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -89,7 +90,9 @@ async def test_free_dedup_key_makes_another_task_with_other_action_keys(client):
     assert await client.emit("order", dedup_key="order:2", dedup_scope="active") != first
 
 
-@pytest.mark.parametrize("options", [{"session_id": "ada"}, {"task_id": "t-1"}, {"dedup_key": "x" * 151}], ids=str)
+@pytest.mark.parametrize(
+    "options", [{"task_id": "t-1"}, {"on_duplicate": "replace", "dedup_key": "x"}, {"dedup_key": "x" * 151}], ids=str
+)
 async def test_emit_that_a_cluster_cannot_keep_is_refused(client, options):
     with pytest.raises(InvalidInput):
         await client.emit("order", **options)
@@ -120,25 +123,26 @@ def test_declarations_that_a_cluster_cannot_keep_are_named(app):
 
     async def nothing() -> None: ...
 
-    app.declare("limited", nothing, concurrency=1)
-    app.schedule("daily", "every 1d", workflow="limited")
-    assert len(list_unsupported(app)) == 2
+    app.declare("nothing", nothing)
+    app.schedule("daily", "every 1d", workflow="nothing")
+    assert len(list_unsupported(app)) == 1
 
 
 async def test_worker_of_an_app_that_a_cluster_cannot_keep_does_not_start():
-    app = App("limited")
+    app = App("scheduled")
 
     async def nothing() -> None: ...
 
-    app.declare("limited", nothing, concurrency=1)
-    with pytest.raises(ConfigInvalid, match="concurrency"):
+    app.declare("nothing", nothing)
+    app.schedule("daily", "every 1d", workflow="nothing")
+    with pytest.raises(ConfigInvalid, match="schedules"):
         async with working(app, TemporalSettings()):
             pass
 
 
 def test_task_id_leads_to_its_workflow():
     for workflow_id in ("t-1", workflow_id_of_key("order:1"), workflow_id_of_key("a@b")):
-        assert workflow_id_of_task(task_id_of(workflow_id, "run-1")) == workflow_id
+        assert workflow_id_of_task(task_id_of(workflow_id, str(uuid4()))) == workflow_id
     assert task_id_of("k:one", "run-1") != task_id_of("k:one", "run-2")
 
 

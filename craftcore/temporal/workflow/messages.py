@@ -7,6 +7,7 @@ from typing import Any
 
 from craftcore.activities.model import Activity
 from craftcore.tasks.model import NewWait, Task, Wait
+from craftcore.temporal.workflow.gate_messages import GateLimit
 
 WORKFLOW = "craftcore.task"
 ROLLOVER = "rollover:"
@@ -15,6 +16,9 @@ ROLLOVER = "rollover:"
 ACTIVITY = "craftcore.turn"
 HANDED_BACK = "handed back"
 """The move of an entry in which nothing was run: its worker leaves it to others."""
+
+LIMITED = "limited"
+"""The move of an entry that has to pass other gates first."""
 
 LEASE_LOST, NOT_FOUND, STATE_REFUSED = "LEASE_LOST", "NOT_FOUND", "STATE_REFUSED"
 """The names of errors that a workflow answers with."""
@@ -38,6 +42,19 @@ class TaskStart:
     """Updates of one run, after which the task goes on in the next."""
     run_children_max: int = 1_000
     """Children that live at once and were started by one run. The server takes 2,000."""
+    session_id: str | None = None
+    priority: int = 10
+    supersedes: bool = False
+    is_later: bool = False
+    is_message: bool = False
+    """It was due later than it was emitted; it goes to the live task of its session."""
+    expires_at: float | None = None
+    limits: list[GateLimit] = field(default_factory=list)
+    """The limits of its workflow, as far as the emitter knows the app."""
+    gate_check: float = 60.0
+    gate_idle: float = 3600.0
+    gate_signals_max: int = 1_500
+    """The limits of a gate that the task starts, as in GateStart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +73,10 @@ class EntryStart:
     waits: list[Wait]
     handed_back_since: float | None = None
     """When the first of the entries in a row that were handed back was; None: the last one was not."""
+    limits: list[GateLimit] = field(default_factory=list)
+    """Those that the entry is within."""
+    gates: dict[str, int] = field(default_factory=dict)
+    """The gates that it has passed, and its number at each."""
     is_paged: bool = False
     """The memo and the waits are too much for this value: the entry asks for pages of them."""
 
@@ -72,7 +93,7 @@ class MemoPage:
 @dataclass(frozen=True, kw_only=True)
 class EntryEnd:
     """The end of an entry. `status`, `reason` and what follows are of the settlement; `move` is what the turn did:
-    returned, continues, suspends, handed back; None when it did none."""
+    returned, continues, suspends, handed back, limited; None when it did none."""
 
     status: str
     reason: str
@@ -87,6 +108,10 @@ class EntryEnd:
     steps: int = 0
     deadline_at: float | None = None
     handed_back_since: float | None = None
+    is_task: bool = False
+    """It has a context: messages go to it."""
+    limits: list[GateLimit] | None = None
+    """With the move `limited`: those that the app declares, and that the entry did not pass."""
 
     @property
     def goes_on(self) -> bool:
@@ -175,6 +200,8 @@ class Mail:
     event: str
     payload_json: str
     sent_by: str | None
+    start: TaskStart | None = None
+    """The trigger of a message, which is emitted again when the task ends without reading it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,6 +289,10 @@ class TaskState:
     late: list[LateDone] = field(default_factory=list)
     child_ends: dict[str, str] = field(default_factory=dict)
     children_to_cancel: list[str] = field(default_factory=list)
+    limits: list[GateLimit] = field(default_factory=list)
+    gates: dict[str, int] = field(default_factory=dict)
+    """The gates in which it is, or waits, and its number at each."""
+    gate_calls: int = 0
 
 
 def first_arguments(start: TaskStart) -> list[Any]:

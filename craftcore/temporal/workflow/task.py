@@ -40,7 +40,7 @@ class TaskWorkflow(TaskMoves):
 
     @workflow.init
     def __init__(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> None:
-        state = unpack(carried, packed) or TaskState(task=_new_task(start), resume=Resume.FIRST)
+        state = unpack(carried, packed) or TaskState(task=_new_task(start), resume=Resume.FIRST, limits=start.limits)
         super().__init__(start, state)
 
     @workflow.run
@@ -60,6 +60,9 @@ class TaskWorkflow(TaskMoves):
             raise ApplicationError(end.error_message or end.reason, end, type=end.error_code, non_retryable=True)
         return end
 
+    def _has_open_acts(self) -> bool:
+        return any(one.is_open for one in self._state.acts.values())
+
     async def _enter_turns(self) -> TaskEnd:
         state = self._state
         if state.open_waits and (over := await self._end_wait()) is not None:
@@ -68,7 +71,11 @@ class TaskWorkflow(TaskMoves):
             self._check_mailbox()
             if self._limits.is_due(state):
                 await self._roll_over()
+            if (over := await self._gates.enter()) is not None:
+                return over
             end = await self._enter()
+            if end is not None:
+                await self._gates.leave(end)
             if workflow.cancellation_reason() is not None and (end is None or end.goes_on):
                 return make_cancelled_end()  # its entry did not hear of that, or its worker died
             if end is None:
@@ -100,6 +107,8 @@ class TaskWorkflow(TaskMoves):
             memo=state.memo if (is_inline := memo_pages.is_inline(state)) else {},
             waits=state.kept_waits if is_inline else [],
             handed_back_since=state.handed_back_since,
+            limits=state.limits,
+            gates=state.gates,
             is_paged=not is_inline,
         )
         try:
@@ -139,11 +148,14 @@ class TaskWorkflow(TaskMoves):
         closing.result()
 
     async def _finish(self, end: TaskEnd) -> None:
+        await self._gates.close()
         await self._report_end(end)
-        if any(one.is_open for one in self._state.acts.values()):  # a person decides, also when no turn goes on
-            await workflow.wait_condition(lambda: not any(one.is_open for one in self._state.acts.values()))
+        while self._has_open_acts() or self._gates.has_unread:  # a person decides, also when no turn goes on
+            await workflow.wait_condition(lambda: not self._has_open_acts() or self._gates.has_unread)
+            await self._gates.emit_unread()
             publish(self._state)
         await workflow.wait_condition(workflow.all_handlers_finished)
+        await self._gates.emit_unread()
 
     async def _report_end(self, end: TaskEnd) -> None:
         """Tell the parent, and cancel the children that end with this task."""
@@ -194,7 +206,7 @@ def _new_task(start: TaskStart) -> Task:
         workflow=start.workflow,
         agents=None,
         agent=None,
-        session_id=None,
+        session_id=start.session_id,
         schedule_id=None,
         parent_id=start.parent,
         status=TaskStatus.RUNNING,

@@ -29,8 +29,10 @@ with workflow.unsafe.imports_passed_through():
         TaskState,
         first_arguments,
     )
+    from craftcore.temporal.workflow.priorities import make_priority
     from craftcore.temporal.workflow.run_limits import RunLimits
     from craftcore.temporal.workflow.search_attributes import make_first_attributes, publish
+    from craftcore.temporal.workflow.task_gates import TaskGates
 
 
 class TaskHandlers:
@@ -40,6 +42,7 @@ class TaskHandlers:
         self._start = start
         self._state = state
         self._limits = RunLimits(start)
+        self._gates = TaskGates(start, state)
         self._token = 0
         self._has_recorded = False
         self._survived: set[int] = set()
@@ -106,6 +109,7 @@ class TaskHandlers:
         reuse = (
             WorkflowIDReusePolicy.REJECT_DUPLICATE if call.is_keyed_forever else WorkflowIDReusePolicy.ALLOW_DUPLICATE
         )
+        announced = await self._gates.announce(call.workflow_id, call.start)
         try:
             child = await workflow.start_child_workflow(
                 WORKFLOW,
@@ -113,7 +117,8 @@ class TaskHandlers:
                 id=call.workflow_id,
                 id_reuse_policy=reuse,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                search_attributes=make_first_attributes(call.start.workflow),
+                search_attributes=make_first_attributes(call.start.workflow, call.start.session_id),
+                priority=make_priority(call.start),
             )
             self._limits.children += 1
             child.add_done_callback(self._on_child_closed)
@@ -121,6 +126,7 @@ class TaskHandlers:
                 task_id=task_id_of(call.workflow_id, child.first_execution_run_id or ""), created=True
             )
         except WorkflowAlreadyStartedError:
+            await self._gates.withdraw(call.start, announced)
             answer = JournalAnswer(task_id=call.workflow_id, created=False)
         if call.memo is not None:
             self._state.memo[call.memo] = call.text.replace("@ID@", answer.task_id).replace(

@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.tasks.waits import has_renewed_budget
     from craftcore.temporal.workflow import mailbox
     from craftcore.temporal.workflow.carried import make_refusal, pack
-    from craftcore.temporal.workflow.messages import HANDED_BACK, ROLLOVER, EntryEnd, TaskEnd
+    from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd
     from craftcore.temporal.workflow.task_handlers import TaskHandlers
 
 IDLE_CRASHES_MAX = 3
@@ -59,6 +59,11 @@ class TaskMoves(TaskHandlers):
         """Move the task as its settlement says. Return its end; None: it goes on."""
         state = self._state
         state.handed_back_since = end.handed_back_since
+        if end.move == LIMITED:
+            state.attempts -= 1
+            state.starts -= 1
+            await self._gates.take_limits(end.limits or [])
+            return None
         if end.status == "PENDING" and end.move == HANDED_BACK and end.not_before is not None:
             state.attempts -= 1
             state.starts -= 1

@@ -1,0 +1,60 @@
+"""The limits that an app declares for a task, and what an entry checks of them before it runs user code."""
+
+from __future__ import annotations
+
+from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
+
+from craftcore.registry.registry import Registry
+from craftcore.temporal.ids import make_limit_gate_id
+from craftcore.temporal.workflow.gate_messages import GateLimit
+from craftcore.temporal.workflow.messages import LIMITED, EntryEnd, EntryStart
+from craftcore.triggers.limit_keys import key_text
+
+
+def find_limits(
+    app: Registry, workflow_name: str, session_id: str | None, payload_json: str, task_queue: str
+) -> list[GateLimit]:
+    """Return the limits of a task: none, or that of its workflow, as a whole or by key."""
+    workflow = app.workflows.get(workflow_name)
+    if workflow is None or not workflow.is_limited:
+        return []
+    key = None
+    if workflow.limit_by is not None:
+        key = key_text(workflow.limit_by, session_id, payload_json)
+        if key is None:
+            return []
+    return [
+        GateLimit(
+            id=make_limit_gate_id(task_queue, workflow_name, key),
+            places=workflow.concurrency,
+            rate_count=workflow.rate.count if workflow.rate else None,
+            rate_seconds=workflow.rate.seconds if workflow.rate else 0.0,
+        )
+    ]
+
+
+def refuse_entry(app: Registry, given: EntryStart, task_queue: str, now: float) -> EntryEnd | None:
+    """Return the end of an entry that is not to begin: its trigger is stale, or it has not passed what the app
+    declares."""
+    start = given.start
+    if start.expires_at is not None and given.starts == 1 and start.expires_at <= now:
+        return EntryEnd(status="DONE", reason="stale", move=None)
+    workflow = given.task.workflow or app.by_source.get(start.source, "")
+    if workflow not in app.workflows:
+        return None
+    limits = find_limits(app, workflow, start.session_id, start.payload_json, task_queue)
+    if limits != given.limits:
+        return EntryEnd(status="PENDING", reason=LIMITED, move=LIMITED, limits=limits)
+    return None
+
+
+async def report_start(client: Client, workflow_id: str, given: EntryStart) -> None:
+    """Tell the gates that limit a rate that the entry starts now: their window begins with that, not with the pass."""
+    for limit in given.limits:
+        if limit.rate_count is not None:
+            try:
+                await client.get_workflow_handle(limit.id).signal("started", args=[workflow_id, given.gates[limit.id]])
+            except RPCError as error:
+                if error.status is not RPCStatusCode.NOT_FOUND:
+                    raise
