@@ -40,9 +40,9 @@ class FiringResult:
 class Firing:
     """Fires occurrences through `emit`, and keeps the account."""
 
-    def __init__(self, triggers: TriggerService) -> None:
+    def __init__(self, triggers: TriggerService, accounts: AccountStore | None = None) -> None:
         self._triggers = triggers
-        self._store = AccountStore()
+        self._store = accounts or AccountStore()
 
     def check(self, schedule: Schedule) -> None:
         """Raise what would keep it from being fired, before anything is written: InvalidInput, ValueError."""

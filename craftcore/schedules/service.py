@@ -41,11 +41,18 @@ BACKFILL_MAX = 1000
 class ScheduleService:
     """Declare, change and look after schedules. Due occurrences belong to `TickService`."""
 
-    def __init__(self, clock: Clock, triggers: TriggerService) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        triggers: TriggerService,
+        store: ScheduleStore | None = None,
+        accounts: AccountStore | None = None,
+    ) -> None:
         self._declarations = Declarations(clock, triggers)
         self._triggers = triggers
-        self._store = ScheduleStore()
-        self._firing = Firing(triggers)
+        self._store = store or ScheduleStore()
+        self._accounts = accounts or AccountStore()
+        self._firing = Firing(triggers, self._accounts)
 
     # Declare
 
@@ -113,8 +120,7 @@ class ScheduleService:
         for schedule in self._store.list_of_origin(tx, origin):
             # What a person paused stays so: it fires nothing, also not when it is declared again.
             if schedule.id not in declared and schedule.status is ScheduleStatus.ACTIVE:
-                reason = f"no longer declared in {place_of(origin)}"
-                stopped = self._stop(tx, schedule, ScheduleStatus.DISABLED, reason)
+                stopped = self._stop(tx, schedule, ScheduleStatus.DISABLED, f"no longer declared in {place_of(origin)}")
                 puts.append(DeclareResult(schedule=stopped, change="disabled"))
         return puts
 
@@ -134,8 +140,7 @@ class ScheduleService:
     def pause(self, tx: Transaction, schedule_id: str, reason: str = "paused") -> Schedule:
         """Pause a schedule: it does not fire until it is resumed. Fired work goes on. Raises NotFound or
         StateRefused."""
-        schedule = self.get(tx, schedule_id)
-        if schedule.status is ScheduleStatus.PAUSED:
+        if (schedule := self.get(tx, schedule_id)).status is ScheduleStatus.PAUSED:
             return schedule
         require_status(schedule, ScheduleStatus.ACTIVE, verb="paused")
         return self._stop(tx, schedule, ScheduleStatus.PAUSED, reason)
@@ -145,8 +150,7 @@ class ScheduleService:
 
         Raises NotFound or StateRefused.
         """
-        schedule = self.get(tx, schedule_id)
-        if schedule.status is ScheduleStatus.ACTIVE:
+        if (schedule := self.get(tx, schedule_id)).status is ScheduleStatus.ACTIVE:
             return schedule
         require_status(schedule, ScheduleStatus.PAUSED, ScheduleStatus.DISABLED, verb="resumed")
         return self._write(tx, self._wake(tx, schedule), "enabled").schedule
@@ -161,7 +165,7 @@ class ScheduleService:
             raise StateRefused(
                 f"schedule {schedule_id} is declared in {place_of(schedule.origin)}: remove it there, or pause it"
             )
-        cancelled = AccountStore().list_unstarted_triggers(tx, schedule_id)
+        cancelled = self._accounts.list_unstarted_triggers(tx, schedule_id)
         for trigger_id in cancelled:
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule_id} was removed")
         self._stop(tx, self._close(tx, schedule, "removed"), ScheduleStatus.REMOVED, "removed")
@@ -233,7 +237,7 @@ class ScheduleService:
     def _back(self, tx: Transaction, schedule: Schedule) -> Schedule:
         """Reanchor at now. Triggers of a wrong clock that have not started are cancelled: they would block until their
         time."""
-        for trigger_id in AccountStore().list_unstarted_triggers(tx, schedule.id, after=tx.now):
+        for trigger_id in self._accounts.list_unstarted_triggers(tx, schedule.id, after=tx.now):
             self._triggers.cancel(tx, trigger_id, f"schedule {schedule.id} was reanchored")
         dropped = self._firing.drop_buffered(tx, schedule, "reanchored", after=tx.now)
         return reanchor(replace(schedule, runs=schedule.runs - dropped), tx.now)
@@ -247,8 +251,8 @@ class ScheduleService:
         schedule = self._declarations.begin(declared, origin, before, tx.now)
         put = self._write(tx, schedule, change)
         if schedule.reason == MISSED and isinstance(schedule.timing, Once):
-            at = schedule.timing.at
-            self._firing.skip(tx, schedule, Skipped(first_at=at, last_at=at, count=1, reason=MISSED))
+            missed = Skipped(first_at=schedule.timing.at, last_at=schedule.timing.at, count=1, reason=MISSED)
+            self._firing.skip(tx, schedule, missed)
         return put
 
     def _redeclare(self, tx: Transaction, before: Schedule) -> DeclareResult:

@@ -49,10 +49,17 @@ class TickService:
     """Each method is a rule over a transaction it is given; one call handles at most `batch` schedules, and fewer when
     they have much to catch up."""
 
-    def __init__(self, triggers: TriggerService, *, batch: int = 100) -> None:
-        self._store = ScheduleStore()
-        self._accounts = AccountStore()
-        self._firing = Firing(triggers)
+    def __init__(
+        self,
+        triggers: TriggerService,
+        store: ScheduleStore | None = None,
+        accounts: AccountStore | None = None,
+        *,
+        batch: int = 100,
+    ) -> None:
+        self._store = store or ScheduleStore()
+        self._accounts = accounts or AccountStore()
+        self._firing = Firing(triggers, self._accounts)
         self._batch = batch
 
     def tick(self, tx: Transaction) -> Ticked:

@@ -44,3 +44,8 @@ def make_session_gate_id(task_queue: str, session_id: str) -> str:
 def make_limit_gate_id(task_queue: str, workflow: str, key: str | None) -> str:
     """Return the workflow id of the gate of a limited workflow, as a whole (None) or for one key."""
     return f"limit:{task_queue}/{workflow}" + ("" if key is None else f":{key}")
+
+
+def workflow_id_of_schedule(schedule_id: str) -> str:
+    """Return the id of the workflow of a schedule."""
+    return f"s:{schedule_id}"

@@ -13,32 +13,44 @@ from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
 from craftcore.config import Config
-from craftcore.errors import ConfigInvalid
+from craftcore.errors import ConfigInvalid, CraftcoreError
 from craftcore.registry.registry import Registry
 from craftcore.temporal.attachment import attached
 from craftcore.temporal.attribute_setup import require_attributes
 from craftcore.temporal.cluster_connection import connect, translating
 from craftcore.temporal.entry_runner import opening_runner
 from craftcore.temporal.gate_look import GateLook
+from craftcore.temporal.schedules.schedule_activity import ScheduleActivity
+from craftcore.temporal.schedules.schedule_client import ScheduleClient
+from craftcore.temporal.schedules.schedule_rules import ScheduleRules, refuse_beyond_cluster
+from craftcore.temporal.schedules.schedule_sync import declare_schedules
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.turn_activity import TurnActivity
 from craftcore.temporal.user_loop import UserLoop
 from craftcore.temporal.workflow.gate import GateWorkflow
+from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
 
 
 def list_unsupported(app: Registry) -> list[str]:
     """Return what the app declares and the cluster cannot keep, a sentence each."""
     found = []
-    if app.declared_schedules:
-        found.append(f"the app declares schedules ({', '.join(app.declared_schedules)}), which a cluster does not fire")
+    for spec in app.declared_schedules.values():
+        try:
+            refuse_beyond_cluster(spec)
+        except CraftcoreError as error:
+            found.append(f"schedule {spec.id}: {error.message}")
     return found
 
 
 @asynccontextmanager
-async def working(app: Registry, settings: TemporalSettings, config: Config | None = None) -> AsyncIterator[Client]:
+async def working(
+    app: Registry, settings: TemporalSettings, config: Config | None = None, *, revision: float | None = None
+) -> AsyncIterator[Client]:
     """Run a worker of the app while the block lasts, and drain it then. Raises ConfigInvalid for an app that uses what
     a cluster cannot keep.
+
+    It declares the schedules of the app before the block begins. `revision` is theirs, as for `declare_schedules`.
 
     Its workflows are all ours, and run outside of the sandbox of the library, which costs a fifth of a step. Histories
     are replayed in the sandbox by the tests.
@@ -52,6 +64,9 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
         await require_attributes(client)
     with attached(app, client, settings):
         async with _polling(app, client, settings, config):
+            with translating(settings):
+                queue = settings.task_queue or app.name
+                await declare_schedules(ScheduleClient(client), app, config, queue, revision)
             yield client
 
 
@@ -59,12 +74,13 @@ async def working(app: Registry, settings: TemporalSettings, config: Config | No
 async def _polling(app: Registry, client: Client, settings: TemporalSettings, config: Config) -> AsyncIterator[None]:
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
         turns = TurnActivity(client, user)
+        schedules = ScheduleActivity(client, ScheduleRules(config, settings.heartbeat_timeout))
         async with Worker(
             client,
             task_queue=settings.task_queue or app.name,
-            workflows=[TaskWorkflow, GateWorkflow],
+            workflows=[TaskWorkflow, GateWorkflow, ScheduleWorkflow],
             workflow_runner=UnsandboxedWorkflowRunner(),
-            activities=[turns.run, GateLook(client).list_ended],
+            activities=[turns.run, GateLook(client).list_ended, schedules.move],
             max_concurrent_activities=config.daemon.concurrency,
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_timeout),
             graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),

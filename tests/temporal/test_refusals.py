@@ -124,7 +124,7 @@ def test_declarations_that_a_cluster_cannot_keep_are_named(app):
     async def nothing() -> None: ...
 
     app.declare("nothing", nothing)
-    app.schedule("daily", "every 1d", workflow="nothing")
+    app.schedule("daily", "every 1d", workflow="nothing", session_id="ada")
     assert len(list_unsupported(app)) == 1
 
 
@@ -134,8 +134,8 @@ async def test_worker_of_an_app_that_a_cluster_cannot_keep_does_not_start():
     async def nothing() -> None: ...
 
     app.declare("nothing", nothing)
-    app.schedule("daily", "every 1d", workflow="nothing")
-    with pytest.raises(ConfigInvalid, match="schedules"):
+    app.schedule("daily", "every 1d", workflow="nothing", session_id="ada")
+    with pytest.raises(ConfigInvalid, match="schedule daily"):
         async with working(app, TemporalSettings()):
             pass
 

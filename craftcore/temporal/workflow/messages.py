@@ -26,8 +26,7 @@ LEASE_LOST, NOT_FOUND, STATE_REFUSED = "LEASE_LOST", "NOT_FOUND", "STATE_REFUSED
 
 @dataclass(frozen=True, kw_only=True)
 class TaskStart:
-    """The trigger that a workflow is started for. `parent` None: no task waits for its end. `workflow` empty: the app
-    chooses it at the first entry."""
+    """The trigger of a workflow. `parent` and the schedule learn its end. `workflow` empty: the app chooses later."""
 
     workflow: str
     payload_json: str
@@ -36,6 +35,7 @@ class TaskStart:
     description: str | None = None
     max_attempts: int | None = None
     parent: str | None = None
+    schedule_id: str | None = None
     ends_with_parent: bool = False
     heartbeat_timeout: float = 10.0
     run_updates_max: int = 1_500

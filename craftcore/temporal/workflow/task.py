@@ -14,7 +14,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.errors import PayloadTooLarge
     from craftcore.serialization.canonical import canonicalize
     from craftcore.tasks.model import Resume, Task, TaskStatus
-    from craftcore.temporal.ids import task_id_of
+    from craftcore.temporal.ids import task_id_of, workflow_id_of_schedule
     from craftcore.temporal.workflow import mailbox, memo_pages, task_ledger
     from craftcore.temporal.workflow.carried import unpack
     from craftcore.temporal.workflow.messages import (
@@ -158,11 +158,14 @@ class TaskWorkflow(TaskMoves):
         await self._gates.emit_unread()
 
     async def _report_end(self, end: TaskEnd) -> None:
-        """Tell the parent, and cancel the children that end with this task."""
+        """Tell the parent or the schedule, and cancel the children that end with this task."""
         error = None if end.error_code is None else {"code": end.error_code, "message": end.error_message}
         told = f'{{"error":{canonicalize(error)},"result":{end.result_json or "null"},"status":"{end.status}"}}'
-        if self._start.parent is not None:
-            handle = workflow.get_external_workflow_handle(self._start.parent)
+        schedule_id = self._start.schedule_id
+        for waiting in (self._start.parent, None if schedule_id is None else workflow_id_of_schedule(schedule_id)):
+            if waiting is None:
+                continue
+            handle = workflow.get_external_workflow_handle(waiting)
             try:
                 await handle.signal("ended", args=[workflow.info().workflow_id, told])
             except ApplicationError:  # it has ended
@@ -207,7 +210,7 @@ def _new_task(start: TaskStart) -> Task:
         agents=None,
         agent=None,
         session_id=start.session_id,
-        schedule_id=None,
+        schedule_id=start.schedule_id,
         parent_id=start.parent,
         status=TaskStatus.RUNNING,
         reason=None,

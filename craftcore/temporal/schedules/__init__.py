@@ -1,0 +1,1 @@
+"""The schedules of an app on a cluster: their rules, their activity, their declaration and their calls."""

@@ -1,0 +1,102 @@
+"""The calls of a program to the schedules of a cluster: declare, operate, look."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.service import RPCError, RPCStatusCode
+
+from craftcore.errors import CraftcoreError, NotFound, ScheduleInvalid, StateRefused, StillWaiting
+from craftcore.schedules.model import Occurrence, Schedule
+from craftcore.schedules.occurrence_store import occurrence_of
+from craftcore.schedules.store import schedule_of
+from craftcore.temporal.ids import workflow_id_of_schedule
+from craftcore.temporal.task_operations import ANSWER_SECONDS
+from craftcore.temporal.workflow.schedule_messages import SCHEDULE_WORKFLOW, ScheduleAnswer, ScheduleBook, ScheduleCall
+
+REFUSALS: dict[str, type[CraftcoreError]] = {str(kind.code): kind for kind in (ScheduleInvalid, StateRefused, NotFound)}
+
+
+class ScheduleClient:
+    """Calls to the schedules of one namespace. `within`: seconds that a call may wait for a worker."""
+
+    def __init__(self, client: Client, within: float = ANSWER_SECONDS) -> None:
+        self._client = client
+        self._within = within
+
+    async def declare(self, schedule_id: str, call: ScheduleCall, task_queue: str) -> str:
+        """Declare a schedule. Return what that changed: added, changed, enabled, unchanged; older: nothing, because the
+        cluster has a newer declaration.
+
+        A new schedule needs no worker. Raises StillWaiting for another one without a worker, and ScheduleInvalid.
+        """
+        try:
+            await self._client.start_workflow(
+                SCHEDULE_WORKFLOW,
+                args=[call, None],
+                id=workflow_id_of_schedule(schedule_id),
+                task_queue=task_queue,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+            )
+        except WorkflowAlreadyStartedError:
+            return (await self.apply_call(schedule_id, call)).change
+        return "added"
+
+    async def apply_call(self, schedule_id: str, call: ScheduleCall) -> ScheduleAnswer:
+        """Do something with a schedule. Raises NotFound, StateRefused or ScheduleInvalid, and StillWaiting without a
+        worker."""
+        handle = self._client.get_workflow_handle(workflow_id_of_schedule(schedule_id))
+        update = handle.execute_update("operate", call, result_type=ScheduleAnswer)
+        answer: ScheduleAnswer = await self._await(schedule_id, update)
+        return answer
+
+    async def view(self, schedule_id: str) -> ScheduleBook:
+        """Return a schedule as it is. Raises NotFound, and StillWaiting without a worker."""
+        handle = self._client.get_workflow_handle(workflow_id_of_schedule(schedule_id))
+        book: ScheduleBook = await self._await(schedule_id, handle.query("view", result_type=ScheduleBook))
+        return book
+
+    async def list_ids(self, task_queue: str = "") -> list[str]:
+        """Return the ids of all schedules, by name; with a queue, those of its app. The list may lag a second."""
+        query = f'WorkflowType = "{SCHEDULE_WORKFLOW}" AND ExecutionStatus = "Running"'
+        if task_queue:
+            query += f' AND TaskQueue = "{task_queue}"'
+        prefix = len(workflow_id_of_schedule(""))
+        return sorted([one.id[prefix:] async for one in self._client.list_workflows(query)])
+
+    async def _await(self, schedule_id: str, call: Any) -> Any:
+        try:
+            return await asyncio.wait_for(call, self._within)
+        except WorkflowUpdateFailedError as error:
+            if not isinstance(error.cause, ApplicationError):
+                raise StateRefused(str(error.cause)) from error
+            raise REFUSALS.get(error.cause.type or "", StateRefused)(error.cause.message) from error
+        except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
+            raise StillWaiting(
+                f"no worker answered for schedule {schedule_id} within {self._within:g} s; the cluster may still hand "
+                "it to the next worker. Start one, and look at the schedule before you send it again"
+            ) from error
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                raise NotFound(
+                    f"no schedule has the id {schedule_id!r:.80}; see: craftcore temporal schedule list"
+                ) from error
+            raise
+
+
+def schedule_in(book: ScheduleBook, schedule_id: str) -> Schedule:
+    """Return the schedule. Raises NotFound before its first declaration was read."""
+    if book.row is None:
+        raise NotFound(f"schedule {schedule_id} is not declared yet: try again")
+    schedule: Schedule = schedule_of(book.row)
+    return schedule
+
+
+def account_in(book: ScheduleBook) -> list[Occurrence]:
+    """Return the lines of its account, newest first."""
+    return [occurrence_of(line) for line in sorted(book.lines, key=lambda line: -line["seq"])]

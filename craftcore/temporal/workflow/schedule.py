@@ -1,0 +1,164 @@
+"""The workflow of one schedule. It holds its row, its account and its timer; the rules run in a local activity.
+
+Time zone data differ between machines, so the workflow computes no moment. The result of a machine is on record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+
+from temporalio import workflow
+from temporalio.common import WorkflowIDReusePolicy
+from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+
+with workflow.unsafe.imports_passed_through():
+    from craftcore.temporal.ids import task_id_of
+    from craftcore.temporal.workflow.messages import WORKFLOW, first_arguments
+    from craftcore.temporal.workflow.schedule_messages import (
+        ACCOUNT_MAX,
+        SCHEDULE_ACTIVITY,
+        SCHEDULE_WORKFLOW,
+        ScheduleAnswer,
+        ScheduleBook,
+        ScheduleCall,
+        ScheduleMove,
+        Started,
+    )
+    from craftcore.temporal.workflow.search_attributes import make_first_attributes
+
+MOVES_MAX = 300
+"""Moves of one run, after which the schedule goes on in the next."""
+
+LOOK_SECONDS = 600.0
+"""How often a schedule looks whether the task that an occurrence waits for was ended by force."""
+
+RUNNING_MAX = 100
+"""Tasks that a schedule keeps in mind, the newest."""
+
+TIMER_MIN_SECONDS = 0.001
+
+
+@workflow.defn(name=SCHEDULE_WORKFLOW)
+class ScheduleWorkflow:
+    """Starts a task for each occurrence that the rules let fire."""
+
+    @workflow.init
+    def __init__(self, declared: ScheduleCall | None, carried: ScheduleBook | None) -> None:
+        self._book = carried or ScheduleBook()
+        self._lock = asyncio.Lock()
+        self._next_at: float | None = None
+        self._moves = 0
+        self._rung = False
+
+    @workflow.run
+    async def run(self, declared: ScheduleCall | None, carried: ScheduleBook | None) -> None:
+        """Fire what comes, for ever."""
+        if declared is not None:
+            await self._move(declared)
+        while True:
+            self._rung = False
+            await self._move(ScheduleCall(kind="tick"))
+            if self._moves >= MOVES_MAX or workflow.info().is_continue_as_new_suggested():
+                await workflow.wait_condition(workflow.all_handlers_finished)
+                workflow.continue_as_new(args=[None, self._book])
+            try:
+                await workflow.wait_condition(self._is_awake, timeout=self._seconds_left())
+            except TimeoutError:
+                pass
+
+    def _is_awake(self) -> bool:
+        return self._rung or (self._has_waiting() and not self._book.running)
+
+    def _has_waiting(self) -> bool:
+        return any(line["outcome"] == "buffered" for line in self._book.lines)
+
+    def _seconds_left(self) -> float | None:
+        look = LOOK_SECONDS if self._has_waiting() else None
+        if self._next_at is None:
+            return look
+        left = max(TIMER_MIN_SECONDS, self._next_at - workflow.time())
+        return left if look is None else min(left, look)
+
+    async def _move(self, call: ScheduleCall) -> ScheduleAnswer:
+        """Let the rules decide, and do what they say."""
+        async with self._lock:
+            self._moves += 1
+            move: ScheduleMove = await workflow.execute_local_activity(
+                SCHEDULE_ACTIVITY,
+                args=[call, self._book, workflow.time()],
+                result_type=ScheduleMove,
+                start_to_close_timeout=timedelta(seconds=30),
+            )
+            if move.error_name is not None:
+                raise ApplicationError(move.error, type=move.error_name, non_retryable=True)
+            self._write(move)
+            for started in move.started:
+                await self._start(started)
+            made = {line["seq"] for line in move.lines}
+            return ScheduleAnswer(
+                book=self._book,
+                lines=[line for line in self._book.lines if line["seq"] in made],
+                change=move.change,
+                moment=move.moment,
+            )
+
+    def _write(self, move: ScheduleMove) -> None:
+        book = self._book
+        lines = {line["seq"]: line for line in [*book.lines, *move.lines]}
+        beyond = len(lines) - ACCOUNT_MAX
+        book.lines = [line for nth, line in enumerate(lines.values()) if nth >= beyond or line["outcome"] == "buffered"]
+        book.row, book.revision, book.lines_made = move.row, move.revision, move.lines_made
+        for workflow_id in move.over:
+            book.running.pop(workflow_id, None)
+        self._next_at = move.next_at
+
+    async def _start(self, started: Started) -> None:
+        """Start the task of an occurrence. The server refuses a second one of the same occurrence."""
+        book, workflow_id = self._book, started.workflow_id
+        line = next((line for line in book.lines if line["seq"] == started.seq), {})
+        book.running[workflow_id] = workflow_id
+        try:
+            child = await workflow.start_child_workflow(
+                WORKFLOW,
+                args=first_arguments(started.start),
+                id=workflow_id,
+                id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+                search_attributes=make_first_attributes(started.start.workflow),
+            )
+        except WorkflowAlreadyStartedError:
+            book.running.pop(workflow_id, None)
+            line.update(outcome="skipped", reason=f"fired before, as task {workflow_id}", trigger_id=None)
+            if book.row is not None and line.get("cause") == "time":
+                book.row["runs"] -= 1
+            return
+        child.add_done_callback(_forget)
+        task_id = task_id_of(workflow_id, child.first_execution_run_id or "")
+        line["trigger_id"] = task_id
+        if workflow_id in book.running:
+            book.running[workflow_id] = task_id
+        for oldest in list(book.running)[:-RUNNING_MAX]:
+            del book.running[oldest]
+
+    @workflow.signal
+    def ended(self, task: str, told: str) -> None:
+        """Accept the end of a task."""
+        self._book.running.pop(task, None)
+
+    @workflow.update(name="operate")
+    async def apply_call(self, call: ScheduleCall) -> ScheduleAnswer:
+        """Declare the schedule again, or do what a person asks for."""
+        answer = await self._move(call)
+        self._rung = True
+        return answer
+
+    @workflow.query
+    def view(self) -> ScheduleBook:
+        """Return the schedule as it is."""
+        return self._book
+
+
+def _forget(child: asyncio.Task[object]) -> None:
+    if not child.cancelled():
+        child.exception()  # it is told by the signal of the task
