@@ -13,7 +13,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import WorkflowIDReusePolicy
+from temporalio.common import SearchAttributePair, WorkflowIDReusePolicy
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -30,9 +30,13 @@ from craftcore.temporal.task_list import find_task_of_activity, find_workflow_id
 from craftcore.temporal.task_records import list_questions
 from craftcore.temporal.workflow import mailbox
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
+from craftcore.temporal.workflow.search_attributes import STATUS_KEY
 
 ANSWER_SECONDS = 10.0
 """How long a call waits for a worker that takes it."""
+
+RUNNING = SearchAttributePair(STATUS_KEY, TaskStatus.RUNNING.value)
+"""What a retried task is listed as, before a worker takes it."""
 
 
 class TaskOperations:
@@ -151,7 +155,7 @@ class TaskOperations:
                 task_timeout=timedelta(milliseconds=first.workflow_task_timeout.ToMilliseconds()),
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 memo=memo,
-                search_attributes=seen.typed_search_attributes,
+                search_attributes=seen.typed_search_attributes.updated(RUNNING),
             )
         except WorkflowAlreadyStartedError as error:
             raise StateRefused(f"task {workflow_id} was retried meanwhile, and goes on") from error

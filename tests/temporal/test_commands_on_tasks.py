@@ -55,6 +55,13 @@ class Commands:
             time.sleep(0.1)
         return list(found)
 
+    def wait_listed(self, id: str, *words: str) -> None:
+        """Wait until a list has this id."""
+        until = time.monotonic() + PATIENCE
+        while id not in [one["id"] for one in self.read(*words)]:
+            assert time.monotonic() < until, words
+            time.sleep(0.1)
+
 
 @pytest.fixture
 def commands(capsys: pytest.CaptureFixture[str], cluster: Any) -> Commands:
@@ -74,6 +81,11 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
     assert task.startswith("k:lamp@1@")
     told = commands.read("task", "show", "k:lamp@1")
     assert (told["id"], told["status"], told["reason"]) == (task, "RUNNING", "waits for a worker")
+    told = commands.read("trigger", "show", task)
+    assert (told["id"], told["status"], told["attempts"], told["dedup_key"]) == (task, "PENDING", 0, "lamp@1")
+    assert (told["source"], told["workflow"], told["payload"]) == ("IMMEDIATE", "order", {"what": "lamp"})
+    assert told["due_at"] <= told["created_at"]
+    commands.wait_listed("k:lamp@1", "trigger", "list", "--status", "pending", "--workflow", "order")
     assert commands.run("replay", task)[0] == 10
     workers = Workers("tests.temporal.command_app", [cluster.address], tmp_path, count=1)
     try:
@@ -115,12 +127,20 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
         assert (told["error_code"], told["questions"]) == ("INTERNAL_AGENT_ERROR", [])
         assert commands.run("replay", task)[0] == 0
         assert commands.run("task", "signal", task, "paid")[0] == 1
+        told = commands.read("trigger", "show", task)
+        assert (told["status"], told["error_code"], told["attempts"]) == ("DEAD", "INTERNAL_AGENT_ERROR", 1)
+        commands.wait_listed("k:lamp@1", "trigger", "list", "--status", "dead")
+        assert commands.run("trigger", "cancel", task)[0] == 1
+        assert commands.run("trigger", "show", task)[0] == 0
+        workers.close()
         (tmp_path / "fixed").touch()
         code, out, _ = commands.run("task", "retry", task, "--reason", "paper is there")
         assert (code, out) == (0, f"{task} goes on at turn 1\n")
+        commands.wait_listed("k:lamp@1", "trigger", "list", "--status", "pending")
+        workers = Workers("tests.temporal.command_app", [cluster.address], tmp_path, count=1)
         told = commands.wait_for(task, "DONE")
         assert told["result"] == ["send", "ref-9", "cash"]
-        assert commands.run("task", "retry", task)[0] == 1
+        assert commands.run("trigger", "requeue", task)[0] == 1
     finally:
         workers.close()
 
@@ -153,7 +173,8 @@ def test_task_is_cancelled_and_listed(commands, cluster, tmp_path):
         assert [one["id"] for one in commands.read_listed("task", "list", "--status", "waiting", "--limit", "1")] == [
             task
         ]
-        code, out, _ = commands.run("task", "cancel", task[:30], "--reason", "wrong colour")
+        assert commands.read("trigger", "show", task)["status"] == "WAITING"
+        code, out, _ = commands.run("trigger", "cancel", task[:30], "--reason", "wrong colour")
         assert (code, out) == (0, f"{task}: asked to cancel; a worker ends it\n")
         commands.wait_for(task, "CANCELLED")
     finally:
@@ -170,13 +191,15 @@ def test_task_is_cancelled_and_listed(commands, cluster, tmp_path):
         (["task", "show", NO_TASK], 10),
         (["task", "cancel", NO_TASK], 10),
         (["task", "list", "--status", "odd"], 12),
+        (["trigger", "show", NO_TASK], 10),
+        (["trigger", "list", "--status", "failed"], 12),
         (["inbox", "answer", f"{NO_TASK}.1", "yes"], 10),
         (["activity", "show", f"activity:{NO_TASK}:1.1"], 10),
         (["inspect", f"exec-{NO_TASK}.1"], 10),
         (["audit", NO_TASK], 10),
         (["verify"], 64),
         (["hold"], 64),
-        (["trigger", "list"], 64),
+        (["dead", "list"], 64),
     ],
     ids=str,
 )

@@ -17,6 +17,7 @@ COMMANDS = {
     "check": "cluster_check:check",
     "worker": "cluster_worker:worker",
     "emit": "cluster_emit:emit",
+    "trigger": "cluster_trigger:trigger",
     "task": "cluster_task:task",
     "inbox": "cluster_inbox:inbox",
     "activity": "cluster_activity:activity",
@@ -27,8 +28,7 @@ COMMANDS = {
 """The commands as the help shows them: each name with its module in this folder and its function."""
 
 NOT_KEPT = {
-    "trigger": "on a cluster a trigger and its task are one workflow: see craftcore temporal task",
-    "dead": "a cluster has no dead letters: see craftcore temporal task list --status failed",
+    "dead": "a cluster has no dead letters: see craftcore temporal trigger list --status dead",
     "hold": "a cluster has no hold: stop the workers of the app",
     "release": "a cluster has no hold: start workers of the app",
     "verify": "a history has no hash chain: the cluster keeps it, and nothing of craftcore can verify it",

@@ -81,13 +81,7 @@ def cancel(session: Session, /, task_id: str, reason: str | None, yes: bool) -> 
     refuse_bad_text("reason", reason)
     before = read_task(session, task_id)
     confirm_by_person(yes, f"cancel task {before.id} of {before.task.workflow}, {summary_text(before.task)}")
-
-    async def send(operations: TaskOperations) -> RecordedTask:
-        found = await _find_live(operations, before.id)
-        await operations.cancel(found.workflow_id, by=actor().text, note=reason)
-        return found
-
-    found = call_operations(session, send)
+    found = ask_to_end(session, before.id, reason)
     if session.json:
         session.out.document(task_document(found.task))
     else:
@@ -110,18 +104,35 @@ def retry(session: Session, /, task_id: str, reason: str | None) -> None:
     A new run of its workflow begins with the state of the task. The completed parts of the turn are kept, and not done
     again. The signals that it was sent and had not read are kept, too. A deadline that is past counts no more.
     """
-    refuse_bad_text("reason", reason)
-
-    async def send(operations: TaskOperations) -> RecordedTask:
-        found = await operations.find(task_id)
-        await operations.retry(found.workflow_id, by=actor().text, note=reason)
-        return await operations.load(found.workflow_id)
-
-    found = call_operations(session, send)
+    found = try_again(session, task_id, reason)
     if session.json:
         session.out.document(task_document(found.task))
     else:
         session.out.line(f"{found.id} goes on at turn {found.task.turn}")
+
+
+def ask_to_end(session: Session, given: str, reason: str | None) -> RecordedTask:
+    """Ask a task to end, and return it as it was before. Raises NotFound; StateRefused when it has ended."""
+    refuse_bad_text("reason", reason)
+
+    async def send(operations: TaskOperations) -> RecordedTask:
+        found = await _find_live(operations, given)
+        await operations.cancel(found.workflow_id, by=actor().text, note=reason)
+        return found
+
+    return call_operations(session, send)
+
+
+def try_again(session: Session, given: str, reason: str | None) -> RecordedTask:
+    """Let a failed task go on, and return it. Raises NotFound; StateRefused when it has not failed."""
+    refuse_bad_text("reason", reason)
+
+    async def send(operations: TaskOperations) -> RecordedTask:
+        found = await operations.find(given)
+        await operations.retry(found.workflow_id, by=actor().text, note=reason)
+        return await operations.load(found.workflow_id)
+
+    return call_operations(session, send)
 
 
 async def _find_live(operations: TaskOperations, given: str) -> RecordedTask:

@@ -1,0 +1,188 @@
+"""`craftcore temporal trigger`: what was emitted, whether or not its function is a task. It needs no worker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from craftcore.cli.base import CommandGroup
+from craftcore.cli.execution.view import record_document
+from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
+from craftcore.cli.lookup import parse_choice
+from craftcore.cli.output import show_json
+from craftcore.cli.session import Session
+from craftcore.cli.temporal.cluster_calls import call_cluster
+from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
+from craftcore.cli.temporal.cluster_task_operations import ask_to_end, try_again
+from craftcore.cli.trigger.view import task_summary
+from craftcore.diagnostics.documents import task_document
+from craftcore.serialization.display import json_or_text
+from craftcore.serialization.time_text import add_iso_times, clock_time
+from craftcore.triggers.workflow_names import bare_name
+
+if TYPE_CHECKING:
+    from craftcore.temporal.recorded_task import RecordedTask
+    from craftcore.temporal.task_list import ListedTask
+    from craftcore.temporal.temporal_client import TemporalClient
+
+LIST_COLUMNS = ("id", "created", "workflow", "session", "status")
+LISTED_KEYS = ("id", "workflow", "session_id", "status", "created_at", "ended_at")
+PAGE = "docs/how-to/run-on-temporal.md"
+
+
+@click.group(cls=CommandGroup)
+def trigger() -> None:
+    """Triggers on a cluster: list, show, cancel, requeue.
+
+    A trigger is the workflow of its task there, so both have one id.
+    """
+
+
+@trigger.command(
+    "list",
+    cls=ClusterCommand,
+    exits={BAD_FILTER: None},
+    examples=(
+        "craftcore temporal trigger list --status dead",
+        "craftcore temporal trigger list --workflow nap --limit 5",
+    ),
+    see=("craftcore temporal trigger show", "craftcore temporal task list", PAGE),
+)
+@click.option("--status", metavar="STATUS", help="Only these: PENDING, RUNNING, WAITING, DONE, DEAD, CANCELLED.")
+@click.option("--workflow", metavar="NAME", type=bare_name, help="Only of this workflow.")
+@click.option("--session", "session_id", metavar="SESSION", help="Only of this session.")
+@click.option("--limit", type=click.IntRange(1, 100_000), default=50, show_default=True, help="How many at most.")
+@click.pass_obj
+def list_(session: Session, /, status: str | None, workflow: str | None, session_id: str | None, limit: int) -> None:
+    """List the newest triggers, newest first.
+
+    The list is that of the cluster, which may lag a second. The id of one with a dedup key is `k:KEY` here.
+    """
+
+    async def read(client: TemporalClient) -> list[ListedTask]:
+        from craftcore.temporal.trigger_list import WorkStatus, list_triggers
+
+        chosen = parse_choice("status", status, WorkStatus)
+        return await list_triggers(
+            client.connection, limit=limit, status=chosen, workflow=workflow, session_id=session_id
+        )
+
+    found = call_cluster(session, read)
+    if session.json:
+        session.out.document([add_iso_times({name: getattr(one, name) for name in LISTED_KEYS}) for one in found])
+        return
+    rows = [(one.id, clock_time(one.created_at), one.workflow, one.session_id, one.status) for one in found]
+    session.out.table(LIST_COLUMNS, rows)
+
+
+@trigger.command(
+    "show",
+    cls=ClusterCommand,
+    exits={NO_SUCH: "no such trigger"},
+    examples=("craftcore temporal trigger show 01a1fdfa",),
+    see=("craftcore temporal task show", "craftcore temporal inspect", PAGE),
+)
+@click.argument("trigger_id", metavar="ID")
+@click.pass_obj
+def show(session: Session, /, trigger_id: str) -> None:
+    """Show one trigger: what was emitted, how far it has come, its attempts.
+
+    It is PENDING while no worker runs it, and DEAD when it failed and is not tried again.
+    """
+
+    async def read(client: TemporalClient) -> tuple[RecordedTask, str]:
+        from craftcore.temporal.task_operations import TaskOperations
+        from craftcore.temporal.trigger_list import read_status
+
+        found = await TaskOperations(client.connection).find(trigger_id)
+        return found, await read_status(client.connection, found.workflow_id, found.task.status)
+
+    found, status = call_cluster(session, read)
+    told, records = trigger_document(found, status), _list_records(found)
+    if session.json:
+        session.out.document({**told, "task": task_summary(found.task), "executions": records})
+        return
+    session.out.facts({name: _readable_value(name, told) for name in told if not name.endswith("_iso")})
+    for record in records:
+        error = f", {record['error']['code']}" if record["error"] else ""
+        session.out.line(f"{record['execution_id']}  attempt {record['attempt']}: {record['status']}{error}")
+
+
+@trigger.command(
+    "cancel",
+    cls=ClusterWriteCommand,
+    exits={PROBLEM: "it has ended", NO_SUCH: "no such trigger"},
+    examples=('craftcore temporal trigger cancel 01a1fdfa --reason "wrong city"',),
+    see=("craftcore temporal task cancel", "craftcore temporal audit", PAGE),
+)
+@click.argument("trigger_id", metavar="ID")
+@click.option("--reason", metavar="TEXT", help="Why; stored in the history.")
+@click.pass_obj
+def cancel(session: Session, /, trigger_id: str, reason: str | None) -> None:
+    """Ask a trigger to end, and its task with it. A worker ends it."""
+    found = ask_to_end(session, trigger_id, reason)
+    if session.json:
+        session.out.document(task_document(found.task))
+    else:
+        session.out.line(f"{found.id}: asked to cancel; a worker ends it")
+
+
+@trigger.command(
+    "requeue",
+    cls=ClusterWriteCommand,
+    exits={PROBLEM: "it is not DEAD, or was requeued meanwhile", NO_SUCH: "no such trigger"},
+    examples=("craftcore temporal trigger requeue 01a1fdfa",),
+    see=("craftcore temporal task retry", "docs/reference/error-codes.md", PAGE),
+)
+@click.argument("trigger_id", metavar="ID")
+@click.pass_obj
+def requeue(session: Session, /, trigger_id: str) -> None:
+    """Give a DEAD trigger another life, as `task retry` does.
+
+    Due now, with all its attempts. The completed parts of its turn are not done again.
+    """
+    found = try_again(session, trigger_id, None)
+    if session.json:
+        session.out.document(task_document(found.task))
+    else:
+        session.out.line(f"{found.id} goes on at turn {found.task.turn}")
+
+
+def trigger_document(found: RecordedTask, status: str) -> dict[str, Any]:
+    """Return a trigger with the fields that it has on a cluster."""
+    start, state, task = found.history.start, found.state, found.task
+    return add_iso_times(
+        {
+            "id": found.id,
+            "source": start["source"],
+            "dedup_key": found.workflow_id[2:] if found.workflow_id.startswith("k:") else None,
+            "session_id": task.session_id,
+            "workflow": task.workflow or None,
+            "due_at": start["due_at"],
+            "description": start.get("description"),
+            "status": status,
+            "attempts": 0 if state is None else state.attempts,
+            "crash_count": 0 if state is None else state.crashes,
+            "max_attempts": start.get("max_attempts"),
+            "reason": task.reason,
+            "error_code": task.error_code,
+            "error_message": task.error_message,
+            "created_at": found.history.started_at,
+            "settled_at": task.ended_at,
+            "payload": json_or_text(start["payload_json"]),
+        }
+    )
+
+
+def _list_records(found: RecordedTask) -> list[dict[str, Any]]:
+    from craftcore.temporal.task_records import list_records
+
+    return [record_document(record) for record in list_records(found)]
+
+
+def _readable_value(name: str, told: dict[str, Any]) -> object:
+    value = told[name]
+    if f"{name}_iso" in told:
+        return None if value is None else clock_time(value)
+    return show_json(value) if isinstance(value, dict) else value
