@@ -36,7 +36,7 @@ ANSWER_SECONDS = 10.0
 """How long a call waits for a worker that takes it."""
 
 RUNNING = SearchAttributePair(STATUS_KEY, TaskStatus.RUNNING.value)
-"""What a retried task is listed as, before a worker takes it."""
+"""The status of a retried task in lists, before a worker takes it."""
 
 
 class TaskOperations:
