@@ -61,7 +61,7 @@ def list_(session: Session, /, status: str | None, workflow: str | None, session
     """
 
     async def read(client: TemporalClient) -> list[ListedTask]:
-        from craftcore.temporal.trigger_list import WorkStatus, list_triggers
+        from craftcore.temporal.task_list import WorkStatus, list_triggers
 
         chosen = parse_choice("status", status, WorkStatus)
         return await list_triggers(
@@ -92,8 +92,8 @@ def show(session: Session, /, trigger_id: str) -> None:
     """
 
     async def read(client: TemporalClient) -> tuple[RecordedTask, str]:
+        from craftcore.temporal.task_list import read_status
         from craftcore.temporal.task_operations import TaskOperations
-        from craftcore.temporal.trigger_list import read_status
 
         found = await TaskOperations(client.connection).find(trigger_id)
         return found, await read_status(client.connection, found.workflow_id, found.task.status)
