@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -83,28 +83,38 @@ class EntryRunner:
         """The app whose entries it runs."""
         return self._app
 
-    async def run(self, workflow_id: str, given: EntryStart, attempt: Attempt, clock: ClusterClock) -> EntryEnd:
-        """Run an entry to its end."""
+    async def run(
+        self,
+        workflow_id: str,
+        given: EntryStart,
+        attempt: Attempt,
+        clock: ClusterClock,
+        may_be_lost: Callable[[], bool],
+    ) -> EntryEnd:
+        """Run an entry to its end. `may_be_lost`: the cluster may have given it up."""
         if given.is_paged:
             given = await fetch_pages(UpdateSender(self._client.get_workflow_handle(workflow_id), given.token), given)
-        journal = self._open_journal(workflow_id, given, attempt)
+        journal = self._open_journal(workflow_id, given, attempt, may_be_lost)
         if not given.task.workflow:
             task = await choose_workflow(self._app, journal, given.task, attempt)
             if not isinstance(task, Task):
                 return self._end_of(given, attempt, task, clock.now())
             given = replace(given, task=task)
             attempt.routed = self._route_of(given)
-        attempt.entry = self._entry_of(given)
+        attempt.entry = make_entry(self._app, given)
         outcome = await self._run(journal, attempt, clock)
         return refuse_large(self._end_of(given, attempt, outcome, clock.now()))
 
-    def _open_journal(self, workflow_id: str, given: EntryStart, attempt: Attempt) -> TemporalJournal:
+    def _open_journal(
+        self, workflow_id: str, given: EntryStart, attempt: Attempt, may_be_lost: Callable[[], bool]
+    ) -> TemporalJournal:
         def roll_over() -> None:
             if isinstance(attempt.turn, Turn):
                 attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
 
         handle = self._client.get_workflow_handle(workflow_id)
-        return TemporalJournal(handle, given.token, given.start, roll_over, partial(ask_waiting, self._client))
+        asks = partial(ask_waiting, self._client)
+        return TemporalJournal(handle, given.token, given.start, roll_over, asks, may_be_lost)
 
     async def _run(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock) -> Outcome:
         settings = self._config.tasks
@@ -174,24 +184,6 @@ class EntryRunner:
         agent = given.task.agent or next(iter(agents), asked)
         return Routed(agent, "explicit workflow", None if agent == asked else asked, tuple(agents))
 
-    def _entry_of(self, given: EntryStart) -> Entry | None:
-        workflow, task = self._app.workflows.get(given.task.workflow), given.task
-        if workflow is None:
-            return None
-        others = (self._app.workflows.get(name) for name in task.agents or workflow.agents)
-        if not any(one is not None and one.is_task(given.start.payload_json) for one in (workflow, *others)):
-            return None
-        if task.deadline_at is None and workflow.deadline is not None:
-            task = replace(task, deadline_at=given.now + workflow.deadline)
-        failures = frozenset(name for name in given.memo if FAILURE_MARK in name)
-        return Entry(
-            task=task,
-            resume=Resume(given.resume),
-            memo={name: text for name, text in given.memo.items() if name not in failures},
-            failures=failures,
-            waits={wait.name: wait for wait in given.waits},
-        )
-
     def _end_of(self, given: EntryStart, attempt: Attempt, outcome: Outcome, now: float) -> EntryEnd:
         settlement = settle(attempt.claim, outcome, self._app.policy_of(given.task.workflow), now)
         end = EntryEnd(
@@ -215,6 +207,26 @@ class EntryRunner:
         if isinstance(outcome, Succeeded):
             return replace(end, move="returned", result_json=truncate_sent(outcome.result_json))
         return end
+
+
+def make_entry(app: Registry, given: EntryStart) -> Entry | None:
+    """Return the entry of a turn; None: its workflow takes no context, or the app has none of this name."""
+    workflow, task = app.workflows.get(given.task.workflow), given.task
+    if workflow is None:
+        return None
+    others = (app.workflows.get(name) for name in task.agents or workflow.agents)
+    if not any(one is not None and one.is_task(given.start.payload_json) for one in (workflow, *others)):
+        return None
+    if task.deadline_at is None and workflow.deadline is not None:
+        task = replace(task, deadline_at=given.first_at + workflow.deadline)
+    failures = frozenset(name for name in given.memo if FAILURE_MARK in name)
+    return Entry(
+        task=task,
+        resume=Resume(given.resume),
+        memo={name: text for name, text in given.memo.items() if name not in failures},
+        failures=failures,
+        waits={wait.name: wait for wait in given.waits},
+    )
 
 
 def truncate_sent(result_json: str) -> str:

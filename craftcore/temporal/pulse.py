@@ -44,6 +44,10 @@ class Pulse:
         beat = self._timeout / BEATS
         return min(beat, left) if left > 0 else beat
 
+    def may_be_lost(self) -> bool:
+        """Return whether the cluster may have given the entry up. Any thread may ask."""
+        return self.is_refused or self.judge() is Answer.LOST
+
     async def send_heartbeat(self) -> Answer:
         """Send a heartbeat."""
         sent_at = time.monotonic()

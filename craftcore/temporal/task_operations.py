@@ -191,6 +191,7 @@ def make_retry(state: TaskState) -> TaskState:
         starts=0,
         crashes=0,
         idle_entries=[],
+        first_at=None,
         open_waits=[],
         asked={},
         mail_bytes=sum(map(mailbox.size_of, state.mails)),

@@ -57,8 +57,8 @@ class TurnActivity:
         await report_start(self._client, info.workflow_id or "", given)
         attempt = runner.make_attempt(given)
         workflow_id = info.workflow_id or ""
-        running = self._user.start(runner.run(workflow_id, given, attempt, clock))
         pulse = Pulse(self._client.get_async_activity_handle(task_token=info.task_token), given.start.heartbeat_timeout)
+        running = self._user.start(runner.run(workflow_id, given, attempt, clock, pulse.may_be_lost))
         beating = asyncio.create_task(self._send_heartbeats(pulse, attempt, asyncio.wrap_future(running)))
         while not beating.done():
             try:

@@ -64,6 +64,7 @@ class TemporalJournal:
         start: TaskStart,
         on_rollover: Callable[[], None] = lambda: None,
         ask_waiting: Callable[[str, str], Awaitable[bool]] | None = None,
+        may_be_lost: Callable[[], bool] = lambda: False,
     ) -> None:
         self._handle = handle
         self._updates = UpdateSender(handle, token)
@@ -71,11 +72,17 @@ class TemporalJournal:
         """Suspends the turn, by an exception, so that it goes on in the next run of its workflow."""
         self._ask_waiting = ask_waiting
         """Asks whether a task waits for an event. None: no task is asked."""
+        self._may_be_lost = may_be_lost
+        """Asks whether the cluster may have given the entry up. The clock says it, also when the process was frozen."""
         self._start = start
         self._known: set[str] | None = None
         """The keys of the activities that the task had when this entry asked first."""
         self._acts: dict[int, str] = {}
         """The keys of the activities that this entry has begun, by seq."""
+
+    def require_lease(self) -> None:
+        if self._may_be_lost():
+            raise LeaseLost("no heartbeat was acknowledged in time; nothing is called any more")
 
     async def record(self, event: NewEvent) -> None:
         await self._commit(JournalCall(kind="record", event_type=event.type, text=event.payload_json, memo=event.memo))

@@ -14,16 +14,18 @@ import anyio
 import pytest
 
 from craftcore import App, RetryPolicy, TaskContext
+from craftcore.temporal.entry_runner import make_entry
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.turn_activity import TurnActivity
 from craftcore.temporal.worker import working
-from craftcore.temporal.workflow.messages import TaskStart, TaskState
+from craftcore.temporal.workflow.messages import EntryStart, TaskStart, TaskState
 from craftcore.temporal.workflow.task_moves import TaskMoves
 from tests.support.processes import PATIENCE
 from tests.temporal.test_task_ledger import TASK
 
 pytestmark = pytest.mark.anyio
+START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
 
 
 @pytest.fixture
@@ -142,9 +144,33 @@ async def test_workflow_that_no_worker_knows_fails_after_its_time(app, settings,
     assert (end.status, end.error_code) == ("FAILED", "CAPABILITY_NOT_FOUND")
 
 
-# What counts as a crash
+def test_deadline_counts_from_the_first_entry_also_after_a_crash():
+    app = App("late")
 
-START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
+    @app.workflow("order", deadline=60.0)
+    async def order(ctx: TaskContext) -> None: ...
+
+    again = EntryStart(
+        token=2,
+        task=replace(TASK, workflow="order"),
+        start=START,
+        resume="CRASH",
+        attempts=2,
+        starts=2,
+        crashes=1,
+        now=150.0,
+        first_at=100.0,
+        memo={},
+        waits=[],
+    )
+
+    entry = make_entry(app, again)
+
+    assert entry is not None
+    assert entry.task.deadline_at == 160.0
+
+
+# What counts as a crash
 
 
 def crash(moves: TaskMoves, token: int) -> None:

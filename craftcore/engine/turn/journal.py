@@ -24,6 +24,9 @@ class Journal(Protocol):
     A caller that is cancelled may find its record there, unless the call says otherwise.
     """
 
+    def require_lease(self) -> None:
+        """Raise LeaseLost when the turn is given up, or may be: no user code is called then."""
+
     async def record(self, event: NewEvent) -> None:
         """Record what has happened, also when the caller is cancelled meanwhile."""
 

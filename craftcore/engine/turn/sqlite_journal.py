@@ -45,6 +45,9 @@ class SqliteJournal:
         self._due = due
         self._on_changed = on_changed
 
+    def require_lease(self) -> None:
+        """Do nothing: the file is locked, so nobody else runs a turn of it while this process lives."""
+
     async def record(self, event: NewEvent) -> None:
         await self._commits.commit(self._recording.record_all, event, each=True, in_any_case=True)
 

@@ -149,6 +149,7 @@ async def run_step(
     attempt = step.count_failures()
     while True:
         attempt += 1
+        turn.doors.journal.require_lease()
         began = time.monotonic()
         hit(Failpoint.STEP_ENTERED, name)
         try:

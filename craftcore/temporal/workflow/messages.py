@@ -69,6 +69,8 @@ class EntryStart:
     starts: int
     crashes: int
     now: float
+    first_at: float
+    """When its first entry began: its deadline counts from there."""
     memo: dict[str, str]
     waits: list[Wait]
     handed_back_since: float | None = None
@@ -273,6 +275,8 @@ class TaskState:
     idle_entries: list[int] = field(default_factory=list)
     """The last entries in a row that ended with their worker and recorded nothing."""
     handed_back_since: float | None = None
+    first_at: float | None = None
+    """When its first entry began; None: there is none yet."""
     memo: dict[str, str] = field(default_factory=dict)
     open_waits: list[Wait] = field(default_factory=list)
     kept_waits: list[Wait] = field(default_factory=list)

@@ -94,6 +94,7 @@ class TaskWorkflow(TaskMoves):
         state.attempts += 1
         state.starts += 1
         self._token, self._has_recorded = state.entries, False
+        state.first_at = workflow.time() if state.first_at is None else state.first_at
         self._set_task(status=TaskStatus.RUNNING, reason="running")
         given = EntryStart(
             token=self._token,
@@ -104,6 +105,7 @@ class TaskWorkflow(TaskMoves):
             starts=state.starts,
             crashes=state.crashes,
             now=workflow.time(),
+            first_at=state.first_at,
             memo=state.memo if (is_inline := memo_pages.is_inline(state)) else {},
             waits=state.kept_waits if is_inline else [],
             handed_back_since=state.handed_back_since,

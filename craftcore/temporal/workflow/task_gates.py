@@ -48,9 +48,9 @@ class TaskGates:
         self._start = start
         self._state = state
         self._answers: dict[str, Passed] = {}
-        workflow.set_signal_handler("passed", self._on_passed)
 
-    def _on_passed(self, answer: Passed) -> None:
+    def accept(self, answer: Passed) -> None:
+        """Accept the answer of a gate."""
         self._answers[answer.gate] = answer
 
     async def enter(self) -> TaskEnd | None:

@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.tasks.model import ResolvedBy
     from craftcore.temporal.ids import task_id_of
     from craftcore.temporal.workflow import mailbox, task_ledger
+    from craftcore.temporal.workflow.gate_messages import Passed
     from craftcore.temporal.workflow.messages import (
         LEASE_LOST,
         NOT_FOUND,
@@ -181,6 +182,11 @@ class TaskHandlers:
             if wait.event == child and wait.kind == "child":
                 mailbox.end_wait(self._state, wait, ResolvedBy.CHILD, told, workflow.time())
                 return
+
+    @workflow.signal(name="passed")
+    def accept_pass(self, answer: Passed) -> None:
+        """Accept the answer of a gate that the task wants to pass."""
+        self._gates.accept(answer)
 
     @workflow.signal(name="survived")
     def accept_survivor(self, token: int) -> None:
