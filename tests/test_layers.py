@@ -144,7 +144,7 @@ HOMES = {
             "async_producer.py",
             "clock.py",
         ),
-        *("engine/*", "daemon/*", "actions/*", "testing/*", "temporal/worker.py", "temporal/update_sender.py"),
+        *("engine/*", "daemon/*", "actions/*", "testing/*", "temporal/worker.py", "temporal/entries/update_sender.py"),
     ],
     "httpx2": ["actions/*"],
     "temporalio": ["temporal/*"],

@@ -16,12 +16,12 @@ from craftcore.serialization.display import json_or_text
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task
 from craftcore.tasks.work_store import Failure, WorkFilter, WorkResult, WorkUpdate
 from craftcore.temporal.cluster_connection import translating
+from craftcore.temporal.entries.update_journal import ask_waiting
 from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.records.task_list import list_tasks
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.task_list import list_tasks
 from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
-from craftcore.temporal.update_journal import ask_waiting
 from craftcore.temporal.workflow.messages import WORKFLOW
 from craftcore.temporal.workflow.search_attributes import ASKS_KEY, QUESTIONS_MEMO
 from craftcore.triggers.model import Emitted, Trigger, TriggerSpec

@@ -21,13 +21,13 @@ from craftcore.activities.model import Activity, Decision
 from craftcore.errors import NotFound, StateRefused, StillWaiting
 from craftcore.serialization.encode import encode
 from craftcore.tasks.model import Question, Resume, TaskStatus
-from craftcore.temporal.history import RETRIED_RUN, read_history, read_runs
-from craftcore.temporal.history_events import Operation
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.recorded_state import read_state
-from craftcore.temporal.recorded_task import RecordedTask
-from craftcore.temporal.task_list import find_task_of_activity, find_workflow_id
-from craftcore.temporal.task_records import list_questions
+from craftcore.temporal.records.history import RETRIED_RUN, read_history, read_runs
+from craftcore.temporal.records.history_events import Operation
+from craftcore.temporal.records.recorded_state import read_state
+from craftcore.temporal.records.recorded_task import RecordedTask
+from craftcore.temporal.records.task_list import find_task_of_activity, find_workflow_id
+from craftcore.temporal.records.task_records import list_questions
 from craftcore.temporal.workflow import mailbox
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
 from craftcore.temporal.workflow.search_attributes import STATUS_KEY

@@ -18,20 +18,13 @@ from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, DuplicateTrigger, InvalidInput, NotFound, StateRefused
 from craftcore.registry.registry import Registry
 from craftcore.serialization.encode import encode
-from craftcore.temporal.accept import make_accept
-from craftcore.temporal.declared_limits import find_limits
+from craftcore.temporal.entries.accept import make_accept
+from craftcore.temporal.entries.declared_limits import find_limits
+from craftcore.temporal.entries.update_journal import NO_TASK_ID, make_emitted, start_of
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.update_journal import NO_TASK_ID, make_emitted, start_of
-from craftcore.temporal.workflow.messages import (
-    WORKFLOW,
-    Mail,
-    TaskEnd,
-    TaskStart,
-    TaskView,
-    first_arguments,
-)
+from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskStart, TaskView, first_arguments
 from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import make_first_attributes
 from craftcore.temporal.workflow.task_moves import make_cancelled_end

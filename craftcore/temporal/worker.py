@@ -18,15 +18,15 @@ from craftcore.registry.registry import Registry
 from craftcore.temporal.attachment import attached
 from craftcore.temporal.attribute_setup import require_attributes
 from craftcore.temporal.cluster_connection import connect, translating
-from craftcore.temporal.entry_runner import opening_runner
+from craftcore.temporal.entries.entry_runner import opening_runner
+from craftcore.temporal.entries.turn_activity import TurnActivity
+from craftcore.temporal.entries.user_loop import UserLoop
 from craftcore.temporal.gate_look import GateLook
 from craftcore.temporal.schedules.schedule_activity import ScheduleActivity
 from craftcore.temporal.schedules.schedule_client import ScheduleClient
 from craftcore.temporal.schedules.schedule_rules import ScheduleRules, refuse_beyond_cluster
 from craftcore.temporal.schedules.schedule_sync import declare_schedules
 from craftcore.temporal.settings import TemporalSettings
-from craftcore.temporal.turn_activity import TurnActivity
-from craftcore.temporal.user_loop import UserLoop
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow

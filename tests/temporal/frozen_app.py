@@ -18,7 +18,8 @@ from craftcore.failpoints import kill_process
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.worker import work_until_stopped
 from craftcore.temporal.workflow import task_ledger
-from craftcore.temporal.workflow.messages import Intent, JournalAnswer, TaskState
+from craftcore.temporal.workflow.journal_messages import Intent, JournalAnswer
+from craftcore.temporal.workflow.messages import TaskState
 from tests.temporal.cluster_app import add_line
 
 HEARTBEAT = 1.0

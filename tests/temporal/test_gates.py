@@ -12,11 +12,11 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from craftcore import App, Continue, Rate, RetryPolicy, TaskContext
+from craftcore.temporal.entries.update_journal import start_of
 from craftcore.temporal.ids import make_limit_gate_id, make_session_gate_id
 from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
-from craftcore.temporal.update_journal import start_of
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.gate_messages import GateState
 from craftcore.triggers.model import TriggerSource, TriggerSpec

@@ -14,21 +14,20 @@ from temporalio.client import Client, WorkflowHandle
 
 from craftcore import ActivityUnknown, App, Call, Continue, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
+from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
-from craftcore.temporal.update_sender import UpdateSender
 from craftcore.temporal.worker import working
-from craftcore.temporal.workflow.messages import (
+from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
     Intent,
     JournalAnswer,
     JournalBatch,
     JournalCall,
-    OpenQuestion,
     Outcome,
-    TaskView,
 )
+from craftcore.temporal.workflow.messages import OpenQuestion, TaskView
 from tests.support.processes import PATIENCE
 from tests.temporal.broken_line import a_line
 

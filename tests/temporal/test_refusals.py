@@ -14,12 +14,13 @@ from craftcore import App, RetryPolicy, TaskContext
 from craftcore.activities.model import ActivityStatus, CallOutcome, Decision
 from craftcore.errors import ConfigInvalid, DuplicateTrigger, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.tasks.turn_event_store import NewEvent
+from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
-from craftcore.temporal.update_journal import TemporalJournal
 from craftcore.temporal.worker import list_unsupported, working
-from craftcore.temporal.workflow.messages import Outcome, TaskStart
+from craftcore.temporal.workflow.journal_messages import Outcome
+from craftcore.temporal.workflow.messages import TaskStart
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio

@@ -6,7 +6,8 @@ import pytest
 
 from craftcore.activities.model import ActivityStatus, Decision
 from craftcore.tasks.model import Resume, Task, TaskStatus
-from craftcore.temporal.workflow.messages import NOT_FOUND, STATE_REFUSED, Intent, Outcome, TaskState
+from craftcore.temporal.workflow.journal_messages import NOT_FOUND, STATE_REFUSED, Intent, Outcome
+from craftcore.temporal.workflow.messages import TaskState
 from craftcore.temporal.workflow.task_ledger import begin_call, decide_doubt, leave_behind, settle_call
 
 KEY = "activity:t-1:1.1"

@@ -14,10 +14,10 @@ import anyio
 import pytest
 
 from craftcore import App, RetryPolicy, TaskContext
-from craftcore.temporal.entry_runner import make_entry
+from craftcore.temporal.entries.entry_runner import make_entry
+from craftcore.temporal.entries.turn_activity import TurnActivity
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
-from craftcore.temporal.turn_activity import TurnActivity
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import EntryStart, TaskStart, TaskState
 from craftcore.temporal.workflow.task_moves import TaskMoves

@@ -32,7 +32,7 @@ from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import add_iso_times
 
 if TYPE_CHECKING:
-    from craftcore.temporal.recorded_task import RecordedTask
+    from craftcore.temporal.records.recorded_task import RecordedTask
     from craftcore.temporal.task_operations import TaskOperations
     from craftcore.temporal.temporal_client import TemporalClient
 
@@ -68,7 +68,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
     chosen = parse_choice("status", status, ActivityStatus)
 
     async def read(client: TemporalClient) -> list[RecordedTask]:
-        from craftcore.temporal.open_matters import list_doubting
+        from craftcore.temporal.records.open_matters import list_doubting
         from craftcore.temporal.task_operations import TaskOperations
 
         if task_id is not None:
@@ -106,7 +106,7 @@ def show(session: Session, /, key: str) -> None:
     whole.
     """
     task, found = call_operations(session, lambda operations: operations.find_activity(key))
-    from craftcore.temporal.task_records import list_questions, list_stream
+    from craftcore.temporal.records.task_records import list_questions, list_stream
 
     question = next((one for one in list_questions(task) if one.activity_key == found.key), None)
     told = {

@@ -13,7 +13,7 @@ from craftcore.cli.temporal.cluster_options import FLAGS, read_cluster_settings
 from craftcore.errors import ConfigInvalid
 
 if TYPE_CHECKING:
-    from craftcore.temporal.recorded_task import RecordedTask
+    from craftcore.temporal.records.recorded_task import RecordedTask
     from craftcore.temporal.task_operations import TaskOperations
     from craftcore.temporal.temporal_client import TemporalClient
 

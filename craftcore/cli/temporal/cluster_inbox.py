@@ -26,7 +26,7 @@ from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Question, QuestionStatus, Task
 
 if TYPE_CHECKING:
-    from craftcore.temporal.recorded_task import RecordedTask
+    from craftcore.temporal.records.recorded_task import RecordedTask
     from craftcore.temporal.task_operations import TaskOperations
     from craftcore.temporal.temporal_client import TemporalClient
 
@@ -54,8 +54,8 @@ def list_(session: Session, /, limit: int) -> None:
     """
 
     async def read(client: TemporalClient) -> list[tuple[Question, Task]]:
-        from craftcore.temporal.open_matters import list_asking
-        from craftcore.temporal.task_records import list_questions
+        from craftcore.temporal.records.open_matters import list_asking
+        from craftcore.temporal.records.task_records import list_questions
 
         tasks = await list_asking(client.connection, limit)
         return [(question, one.task) for one in tasks for question in list_questions(one)]

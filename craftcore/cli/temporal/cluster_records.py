@@ -29,7 +29,7 @@ def read_record(session: Session, given: str) -> ExecutionRecord:
     """Return the execution that is meant: `exec-TASK.NUMBER`, or a task for its last one. Raises NotFound."""
     whole = EXECUTION.fullmatch(given)
     found = read_task(session, given if whole is None else whole[1])
-    from craftcore.temporal.task_records import get_record
+    from craftcore.temporal.records.task_records import get_record
 
     return get_record(found, None if whole is None else int(whole[2]))
 

@@ -27,8 +27,8 @@ from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.workflow_names import bare_name
 
 if TYPE_CHECKING:
-    from craftcore.temporal.recorded_task import RecordedTask
-    from craftcore.temporal.task_list import ListedTask
+    from craftcore.temporal.records.recorded_task import RecordedTask
+    from craftcore.temporal.records.task_list import ListedTask
     from craftcore.temporal.temporal_client import TemporalClient
 
 LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "questions", "doubts")
@@ -65,7 +65,7 @@ def list_(session: Session, /, status: str | None, workflow: str | None, session
     chosen = parse_choice("status", status, TaskStatus)
 
     async def read(client: TemporalClient) -> list[ListedTask]:
-        from craftcore.temporal.task_list import list_tasks
+        from craftcore.temporal.records.task_list import list_tasks
 
         return await list_tasks(client.connection, limit=limit, status=chosen, workflow=workflow, session_id=session_id)
 
@@ -119,7 +119,7 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     --limit, only the last ones are listed.
     """
     found = read_task(session, task_id)
-    from craftcore.temporal.task_records import list_stream
+    from craftcore.temporal.records.task_records import list_stream
 
     stream = list_stream(found)
     if len(stream) > limit:
@@ -142,7 +142,7 @@ for command_ in (
 
 def show_document(found: RecordedTask) -> dict[str, Any]:
     """Return a task with what belongs to it. Children are not listed: the cluster has them."""
-    from craftcore.temporal.task_records import list_questions, list_records
+    from craftcore.temporal.records.task_records import list_questions, list_records
 
     row, state = found.task, found.state
     records = list_records(found)

@@ -19,7 +19,7 @@ from craftcore.diagnostics.documents import task_document
 from craftcore.errors import StateRefused
 
 if TYPE_CHECKING:
-    from craftcore.temporal.recorded_task import RecordedTask
+    from craftcore.temporal.records.recorded_task import RecordedTask
     from craftcore.temporal.task_operations import TaskOperations
 
 PAGE = "docs/how-to/run-on-temporal.md"

@@ -46,7 +46,7 @@ class SqliteJournal:
         self._on_changed = on_changed
 
     def require_lease(self) -> None:
-        """Do nothing: the file is locked, so nobody else runs a turn of it while this process lives."""
+        """Do nothing: the file is locked, so no other process runs a turn of it."""
 
     async def record(self, event: NewEvent) -> None:
         await self._commits.commit(self._recording.record_all, event, each=True, in_any_case=True)

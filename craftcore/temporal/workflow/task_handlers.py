@@ -17,19 +17,15 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.ids import task_id_of
     from craftcore.temporal.workflow import mailbox, task_ledger
     from craftcore.temporal.workflow.gate_messages import Passed
-    from craftcore.temporal.workflow.messages import (
+    from craftcore.temporal.workflow.journal_messages import (
         LEASE_LOST,
         NOT_FOUND,
         STATE_REFUSED,
-        WORKFLOW,
         JournalAnswer,
         JournalBatch,
         JournalCall,
-        Mail,
-        TaskStart,
-        TaskState,
-        first_arguments,
     )
+    from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState, first_arguments
     from craftcore.temporal.workflow.priorities import make_priority
     from craftcore.temporal.workflow.run_limits import RunLimits
     from craftcore.temporal.workflow.search_attributes import make_first_attributes, publish

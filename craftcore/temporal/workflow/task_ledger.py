@@ -16,15 +16,8 @@ from craftcore.activities.ledger_rules import (
     settle,
 )
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, OnUnknown
-from craftcore.temporal.workflow.messages import (
-    NOT_FOUND,
-    STATE_REFUSED,
-    Intent,
-    JournalAnswer,
-    LateDone,
-    Outcome,
-    TaskState,
-)
+from craftcore.temporal.workflow.journal_messages import NOT_FOUND, STATE_REFUSED, Intent, JournalAnswer, Outcome
+from craftcore.temporal.workflow.messages import LateDone, TaskState
 
 LATE_MAX = 100
 """Notes about late outcomes that a task carries. All of them are in its history."""

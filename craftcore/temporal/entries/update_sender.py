@@ -14,7 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.errors import LeaseLost, PayloadTooLarge
 from craftcore.failpoints import Failpoint, hit
-from craftcore.temporal.workflow.messages import LEASE_LOST, JournalAnswer, JournalBatch, JournalCall
+from craftcore.temporal.workflow.journal_messages import LEASE_LOST, JournalAnswer, JournalBatch, JournalCall
 
 RETRY_SECONDS = 0.5
 """How often a cluster that cannot be reached is asked again."""

@@ -10,7 +10,7 @@ from craftcore.errors import ErrorCode
 from craftcore.registry.registry import Registry
 from craftcore.registry.router import Route, RoutingContext, route_by_source, unroutable_failure
 from craftcore.tasks.model import Task
-from craftcore.temporal.update_journal import TemporalJournal
+from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.triggers.settlement import Failed, Outcome
 
 

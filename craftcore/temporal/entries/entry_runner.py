@@ -28,10 +28,10 @@ from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry, NewWait, Resume, Task, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
-from craftcore.temporal.accept import make_accept
-from craftcore.temporal.task_routing import choose_workflow
-from craftcore.temporal.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal, ask_waiting
-from craftcore.temporal.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
+from craftcore.temporal.entries.accept import make_accept
+from craftcore.temporal.entries.task_routing import choose_workflow
+from craftcore.temporal.entries.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal, ask_waiting
+from craftcore.temporal.entries.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
 from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed, Outcome, Succeeded, settle

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from craftcore.tasks.model import Task, TaskStatus
-from craftcore.temporal.history import Runs
-from craftcore.temporal.history_events import TaskHistory
 from craftcore.temporal.ids import task_id_of
+from craftcore.temporal.records.history import Runs
+from craftcore.temporal.records.history_events import TaskHistory
 from craftcore.temporal.workflow.messages import TaskState
 
 

@@ -12,7 +12,7 @@ from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
 from temporalio.service import RPCError, RPCStatusCode
 
-from craftcore.temporal.history_events import HistoryReader, TaskHistory
+from craftcore.temporal.records.history_events import HistoryReader, TaskHistory
 
 RUNS_MAX = 1_000
 """Runs of one task that are read."""

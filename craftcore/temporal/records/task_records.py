@@ -12,8 +12,8 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.responses import error_text
 from craftcore.serialization.canonical import canonicalize
 from craftcore.tasks.model import Question, QuestionStatus, Task, TaskStatus
-from craftcore.temporal.history_events import TaskAttempt
-from craftcore.temporal.recorded_task import RecordedTask
+from craftcore.temporal.records.history_events import TaskAttempt
+from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.workflow.mailbox import activity_of
 from craftcore.triggers.settlement import Failed
 

@@ -25,15 +25,10 @@ from craftcore.serialization.encode import encode
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
+from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
-from craftcore.temporal.update_sender import UpdateSender
-from craftcore.temporal.workflow.messages import (
-    Intent,
-    JournalAnswer,
-    JournalCall,
-    Outcome,
-    TaskStart,
-)
+from craftcore.temporal.workflow.journal_messages import Intent, JournalAnswer, JournalCall, Outcome
+from craftcore.temporal.workflow.messages import TaskStart
 from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSource, TriggerStatus
 
 T = TypeVar("T")

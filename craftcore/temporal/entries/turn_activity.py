@@ -11,10 +11,10 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from craftcore.engine.attempt import Attempt, Why
-from craftcore.temporal.declared_limits import refuse_entry, report_start
-from craftcore.temporal.entry_runner import ClusterClock, EntryRunner
-from craftcore.temporal.pulse import Answer, Pulse
-from craftcore.temporal.user_loop import UserLoop
+from craftcore.temporal.entries.declared_limits import refuse_entry, report_start
+from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
+from craftcore.temporal.entries.pulse import Answer, Pulse
+from craftcore.temporal.entries.user_loop import UserLoop
 from craftcore.temporal.workflow.messages import ACTIVITY, HANDED_BACK, EntryEnd, EntryStart
 
 log = structlog.get_logger(__name__)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from temporalio.client import Client
 
 from craftcore.errors import NotFound
-from craftcore.temporal.recorded_task import RecordedTask
-from craftcore.temporal.task_list import list_tasks
+from craftcore.temporal.records.recorded_task import RecordedTask
+from craftcore.temporal.records.task_list import list_tasks
 from craftcore.temporal.task_operations import TaskOperations
 
 
