@@ -22,8 +22,8 @@ from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.triggers.workflow_names import bare_name
 
 if TYPE_CHECKING:
-    from craftcore.temporal.recorded_task import RecordedTask
-    from craftcore.temporal.task_list import ListedTask
+    from craftcore.temporal.records.recorded_task import RecordedTask
+    from craftcore.temporal.records.task_list import ListedTask
     from craftcore.temporal.temporal_client import TemporalClient
 
 LIST_COLUMNS = ("id", "created", "workflow", "session", "status")
@@ -61,7 +61,7 @@ def list_(session: Session, /, status: str | None, workflow: str | None, session
     """
 
     async def read(client: TemporalClient) -> list[ListedTask]:
-        from craftcore.temporal.task_list import WorkStatus, list_triggers
+        from craftcore.temporal.records.task_list import WorkStatus, list_triggers
 
         chosen = parse_choice("status", status, WorkStatus)
         return await list_triggers(
@@ -92,7 +92,7 @@ def show(session: Session, /, trigger_id: str) -> None:
     """
 
     async def read(client: TemporalClient) -> tuple[RecordedTask, str]:
-        from craftcore.temporal.task_list import read_status
+        from craftcore.temporal.records.task_list import read_status
         from craftcore.temporal.task_operations import TaskOperations
 
         found = await TaskOperations(client.connection).find(trigger_id)
@@ -176,7 +176,7 @@ def trigger_document(found: RecordedTask, status: str) -> dict[str, Any]:
 
 
 def _list_records(found: RecordedTask) -> list[dict[str, Any]]:
-    from craftcore.temporal.task_records import list_records
+    from craftcore.temporal.records.task_records import list_records
 
     return [record_document(record) for record in list_records(found)]
 
