@@ -166,14 +166,15 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
 
 
 def test_task_is_cancelled_and_listed(commands, cluster, tmp_path):
-    task = emit(cluster, "chair")
+    task = emit(cluster, "chair", session_id="chairs")
     with_worker = Workers("tests.temporal.command_app", [cluster.address], tmp_path, count=1)
     try:
         commands.wait_for(task, "WAITING")
         assert [one["id"] for one in commands.read_listed("task", "list", "--status", "waiting", "--limit", "1")] == [
             task
         ]
-        assert commands.read("trigger", "show", task)["status"] == "WAITING"
+        told = commands.read("trigger", "show", task)
+        assert (told["status"], told["session_id"]) == ("WAITING", "chairs")
         code, out, _ = commands.run("trigger", "cancel", task[:30], "--reason", "wrong colour")
         assert (code, out) == (0, f"{task}: asked to cancel; a worker ends it\n")
         commands.wait_for(task, "CANCELLED")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any
 
 from temporalio import workflow
@@ -61,12 +62,16 @@ class _KeptInstance(WorkflowInstance):
 
 
 class _KeepingRunner(UnsandboxedWorkflowRunner):
-    def __init__(self) -> None:
+    """Replays with the task queue of the history: a replayer has its own, and gates are named after that of the app."""
+
+    def __init__(self, task_queue: str) -> None:
         super().__init__()
         self.kept: list[TaskState] = []
+        self._task_queue = task_queue
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
-        return _KeptInstance(super().create_instance(det), self.kept)
+        there = replace(det, info=replace(det.info, task_queue=self._task_queue))
+        return _KeptInstance(super().create_instance(there), self.kept)
 
 
 async def read_state(history: WorkflowHistory, converter: DataConverter) -> TaskState:
@@ -75,7 +80,8 @@ async def read_state(history: WorkflowHistory, converter: DataConverter) -> Task
     It is that of the last event that a worker has taken in. Raises StateRefused when the history is of another version
     of craftcore, or when no worker has taken in anything.
     """
-    runner = _KeepingRunner()
+    started = history.events[0].workflow_execution_started_event_attributes
+    runner = _KeepingRunner(started.task_queue.name)
     replayer = Replayer(workflows=[RecordedTask], workflow_runner=runner, data_converter=converter)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
     if result.replay_failure is not None:
