@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
@@ -52,10 +53,16 @@ async def connect(settings: TemporalSettings) -> Client:
             "temporal.address"
         ) from error
     except RuntimeError as error:  # the library has no type for it
-        said = " ".join(str(error).split())
         raise ClusterUnavailable(
-            f"no cluster answers at {settings.address} ({said:.200}): start it, or correct temporal.address"
+            f"no cluster answers at {settings.address} ({_find_reason(error)}): start it, or correct temporal.address"
         ) from error
+
+
+def _find_reason(error: RuntimeError) -> str:
+    """Return the reason of the operating system; the library wraps it in the names of its own layers."""
+    said = " ".join(str(error).split())
+    reasons = re.findall(r'message: "([^"]+)"', said)
+    return f"{reasons[-1] if reasons else said:.200}"
 
 
 @contextmanager

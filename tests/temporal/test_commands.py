@@ -66,7 +66,7 @@ def test_related_command_of_a_page_exists(name):
 def test_unreachable_cluster_is_an_error_of_a_line(capsys):
     code, out, err = run(capsys, "temporal", "setup", "--address", NOBODY)
     assert (code, out) == (75, "")
-    assert err.startswith(f"craftcore: no cluster answers at {NOBODY}")
+    assert err.startswith(f"craftcore: no cluster answers at {NOBODY} (Connection refused): ")
     assert len(err.splitlines()) == 1
 
 
