@@ -1,0 +1,27 @@
+"""A data converter that makes payloads unreadable, as an encryption does: each byte is changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from temporalio.api.common.v1 import Payload
+from temporalio.converter import DataConverter, PayloadCodec
+
+
+class Scrambled(PayloadCodec):
+    """Changes each byte of a payload, and changes it back."""
+
+    async def encode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return payloads that nobody can read."""
+        return [
+            Payload(metadata={"encoding": b"scrambled"}, data=bytes(byte ^ 0x55 for byte in one.SerializeToString()))
+            for one in payloads
+        ]
+
+    async def decode(self, payloads: Sequence[Payload]) -> list[Payload]:
+        """Return what was encoded."""
+        return [Payload.FromString(bytes(byte ^ 0x55 for byte in one.data)) for one in payloads]
+
+
+converter = replace(DataConverter.default, payload_codec=Scrambled())
