@@ -1,37 +1,46 @@
-"""The worker of the page docs/how-to/run-on-temporal.md works, and drains at SIGTERM."""
+"""The programs of the page docs/how-to/run-on-temporal.md work, and its worker drains at SIGTERM."""
 
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 from tests.support.processes import PATIENCE
 
-PAGE = Path(__file__).parents[2] / "docs/how-to/run-on-temporal.md"
+ROOT = Path(__file__).parents[2]
+TEXT = (ROOT / "docs/how-to/run-on-temporal.md").read_text()
 
 
-def test_worker_of_the_page_works_and_ends_at_sigterm(cluster, tmp_path):
-    program, producing = [part.partition("```")[0] for part in PAGE.read_text().split("```python\n")[1:]]
-    (tmp_path / "shop.py").write_text(program)
-    (tmp_path / "emits.py").write_text(
-        producing.replace("host:7233", cluster.address).replace("agents", cluster.namespace)
+def test_install_command_of_the_page_names_an_extra():
+    [extra] = re.findall(r"^pip install 'craftcore\[(\w+)\]'$", TEXT, re.MULTILINE)
+    assert extra in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+
+def test_programs_of_the_page_work_and_its_worker_ends_at_sigterm(cluster, tmp_path):
+    def adapt(text: str) -> str:
+        return text.replace("host:7233", cluster.address).replace("agents", cluster.namespace)
+
+    for program in TEXT.split("```python\n# ")[1:]:
+        name, _, text = program.partition("```")[0].partition("\n")
+        (tmp_path / name).write_text(adapt(text))
+    exported = dict(re.findall(r"^export (\w+)=(.*)$", adapt(TEXT), re.MULTILINE))
+    environment = os.environ | exported | {"PYTHONPATH": str(ROOT)}
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "craftcore", "temporal", "worker", "shop:app"], cwd=tmp_path, env=environment
     )
-    command = [sys.executable, "-m", "craftcore", "temporal", "worker", "shop:app", "--address", cluster.address]
-    environment = os.environ | {"PYTHONPATH": str(PAGE.parents[2])}
-    worker = subprocess.Popen(command, cwd=tmp_path, env=environment)
     try:
-        emits = subprocess.run(
-            [sys.executable, "emits.py"],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
-        assert emits.stdout == "lamp: 40\n", emits.stderr
+        printed = [
+            subprocess.run(
+                [sys.executable, name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE
+            )
+            for name in ("emits.py", "connects.py")
+        ]
+        assert [one.stdout for one in printed] == ["lamp: 40\n", "chair: 40\n"], [one.stderr for one in printed]
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == 0
     finally:
