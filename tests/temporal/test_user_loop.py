@@ -15,6 +15,7 @@ import pytest
 
 from craftcore import App, RetryPolicy, TaskContext
 from craftcore.temporal.entries.entry_runner import make_entry
+from craftcore.temporal.entries.pulse import Pulse
 from craftcore.temporal.entries.turn_activity import TurnActivity
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
@@ -84,6 +85,27 @@ async def test_loop_that_is_blocked_too_long_is_given_up(app, settings, monkeypa
             view = await client.view(task)
     assert entries == [1, 1]
     assert view.crashes == 1
+
+
+async def test_entry_whose_heartbeats_were_late_is_handed_back_at_no_cost(app, settings, monkeypatch):
+    lost = iter([False, True])
+    monkeypatch.setattr(Pulse, "may_be_lost", lambda pulse: next(lost, False))
+    ran: list[str] = []
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        await ctx.step("first", ran.append, "first")
+        await ctx.step("second", ran.append, "second")
+        return ctx.attempt
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            task = await client.emit("order")
+            assert (await client.result(task)).result_json == "1"
+            view = await client.view(task)
+    assert ran == ["first", "second"]
+    assert (view.entries, view.crashes) == (2, 0)
 
 
 async def test_entry_of_a_worker_that_stops_is_handed_back_at_no_cost(app, settings):

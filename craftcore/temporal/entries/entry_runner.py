@@ -34,7 +34,7 @@ from craftcore.temporal.entries.update_journal import RECORD_MAX_BYTES, NoTables
 from craftcore.temporal.entries.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
 from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
-from craftcore.triggers.settlement import Failed, Outcome, Succeeded, settle
+from craftcore.triggers.settlement import Failed, Outcome, Released, Succeeded, settle
 
 STEP_THREADS = 64
 """How many plain steps of all turns run at once; more wait for a thread."""
@@ -103,6 +103,8 @@ class EntryRunner:
             attempt.routed = self._route_of(given)
         attempt.entry = make_entry(self._app, given)
         outcome = await self._run(journal, attempt, clock)
+        if is_lost(outcome):  # when the entry is still open, the turn goes on in the next one, at no cost
+            outcome = Released(reason="no heartbeat was acknowledged in time")
         return refuse_large(self._end_of(given, attempt, outcome, clock.now()))
 
     def _open_journal(
@@ -136,7 +138,7 @@ class EntryRunner:
 
         async def note(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
             routed = attempt.routed
-            if routed is None or not await journal.fall_back(routed.agents, agent):
+            if routed is None or is_lost(failed) or not await journal.fall_back(routed.agents, agent):
                 return None
             routed = routed._replace(workflow=agent, intent=routed.intent or routed.workflow)
             return Record(attempt.record.known, routed, clock.now())
@@ -227,6 +229,11 @@ def make_entry(app: Registry, given: EntryStart) -> Entry | None:
         failures=failures,
         waits={wait.name: wait for wait in given.waits},
     )
+
+
+def is_lost(outcome: Outcome) -> bool:
+    """Return whether an entry ended because it may have been given up."""
+    return isinstance(outcome, Failed) and outcome.code == ErrorCode.LEASE_LOST
 
 
 def truncate_sent(result_json: str) -> str:
