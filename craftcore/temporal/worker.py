@@ -27,6 +27,7 @@ from craftcore.temporal.schedules.schedule_client import ScheduleClient
 from craftcore.temporal.schedules.schedule_rules import ScheduleRules, refuse_beyond_cluster
 from craftcore.temporal.schedules.schedule_sync import declare_schedules
 from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.task_look import TaskLook
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
@@ -80,7 +81,7 @@ async def _polling(app: Registry, client: Client, settings: TemporalSettings, co
             task_queue=settings.task_queue or app.name,
             workflows=[TaskWorkflow, GateWorkflow, ScheduleWorkflow],
             workflow_runner=UnsandboxedWorkflowRunner(),
-            activities=[turns.run, GateLook(client).list_ended, schedules.move],
+            activities=[turns.run, GateLook(client).list_ended, TaskLook(client).read_id, schedules.move],
             max_concurrent_activities=config.daemon.concurrency,
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_timeout),
             graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),

@@ -83,6 +83,19 @@ async def test_dedup_key_emits_once(client):
         await client.emit("order", dedup_key="order:1", on_duplicate="error")
 
 
+@pytest.mark.parametrize("scope", ["active", "ever"])
+async def test_turn_that_emits_a_taken_key_has_the_task_that_holds_the_key(app, client, scope):
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> str:
+        return (await ctx.emit("order", dedup_key=f"taken:{scope}", dedup_scope=scope)).id
+
+    first = await client.emit("order", dedup_key=f"taken:{scope}", dedup_scope=scope)
+    if scope == "ever":
+        await client.signal(first, "go")
+        await client.result(first)
+    assert (await client.result(await client.emit("parent"))).result_json == f'"{first}"'
+
+
 async def test_free_dedup_key_makes_another_task_with_other_action_keys(client):
     first = await client.emit("order", dedup_key="order:2", dedup_scope="active")
     assert await client.emit("order", dedup_key="order:2", dedup_scope="active") == first

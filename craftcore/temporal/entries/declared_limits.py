@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -10,6 +14,12 @@ from craftcore.temporal.ids import make_limit_gate_id
 from craftcore.temporal.workflow.gate_messages import GateLimit
 from craftcore.temporal.workflow.messages import LIMITED, EntryEnd, EntryStart
 from craftcore.triggers.limit_keys import key_text
+
+RETRY_SECONDS = 0.5
+"""Seconds between two reports of a start to a cluster that cannot be reached."""
+
+TOLD_SECONDS = 5.0
+"""How long an answer of the cluster is waited for."""
 
 
 def find_limits(
@@ -40,21 +50,42 @@ def refuse_entry(app: Registry, given: EntryStart, task_queue: str, now: float) 
     start = given.start
     if start.expires_at is not None and given.starts == 1 and start.expires_at <= now:
         return EntryEnd(status="DONE", reason="stale", move=None)
-    workflow = given.task.workflow or app.by_source.get(start.source, "")
+    return refuse_other_limits(app, given, given.task.workflow or app.by_source.get(start.source, ""), task_queue)
+
+
+def refuse_other_limits(app: Registry, given: EntryStart, workflow: str, task_queue: str) -> EntryEnd | None:
+    """Return the end of an entry that has passed other limits than the app declares for this workflow. None: it has
+    passed these, or the app has no such workflow."""
     if workflow not in app.workflows:
         return None
-    limits = find_limits(app, workflow, start.session_id, start.payload_json, task_queue)
+    limits = find_limits(app, workflow, given.start.session_id, given.start.payload_json, task_queue)
     if limits != given.limits:
         return EntryEnd(status="PENDING", reason=LIMITED, move=LIMITED, limits=limits)
     return None
 
 
-async def report_start(client: Client, workflow_id: str, given: EntryStart) -> None:
-    """Tell the gates that limit a rate that the entry starts now: their window begins with that, not with the pass."""
-    for limit in given.limits:
-        if limit.rate_count is not None:
+async def report_start(
+    client: Client,
+    workflow_id: str,
+    limits: list[GateLimit],
+    entries: Mapping[str, int],
+    is_stopped: Callable[[], bool],
+) -> None:
+    """Tell the gates that limit a rate that the entry starts now: their window begins with that, not with the pass.
+
+    `entries` has the number of the entry at each gate. The signal is sent until the cluster
+    has accepted it, the gate is gone, or the entry is stopped.
+    """
+    for limit in limits:
+        if limit.rate_count is None:
+            continue
+        gate = client.get_workflow_handle(limit.id)
+        while not is_stopped():
             try:
-                await client.get_workflow_handle(limit.id).signal("started", args=[workflow_id, given.gates[limit.id]])
+                args = [workflow_id, entries[limit.id]]
+                await gate.signal("started", args=args, rpc_timeout=timedelta(seconds=TOLD_SECONDS))
+                break
             except RPCError as error:
-                if error.status is not RPCStatusCode.NOT_FOUND:
-                    raise
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    break
+            await asyncio.sleep(RETRY_SECONDS)

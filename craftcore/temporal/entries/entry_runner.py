@@ -29,6 +29,7 @@ from craftcore.tasks.model import Entry, NewWait, Resume, Task, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.temporal.entries.accept import make_accept
+from craftcore.temporal.entries.declared_limits import refuse_other_limits, report_start
 from craftcore.temporal.entries.task_routing import choose_workflow
 from craftcore.temporal.entries.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal, ask_waiting
 from craftcore.temporal.entries.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
@@ -86,12 +87,14 @@ class EntryRunner:
     async def run(
         self,
         workflow_id: str,
+        task_queue: str,
         given: EntryStart,
         attempt: Attempt,
         clock: ClusterClock,
         may_be_lost: Callable[[], bool],
     ) -> EntryEnd:
         """Run an entry to its end. `may_be_lost`: the cluster may have given it up."""
+        await report_start(self._client, workflow_id, given.limits, given.gates, lambda: attempt.stopped_by is not None)
         if given.is_paged:
             given = await fetch_pages(UpdateSender(self._client.get_workflow_handle(workflow_id), given.token), given)
         journal = self._open_journal(workflow_id, given, attempt, may_be_lost)
@@ -99,6 +102,8 @@ class EntryRunner:
             task = await choose_workflow(self._app, journal, given.task, attempt)
             if not isinstance(task, Task):
                 return self._end_of(given, attempt, task, clock.now())
+            if (end := refuse_other_limits(self._app, given, task.workflow, task_queue)) is not None:
+                return end  # it passes those of its workflow first, which is on record now
             given = replace(given, task=task)
             attempt.routed = self._route_of(given)
         attempt.entry = make_entry(self._app, given)

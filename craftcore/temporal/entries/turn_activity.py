@@ -11,7 +11,7 @@ from temporalio.client import Client
 from temporalio.service import RPCError
 
 from craftcore.engine.attempt import Attempt, Why
-from craftcore.temporal.entries.declared_limits import refuse_entry, report_start
+from craftcore.temporal.entries.declared_limits import refuse_entry
 from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
 from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.user_loop import UserLoop
@@ -54,11 +54,10 @@ class TurnActivity:
         clock = ClusterClock(info.started_time.timestamp())
         if (end := self._refuse(given, clock.now())) is not None:
             return end
-        await report_start(self._client, info.workflow_id or "", given)
         attempt = runner.make_attempt(given)
         workflow_id = info.workflow_id or ""
         pulse = Pulse(self._client.get_async_activity_handle(task_token=info.task_token), given.start.heartbeat_timeout)
-        running = self._user.start(runner.run(workflow_id, given, attempt, clock, pulse.may_be_lost))
+        running = self._user.start(runner.run(workflow_id, info.task_queue, given, attempt, clock, pulse.may_be_lost))
         beating = asyncio.create_task(self._send_heartbeats(pulse, attempt, asyncio.wrap_future(running)))
         while not beating.done():
             try:

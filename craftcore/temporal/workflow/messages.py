@@ -14,6 +14,7 @@ ROLLOVER = "rollover:"
 """The name of a wait by which a turn goes on in the next run, before the number of its entry."""
 
 ACTIVITY = "craftcore.turn"
+TASK_LOOK = "craftcore.task_look"
 HANDED_BACK = "handed back"
 """The move of an entry in which nothing was run: its worker leaves it to others."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any, NoReturn
 
 from temporalio import workflow
@@ -25,11 +26,13 @@ with workflow.unsafe.imports_passed_through():
         JournalBatch,
         JournalCall,
     )
-    from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState, first_arguments
+    from craftcore.temporal.workflow.messages import TASK_LOOK, WORKFLOW, Mail, TaskStart, TaskState, first_arguments
     from craftcore.temporal.workflow.priorities import make_priority
     from craftcore.temporal.workflow.run_limits import RunLimits
     from craftcore.temporal.workflow.search_attributes import make_first_attributes, publish
     from craftcore.temporal.workflow.task_gates import TaskGates
+
+LOOK_TIMEOUT = timedelta(seconds=60)
 
 
 class TaskHandlers:
@@ -124,7 +127,7 @@ class TaskHandlers:
             )
         except WorkflowAlreadyStartedError:
             await self._gates.withdraw(call.start, announced)
-            answer = JournalAnswer(task_id=call.workflow_id, created=False)
+            answer = JournalAnswer(task_id=await self._look_up(call.workflow_id), created=False)
         if call.memo is not None:
             self._state.memo[call.memo] = call.text.replace("@ID@", answer.task_id).replace(
                 '"@CREATED@"', "true" if answer.created else "false"
@@ -132,6 +135,15 @@ class TaskHandlers:
         if call.start.ends_with_parent and answer.created:
             self._state.children_to_cancel.append(call.workflow_id)
         return answer
+
+    async def _look_up(self, workflow_id: str) -> str:
+        """Return the id of the task that has a key. The answer of the cluster is on record, as a replay needs it."""
+        if not workflow_id.startswith("k:"):
+            return workflow_id
+        task_id: str = await workflow.execute_local_activity(
+            TASK_LOOK, workflow_id, result_type=str, start_to_close_timeout=LOOK_TIMEOUT
+        )
+        return task_id
 
     def _on_child_closed(self, child: asyncio.Task[Any]) -> None:
         self._limits.children -= 1

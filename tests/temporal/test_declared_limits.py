@@ -1,0 +1,99 @@
+"""The limits that a worker finds out by itself: those of a workflow that the router chose, and the start of a rate."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import anyio
+import pytest
+from temporalio.client import Client
+
+from craftcore import App, Rate, RetryPolicy, Route, RoutedTrigger, RoutingContext
+from craftcore.temporal.entries import declared_limits
+from craftcore.temporal.entries.declared_limits import find_limits, report_start
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.worker import working
+from craftcore.triggers.model import TriggerSource
+from tests.support.processes import PATIENCE
+from tests.temporal.broken_line import a_line
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+class Count:
+    """How many entries run at once."""
+
+    running = most = 0
+
+
+@pytest.fixture
+def count() -> Count:
+    return Count()
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest, count: Count) -> App:
+    app = App(request.node.name)
+    app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)
+
+    @app.workflow("alone", concurrency=1)
+    async def alone() -> None:
+        count.running += 1
+        count.most = max(count.most, count.running)
+        await anyio.sleep(0.2)
+        count.running -= 1
+
+    @app.workflow("slow", rate=Rate(10, per=600))
+    async def slow() -> None:
+        pass
+
+    class Alone:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            return Route(workflow="alone")
+
+    app.router = Alone()
+    return app
+
+
+@pytest.fixture
+async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalClient]:
+    settings = replace(cluster, task_queue=app.name)
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            yield TemporalClient(connection, app, settings)
+
+
+async def test_limit_of_the_workflow_that_a_router_chose_is_kept(client, count):
+    tasks = [await client.emit(payload={}, source=TriggerSource.MESSAGE) for _ in range(3)]
+    assert [(await client.result(task)).status for task in tasks] == ["DONE"] * 3
+    assert count.most == 1
+
+
+async def test_start_of_a_rate_is_reported_until_the_cluster_answers(app, client, cluster, monkeypatch):
+    """An entry is no crash because the cluster was away when it began."""
+    monkeypatch.setattr(declared_limits, "TOLD_SECONDS", 0.3)
+    await client.result(await client.emit("slow"))
+    limits = find_limits(app, "slow", None, "{}", app.name)
+    gate = client.connection.get_workflow_handle(limits[0].id)
+
+    async def count_told() -> int:
+        events = (await gate.fetch_history()).events
+        told = [event.workflow_execution_signaled_event_attributes.signal_name for event in events]
+        return told.count("started")
+
+    before = await count_told()
+    async with a_line(cluster.address) as line, anyio.create_task_group() as beside:
+        far = await Client.connect(line.address)
+        line.loses_answers = True
+        beside.start_soon(report_start, far, "someone", limits, {limits[0].id: 1}, lambda: False)
+        while await count_told() < before + 2:  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.02)
+        line.break_off()
+    assert (await client.result(await client.emit("slow"))).status == "DONE"
