@@ -1,4 +1,5 @@
-"""Record the history of a task: `python -m tests.temporal.cluster_history NAME` on a server at 127.0.0.1:7233."""
+"""Record histories of a task, a gate and a schedule: `python -m tests.temporal.cluster_history NAME` on a server at
+127.0.0.1:7233."""
 
 from __future__ import annotations
 
@@ -10,10 +11,12 @@ import anyio
 from temporalio.client import WorkflowHistory
 
 from craftcore import App, Call, Continue, NoEffect, RetryPolicy, TaskContext
-from craftcore.temporal.ids import workflow_id_of_task
+from craftcore.temporal.ids import make_session_gate_id, workflow_id_of_schedule, workflow_id_of_task
+from craftcore.temporal.schedules.schedule_client import ScheduleClient
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
+from craftcore.temporal.workflow.schedule_messages import ScheduleCall
 
 
 def history_app() -> App:
@@ -60,11 +63,42 @@ async def record_history(settings: TemporalSettings, *, steps: int) -> WorkflowH
         return await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
 
 
+async def record_gate(settings: TemporalSettings) -> WorkflowHistory:
+    """Run three tasks of a session, and return the history of its gate."""
+    app = history_app()
+    async with working(app, settings) as connection:
+        client = TemporalClient(connection, app, settings)
+        for task in [await client.emit("child", session_id="ada") for _ in range(3)]:
+            await client.result(task)
+        gate = make_session_gate_id(settings.task_queue or app.name, "ada")
+        return await connection.get_workflow_handle(gate).fetch_history()
+
+
+async def record_schedule(settings: TemporalSettings) -> WorkflowHistory:
+    """Let a schedule fire twice and pause it, and return its history."""
+    app = history_app()
+    schedule_id = f"every-second-{settings.task_queue}"
+    app.schedule(schedule_id, "every 1s", workflow="child")
+    async with working(app, settings) as connection:
+        client = ScheduleClient(connection)
+        while len((await client.view(schedule_id)).lines) < 2:  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.05)
+        await client.apply_call(schedule_id, ScheduleCall(kind="pause", reason="tea"))
+        return await connection.get_workflow_handle(workflow_id_of_schedule(schedule_id)).fetch_history()
+
+
 async def main(arguments: list[str]) -> None:
-    """Write the history under this name."""
-    history = await record_history(TemporalSettings(task_queue=arguments[0]), steps=3)
-    path = Path(__file__).parent / "histories" / f"{arguments[0]}.json"
-    path.write_text(history.to_json() + "\n")
+    """Write the histories under this name."""
+    (name,) = arguments
+    settings = TemporalSettings(task_queue=name)
+    found = {
+        name: await record_history(settings, steps=3),
+        f"{name}-gate": await record_gate(settings),
+        f"{name}-schedule": await record_schedule(settings),
+    }
+    for stem, history in found.items():
+        path = Path(__file__).parent / "histories" / f"{stem}.json"
+        path.write_text(history.to_json() + "\n")
 
 
 if __name__ == "__main__":
