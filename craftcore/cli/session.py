@@ -34,6 +34,8 @@ class Session:
         self.config_file: str | None = None
         self.json = False
         self.read_only = False
+        self.cluster: Sequence[str] | None = None
+        """The options that name the cluster of this invocation; None: it uses a database."""
         self._settings: Config | None = None
 
     @property
@@ -126,7 +128,9 @@ class Session:
         self.out.command(*self.words(*words))
 
     def words(self, *words: str) -> tuple[str, ...]:
-        """Return the words of a command for the same database."""
+        """Return the words of a command for the same database, or the same cluster."""
+        if self.cluster is not None:
+            return ("craftcore", "temporal", *words[:2], *self.cluster, *words[2:])
         return ("craftcore", *self.database_option(self.db), *words)
 
     def database_option(self, path: str | None) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from functools import partial
 
 import anyio
+import structlog
 from temporalio.client import Client
 from temporalio.worker import UnsandboxedWorkflowRunner, Worker
 
@@ -31,6 +32,8 @@ from craftcore.temporal.task_look import TaskLook
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
+
+log = structlog.get_logger(__name__)
 
 
 def list_unsupported(app: Registry) -> list[str]:
@@ -67,7 +70,9 @@ async def working(
         async with _polling(app, client, settings, config):
             with translating(settings):
                 queue = settings.task_queue or app.name
-                await declare_schedules(ScheduleClient(client), app, config, queue, revision)
+                for one in await declare_schedules(ScheduleClient(client), app, config, queue, revision):
+                    if one.change != "unchanged":
+                        log.info(f"schedule.{one.change}", schedule=one.id)
             yield client
 
 
@@ -94,13 +99,15 @@ async def work_until_stopped(
     settings: TemporalSettings,
     config: Config | None = None,
     *,
+    revision: float | None = None,
     on_ready: Callable[[], object] = lambda: None,
     on_stop: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a worker until SIGTERM or SIGINT, then let running turns end within `shutdown_grace` and hand the others
-    back. `on_ready` is called when it works, `on_stop` when the signal comes. Raises ConfigInvalid."""
+    back. `on_ready` is called when it works, `on_stop` when the signal comes. `revision` is as for `working`.
+    Raises ConfigInvalid."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
-        async with working(app, settings, config):
+        async with working(app, settings, config, revision=revision):
             on_ready()
             async for _ in signals:
                 on_stop()

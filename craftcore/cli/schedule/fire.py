@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 import click
@@ -10,14 +9,13 @@ import click
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.schedule.id_lookup import find_schedule, resolve_schedule_id
+from craftcore.cli.schedule.outcome_text import print_backfill, print_fired, print_skip
 from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import schedule_document
-from craftcore.diagnostics.schedule_text import format_local_and_utc, local_time_text
 from craftcore.operations import schedules
 from craftcore.schedules.model import Outcome
-from craftcore.schedules.tick_plan import next_upcoming
 from craftcore.serialization.time_text import add_iso_times, clock_time, parse_moment
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Reader
@@ -44,24 +42,9 @@ def run_now(session: Session, /, schedule_id: str) -> int:
         whole = resolve_schedule_id(tx, schedule_id)
         placed, live = schedules.run_now(tx, scope, core, whole)
         obstacles = list(_obstacles(tx))
-    waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
-    if session.json:
-        told = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
-        session.out.document(add_iso_times({**told, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
-        return PROBLEM if placed.outcome is Outcome.SKIPPED else 0
-    match placed.outcome:
-        case Outcome.SKIPPED:
-            session.out.line(f"{whole} does not run: {placed.reason}", style="bad")
-            return PROBLEM
-        case Outcome.BUFFERED:
-            session.out.line(f"{whole} starts when {live.is_over if live else 'the running task has ended'}")
-        case Outcome.FIRED:
-            session.out.line(f"{whole} is due now, as trigger {placed.trigger_id}")
-    if not read_note(core.database.path)[1]:
+    if placed.outcome is not Outcome.SKIPPED and not session.json and not read_note(core.database.path)[1]:
         obstacles.append(f"no daemon runs; it starts with the next one: {hint('run', 'MODULE:APP')}")
-    for obstacle in obstacles:
-        session.out.line(obstacle, style="warn")
-    return 0
+    return print_fired(session, placed, live, obstacles)
 
 
 def _obstacles(reader: Reader) -> Iterator[str]:
@@ -90,17 +73,7 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
         whole = resolve_schedule_id(tx, schedule_id)
         after, skips_at = schedules.skip_next(tx, scope, core, whole)
         now = tx.now
-    then_at = next_upcoming(after, after=skips_at)
-    if session.json:
-        session.out.document(add_iso_times({**schedule_document(after), "skips_at": skips_at, "then_at": then_at}))
-        return
-    then = (
-        "nothing comes after it"
-        if then_at is None
-        else f"the one after: {format_local_and_utc(then_at, after.timezone, now)}"
-    )
-    session.out.line(f"{whole} skips {format_local_and_utc(skips_at, after.timezone, now)}")
-    session.out.line(then)
+    print_skip(session, after, skips_at, now)
 
 
 @click.command(
@@ -125,24 +98,7 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     with session.write(core) as (tx, scope):
         schedule = find_schedule(tx, schedule_id)
         placed = schedules.backfill(tx, scope, core, schedule.id, first, last)
-    counts = Counter(one.outcome for one in placed)
-    if session.json:
-        keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
-        rows = [add_iso_times({key: getattr(one, key) for key in keys}) for one in placed]
-        told = {outcome.value: counts[outcome] for outcome in Outcome}
-        session.out.document({"id": schedule.id, **told, "occurrences": rows})
-        return
-    if not placed:
-        span = f"{local_time_text(first, schedule.timezone)} and {local_time_text(last, schedule.timezone)}"
-        session.out.line(f"{schedule.id} has no occurrence between {span}")
-        return
-    words = {
-        Outcome.FIRED: "fired",
-        Outcome.BUFFERED: "waiting for an earlier one",
-        Outcome.SKIPPED: "skipped",
-    }
-    told_counts = ", ".join(f"{counts[outcome]:,} {text}" for outcome, text in words.items() if counts[outcome])
-    session.out.line(f"{schedule.id}: {told_counts}. See: {hint('schedule', 'history', schedule.id)}")
+    print_backfill(session, schedule, placed, first, last)
 
 
 @click.command(

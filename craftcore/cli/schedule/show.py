@@ -8,38 +8,30 @@ from typing import Any
 import click
 
 from craftcore.cli.base import Command
-from craftcore.cli.damaged_list import print_list
 from craftcore.cli.exit_codes import OF_A_LIST
-from craftcore.cli.output import Output, show_json
 from craftcore.cli.schedule.id_lookup import find_schedule
-from craftcore.cli.schedule.preview import print_moments, upcoming_rows
+from craftcore.cli.schedule.schedule_card import (
+    HISTORY_SHOWN,
+    NO_TRIGGER,
+    Shown,
+    print_account,
+    print_schedule,
+    print_schedules,
+)
 from craftcore.cli.schedule.view import (
-    command_line,
-    expression_text,
-    is_irreversible,
-    next_occurrence_text,
     schedules_held_text,
 )
 from craftcore.cli.session import Session, finding_document, hint, print_reasons
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.documents import schedule_document
 from craftcore.diagnostics.schedule_reasons import schedule_reasons
 from craftcore.diagnostics.schedule_text import local_time_text, next_firing
-from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.listing_store import TRIGGER_STATUS
-from craftcore.schedules.model import Occurrence, Schedule, ScheduleStatus
+from craftcore.schedules.model import Occurrence, ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
-from craftcore.schedules.recurrence.timing import Startup
 from craftcore.schedules.store import ScheduleStore
-from craftcore.serialization.time_text import add_iso_times, clock_time
+from craftcore.serialization.time_text import add_iso_times
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader, Row
-
-LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")
-HISTORY_COLUMNS = ("decided", "cause", "occurrence", "count", "outcome", "trigger", "is now", "reason")
-NEXT_SHOWN, HISTORY_SHOWN = 3, 5
-DURATIONS = {"catch_up_window", "catch_up_spacing", "jitter", "expires_after"}
-NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
 
 
 @click.command(
@@ -65,46 +57,14 @@ def list_(session: Session, /, removed: bool, limit: int) -> int:
     if len(found) > limit:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
-    marks = any(not isinstance(one, Damaged) and is_irreversible(one) for one in found)
-    code = print_list(
-        session,
-        (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
-        found,
-        told=lambda one: {**schedule_document(one), **add_iso_times(_latest_document(latest[one.id]))},
-        cells=lambda one: _cells(one, _latest_document(latest[one.id]), marks),
-        beside=latest.values(),
-    )
+    code = print_schedules(session, found, latest)
     if holds is not None:
         session.out.print_note(holds)
     return code
 
 
-NONE_FIRED = {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
-
-
 def _latest_row(reader: Reader, schedule_id: str) -> Row | Damaged:
     return try_read(f"the last trigger of {schedule_id}", lambda: AccountStore().last_trigger(reader, schedule_id))
-
-
-def _latest_document(latest: Row | Damaged) -> Row:
-    return {**NONE_FIRED, "last_trigger_status": "damaged"} if isinstance(latest, Damaged) else latest
-
-
-def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
-    """Return the cells of a line. `marks`: one says whether what it runs is irreversible."""
-    starts = schedule.status is ScheduleStatus.ACTIVE and isinstance(schedule.timing, Startup)
-    return (
-        schedule.id,
-        schedule.status,
-        schedule.expression,
-        schedule.timezone,
-        "at startup" if starts else clock_time(next_firing(schedule)),
-        clock_time(latest["last_fired_at"] if latest["last_trigger_id"] is not None else schedule.last_nominal_at),
-        latest["last_trigger_status"],
-        schedule.runs if schedule.max_runs is None else f"{schedule.runs} of {schedule.max_runs}",
-        *(("yes" if is_irreversible(schedule) else None,) if marks else ()),
-        schedule.reason,
-    )
 
 
 @click.command(
@@ -130,39 +90,20 @@ def show(session: Session, /, schedule_id: str) -> None:
         account = [_line(reader, line) for line in AccountStore().list_history(reader, schedule.id, HISTORY_SHOWN)]
         ahead = schedule.id in {one.id for one in store.list_ahead(reader, now)}
         holds = schedules_held_text(reader, now) if schedule.status is ScheduleStatus.ACTIVE else None
-    try:
-        moments = upcoming_rows(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
-    except ScheduleInvalid as error:
-        session.out.print_note(error.message)
-        moments = []
-    told = schedule_document(schedule)
-    if session.json:
-        session.out.document(
-            {**told, "ahead": ahead, "next": moments, "live_trigger": live, "live_task": task, "history": account}
-        )
-        return
-    out, zone = session.out, schedule.timezone
-    out.line(f"{schedule.id}: {expression_text(schedule.expression, schedule.timing, zone)}", style="bold")
-    if (command := command_line(schedule)) is not None:
-        out.line(f"runs: {command}")
-    out.line(next_occurrence_text(schedule, now))
-    if holds is not None:
-        out.line(holds, style="bad")
+    problem = None
     if ahead:
-        done = f"ahead of the clock: accounted for up to {local_time_text(schedule.high_water_at, zone)}"
-        out.line(f"{done}. To let it go on from now: {hint('schedule', 'reanchor', schedule.id)}", style="bad")
-    if task is not None:
-        out.line(f"at work: task {task} (see: {hint('task', 'show', task)})")
-    elif live is not None:
-        out.line(f"at work: trigger {live} (see: {hint('trigger', 'why', live)})")
-    out.line()
-    out.facts({name: _readable_value(name, told) for name in told if not name.endswith("_iso") and name != "id"})
-    if moments:
-        out.line()
-        print_moments(out, moments, zone)
-    if account:
-        out.line()
-        _print_account(out, account, zone)
+        done = f"ahead of the clock: accounted for up to {local_time_text(schedule.high_water_at, schedule.timezone)}"
+        problem = f"{done}. To let it go on from now: {hint('schedule', 'reanchor', schedule.id)}"
+    shown = Shown(
+        schedule=schedule,
+        account=account,
+        live_trigger=live,
+        live_task=task,
+        holds=holds,
+        ahead=ahead,
+        problem=problem,
+    )
+    print_schedule(session, shown, now)
 
 
 @click.command(
@@ -209,10 +150,7 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
     with session.core().reading() as reader:
         schedule = find_schedule(reader, schedule_id, removed=True)
         account = [_line(reader, line) for line in AccountStore().list_history(reader, schedule.id, limit)]
-    if session.json:
-        session.out.document(account)
-    else:
-        _print_account(session.out, account, schedule.timezone)
+    print_account(session, account, schedule.timezone)
 
 
 def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
@@ -221,32 +159,3 @@ def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
     told = add_iso_times({**asdict(line), **(trigger or NO_TRIGGER)})
     del told["seq"]  # a number of the table
     return told
-
-
-def _print_account(out: Output, account: list[dict[str, Any]], zone: str) -> None:
-    cells = []
-    for line in account:
-        first, last = local_time_text(line["nominal_at"], zone), local_time_text(line["last_at"], zone)
-        state, why = line["trigger_status"], line["trigger_reason"]
-        cells.append(
-            (
-                clock_time(line["decided_at"]),
-                line["cause"],
-                first if line["count"] == 1 else f"{first} to {last}",
-                line["count"],
-                line["outcome"],
-                line["trigger_id"],
-                state if why is None or state == "PENDING" else f"{state}: {why}",
-                line["reason"],
-            )
-        )
-    out.table(HISTORY_COLUMNS, cells)
-
-
-def _readable_value(name: str, told: dict[str, Any]) -> object:
-    value = told[name]
-    if f"{name}_iso" in told:
-        return None if value is None else clock_time(value)
-    if name in DURATIONS:
-        return None if value is None else f"{value:g} s"
-    return show_json(value) if isinstance(value, dict) else value

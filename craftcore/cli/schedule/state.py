@@ -9,11 +9,10 @@ from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.schedule.id_lookup import find_schedule
-from craftcore.cli.schedule.view import next_occurrence_text
+from craftcore.cli.schedule.outcome_text import print_paused, print_resumed
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.documents import schedule_document
 from craftcore.operations import schedules
-from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.serialization.plurals import format_count
 
@@ -38,15 +37,7 @@ def pause(session: Session, /, schedule_id: str, reason: str) -> None:
     with session.write(core) as (tx, scope):
         before = find_schedule(tx, schedule_id)
         after, live = schedules.pause(tx, scope, core, before, reason)
-    if session.json:
-        session.out.document(schedule_document(after))
-    elif before.status is ScheduleStatus.PAUSED:
-        session.out.line(f"{after.id} was paused already ({after.reason}); nothing was changed")
-    else:
-        session.out.line(f"{after.id} is paused; nothing of it fires until: {hint('schedule', 'resume', after.id)}")
-        if live is not None:
-            stop = hint(live.noun, "cancel", live.id)
-            session.out.line(f"{live}, which has fired, goes on; to stop it: {stop}")
+    print_paused(session, before, after, live)
 
 
 @click.command(
@@ -69,20 +60,7 @@ def resume(session: Session, /, schedule_id: str) -> None:
         before = find_schedule(tx, schedule_id)
         after, skipped = schedules.resume(tx, scope, core, before)
         now = tx.now
-    if session.json:
-        session.out.document(schedule_document(after))
-        return
-    if before.status is ScheduleStatus.ACTIVE:
-        session.out.line(f"{after.id} is active already; nothing was changed")
-    else:
-        if after.status is ScheduleStatus.ACTIVE:
-            session.out.line(f"{after.id} is active again")
-        if skipped is not None:
-            session.out.line(f"skipped: {skipped:,} that came meanwhile")
-    session.out.line(next_occurrence_text(after, now))
-    if before.status is ScheduleStatus.DISABLED and before.origin.is_declared:
-        remark = "unless it is declared again, the next start of the daemon disables it again"
-        session.out.line(f"it was disabled: {before.reason}; {remark}", style="warn")
+    print_resumed(session, before, after, skipped, now)
 
 
 @click.command(

@@ -31,6 +31,7 @@ def call_cluster(session: Session, call: Callable[[TemporalClient], Awaitable[T]
     from craftcore.temporal.temporal_client import TemporalClient
 
     settings = read_cluster_settings(session)
+    session.cluster = _cluster_option()
 
     async def run() -> T:
         with translating(settings):
@@ -57,14 +58,18 @@ def read_task(session: Session, given: str) -> RecordedTask:
 
 def make_suggest(session: Session) -> Callable[..., None]:
     """Return a function that prints a command to paste, for the same cluster."""
-    flags = click.get_current_context().meta.get(FLAGS, {})
-    named = [word for name in ("address", "namespace") if name in flags for word in (f"--{name}", flags[name])]
+    named = _cluster_option()
 
     def suggest(*words: str) -> None:
         noun, verb, *rest = words
         session.out.command("craftcore", "temporal", noun, verb, *named, *rest)
 
     return suggest
+
+
+def _cluster_option() -> list[str]:
+    flags = click.get_current_context().meta.get(FLAGS, {})
+    return [word for name in ("address", "namespace") if name in flags for word in (f"--{name}", flags[name])]
 
 
 def require_extra() -> None:

@@ -21,6 +21,8 @@ COMMANDS = {
     "task": "cluster_task:task",
     "inbox": "cluster_inbox:inbox",
     "activity": "cluster_activity:activity",
+    "schedule": "cluster_schedule:schedule",
+    "schedules": "cluster_schedules:schedules",
     "inspect": "cluster_records:inspect",
     "replay": "cluster_records:replay",
     "audit": "cluster_records:audit",

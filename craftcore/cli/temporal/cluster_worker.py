@@ -25,8 +25,9 @@ from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_clu
     see=("craftcore temporal check", "craftcore run", "docs/how-to/run-on-temporal.md"),
 )
 @click.argument("app", metavar="MODULE:APP")
+@click.option("--revision", metavar="N", type=float, help="Of its schedules; else the newest time of the app's files.")
 @click.pass_obj
-def worker(session: Session, app: str) -> None:
+def worker(session: Session, app: str, revision: float | None) -> None:
     """Work for an app on a cluster, until SIGTERM or Ctrl-C.
 
     Any number of workers may run, on any number of machines. MODULE:APP names the App, looked for in the current
@@ -55,7 +56,14 @@ def worker(session: Session, app: str) -> None:
 
     with translating(settings):
         asyncio.run(
-            work_until_stopped(found, settings, config, on_ready=notify_ready, on_stop=notifier.notify_stopping)
+            work_until_stopped(
+                found,
+                settings,
+                config,
+                revision=revision,
+                on_ready=notify_ready,
+                on_stop=notifier.notify_stopping,
+            )
         )
     if session.json:
         session.out.document({"ok": True, "exit_code": 0})

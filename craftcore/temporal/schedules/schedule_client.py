@@ -10,23 +10,35 @@ from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from craftcore.errors import CraftcoreError, NotFound, ScheduleInvalid, StateRefused, StillWaiting
-from craftcore.schedules.model import Occurrence, Schedule
+from craftcore.errors import (
+    CraftcoreError,
+    InvalidInput,
+    NotFound,
+    PayloadTooLarge,
+    ScheduleInvalid,
+    StateRefused,
+    StillWaiting,
+)
+from craftcore.schedules.firing import FiringResult
+from craftcore.schedules.model import FireCause, Occurrence, Outcome, Schedule
 from craftcore.schedules.occurrence_store import occurrence_of
 from craftcore.schedules.store import schedule_of
 from craftcore.temporal.ids import workflow_id_of_schedule
 from craftcore.temporal.task_operations import ANSWER_SECONDS
 from craftcore.temporal.workflow.schedule_messages import SCHEDULE_WORKFLOW, ScheduleAnswer, ScheduleBook, ScheduleCall
 
-REFUSALS: dict[str, type[CraftcoreError]] = {str(kind.code): kind for kind in (ScheduleInvalid, StateRefused, NotFound)}
+REFUSALS: dict[str, type[CraftcoreError]] = {
+    kind.__name__: kind for kind in (InvalidInput, ScheduleInvalid, PayloadTooLarge, StateRefused, NotFound)
+}
 
 
 class ScheduleClient:
-    """Calls to the schedules of one namespace. `within`: seconds that a call may wait for a worker."""
+    """Calls to the schedules of one namespace. `within`: seconds that a call may wait for a worker; None:
+    ANSWER_SECONDS."""
 
-    def __init__(self, client: Client, within: float = ANSWER_SECONDS) -> None:
+    def __init__(self, client: Client, within: float | None = None) -> None:
         self._client = client
-        self._within = within
+        self._within = ANSWER_SECONDS if within is None else within
 
     async def declare(self, schedule_id: str, call: ScheduleCall, task_queue: str) -> str:
         """Declare a schedule. Return what that changed: added, changed, enabled, unchanged; older: nothing, because the
@@ -95,6 +107,14 @@ def schedule_in(book: ScheduleBook, schedule_id: str) -> Schedule:
         raise NotFound(f"schedule {schedule_id} is not declared yet: try again")
     schedule: Schedule = schedule_of(book.row)
     return schedule
+
+
+def placed_in(answer: ScheduleAnswer) -> list[FiringResult]:
+    """Return what became of each occurrence that a person asked for, in order."""
+    return [
+        FiringResult(**{**one, "outcome": Outcome(one["outcome"]), "cause": FireCause(one["cause"])})
+        for one in answer.placed
+    ]
 
 
 def account_in(book: ScheduleBook) -> list[Occurrence]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from typing import cast
 
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.errors import CraftcoreError, InvalidInput, ScheduleInvalid
+from craftcore.errors import CraftcoreError, InvalidInput, ScheduleInvalid, StateRefused
+from craftcore.schedules.firing import FiringResult
 from craftcore.schedules.model import Origin, Overlap, ScheduleSpec, ScheduleStatus
 from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.schedules.recurrence.timing import Startup
@@ -38,7 +40,11 @@ class ScheduleRules:
     def move(self, call: ScheduleCall, book: ScheduleBook, now: float) -> ScheduleMove:
         """Return what is to be done. A refusal is part of the answer."""
         clock = FixedClock(now)
-        account, store = BookAccount(book), BookSchedules(book)
+        try:
+            account, store = BookAccount(book), BookSchedules(book)
+        except (CraftcoreError, ValueError, TypeError, KeyError) as error:
+            reason = f"this worker cannot read the schedule, which is damaged, or of a newer craftcore: {error}"
+            return ScheduleMove(error_name=StateRefused.__name__, error=reason)
         triggers = BookTriggers(clock, read_moment, payload_max_bytes=self._payload_max)
         triggers.emit_into(account, self._heartbeat_timeout)
         desk = Desk(
@@ -48,7 +54,7 @@ class ScheduleRules:
             cast(Transaction, Moment(now)),
         )
         try:
-            change, moment = desk.apply_call(call, book)
+            done = desk.apply_call(call, book)
         except CraftcoreError as error:
             return ScheduleMove(error_name=type(error).__name__, error=error.message)
         return ScheduleMove(
@@ -58,8 +64,9 @@ class ScheduleRules:
             started=triggers.list_started(),
             next_at=None if store.row is None else store.row.next_at,
             revision=max(book.revision, call.revision),
-            change=change,
-            moment=moment,
+            change=done.change,
+            moment=done.moment,
+            placed=[asdict(one) for one in done.placed],
         )
 
 
@@ -74,6 +81,16 @@ class FixedClock(SystemClock):
         return self._now
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Applied:
+    """The result of a call: what a declaration changed, the moment that is skipped, and the occurrences that were asked
+    for."""
+
+    change: str = ""
+    moment: float | None = None
+    placed: Sequence[FiringResult] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Desk:
     """The calls of a schedule, over the services of one move."""
@@ -83,36 +100,35 @@ class Desk:
     store: BookSchedules
     tx: Transaction
 
-    def apply_call(self, call: ScheduleCall, book: ScheduleBook) -> tuple[str, float | None]:
-        """Do what is asked. Return what a declaration changed, and the moment that is skipped. Raises
-        CraftcoreError."""
+    def apply_call(self, call: ScheduleCall, book: ScheduleBook) -> Applied:
+        """Do what is asked. Raises CraftcoreError."""
         schedules, tx = self.schedules, self.tx
         if call.kind == "declare":
-            return self._declare(call, book), None
+            return Applied(change=self._declare(call, book))
         row = self.store.row
         if row is None:
-            return "", None
+            return Applied()
         match call.kind:
             case "tick":
                 self.ticks.tick(tx)
             case "undeclare":
                 if call.revision >= book.revision and row.status is ScheduleStatus.ACTIVE:
                     schedules.declare(tx, row.origin, [])
-                    return "disabled", None
-                return "unchanged", None
+                    return Applied(change="disabled")
+                return Applied(change="unchanged")
             case "pause":
                 schedules.pause(tx, row.id, call.reason)
             case "resume":
                 schedules.resume(tx, row.id)
             case "run-now":
-                schedules.run_now(tx, row.id)
+                return Applied(placed=[schedules.run_now(tx, row.id)])
             case "skip-next":
-                return "", schedules.skip_next(tx, row.id)
+                return Applied(moment=schedules.skip_next(tx, row.id))
             case "backfill":
-                schedules.backfill(tx, row.id, call.since, call.until)
+                return Applied(placed=schedules.backfill(tx, row.id, call.since, call.until))
             case _:
                 raise InvalidInput(f"a schedule has no call {call.kind}: the worker is older than the client")
-        return "", None
+        return Applied()
 
     def _declare(self, call: ScheduleCall, book: ScheduleBook) -> str:
         assert call.spec is not None, call

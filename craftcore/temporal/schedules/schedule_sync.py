@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from dataclasses import asdict, dataclass
-
-import structlog
+from dataclasses import asdict, dataclass, replace
 
 from craftcore.clock import SystemClock
 from craftcore.config import Config
@@ -22,8 +20,6 @@ from craftcore.temporal.schedules.schedule_client import ScheduleClient
 from craftcore.temporal.schedules.schedule_rules import refuse_beyond_cluster
 from craftcore.temporal.workflow.schedule_messages import ScheduleCall
 from craftcore.triggers.service import TriggerService
-
-log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,25 +61,31 @@ def read_declarations(app: Registry, config: Config, revision: float) -> dict[st
 
 
 async def declare_schedules(
-    client: ScheduleClient, app: Registry, config: Config, task_queue: str, revision: float | None = None
+    client: ScheduleClient,
+    app: Registry,
+    config: Config,
+    task_queue: str,
+    revision: float | None = None,
+    *,
+    by: str = "a worker",
+    note: str = "its start",
 ) -> list[SyncedSchedule]:
     """Declare the schedules of an app, and disable those that it declares no longer.
 
     A declaration counts only when it is not older than what the cluster has. `revision` None: that of the files of the
-    app. Raises ConfigInvalid, and StillWaiting where a change needs a worker and none answers.
+    app. `by` and `note` are for the history. Raises ConfigInvalid, and StillWaiting where a change needs a worker and
+    none answers.
     """
     revision = read_revision(app) if revision is None else revision
-    calls = read_declarations(app, config, revision)
+    declared = read_declarations(app, config, revision)
+    calls = {id: replace(call, by=by, note=note) for id, call in declared.items()}
     known = await client.list_ids(task_queue)
     synced = [SyncedSchedule(id=id, change=await client.declare(id, call, task_queue)) for id, call in calls.items()]
     for id in known:
         if id not in calls:
-            answer = await client.apply_call(id, ScheduleCall(kind="undeclare", revision=revision))
+            answer = await client.apply_call(id, ScheduleCall(kind="undeclare", revision=revision, by=by, note=note))
             if answer.change == "disabled":
                 synced.append(SyncedSchedule(id=id, change="disabled"))
-    for one in synced:
-        if one.change != "unchanged":
-            log.info(f"schedule.{one.change}", schedule=one.id)
     return synced
 
 

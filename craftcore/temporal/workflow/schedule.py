@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
@@ -33,6 +34,9 @@ MOVES_MAX = 300
 LOOK_SECONDS = 600.0
 """How often a schedule looks whether the task that an occurrence waits for was ended by force."""
 
+RETRY_SECONDS = 60.0
+"""How soon a schedule tries again what the rules refused."""
+
 RUNNING_MAX = 100
 """Tasks that a schedule keeps in mind, the newest."""
 
@@ -50,30 +54,42 @@ class ScheduleWorkflow:
         self._next_at: float | None = None
         self._moves = 0
         self._rung = False
+        self._undeclared = declared
 
     @workflow.run
     async def run(self, declared: ScheduleCall | None, carried: ScheduleBook | None) -> None:
-        """Fire what comes, for ever."""
-        if declared is not None:
-            await self._move(declared)
+        """Fire what comes, for ever. What the rules refuse is kept as the error of the schedule, and tried again."""
         while True:
             self._rung = False
-            await self._move(ScheduleCall(kind="tick"))
+            await self._tick()
             if self._moves >= MOVES_MAX or workflow.info().is_continue_as_new_suggested():
                 await workflow.wait_condition(workflow.all_handlers_finished)
-                workflow.continue_as_new(args=[None, self._book])
+                workflow.continue_as_new(args=[self._undeclared, self._book])
             try:
                 await workflow.wait_condition(self._is_awake, timeout=self._seconds_left())
             except TimeoutError:
                 pass
 
+    async def _tick(self) -> None:
+        try:
+            if self._undeclared is not None:
+                await self._move(self._undeclared)
+            await self._move(ScheduleCall(kind="tick"))
+            self._book.error = None
+        except ApplicationError as error:
+            self._book.error = error.message
+
     def _is_awake(self) -> bool:
+        if self._book.error is not None:
+            return self._rung
         return self._rung or (self._has_waiting() and not self._book.running)
 
     def _has_waiting(self) -> bool:
         return any(line["outcome"] == "buffered" for line in self._book.lines)
 
     def _seconds_left(self) -> float | None:
+        if self._book.error is not None:
+            return RETRY_SECONDS
         look = LOOK_SECONDS if self._has_waiting() else None
         if self._next_at is None:
             return look
@@ -93,6 +109,8 @@ class ScheduleWorkflow:
             if move.error_name is not None:
                 raise ApplicationError(move.error, type=move.error_name, non_retryable=True)
             self._write(move)
+            if self._undeclared is not None and call.kind in ("declare", "undeclare"):
+                self._undeclared = None if call.revision >= self._undeclared.revision else self._undeclared
             for started in move.started:
                 await self._start(started)
             made = {line["seq"] for line in move.lines}
@@ -101,6 +119,7 @@ class ScheduleWorkflow:
                 lines=[line for line in self._book.lines if line["seq"] in made],
                 change=move.change,
                 moment=move.moment,
+                placed=[self._settle(one, move.started) for one in move.placed],
             )
 
     def _write(self, move: ScheduleMove) -> None:
@@ -140,6 +159,12 @@ class ScheduleWorkflow:
             book.running[workflow_id] = task_id
         for oldest in list(book.running)[:-RUNNING_MAX]:
             del book.running[oldest]
+
+    def _settle(self, placed: dict[str, Any], begun: list[Started]) -> dict[str, Any]:
+        """Return what became of an occurrence, after its task was started or refused."""
+        seq = next((one.seq for one in begun if one.workflow_id == placed["trigger_id"]), None)
+        line = next((line for line in self._book.lines if line["seq"] == seq), None)
+        return placed if line is None else placed | {name: line[name] for name in ("outcome", "reason", "trigger_id")}
 
     @workflow.signal
     def ended(self, task: str, told: str) -> None:

@@ -18,7 +18,8 @@ ACCOUNT_MAX = 200
 class ScheduleCall:
     """A call of a schedule: `tick`, `declare`, `undeclare`, or what a person does, by its name.
 
-    `revision` is of the declaration. One that is older than what the schedule has changes nothing.
+    `revision` is of the declaration. One that is older than what the schedule has changes nothing. `by` and `note` are
+    for the history: who, and why.
     """
 
     kind: str
@@ -29,6 +30,7 @@ class ScheduleCall:
     since: float = 0.0
     until: float = 0.0
     by: str = ""
+    note: str = ""
 
 
 @dataclass(kw_only=True)
@@ -42,6 +44,8 @@ class ScheduleBook:
     """The tasks that have not ended, by the ids of their workflows."""
     revision: float = 0.0
     lines_made: int = 0
+    error: str | None = None
+    """Why its last tick, or its first declaration, did nothing; it is tried again. None: nothing is wrong."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,8 @@ class Started:
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleMove:
-    """The decision of the rules. `lines`: those that are new or changed. `over`: workflows that run no more.
+    """The decision of the rules. `lines`: those that are new or changed. `placed`: what became of each occurrence that
+    a person asked for. `over`: workflows that run no more.
     `error`: why nothing was done; its class is `error_name`. `next_at` None: nothing is awaited."""
 
     row: dict[str, Any] | None = None
@@ -67,6 +72,7 @@ class ScheduleMove:
     revision: float = 0.0
     change: str = ""
     moment: float | None = None
+    placed: list[dict[str, Any]] = field(default_factory=list)
     error_name: str | None = None
     error: str = ""
 
@@ -74,9 +80,11 @@ class ScheduleMove:
 @dataclass(frozen=True, kw_only=True)
 class ScheduleAnswer:
     """The answer to a call. `lines`: the lines of the account that it wrote, as they are after it. `change`: what a
-    declaration did. `moment`: the moment that is skipped; None for other calls."""
+    declaration did. `moment`: the moment that is skipped; None for other calls. `placed`: what became of each
+    occurrence of a run-now or a backfill, with the fields of FiringResult."""
 
     book: ScheduleBook
     lines: list[dict[str, Any]]
     change: str = ""
     moment: float | None = None
+    placed: list[dict[str, Any]] = field(default_factory=list)

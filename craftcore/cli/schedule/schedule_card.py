@@ -1,0 +1,144 @@
+"""Schedules on paper: the list of all, one with its options and moments, and its account. On a cluster, too."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from craftcore.cli.damaged_list import print_list
+from craftcore.cli.output import show_json
+from craftcore.cli.schedule.preview import print_moments, upcoming_rows
+from craftcore.cli.schedule.view import command_line, expression_text, is_irreversible, next_occurrence_text
+from craftcore.cli.session import Session, hint
+from craftcore.diagnostics.documents import schedule_document
+from craftcore.diagnostics.schedule_text import local_time_text, next_firing
+from craftcore.errors import ScheduleInvalid
+from craftcore.schedules.model import Schedule, ScheduleStatus
+from craftcore.schedules.recurrence.timing import Startup
+from craftcore.serialization.time_text import add_iso_times, clock_time
+from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.transaction import Row
+
+LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs", "reason")
+HISTORY_COLUMNS = ("decided", "cause", "occurrence", "count", "outcome", "trigger", "is now", "reason")
+NEXT_SHOWN, HISTORY_SHOWN = 3, 5
+DURATIONS = {"catch_up_window", "catch_up_spacing", "jitter", "expires_after"}
+NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
+NONE_FIRED = {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shown:
+    """One schedule with what belongs to it. `account`: its last lines as documents. `holds`: why it does not fire
+    although it is active. `problem`: what is wrong with it, and the command that helps."""
+
+    schedule: Schedule
+    account: Sequence[dict[str, Any]]
+    live_trigger: str | None = None
+    live_task: str | None = None
+    holds: str | None = None
+    ahead: bool = False
+    problem: str | None = None
+
+
+def print_schedules(session: Session, found: Sequence[Schedule | Damaged], latest: Mapping[str, Row | Damaged]) -> int:
+    """Print the list, each with the last trigger that it fired. Return the exit code."""
+    marks = any(not isinstance(one, Damaged) and is_irreversible(one) for one in found)
+    return print_list(
+        session,
+        (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
+        found,
+        told=lambda one: {**schedule_document(one), **add_iso_times(_latest_document(latest[one.id]))},
+        cells=lambda one: _cells(one, _latest_document(latest[one.id]), marks),
+        beside=latest.values(),
+    )
+
+
+def print_schedule(session: Session, shown: Shown, now: float) -> None:
+    """Print one schedule."""
+    schedule, account = shown.schedule, shown.account
+    try:
+        moments = upcoming_rows(schedule, now, NEXT_SHOWN) if schedule.status is ScheduleStatus.ACTIVE else []
+    except ScheduleInvalid as error:
+        session.out.print_note(error.message)
+        moments = []
+    told = schedule_document(schedule)
+    if session.json:
+        live = {"live_trigger": shown.live_trigger, "live_task": shown.live_task}
+        session.out.document({**told, "ahead": shown.ahead, "next": moments, **live, "history": account})
+        return
+    out, zone = session.out, schedule.timezone
+    out.line(f"{schedule.id}: {expression_text(schedule.expression, schedule.timing, zone)}", style="bold")
+    if (command := command_line(schedule)) is not None:
+        out.line(f"runs: {command}")
+    out.line(next_occurrence_text(schedule, now))
+    for wrong in (shown.holds, shown.problem):
+        if wrong is not None:
+            out.line(wrong, style="bad")
+    if shown.live_task is not None:
+        out.line(f"at work: task {shown.live_task} (see: {hint('task', 'show', shown.live_task)})")
+    elif shown.live_trigger is not None:
+        out.line(f"at work: trigger {shown.live_trigger} (see: {hint('trigger', 'why', shown.live_trigger)})")
+    out.line()
+    out.facts({name: _readable_value(name, told) for name in told if not name.endswith("_iso") and name != "id"})
+    if moments:
+        out.line()
+        print_moments(out, moments, zone)
+    if account:
+        out.line()
+        print_account(session, account, zone)
+
+
+def print_account(session: Session, account: Sequence[dict[str, Any]], zone: str) -> None:
+    """Print lines of an account, newest first."""
+    if session.json:
+        session.out.document(account)
+        return
+    cells = []
+    for line in account:
+        first, last = local_time_text(line["nominal_at"], zone), local_time_text(line["last_at"], zone)
+        state, why = line["trigger_status"], line["trigger_reason"]
+        cells.append(
+            (
+                clock_time(line["decided_at"]),
+                line["cause"],
+                first if line["count"] == 1 else f"{first} to {last}",
+                line["count"],
+                line["outcome"],
+                line["trigger_id"],
+                state if why is None or state == "PENDING" else f"{state}: {why}",
+                line["reason"],
+            )
+        )
+    session.out.table(HISTORY_COLUMNS, cells)
+
+
+def _latest_document(latest: Row | Damaged) -> Row:
+    return {**NONE_FIRED, "last_trigger_status": "damaged"} if isinstance(latest, Damaged) else latest
+
+
+def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
+    """Return the cells of a line. `marks`: one says whether what it runs is irreversible."""
+    starts = schedule.status is ScheduleStatus.ACTIVE and isinstance(schedule.timing, Startup)
+    return (
+        schedule.id,
+        schedule.status,
+        schedule.expression,
+        schedule.timezone,
+        "at startup" if starts else clock_time(next_firing(schedule)),
+        clock_time(latest["last_fired_at"] if latest["last_trigger_id"] is not None else schedule.last_nominal_at),
+        latest["last_trigger_status"],
+        schedule.runs if schedule.max_runs is None else f"{schedule.runs} of {schedule.max_runs}",
+        *(("yes" if is_irreversible(schedule) else None,) if marks else ()),
+        schedule.reason,
+    )
+
+
+def _readable_value(name: str, told: dict[str, Any]) -> object:
+    value = told[name]
+    if f"{name}_iso" in told:
+        return None if value is None else clock_time(value)
+    if name in DURATIONS:
+        return None if value is None else f"{value:g} s"
+    return show_json(value) if isinstance(value, dict) else value
