@@ -1,4 +1,4 @@
-"""What a command did to a schedule, in words or as a document: paused, resumed, fired, skipped. On a cluster, too."""
+"""The result of a command on a schedule, in words or as a document: paused, resumed, fired, skipped."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def call_cluster(session: Session, call: Callable[[TemporalClient], Awaitable[T]
     from craftcore.temporal.temporal_client import TemporalClient
 
     settings = read_cluster_settings(session)
-    session.cluster = _cluster_option()
+    session.cluster = _list_cluster_options()
 
     async def run() -> T:
         with translating(settings):
@@ -58,7 +58,7 @@ def read_task(session: Session, given: str) -> RecordedTask:
 
 def make_suggest(session: Session) -> Callable[..., None]:
     """Return a function that prints a command to paste, for the same cluster."""
-    named = _cluster_option()
+    named = _list_cluster_options()
 
     def suggest(*words: str) -> None:
         noun, verb, *rest = words
@@ -67,7 +67,7 @@ def make_suggest(session: Session) -> Callable[..., None]:
     return suggest
 
 
-def _cluster_option() -> list[str]:
+def _list_cluster_options() -> list[str]:
     flags = click.get_current_context().meta.get(FLAGS, {})
     return [word for name in ("address", "namespace") if name in flags for word in (f"--{name}", flags[name])]
 

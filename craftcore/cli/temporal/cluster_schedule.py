@@ -121,7 +121,7 @@ for command in (
 
 
 def line_document(line: Occurrence) -> dict[str, Any]:
-    """Return a line of the account. What its trigger is now is not looked up: `trigger show` says it."""
+    """Return a line of the account. The present status of its trigger is not looked up: `trigger show` says it."""
     told = add_iso_times({**asdict(line), **NO_TRIGGER})
     del told["seq"]  # a number of its book
     return told

@@ -79,10 +79,10 @@ def run_now(session: Session, /, schedule_id: str) -> int:
     Its own occurrences stay as they are. While the task of an earlier one has not ended, its overlap policy counts: it
     waits for that, or does not run.
     """
-    from craftcore.temporal.schedules.schedule_client import placed_in
+    from craftcore.temporal.schedules.schedule_client import list_placed
 
     before, _, answer = _apply(session, schedule_id, "run-now")
-    [placed] = placed_in(answer)
+    [placed] = list_placed(answer)
     return print_fired(session, placed, before.running)
 
 
@@ -122,11 +122,11 @@ def backfill(session: Session, /, schedule_id: str, since: str, until: str) -> N
     Occurrences that have fired do not fire again. They are due in order, as far apart as the catch-up spacing of the
     schedule says; its overlap policy counts.
     """
-    from craftcore.temporal.schedules.schedule_client import placed_in
+    from craftcore.temporal.schedules.schedule_client import list_placed
 
     first, last = moment("from", parse_moment(since)), moment("to", parse_moment(until))
     _, after, answer = _apply(session, schedule_id, "backfill", since=first, until=last)
-    print_backfill(session, after.require(), placed_in(answer), first, last)
+    print_backfill(session, after.require(), list_placed(answer), first, last)
 
 
 def _apply(

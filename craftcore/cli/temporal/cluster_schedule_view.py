@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -11,6 +10,7 @@ from craftcore.cli.lookup import single_match
 from craftcore.cli.session import Session, hint
 from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import read_cluster_settings
+from craftcore.clock import SystemClock
 from craftcore.errors import NotFound, StateRefused, StillWaiting
 from craftcore.schedules.model import Occurrence, Schedule
 from craftcore.schedules.occurrence_store import RunningOccurrence
@@ -63,7 +63,7 @@ def see(id: str, book: ScheduleBook) -> SeenSchedule:
         lines=lines,
         live_task=next(iter(book.running.values()), None),
         error=error,
-        now=time.time(),
+        now=SystemClock().now(),
     )
 
 

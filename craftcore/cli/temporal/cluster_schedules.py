@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=CommandGroup)
 def schedules() -> None:
-    """What an app declares, as schedules of a cluster: sync."""
+    """Declarations of an app, as schedules of a cluster: sync."""
 
 
 @schedules.command(
@@ -30,7 +30,9 @@ def schedules() -> None:
     see=("craftcore temporal schedule list", "craftcore temporal worker", "docs/how-to/run-on-temporal.md"),
 )
 @click.argument("app", metavar="MODULE:APP")
-@click.option("--revision", metavar="N", type=float, help="Of its schedules; else the newest time of the app's files.")
+@click.option(
+    "--revision", metavar="N", type=float, help="Revision of its schedules; else the newest time of the app's files."
+)
 @click.pass_obj
 def sync(session: Session, /, app: str, revision: float | None) -> None:
     """Declare the schedules of an app and of the settings, as each start of a worker does.

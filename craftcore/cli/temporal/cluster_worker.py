@@ -25,7 +25,9 @@ from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_clu
     see=("craftcore temporal check", "craftcore run", "docs/how-to/run-on-temporal.md"),
 )
 @click.argument("app", metavar="MODULE:APP")
-@click.option("--revision", metavar="N", type=float, help="Of its schedules; else the newest time of the app's files.")
+@click.option(
+    "--revision", metavar="N", type=float, help="Revision of its schedules; else the newest time of the app's files."
+)
 @click.pass_obj
 def worker(session: Session, app: str, revision: float | None) -> None:
     """Work for an app on a cluster, until SIGTERM or Ctrl-C.

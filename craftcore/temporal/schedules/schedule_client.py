@@ -109,7 +109,7 @@ def schedule_in(book: ScheduleBook, schedule_id: str) -> Schedule:
     return schedule
 
 
-def placed_in(answer: ScheduleAnswer) -> list[FiringResult]:
+def list_placed(answer: ScheduleAnswer) -> list[FiringResult]:
     """Return what became of each occurrence that a person asked for, in order."""
     return [
         FiringResult(**{**one, "outcome": Outcome(one["outcome"]), "cause": FireCause(one["cause"])})

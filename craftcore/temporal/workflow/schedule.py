@@ -58,7 +58,7 @@ class ScheduleWorkflow:
 
     @workflow.run
     async def run(self, declared: ScheduleCall | None, carried: ScheduleBook | None) -> None:
-        """Fire what comes, for ever. What the rules refuse is kept as the error of the schedule, and tried again."""
+        """Fire what comes, for ever. A refusal of the rules is kept as the error of the schedule, and tried again."""
         while True:
             self._rung = False
             await self._tick()
