@@ -10,6 +10,7 @@ from typing import Any
 
 import anyio
 import pytest
+from temporalio.client import WorkflowExecutionStatus
 
 from craftcore import App, TaskContext
 from craftcore.cli import main
@@ -164,4 +165,4 @@ async def test_schedule_that_the_rules_refuse_says_why_and_does_not_end(commands
         assert code == 1
         assert "newer craftcore" in err
         assert (await commands.run("schedule", "pause", "odd"))[0] == 1
-        assert (await handle.describe()).status.name == "RUNNING"
+        assert (await handle.describe()).status is WorkflowExecutionStatus.RUNNING
