@@ -67,7 +67,7 @@ async def working(
     with translating(settings):
         await require_attributes(client)
     with attached(app, client, settings):
-        async with _polling(app, client, settings, config):
+        async with polling(app, client, settings, config):
             with translating(settings):
                 queue = settings.task_queue or app.name
                 for one in await declare_schedules(ScheduleClient(client), app, config, queue, revision):
@@ -77,7 +77,8 @@ async def working(
 
 
 @asynccontextmanager
-async def _polling(app: Registry, client: Client, settings: TemporalSettings, config: Config) -> AsyncIterator[None]:
+async def polling(app: Registry, client: Client, settings: TemporalSettings, config: Config) -> AsyncIterator[None]:
+    """Run a worker of the app while the block lasts, without its checks and its schedules."""
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
         turns = TurnActivity(client, user)
         schedules = ScheduleActivity(client, ScheduleRules(config, settings.heartbeat_timeout))
