@@ -75,7 +75,6 @@ CELLS = [
 SAMPLE = [
     Cell("ask", "does not", "crash", "reply"),
     Cell("resend", "dedupes", "crash", "effect"),
-    Cell("assume_done", "does not", "crash", "half"),
     Cell("ask", "does not", "cancel", "effect"),
 ]
 

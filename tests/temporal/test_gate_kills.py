@@ -52,7 +52,7 @@ async def play(cluster: TemporalSettings, folder: Path, *, sessions: int, works:
 
 async def test_killed_workers_keep_the_order_of_sessions(cluster, tmp_path):
     with anyio.fail_after(PATIENCE):
-        await play(cluster, tmp_path, sessions=2, works=4, kills=2)
+        await play(cluster, tmp_path, sessions=2, works=3, kills=1)
 
 
 @pytest.mark.campaign

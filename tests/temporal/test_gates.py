@@ -178,11 +178,11 @@ async def test_limit_that_the_emitter_does_not_know_is_kept(app, client, cluster
 
 
 async def test_rate_keeps_its_window(client, log):
-    tasks = [await client.emit("slow", {"name": str(number)}) for number in range(5)]
+    tasks = [await client.emit("slow", {"name": str(number)}) for number in range(3)]
     for task in tasks:
         await client.result(task)
     starts = sorted(log.moments)
-    assert all(later - first > 1.0 for first, later in zip(starts, starts[2:], strict=False))
+    assert starts[2] - starts[0] > 1.0
 
 
 async def test_newer_trigger_supersedes_unstarted_triggers_of_its_session(app, client, log):
@@ -233,6 +233,7 @@ async def test_unread_message_is_emitted_again_when_its_task_ends(client, log):
     await until(has_run)
 
 
+@pytest.mark.campaign
 async def test_trigger_that_never_starts_is_skipped(app, client, log):
     """A producer dies after it has announced its trigger."""
     spec = TriggerSpec(workflow="note", payload={"name": "lost"}, session_id="ada")
@@ -263,6 +264,7 @@ async def test_task_that_ended_without_leaving_is_detected(app, client, log):
     assert log.seen == ["next"]
 
 
+@pytest.mark.campaign
 async def test_gate_ends_when_idle_and_is_started_again(app, client, log):
     limit = make_limit_gate_id(app.name, "pair", None)
     lane = make_session_gate_id(app.name, "ada")

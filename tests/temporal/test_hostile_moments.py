@@ -90,6 +90,7 @@ async def test_doubt_after_the_death_of_all_workers_is_decided_by_the_first_answ
     assert len(lines(tmp_path / "effects")) == 1
 
 
+@pytest.mark.campaign
 async def test_kill_in_a_workflow_task_loses_and_doubles_no_act(cluster, client, tmp_path):
     """The dead worker was about to tell the cluster of an intent. The update goes to another one."""
     workers = Workers("tests.temporal.frozen_app", [cluster.address, "dies"], tmp_path, count=1)

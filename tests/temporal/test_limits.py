@@ -95,6 +95,7 @@ async def test_state_that_cannot_be_carried_names_its_part(app, tasks):
     assert "The records of its turn are 5,6" in message
 
 
+@pytest.mark.campaign
 async def test_state_of_a_megabyte_goes_on(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext[str]) -> Any:
@@ -161,8 +162,8 @@ def add_children(app: App) -> None:
 
 async def test_children_beyond_the_limit_are_started_in_the_next_run(app, tasks):
     add_children(app)
-    task = await tasks.start("parent", {"count": 12}, updates=100, children=5)
-    assert await tasks.end(task) == sum(range(12))
+    task = await tasks.start("parent", {"count": 6}, updates=100, children=3)
+    assert await tasks.end(task) == sum(range(6))
     assert await tasks.runs(task) > 1
 
 

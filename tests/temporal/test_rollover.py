@@ -98,9 +98,9 @@ def add_steps(app: App, ran: Counter[int]) -> None:
 async def test_steps_of_a_turn_run_once_over_several_runs(app, tasks):
     ran: Counter[int] = Counter()
     add_steps(app, ran)
-    task = await tasks.start("steps", {"count": 90}, updates=40)
-    assert await tasks.end(task) == sum(range(90))
-    assert (len(ran), set(ran.values())) == (90, {1})
+    task = await tasks.start("steps", {"count": 50}, updates=20)
+    assert await tasks.end(task) == sum(range(50))
+    assert (len(ran), set(ran.values())) == (50, {1})
     assert await tasks.runs(task) == 3
 
 
@@ -143,6 +143,7 @@ async def test_concurrent_acts_are_called_once_over_several_runs(app, tasks):
     assert await tasks.runs(task) > 1
 
 
+@pytest.mark.campaign
 async def test_attempts_are_counted_over_several_runs(app, tasks):
     attempts: list[int] = []
 
@@ -195,6 +196,7 @@ async def test_task_that_waits_goes_on_waiting_in_its_next_run(app, tasks):
     assert await tasks.runs(task) > 1
 
 
+@pytest.mark.campaign
 async def test_large_results_are_paged_and_carried(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> list[int]:

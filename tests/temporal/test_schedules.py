@@ -65,7 +65,7 @@ async def test_schedule_fires_every_second_each_moment_once(cluster: TemporalSet
     app = make_app("fires", payload={"quick": True})
     async with working(app, cluster) as connection:
         client = ScheduleClient(connection)
-        book, lines = await see(client, "tick-fires", lambda _, lines: len(fired(lines)) >= 3)
+        book, lines = await see(client, "tick-fires", lambda _, lines: len(fired(lines)) >= 2)
         first = fired(lines)[0]
         assert first.trigger_id is not None
         assert first.trigger_id.startswith(f"k:scheduled:tick-fires:{int(first.nominal_at)}@")
@@ -73,7 +73,7 @@ async def test_schedule_fires_every_second_each_moment_once(cluster: TemporalSet
         await client.apply_call("tick-fires", ScheduleCall(kind="pause", reason="tea"))
     moments = [line.nominal_at for line in fired(lines)]
     assert moments == sorted(set(moments))
-    assert schedule_in(book, "tick-fires").runs >= 3
+    assert schedule_in(book, "tick-fires").runs >= 2
 
 
 async def test_occurrence_waits_until_the_task_before_has_ended(cluster: TemporalSettings) -> None:
@@ -91,6 +91,7 @@ async def test_occurrence_waits_until_the_task_before_has_ended(cluster: Tempora
     assert fired(lines)[1].nominal_at == waiting.nominal_at
 
 
+@pytest.mark.campaign
 async def test_task_ended_by_force_blocks_no_occurrence(cluster: TemporalSettings) -> None:
     app = make_app("forced", overlap="skip")
     async with working(app, cluster) as connection:
@@ -111,7 +112,7 @@ async def test_paused_schedule_fires_again_after_resume_and_skips_the_pause(clus
         assert schedule_in(paused.book, "tick-paused").status is ScheduleStatus.PAUSED
         with pytest.raises(StateRefused, match="PAUSED"):
             await client.apply_call("tick-paused", ScheduleCall(kind="skip-next"))
-        await anyio.sleep(2.1)
+        await anyio.sleep(1.1)
         resumed = await client.apply_call("tick-paused", ScheduleCall(kind="resume"))
         assert [(line["outcome"], line["reason"]) for line in resumed.lines] == [("skipped", "tea")]
         run = len(fired(account_in(resumed.book)))
@@ -119,6 +120,7 @@ async def test_paused_schedule_fires_again_after_resume_and_skips_the_pause(clus
         await client.apply_call("tick-paused", ScheduleCall(kind="pause", reason="tea"))
 
 
+@pytest.mark.campaign
 async def test_schedule_without_workers_fires_the_latest_and_accounts_for_the_others(cluster: TemporalSettings) -> None:
     app = make_app("away", payload={"quick": True})
     async with working(app, cluster) as connection:

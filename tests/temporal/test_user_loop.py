@@ -65,6 +65,7 @@ async def test_blocked_loop_is_no_dead_worker(app, settings):
     assert (view.entries, view.crashes) == (1, 0)
 
 
+@pytest.mark.campaign
 async def test_loop_that_is_blocked_too_long_is_given_up(app, settings, monkeypatch):
     change_turns(monkeypatch, blocked_seconds=0.5, hand_back_seconds=0.3)
     entries: list[int] = []
@@ -152,6 +153,7 @@ async def test_unknown_workflow_is_left_to_a_worker_that_knows_its_code(app, set
             assert (await client.result(task)).result_json == "1"
 
 
+@pytest.mark.campaign
 async def test_workflow_that_no_worker_knows_fails_after_its_time(app, settings, monkeypatch):
     change_turns(monkeypatch, unknown_seconds=0.3, hand_back_seconds=0.2)
     newer = App(app.name)

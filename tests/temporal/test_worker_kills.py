@@ -30,9 +30,10 @@ async def judge(campaign: Campaign, seconds: float) -> None:
 
 async def test_killed_workers_lose_and_double_nothing(cluster, tmp_path):
     cases = [case(tmp_path) for case in CASES]
-    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=6, live_max=2, timeout=1), 300)
+    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300)
 
 
+@pytest.mark.campaign
 async def test_killed_server_loses_and_doubles_nothing(mortal_cluster, tmp_path):
     work = tmp_path / "work"
     work.mkdir()
