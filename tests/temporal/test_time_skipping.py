@@ -243,3 +243,25 @@ async def test_schedule_fires_once_a_day_over_a_change_of_the_clocks(zone, forwa
         expected = list_moments(began, until)
         assert [len(moments) for moments in expected.values()] == [5, 5]
         await check_account(await read_accounts(time), expected, ran)
+
+
+@pytest.mark.campaign
+@pytest.mark.parametrize("half", [0, 1])
+async def test_schedule_fires_once_a_day_for_half_a_year(half) -> None:
+    """The halves make a year, on a server each: this server skips no time after a schedule goes on in its next run.
+
+    The account keeps 200 lines, so it is read every ten days.
+    """
+    app, ran = make_nightly_app()
+    found: set[Occurrence] = set()
+    async with skipping(app) as time:
+        await time.sleep(timedelta(days=183 * half))
+        await time.declare_schedules()
+        began = await time.now()
+        until = began + 184 * DAY
+        while (moment := await time.now()) < until:
+            await time.sleep_until(min(until, moment + PORTION.total_seconds()))
+            found |= await read_accounts(time)
+        expected = list_moments(began, until)
+        assert min(len(moments) for moments in expected.values()) >= 183
+        await check_account(found, expected, ran)
