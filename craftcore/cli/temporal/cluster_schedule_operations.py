@@ -109,7 +109,7 @@ def skip_next(session: Session, /, schedule_id: str) -> None:
     "backfill",
     cls=ClusterWriteCommand,
     exits={PROBLEM: "it does not recur", NO_SUCH: "no such schedule"},
-    examples=("craftcore temporal schedule backfill nightly --from 2026-11-19T00Z --to 2026-11-21T00Z",),
+    examples=("craftcore temporal schedule backfill day --from 20261119T00Z --to 20261121T00Z",),
     see=("craftcore temporal schedule history", "craftcore temporal schedule run-now", PAGE),
 )
 @click.argument("schedule_id", metavar="ID")
