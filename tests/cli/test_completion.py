@@ -45,17 +45,17 @@ def offered(cli, monkeypatch):
 
 
 def test_completion_offers_every_command(offered):
-    nouns = {name.split()[0] for name, _ in commands()}
+    nouns = {name.split()[0] for name, _ in commands(on_cluster=True)}
 
     assert set(offered("")) == nouns
     assert offered("stat") == ["status"]
     for noun in nouns:
-        verbs = {name.split()[1] for name, _ in commands() if name.startswith(f"{noun} ")}
+        verbs = {name.split()[1] for name, _ in commands(on_cluster=True) if name.startswith(f"{noun} ")}
         assert verbs <= set(offered(noun, "")) or not verbs
 
 
 def test_completion_offers_every_option(offered):
-    for name, command in commands():
+    for name, command in commands(on_cluster=True):
         options = {option for param in command.params for option in param.opts if option.startswith("--")}
         assert options <= set(offered(*name.split(), "--")), name
 
@@ -108,7 +108,7 @@ def test_completion_offers_the_values_of_an_option(offered, name, option):
 
 
 def test_option_with_named_words_completes_exactly_those_words(offered):
-    for name, command in commands():
+    for name, command in commands(on_cluster=True):
         for param in command.params:
             named = re.fullmatch(r"[a-z_]+(?:\|[a-z_]+)+", param.metavar or "")
             if isinstance(param, click.Option) and named:

@@ -247,6 +247,7 @@ MAY_OPEN = {
     "storage/doorbell_client.py": "a folder, by O_PATH",
     "storage/wal_locks.py": "/proc",
     "storage/whole_file.py": "a file in the making, and folders",
+    "temporal/cluster_connection.py": "the certificate and the key of a client",
     "testing/crash_cell.py": "what the processes of a crash matrix printed",
     "testing/crash_life.py": "what a process of a crash matrix prints",
     "testing/life_log.py": "the log of a scenario",

@@ -105,17 +105,19 @@ WORKS: dict[str, Call] = {
 allowed."""
 
 
-def commands(command: click.Command | None = root, name: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Every command one can type, with its whole name, but those on a cluster: tests/temporal has their tests."""
+def commands(
+    command: click.Command | None = root, name: str = "", *, on_cluster: bool = False
+) -> Iterator[tuple[str, click.Command]]:
+    """Every command one can type, with its whole name. Those on a cluster are asked for: tests/temporal runs them."""
     assert command is not None, name
     if not isinstance(command, click.Group):
         yield name, command
         return
     context = click.Context(command)
     for verb in command.list_commands(context):
-        if command is root and verb == "temporal":
+        if command is root and verb == "temporal" and not on_cluster:
             continue
-        yield from commands(command.get_command(context, verb), f"{name} {verb}".lstrip())
+        yield from commands(command.get_command(context, verb), f"{name} {verb}".lstrip(), on_cluster=on_cluster)
 
 
 def line(name: str, call: Call, world: World) -> list[str]:
