@@ -71,10 +71,14 @@ def main() -> None:
 
 @contextmanager
 def development_server(program: str) -> Iterator[str]:
+    """Run a server with the search attributes of craftcore, in memory. Return its address."""
+    from craftcore.temporal.workflow.search_attributes import ATTRIBUTES
+
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = str(probe.getsockname()[1])
     command = [program, "server", "start-dev", "--ip", "127.0.0.1", "--port", port, "--headless"]
+    command += [word for name, kind in ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")]
     env = {**os.environ, "TEMPORAL_VERSION_CHECK_DISABLED": "1"}
     server = subprocess.Popen([*command, "--log-level", "never"], env=env, stdout=subprocess.DEVNULL)
     try:
