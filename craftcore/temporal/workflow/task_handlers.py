@@ -14,7 +14,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from craftcore.activities.model import Activity
     from craftcore.serialization.canonical import canonicalize
-    from craftcore.tasks.model import ResolvedBy
+    from craftcore.tasks.model import ResolvedBy, Wait
     from craftcore.temporal.ids import task_id_of
     from craftcore.temporal.workflow import mailbox, task_ledger
     from craftcore.temporal.workflow.gate_messages import Passed
@@ -212,15 +212,25 @@ class TaskHandlers:
     def answer(self, question_id: str, answer: str, by: str, note: str | None = None, ref: str | None = None) -> None:
         """Answer a question of this task. The first answer counts. The history keeps the note."""
         self._limits.updates += 1
+        wait = self._find_asked(question_id, answer)
+        if (key := mailbox.activity_of(self._state, wait)) is not None:
+            self._decide(key, answer, ref, by)
+        else:
+            mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, canonicalize(answer), workflow.time())
+
+    @answer.validator
+    def _refuse_answer(
+        self, question_id: str, answer: str, by: str, note: str | None = None, ref: str | None = None
+    ) -> None:
+        """Refuse before anything is in the history: a query may replay a refusal that is there in another order."""
+        self._find_asked(question_id, answer)
+
+    def _find_asked(self, question_id: str, answer: str) -> Wait:
         for wait in self._state.open_waits:
             if wait.id == question_id and (asked := self._state.asked[wait.name].question) is not None:
                 if asked.options is not None and answer not in asked.options:
                     _refuse(f"{answer!r} is not one of the options: {', '.join(asked.options)}")
-                if (key := mailbox.activity_of(self._state, wait)) is not None:
-                    self._decide(key, answer, ref, by)
-                else:
-                    mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, canonicalize(answer), workflow.time())
-                return
+                return wait
         _refuse(f"question {question_id} is not open")
 
     @workflow.update
@@ -228,6 +238,17 @@ class TaskHandlers:
         """Decide whether an irreversible action happened. The turn that waits for it goes on."""
         self._limits.updates += 1
         self._decide(key, decision, reference, by)
+
+    @decide.validator
+    def _refuse_decision(
+        self, key: str, decision: str, reference: str | None, by: str, note: str | None = None
+    ) -> None:
+        seen = replace(self._state, acts=dict(self._state.acts))
+        answer = task_ledger.decide_doubt(
+            seen, key, decision, by=by, reference=reference, calls=None, now=workflow.time()
+        )
+        if answer.error is not None:
+            _refuse(answer.message)
 
     def _decide(self, key: str, decision: str, reference: str | None, by: str) -> None:
         answer = task_ledger.decide_doubt(
