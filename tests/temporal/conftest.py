@@ -11,6 +11,12 @@ from craftcore.temporal.settings import TemporalSettings
 from tests.temporal.dev_server import DevServer
 
 
+@pytest.fixture
+def anyio_backend() -> str:
+    """The library of Temporal runs on asyncio only."""
+    return "asyncio"
+
+
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[TemporalSettings]:
     """The settings of a server that runs while the tests run."""

@@ -19,11 +19,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def app(request: pytest.FixtureRequest) -> App:
     app = App(request.node.name.partition("[")[0])
     app.default_retry = RetryPolicy(max_attempts=3, base=0, cap=0)

@@ -38,11 +38,6 @@ APP = """
 """
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class ScheduleCommands:
     """Runs commands in a thread of their own, beside the worker on this loop."""
 

@@ -123,12 +123,6 @@ class OnCluster:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    """The library of Temporal runs on asyncio only."""
-    return "asyncio"
-
-
-@pytest.fixture
 def app(request: pytest.FixtureRequest) -> App:
     app = App(request.node.name.partition("[")[0])
     app.default_retry = AT_ONCE

@@ -20,11 +20,6 @@ pytestmark = pytest.mark.anyio
 SECRET = "a-word-that-nobody-reads"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_encrypted_task_is_unreadable_and_goes_on_in_its_next_run(cluster):
     app = App("encrypted")
 

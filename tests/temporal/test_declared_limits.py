@@ -22,11 +22,6 @@ from tests.temporal.broken_line import a_line
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Count:
     """How many entries run at once."""
 

@@ -79,11 +79,6 @@ SAMPLE = [
 ]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def outcome_of(cell: Cell, cluster: TemporalSettings, folder: Path) -> str:
     """Run a cell to its end, with a person who tells the truth. Return it in the words of the page."""
     folder.mkdir()

@@ -26,11 +26,6 @@ FROZEN_SECONDS = 3 * HEARTBEAT
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def worker(cluster, tmp_path) -> AsyncIterator[Workers]:
     """One worker, the first, which gets the task; a second is started when that is frozen."""
     workers = Workers("tests.temporal.frozen_app", [cluster.address], tmp_path, count=1)

@@ -18,11 +18,6 @@ from tests.temporal.worker_processes import Workers, lines
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def play(cluster: TemporalSettings, folder: Path, *, sessions: int, works: int, kills: int) -> None:
     """Emit the works of some sessions in turn, kill workers meanwhile, and judge the order of what was seen."""
     app = gate_app(folder)

@@ -25,13 +25,8 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Log:
-    """What the workflows of a test have done, in order, and how many run at once."""
+    """The calls of the workflows of a test, in order, and how many run at once."""
 
     def __init__(self) -> None:
         self.seen: list[str] = []

@@ -20,11 +20,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def workers(cluster, tmp_path) -> AsyncIterator[Workers]:
     workers = Workers("tests.temporal.frozen_app", [cluster.address], tmp_path, count=2)
     yield workers

@@ -18,11 +18,6 @@ tasks = test_rollover.tasks
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def app(request: pytest.FixtureRequest) -> App:
     app = App(request.node.name)
     app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)

@@ -37,11 +37,6 @@ DONE = Outcome(status="DONE", reason="the provider answered", provider_ref="ref-
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def app(request: pytest.FixtureRequest) -> App:
     app = App(request.node.name.partition("[")[0])
     app.default_retry = RetryPolicy(max_attempts=3, base=0, cap=0)

@@ -28,11 +28,6 @@ START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_a
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def app(request: pytest.FixtureRequest) -> App:
     app = App(request.node.name)
     app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)

@@ -18,11 +18,6 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_refused_answer_and_decision_leave_no_event(cluster):
     app = App("refused")
 

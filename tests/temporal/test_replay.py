@@ -29,11 +29,6 @@ HISTORIES_FOLDER = Path(__file__).parent / "histories"
 HISTORIES = sorted(HISTORIES_FOLDER.glob("*.json"))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def read_history(path: Path) -> WorkflowHistory:
     text = path.read_text()
     started = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]

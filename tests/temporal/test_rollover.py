@@ -27,11 +27,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def app(request: pytest.FixtureRequest) -> App:
     app = App(request.node.name)
     app.default_retry = RetryPolicy(max_attempts=3, base=0, cap=0)
@@ -209,7 +204,7 @@ async def test_large_results_are_paged_and_carried(app, tasks):
     assert await tasks.runs(task) == 2
 
 
-# What is carried
+# The carried state
 
 START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
 

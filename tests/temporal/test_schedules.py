@@ -25,11 +25,6 @@ from tests.support.processes import PATIENCE
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def make_app(name: str, *, declared: bool = True, **options: Any) -> App:
     """Return an app whose schedule `tick-{name}` starts a task that waits for the event `go`, unless told `quick`."""
     app = App(name)

@@ -22,11 +22,6 @@ from tests.temporal.dev_server import DevServer
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def asking_app(name: str) -> App:
     app = App(name)
     app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)

@@ -44,11 +44,6 @@ PORTION = timedelta(days=10)
 """The longest sleep of one call: the call has a timeout of its own."""
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SkippedTime:
     """A server, and a worker of an app."""

@@ -1,6 +1,6 @@
 """User code that blocks its loop is no dead worker; a loop that is blocked for too long gives its entries up.
 
-What a graceful stop hands back, and what a worker does not know, costs no attempt.
+A worker hands entries back when it stops, and tasks whose workflow it does not know. Neither costs an attempt.
 """
 
 from __future__ import annotations
@@ -27,11 +27,6 @@ from tests.temporal.test_task_ledger import TASK
 
 pytestmark = pytest.mark.anyio
 START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @pytest.fixture
@@ -195,7 +190,7 @@ def test_deadline_counts_from_the_first_entry_also_after_a_crash():
     assert entry.task.deadline_at == 160.0
 
 
-# What counts as a crash
+# Crashes that count
 
 
 def crash(moves: TaskMoves, token: int) -> None:

@@ -11,11 +11,6 @@ from tests.temporal.kill_cases import CASES
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def judge(campaign: Campaign, seconds: float) -> None:
     """Run it, and compare the tasks with the providers."""
     tallies = await campaign.play(seconds)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from craftcore.activities.model import Activity, Decision
+from craftcore.cli.activity.decision_options import choose_decision, decision_options
 from craftcore.cli.activity.view import confirmation_text, decision_result, retry_command, task_summary
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.confirm import confirm_by_person
@@ -16,9 +17,6 @@ from craftcore.diagnostics.documents import activity_document
 from craftcore.operations import activities
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Task
-
-NOT_SAID = "\0"
-"""`--happened` without a reference. No argument of a process can hold this."""
 
 
 @click.command(
@@ -33,13 +31,7 @@ NOT_SAID = "\0"
     see=("craftcore activity show", "craftcore inbox answer", "docs/how-to/resolve-unknown-activities.md"),
 )
 @click.argument("key", metavar="KEY")
-@click.option(
-    "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
-)
-@click.option("--resend", is_flag=True, help="It did not, or a second call does no harm: call it again.")
-@click.option("--give-up", is_flag=True, help="The outcome stays unknown: leave it, and let its task fail.")
-@click.option("--note", metavar="TEXT", help="Why; stored with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
+@decision_options
 @click.pass_obj
 def resolve(
     session: Session, /, key: str, happened: str | None, resend: bool, give_up: bool, note: str | None, yes: bool
@@ -49,17 +41,12 @@ def resolve(
     An UNKNOWN action can be resolved in each of the three ways. A FAILED action, which certainly did not happen, can be
     sent again. The open question about it is answered, and a waiting task goes on. Give one of the three.
     """
-    given = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
-    chosen = [decision for decision, is_given in given.items() if is_given]
-    if len(chosen) != 1:
-        raise click.UsageError("give one of --happened, --resend and --give-up")
-    [decision] = chosen
+    decision, reference = choose_decision(happened, resend, give_up)
     refuse_bad_text("note", note, NOTE_MAX)
     core = session.core()
     with core.reading() as reader:
         seen = find_activity(reader, key)
     confirm_by_person(yes, escape_control(confirmation_text(seen, decision)))
-    reference = None if happened == NOT_SAID else happened
     with session.write(core) as (tx, scope):
         after, task = activities.resolve(tx, scope, core, seen, decision, reference=reference, note=note)
     if session.json:

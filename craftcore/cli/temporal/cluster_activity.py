@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.activities.model import Activity, ActivityStatus, Decision
+from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.cli.activity.activity_card import print_activity
-from craftcore.cli.activity.resolve import NOT_SAID
+from craftcore.cli.activity.decision_options import choose_decision, decision_options
 from craftcore.cli.activity.view import (
     LIST_COLUMNS,
     activity_row,
@@ -137,13 +137,7 @@ def show(session: Session, /, key: str) -> None:
     see=("craftcore temporal activity show", "craftcore temporal inbox answer", PAGE),
 )
 @click.argument("key", metavar="KEY")
-@click.option(
-    "--happened", metavar="[REF]", is_flag=False, flag_value=NOT_SAID, help="It did; the provider's reference."
-)
-@click.option("--resend", is_flag=True, help="It did not, or a second call does no harm: call it again.")
-@click.option("--give-up", is_flag=True, help="The outcome stays unknown: leave it, and let its task fail.")
-@click.option("--note", metavar="TEXT", help="Why; stored with the decision.")
-@click.option("--yes", is_flag=True, help="Do not ask; without a terminal nothing is asked.")
+@decision_options
 @click.pass_obj
 def resolve(
     session: Session, /, key: str, happened: str | None, resend: bool, give_up: bool, note: str | None, yes: bool
@@ -153,15 +147,10 @@ def resolve(
     The open question about it is answered, and a waiting task goes on. A worker takes the decision; without one the
     command ends with 75 after some seconds, and the decision may be applied later. Give one of the three.
     """
-    given = {Decision.HAPPENED: happened is not None, Decision.RESEND: resend, Decision.GIVE_UP: give_up}
-    chosen = [decision for decision, is_given in given.items() if is_given]
-    if len(chosen) != 1:
-        raise click.UsageError("give one of --happened, --resend and --give-up")
-    [decision] = chosen
+    decision, reference = choose_decision(happened, resend, give_up)
     refuse_bad_text("note", note, NOTE_MAX)
     task, seen = call_operations(session, lambda operations: operations.find_activity(key))
     confirm_by_person(yes, escape_control(confirmation_text(seen, decision)))
-    reference = None if happened == NOT_SAID else happened
 
     async def send(operations: TaskOperations) -> tuple[RecordedTask, Activity]:
         await operations.decide(task.workflow_id, seen.key, decision, by=actor().text, note=note, reference=reference)
