@@ -51,8 +51,14 @@ ALLOWED = {
         "storage triggers schedules executions activities tasks registry engine actions services retention config "
         "notifications"
     ),
-    "diagnostics": "storage triggers schedules activities tasks retention services config engine daemon",
+    "diagnostics": (
+        "storage audit triggers schedules executions activities tasks retention services config engine daemon"
+    ),
     "operations": "storage audit triggers schedules activities executions tasks services retention engine",
+    "web": (
+        "storage audit triggers schedules executions activities tasks retention services config engine daemon "
+        "diagnostics operations"
+    ),
     "producer": "storage triggers schedules tasks services results config",
     "async_producer": "storage triggers schedules tasks results producer config",
     "replay_engine": "storage executions services config",

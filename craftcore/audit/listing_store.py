@@ -31,6 +31,7 @@ SELECT seq,
         OR name = :name
         OR json_extract(iif(json_valid(details_json), details_json, '{{}}'), '$.login_uid') = :uid
         OR json_extract(iif(json_valid(details_json), details_json, '{{}}'), '$.login_name') = :name
+        OR json_extract(iif(json_valid(details_json), details_json, '{{}}'), '$.person_name') = :name
        )
    AND (:since IS NULL OR at >= :since)
    AND (:until IS NULL OR at < :until)
@@ -50,7 +51,7 @@ class AuditFilter:
     subject        the whole id of what it was done to
     parts          the whole ids of what belongs to it: what was done to them counts, too
     action         the whole name, or the noun for all its verbs: `schedule`
-    uid, name      of the user who did it, or who had logged in
+    uid, name      of the user who did it, or who had logged in; the name also of a person who acted by the page
     since, until   epoch seconds; `until` itself is not included
     """
 

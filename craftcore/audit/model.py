@@ -16,17 +16,34 @@ from craftcore.serialization.canonical import canonicalize, sha256_of
 class Actor:
     """A person or program, as the operating system knows them. `name`: '' where it has none for them.
 
-    `login`: the user who logged in and became this one, when that is known and different.
+    `login`: the user who logged in and became this one, when that is known and different. `person`: who acted through
+    this process, as the process has authenticated them, and `via` what: `web`. `request`: the random name of the form
+    that was sent, by which a second sending is recognized.
     """
 
     uid: int
     name: str
     login: Actor | None = None
+    person: str | None = None
+    via: str | None = None
+    request: str | None = None
 
     @property
     def text(self) -> str:
-        """The user in one line: `ada (uid 1000)`, or `uid 1000` where that user has no name."""
+        """The actor in one line: `ada (uid 1000)`, `uid 1000` where that user has no name, or `ada (web)`."""
+        return self.account if self.person is None else f"{self.person} ({self.via})"
+
+    @property
+    def account(self) -> str:
+        """The user of the process, in one line."""
         return f"{self.name} (uid {self.uid})" if self.name else f"uid {self.uid}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The facts of the actor that a row keeps in its details, beside the columns `uid` and `name`."""
+        login = {} if self.login is None else {"login_uid": self.login.uid, "login_name": self.login.name}
+        given = {"person_name": self.person, "via": self.via, "request": self.request}
+        return {**login, **{name: value for name, value in given.items() if value is not None}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

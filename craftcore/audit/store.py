@@ -26,9 +26,8 @@ def audit(
     reason: str | None = None,
     details: Mapping[str, Any] | None = None,
 ) -> int:
-    """Write an audit row. Return its number. `details` are JSON, with `login_uid` and `login_name` of the login. A text
-    that is too long is cut."""
-    login = {} if actor.login is None else {"login_uid": actor.login.uid, "login_name": actor.login.name}
+    """Write an audit row. Return its number. `details` are JSON, with those of the actor. A text that is too long is
+    cut."""
     last, before = _last_row(tx)
     row = AuditRow(
         seq=last + 1,
@@ -39,7 +38,7 @@ def audit(
         subject=subject,
         reason=None if reason is None else _truncate(reason, TEXT_MAX),
         details_json=canonicalize(
-            {name: _truncate_value(value) for name, value in {**(details or {}), **login}.items()}
+            {name: _truncate_value(value) for name, value in {**(details or {}), **actor.details}.items()}
         ),
         prev_hash=before,
         hash="",

@@ -8,15 +8,13 @@ from typing import Any
 import click
 
 from craftcore.audit.listing_store import AuditFilter, AuditListStore
-from craftcore.audit.model import Actor, AuditRow
+from craftcore.audit.model import AuditRow
 from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, SUFFIX_MIN, parse_time_bound, require_text, single_match
-from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session, hint
-from craftcore.daemon.log_format import escape_control
+from craftcore.diagnostics.audit_text import actor_text, details_of, details_text, other_details
 from craftcore.errors import FilterInvalid
-from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.transaction import Reader, keys_ending, keys_like
 from craftcore.tasks.question_store import QuestionStore
@@ -143,32 +141,8 @@ def _audited_names(command: click.Command | None, name: str = "") -> Iterator[st
 def _row_document(row: AuditRow) -> dict[str, Any]:
     names = ("seq", "at", "uid", "name", "action", "subject", "reason")
     told = add_iso_times({name: getattr(row, name) for name in names})
-    return {**told, "details": add_iso_times(_details(row)), "prev_hash": row.prev_hash, "hash": row.hash}
+    return {**told, "details": add_iso_times(details_of(row)), "prev_hash": row.prev_hash, "hash": row.hash}
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:
-    details = _details(row)
-    who = Actor(uid=row.uid, name=row.name).text
-    if "login_uid" in details:
-        who += " of " + Actor(uid=details.pop("login_uid"), name=details.pop("login_name")).text
-    return clock_time(row.at), who, row.action, row.subject, row.reason, details_text(details)
-
-
-def details_text(details: dict[str, Any]) -> Verbatim:
-    """Return the details of an operation in one line."""
-    named = (f"{escape_control(name)} {_value(name, value)}" for name, value in details.items() if value is not None)
-    return Verbatim("; ".join(named))
-
-
-def _details(row: AuditRow) -> dict[str, Any]:
-    details = json_or_text(row.details_json)
-    return details if isinstance(details, dict) else {"damaged": details}
-
-
-def _value(name: str, value: Any) -> str:
-    """Return `"a" -> "b"` for what was changed; a moment as a clock shows it."""
-    if isinstance(value, dict) and set(value) == {"before", "after"}:
-        return f"{_value(name, value['before'])} -> {_value(name, value['after'])}"
-    if name.endswith(("_at", "_until")) and isinstance(value, int | float):
-        return clock_time(value)
-    return show_json(value)
+    return clock_time(row.at), actor_text(row), row.action, row.subject, row.reason, details_text(other_details(row))

@@ -15,25 +15,12 @@ from typing import Any
 
 from craftcore.cli.folded_text import INDENT, count_columns, fold_text
 from craftcore.daemon.log_format import escape_control
+from craftcore.diagnostics.printable import Verbatim
 from craftcore.errors import UnreadableRow
 
 CELL_MAX = 60
 GAP, NOTHING = "  ", "-"
 _COLOURS = {"good": "32", "bad": "31", "warn": "33", "dim": "2", "bold": "1"}
-
-
-class Verbatim(str):
-    """Printable text that is printed as it is: an escape in it is its own."""
-
-    __slots__ = ()
-
-
-def show_json(value: Any, *, compact: bool = False) -> Verbatim:
-    """Return JSON on one line, to read and to paste. Characters that do not print are escaped once, by the rules of
-    JSON."""
-    separators = (",", ":") if compact else None
-    text = json.dumps(value, ensure_ascii=False, default=str, separators=separators)
-    return Verbatim("".join(sign if sign.isprintable() else json.dumps(sign)[1:-1] for sign in text))
 
 
 def document_text(value: Any, *, indent: int | None = 2) -> str:

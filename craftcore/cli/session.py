@@ -115,7 +115,7 @@ class Session:
         Only an OperatorCommand may. Each operation adds rows to `audit_log` in the same transaction. A change without
         a row rolls back.
         """
-        from craftcore.cli.caller import actor
+        from craftcore.audit.caller import actor
         from craftcore.operations.audit_scope import operator_transaction
 
         context = click.get_current_context()

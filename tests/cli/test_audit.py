@@ -8,6 +8,8 @@ import pwd
 import apsw
 import pytest
 
+from craftcore.audit.model import Actor
+from craftcore.operations.audit_scope import audited_transaction
 from tests.crash.spoiling import lax, unguarded
 from tests.support.populated_database import NOON
 
@@ -234,3 +236,12 @@ def test_damaged_audit_row_is_shown_as_stored(cli, done):
     assert actions(cli, "--by", ME) == ["release", "schedule edit", "task cancel"]
     assert cli("--json", "audit", "nightly").json[0]["details"] == {"damaged": "{"}
     assert 'damaged "{"' in cli("audit", "nightly").out
+
+
+def test_audit_by_a_person_of_the_page_finds_what_they_did(cli, done):
+    actor = Actor(uid=os.getuid(), name=ME, person="ada", via="web", request="r1")
+    with audited_transaction(done.core, actor, "task cancel") as (_, scope):
+        scope.record("0192", reason="twice")
+
+    assert actions(cli, "--by", "ada") == ["task cancel"]
+    assert f"ada, by the page ({ME}, uid {os.getuid()})" in cli("audit", "--by", "ada").out

@@ -225,7 +225,7 @@ def test_user_without_a_name_is_audited_as_a_number(cli, here, monkeypatch):
     def nobody(uid):
         raise KeyError(uid)
 
-    monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", nobody)
+    monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", nobody)
     cli("task", "cancel", here.world.nap)
 
     [row] = here.rows()
@@ -235,7 +235,7 @@ def test_user_without_a_name_is_audited_as_a_number(cli, here, monkeypatch):
 
 @pytest.mark.parametrize("name", ["task cancel", "task signal", "inbox answer", "activity resolve", "invalidate"])
 def test_user_name_that_is_not_text_is_escaped_and_blocks_no_command(cli, here, monkeypatch, name):
-    monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="ad\udcff"))
+    monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", lambda uid: SimpleNamespace(pw_name="ad\udcff"))
 
     done = cli(*name.split(), *BY_HAND[name].arguments(here.world))
 
@@ -258,7 +258,7 @@ def test_login_user_is_audited_beside_the_effective_user(cli, here, monkeypatch,
     """As the kernel keeps it through sudo and su: the file is the kernel's, with a number of this test's."""
     login = tmp_path / "loginuid"
     login.write_text("65534")
-    monkeypatch.setattr("craftcore.cli.caller.LOGIN_UID", login)
+    monkeypatch.setattr("craftcore.audit.caller.LOGIN_UID", login)
 
     cli("task", "cancel", here.world.nap)
 
@@ -275,7 +275,7 @@ def test_login_user_is_omitted_when_the_kernel_reports_no_other_user(cli, here, 
     login = tmp_path / "loginuid"
     if kept is not None:
         login.write_text(kept)
-    monkeypatch.setattr("craftcore.cli.caller.LOGIN_UID", login)
+    monkeypatch.setattr("craftcore.audit.caller.LOGIN_UID", login)
 
     cli("task", "cancel", here.world.nap)
 

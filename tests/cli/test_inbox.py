@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from craftcore.cli.caller import actor
+from craftcore.audit.caller import actor
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.tasks.activity_events import WHAT_ANSWERS_MEAN
 from craftcore.tasks.model import NewQuestion, QuestionKind
@@ -482,5 +482,5 @@ def test_user_without_a_name_is_shown_as_a_number(monkeypatch):
         raise KeyError(uid)
 
     assert actor().text == ME
-    monkeypatch.setattr("craftcore.cli.caller.pwd.getpwuid", nobody)
+    monkeypatch.setattr("craftcore.audit.caller.pwd.getpwuid", nobody)
     assert actor().text == f"uid {os.getuid()}"

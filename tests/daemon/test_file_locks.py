@@ -223,7 +223,7 @@ NO_OPENERS = {"self._waits.open", "Doorbell.open", "Listener.open", "help_format
 
 MAY_OPEN = {
     "actions/process/process_group.py": "/proc",
-    "cli/caller.py": "/proc",
+    "audit/caller.py": "/proc",
     "cli/demo/demo_app.py": "the demo's own ledger",
     "cli/demo/demo_daemon.py": "the demo's own log",
     "cli/demo/demo_verdict.py": "the demo's own ledger",

@@ -7,9 +7,9 @@ from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.cli.activity.view import FLAGS, decisions_for
-from craftcore.cli.event_text import event_text
-from craftcore.cli.output import Verbatim, show_json
 from craftcore.cli.session import Session
+from craftcore.diagnostics.event_text import event_text
+from craftcore.diagnostics.printable import Verbatim, show_json
 from craftcore.registry.call import message_id
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time

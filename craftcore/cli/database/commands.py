@@ -8,8 +8,8 @@ from dataclasses import asdict
 
 import click
 
+from craftcore.audit.caller import actor
 from craftcore.cli.base import CommandGroup, OperatorCommand, name_of
-from craftcore.cli.caller import actor
 from craftcore.cli.database.backup import backup
 from craftcore.cli.database.gc import format_due_counts, gc
 from craftcore.cli.database.restore import restore

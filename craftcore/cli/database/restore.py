@@ -9,8 +9,8 @@ from typing import Any
 
 import click
 
+from craftcore.audit.caller import actor
 from craftcore.cli.base import OperatorCommand, name_of
-from craftcore.cli.caller import actor
 from craftcore.cli.confirm import confirm
 from craftcore.cli.exit_codes import DATABASE, TRY_LATER
 from craftcore.cli.session import Session, hint

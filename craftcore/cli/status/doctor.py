@@ -11,11 +11,12 @@ import click
 
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import PROBLEM
-from craftcore.cli.output import Verbatim, paste
+from craftcore.cli.output import paste
 from craftcore.cli.progress import Progress
 from craftcore.cli.session import Session
 from craftcore.diagnostics.doctor import Doctor
 from craftcore.diagnostics.finding import Finding, Level
+from craftcore.diagnostics.printable import Verbatim
 
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.event_text import event_text
-from craftcore.cli.output import Output, Verbatim, show_json
+from craftcore.cli.output import Output
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.short_ids import shorten_cells
+from craftcore.diagnostics.event_text import event_text
+from craftcore.diagnostics.printable import Verbatim, show_json
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span
 from craftcore.tasks.model import Task, TaskStatus

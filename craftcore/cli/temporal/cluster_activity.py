@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.audit.caller import actor
 from craftcore.cli.activity.activity_card import print_activity
 from craftcore.cli.activity.decision_options import choose_decision, decision_options
 from craftcore.cli.activity.view import (
@@ -18,7 +19,6 @@ from craftcore.cli.activity.view import (
     task_summary,
 )
 from craftcore.cli.base import CommandGroup
-from craftcore.cli.caller import actor
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
 from craftcore.cli.lookup import parse_choice, refuse_bad_text

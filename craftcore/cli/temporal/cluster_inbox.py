@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import click
 
 from craftcore.activities.model import Decision
+from craftcore.audit.caller import actor
 from craftcore.cli.activity.view import decision_result
 from craftcore.cli.base import CommandGroup
-from craftcore.cli.caller import actor
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.session import Session

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.caller import actor
+from craftcore.audit.caller import actor
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.schedule.outcome_text import print_backfill, print_fired, print_paused, print_resumed, print_skip

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
+from craftcore.audit.caller import actor
 from craftcore.cli.base import CommandGroup
-from craftcore.cli.caller import actor
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_cluster_settings

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from craftcore.cli.caller import actor
+from craftcore.audit.caller import actor
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text

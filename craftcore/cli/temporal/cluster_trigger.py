@@ -10,13 +10,13 @@ from craftcore.cli.base import CommandGroup
 from craftcore.cli.execution.view import record_document
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
 from craftcore.cli.lookup import parse_choice
-from craftcore.cli.output import show_json
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
 from craftcore.cli.temporal.cluster_task_operations import ask_to_end, try_again
 from craftcore.cli.trigger.view import task_summary
 from craftcore.diagnostics.documents import task_document
+from craftcore.diagnostics.printable import show_json
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.triggers.workflow_names import bare_name

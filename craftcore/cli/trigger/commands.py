@@ -10,7 +10,6 @@ from craftcore.cli.base import CommandGroup, OperatorCommand
 from craftcore.cli.confirm import ids_or_all
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST, PROBLEM
 from craftcore.cli.lookup import parse_choice, refuse_bad_text, resolve_id
-from craftcore.cli.output import show_json
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_document, hint, print_reasons
 from craftcore.cli.trigger.view import (
@@ -25,6 +24,7 @@ from craftcore.cli.trigger.view import (
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import event_document, trigger_document
 from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_booting, is_cut_off
+from craftcore.diagnostics.printable import show_json
 from craftcore.diagnostics.trigger_reasons import list_reasons
 from craftcore.executions.event_store import EventStore
 from craftcore.executions.model import Status

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.cli.output import Verbatim, show_json
 from craftcore.daemon.log_format import escape_control
+from craftcore.diagnostics.printable import Verbatim, show_json
 from craftcore.executions.model import EventType
 from craftcore.serialization.time_text import clock_time, format_span
 
