@@ -56,8 +56,8 @@ ALLOWED = {
     ),
     "operations": "storage audit triggers schedules activities executions tasks services retention engine",
     "web": (
-        "storage audit triggers schedules executions activities tasks retention services config engine daemon "
-        "diagnostics operations"
+        "storage audit triggers schedules executions activities tasks registry retention services config engine "
+        "daemon diagnostics operations"
     ),
     "producer": "storage triggers schedules tasks services results config",
     "async_producer": "storage triggers schedules tasks results producer config",
@@ -150,10 +150,22 @@ HOMES = {
             "async_producer.py",
             "clock.py",
         ),
-        *("engine/*", "daemon/*", "actions/*", "testing/*", "temporal/worker.py", "temporal/entries/update_sender.py"),
+        *(
+            "engine/*",
+            "daemon/*",
+            "actions/*",
+            "testing/*",
+            "temporal/worker.py",
+            "temporal/entries/update_sender.py",
+            "web/*",
+        ),
     ],
     "httpx2": ["actions/*"],
     "temporalio": ["temporal/*"],
+    "starlette": ["web/*"],
+    "uvicorn": ["web/*"],
+    "jinja2": ["web/*"],
+    "markupsafe": ["web/*"],
 }
 """Libraries that only these modules import, function bodies included."""
 

@@ -43,6 +43,12 @@ NEWEST_OF = _NEWEST.format(those="subject = :subject")
 """By its index. The clock may be set back, so a span of time does not end the walk: `seq` is the order. A row that a
 bad disk damaged is listed with the others: its texts are read as bytes, and a missing number is 0."""
 
+REQUEST = """
+SELECT min(seq)
+  FROM (SELECT seq, details_json FROM audit_log ORDER BY seq DESC LIMIT :newest)
+ WHERE json_extract(iif(json_valid(details_json), details_json, '{}'), '$.request') = :request
+"""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditFilter:
@@ -86,6 +92,10 @@ class AuditListStore:
             limit=limit,
         )
         return [AuditRow(**{name: readable_value(value) for name, value in row.items()}) for row in rows]
+
+    def has_request(self, tx: Reader, request: str, newest: int) -> bool:
+        """Return whether one of the newest rows was written for a form with this random name."""
+        return tx.fetch_value(REQUEST, request=request, newest=newest) is not None
 
     def subjects_between(self, tx: Reader, first: str, end: str) -> list[str]:
         """Return the ids to which something was done, from `first` on and before `end`."""

@@ -13,7 +13,7 @@ from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
 from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, SUFFIX_MIN, parse_time_bound, require_text, single_match
 from craftcore.cli.session import Session, hint
-from craftcore.diagnostics.audit_text import actor_text, details_of, details_text, other_details
+from craftcore.diagnostics.text.audit_text import actor_text, details_of, details_text, other_details
 from craftcore.errors import FilterInvalid
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.transaction import Reader, keys_ending, keys_like

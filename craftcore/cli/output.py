@@ -15,7 +15,7 @@ from typing import Any
 
 from craftcore.cli.folded_text import INDENT, count_columns, fold_text
 from craftcore.daemon.log_format import escape_control
-from craftcore.diagnostics.printable import Verbatim
+from craftcore.diagnostics.text.printable import Verbatim
 from craftcore.errors import UnreadableRow
 
 CELL_MAX = 60

@@ -19,6 +19,7 @@ SECTIONS = {
         "check": "service.check:check",
         "status": "status.status:status",
         "top": "top.command:top",
+        "web": "service.web:web",
         "doctor": "status.doctor:doctor",
         "hold": "status.hold:hold",
         "release": "status.hold:release",

@@ -41,6 +41,8 @@ from craftcore.config.references import (
 )
 from craftcore.config.temporal_settings import TemporalSettings
 from craftcore.config.temporal_settings import relation_mistakes as temporal_mistakes
+from craftcore.config.web_settings import WebSettings
+from craftcore.config.web_settings import relation_mistakes as web_mistakes
 from craftcore.errors import ConfigInvalid
 
 Host = Annotated[str, Spelt(is_host, "the name or the address of a server, without its port")]
@@ -196,6 +198,7 @@ class Config:
     log: LogSettings = field(default_factory=LogSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     temporal: TemporalSettings = field(default_factory=TemporalSettings)
+    web: WebSettings = field(default_factory=WebSettings)
     schedule: tuple[dict[str, Any], ...] = ()
     notify: tuple[NotifySettings, ...] = ()
 
@@ -246,6 +249,7 @@ def _relation_mistakes(config: Config) -> Iterator[str]:
         yield f"command.output_max_bytes is {output}; allowed: at most records.response_max_bytes ({response})"
     yield from _email_mistakes(config.email)
     yield from temporal_mistakes(config.temporal)
+    yield from web_mistakes(config.web)
     if (body := config.http.response_max_bytes) > response:
         yield f"http.response_max_bytes is {body}; allowed: at most records.response_max_bytes ({response})"
     for number, rule in enumerate(config.notify, 1):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from craftcore.config.http_targets import HttpTarget, http_targets
+from craftcore.config.web_people import WebPerson, read_people
 from craftcore.errors import ConfigInvalid
 from craftcore.files import open_regular
 from craftcore.serialization.arguments import to_seconds
@@ -46,8 +47,26 @@ class Spelt:
 Variables = tuple[str, ...]
 """Names of environment variables."""
 
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """A list of texts of each of which this holds; what is allowed, in words."""
+
+    holds: Callable[[str], object]
+    said: str
+
+
 Targets = Mapping[str, HttpTarget]
 """Tables of a table, by name."""
+
+People = tuple[WebPerson, ...]
+"""A list of tables, one for each person."""
+
+READERS: tuple[tuple[Any, Callable[[str, object, list[str]], Any]], ...] = (
+    (Targets, http_targets),
+    (People, read_people),
+)
+"""The kinds of values that are tables themselves."""
 
 
 SCHEDULE_KEYS = (
@@ -92,8 +111,8 @@ def table_of(name: str, kinds: Kinds, given: object, mistakes: list[str]) -> Any
     rules = get_type_hints(kind, include_extras=True)
     values: dict[str, Any] = {}
     for key in (key for key in rules if key in given):
-        if rules[key] == Targets:
-            values[key] = http_targets(f"{name}.{key}", given[key], mistakes)
+        if read_tables := next((reader for rule, reader in READERS if rule == rules[key]), None):
+            values[key] = read_tables(f"{name}.{key}", given[key], mistakes)
             continue
         try:
             values[key] = _check_value(rules[key], given[key])
@@ -149,6 +168,10 @@ def _check_value(rule: Any, value: Any) -> Any:
             return value
         raise ValueError("true or false")
     kind, bounds = get_args(rule)
+    if isinstance(bounds, Each):
+        if isinstance(value, list) and all(isinstance(one, str) and bounds.holds(one) for one in value):
+            return tuple(value)
+        raise ValueError(bounds.said)
     if isinstance(bounds, Spelt):
         if isinstance(value, str) and (not value or bounds.holds(value)):
             return value

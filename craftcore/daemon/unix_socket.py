@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
+import stat
 import zlib
 from contextlib import suppress
 
+from craftcore.errors import CannotCreate
 from craftcore.storage.doorbell_client import address
 
 
@@ -20,3 +23,18 @@ def bind(unbound: socket.socket, path: str) -> None:
     with address(folder, short) as where:
         unbound.bind(where)
     os.replace(os.path.join(folder, short), path)
+
+
+def require_free(path: str, setting: str) -> None:
+    """Raise CannotCreate when a path has another file than a socket, or a socket in use. `setting` names it."""
+    try:
+        found = os.lstat(path)
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(found.st_mode):
+        raise CannotCreate(f"{setting}: {path} exists and is not a socket; name another file", path=path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
+        with address(path) as name:
+            refused = caller.connect_ex(name)
+    if refused != errno.ECONNREFUSED:
+        raise CannotCreate(f"{setting}: another process listens at {path}; name another file", path=path)

@@ -17,7 +17,7 @@ import anyio.abc
 from craftcore.activities.model import Decision
 from craftcore.app import App
 from craftcore.config import Config, DaemonSettings, StorageSettings
-from craftcore.diagnostics.trigger_reasons import list_reasons, task_reasons
+from craftcore.diagnostics.reasons.trigger_reasons import list_reasons, task_reasons
 from craftcore.engine.failure import sole_exception
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.results.handle import EmittedHandle, Handle

@@ -238,7 +238,7 @@ def test_damaged_audit_row_is_shown_as_stored(cli, done):
     assert 'damaged "{"' in cli("audit", "nightly").out
 
 
-def test_audit_by_a_person_of_the_page_finds_what_they_did(cli, done):
+def test_audit_by_a_person_of_the_page_finds_their_actions(cli, done):
     actor = Actor(uid=os.getuid(), name=ME, person="ada", via="web", request="r1")
     with audited_transaction(done.core, actor, "task cancel") as (_, scope):
         scope.record("0192", reason="twice")

@@ -9,7 +9,7 @@ from craftcore.audit.store import audit, list_rows
 from craftcore.cli.audit import _cells
 from craftcore.cli.execution.diff import _show_value
 from craftcore.cli.output import Output
-from craftcore.diagnostics.event_text import event_text
+from craftcore.diagnostics.text.event_text import event_text
 from craftcore.schedules.model import Origin, ScheduleSpec
 
 VALUE = {"said": 'he said "no"', "where": "C:\\temp", "name": "é", "bell": "\x07"}

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from craftcore.diagnostics.finding import Finding
-from craftcore.diagnostics.trigger_reasons import list_reasons
+from craftcore.diagnostics.reasons.trigger_reasons import list_reasons
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerStatus

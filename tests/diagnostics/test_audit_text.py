@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from craftcore.audit.model import Actor, AuditRow
-from craftcore.diagnostics.audit_text import actor_text, other_details
+from craftcore.diagnostics.text.audit_text import actor_text, other_details
 from craftcore.serialization.canonical import canonicalize
 
 ROW = AuditRow(
@@ -25,7 +25,7 @@ def test_actor_of_a_process_without_a_name_is_its_number():
     assert actor_text(row_of(Actor(uid=997, name="", person="ada", via="web"))) == "ada, by the page (uid 997)"
 
 
-def test_actor_by_another_channel_is_named_by_it():
+def test_actor_by_another_channel_names_the_channel():
     row = row_of(Actor(uid=997, name="craftcore", person="ada", via="mcp"))
 
     assert actor_text(row) == "ada, by mcp (craftcore, uid 997)"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore.diagnostics.event_text import event_text
+from craftcore.diagnostics.text.event_text import event_text
 from craftcore.executions.model import EventType
 
 EXAMPLES = [

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from craftcore.diagnostics.schedule_reasons import schedule_reasons
-from craftcore.diagnostics.trigger_reasons import list_reasons
+from craftcore.diagnostics.reasons.schedule_reasons import schedule_reasons
+from craftcore.diagnostics.reasons.trigger_reasons import list_reasons
 from craftcore.diagnostics.work import work_findings, work_of
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_guard import ClockTrust

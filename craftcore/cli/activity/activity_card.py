@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus
-from craftcore.cli.activity.view import FLAGS, decisions_for
+from craftcore.cli.activity.view import FLAGS
 from craftcore.cli.session import Session
-from craftcore.diagnostics.event_text import event_text
-from craftcore.diagnostics.printable import Verbatim, show_json
+from craftcore.diagnostics.text.activity_text import decisions_for
+from craftcore.diagnostics.text.event_text import event_text
+from craftcore.diagnostics.text.printable import Verbatim, show_json
 from craftcore.registry.call import message_id
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time

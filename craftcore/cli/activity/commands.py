@@ -2,29 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import click
 
 from craftcore.activities.listing_store import ActivityListStore
-from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.activities.model import ActivityStatus
 from craftcore.cli.activity.activity_card import print_activity
 from craftcore.cli.activity.resolve import resolve
-from craftcore.cli.activity.view import LIST_COLUMNS, activity_row, describe_status, task_summary
+from craftcore.cli.activity.view import LIST_COLUMNS, activity_row
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, OF_A_LIST
 from craftcore.cli.lookup import find_activity, find_task, parse_choice
 from craftcore.cli.session import Session
 from craftcore.cli.short_ids import count_digits
-from craftcore.diagnostics.documents import activity_document, event_document
+from craftcore.diagnostics.activity_details import read_activity
+from craftcore.diagnostics.documents import activity_document
 from craftcore.diagnostics.live_counts import are_claims_live
-from craftcore.serialization.display import json_or_text
-from craftcore.serialization.time_text import add_iso_times
-from craftcore.storage.transaction import Reader
-from craftcore.tasks.model import Task
-from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.store import TaskStore
+from craftcore.diagnostics.text.activity_text import describe_status
 
 
 @click.group(cls=CommandGroup, verbs=("list", "show", "resolve"))
@@ -85,23 +79,10 @@ def show(session: Session, /, key: str) -> None:
     with core.reading() as reader:
         found = find_activity(reader, key)
         claims_live = are_claims_live(reader, core.database.path)
-        task = TaskStore().get_by_seq(reader, found.task_seq)
-        question = QuestionStore().open_question_about(reader, found.seq)
-        told = {**activity_document(found), **_related_document(reader, found, task)}
-    told["question_id"] = None if question is None else question.id
+        reading = read_activity(reader, found)
+    task, question = reading.task, reading.question
+    told = {**activity_document(found), **reading.document, "question_id": None if question is None else question.id}
     if session.json:
         session.out.document(told)
     else:
         print_activity(session, found, task, told, describe_status(found, task, question, claims_live=claims_live))
-
-
-def _related_document(reader: Reader, found: Activity, task: Task) -> dict[str, Any]:
-    """Return what belongs to an activity, beside its row."""
-    store = ActivityListStore()
-    return {
-        "task": task_summary(task),
-        "arguments": json_or_text(found.request_json),
-        "result": json_or_text(found.result_json),
-        "decisions": [add_iso_times(row) for row in store.decisions(reader, found.seq)],
-        "events": [event_document(event) for event in store.list_history(reader, found)],
-    }

@@ -10,7 +10,7 @@ from craftcore.cli.base import Command
 from craftcore.cli.execution.source import is_file, load_record
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.session import Session
-from craftcore.diagnostics.printable import Verbatim, show_json
+from craftcore.diagnostics.text.printable import Verbatim, show_json
 from craftcore.executions.document.diff import ABSENT, Difference, differences
 from craftcore.executions.record import ExecutionRecord, faults
 from craftcore.executions.replay import refusal

@@ -28,7 +28,7 @@ from craftcore.cli.session import Session, finding_text
 from craftcore.cli.short_ids import count_digits
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
-from craftcore.diagnostics.trigger_reasons import list_reasons, task_reasons
+from craftcore.diagnostics.reasons.trigger_reasons import list_reasons, task_reasons
 from craftcore.errors import ErrorCode, FilterInvalid
 from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status

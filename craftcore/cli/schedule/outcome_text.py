@@ -9,7 +9,7 @@ from craftcore.cli.exit_codes import PROBLEM
 from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.documents import schedule_document
-from craftcore.diagnostics.schedule_text import format_local_and_utc, local_time_text
+from craftcore.diagnostics.text.schedule_text import format_local_and_utc, local_time_text
 from craftcore.schedules.firing import FiringResult
 from craftcore.schedules.model import Outcome, Schedule, ScheduleStatus
 from craftcore.schedules.occurrence_store import RunningOccurrence

@@ -12,7 +12,7 @@ from craftcore.cli.output import Output
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.view import expression_text, next_occurrence_text
 from craftcore.cli.session import Session, hint
-from craftcore.diagnostics.schedule_text import local_time, local_time_text
+from craftcore.diagnostics.text.schedule_text import local_time, local_time_text
 from craftcore.errors import RowInvalid, ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.dst_notes import note

@@ -11,8 +11,8 @@ from craftcore.cli.schedule.preview import print_moments, upcoming_rows
 from craftcore.cli.schedule.view import command_line, expression_text, is_irreversible, next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.documents import schedule_document
-from craftcore.diagnostics.printable import show_json
-from craftcore.diagnostics.schedule_text import local_time_text, next_firing
+from craftcore.diagnostics.text.printable import show_json
+from craftcore.diagnostics.text.schedule_text import local_time_text, next_firing
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Startup

@@ -8,7 +8,7 @@ from typing import Any
 from craftcore.cli.schedule.options import COMMAND
 from craftcore.cli.session import finding_text, hint
 from craftcore.diagnostics.conditions import schedules_held_findings
-from craftcore.diagnostics.schedule_text import format_local_and_utc, local_time_text, next_firing
+from craftcore.diagnostics.text.schedule_text import format_local_and_utc, local_time_text, next_firing
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 from craftcore.serialization.display import json_or_text

@@ -16,7 +16,7 @@ from craftcore.cli.progress import Progress
 from craftcore.cli.session import Session
 from craftcore.diagnostics.doctor import Doctor
 from craftcore.diagnostics.finding import Finding, Level
-from craftcore.diagnostics.printable import Verbatim
+from craftcore.diagnostics.text.printable import Verbatim
 
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
 

@@ -26,7 +26,7 @@ from craftcore.diagnostics.documents import (
     wait_document,
 )
 from craftcore.diagnostics.live_counts import is_booting
-from craftcore.diagnostics.trigger_reasons import task_reasons
+from craftcore.diagnostics.reasons.trigger_reasons import task_reasons
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times

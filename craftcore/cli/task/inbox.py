@@ -13,15 +13,12 @@ from craftcore.cli.lookup import find_question, refuse_bad_text
 from craftcore.cli.session import Session
 from craftcore.cli.task.question_card import print_question
 from craftcore.diagnostics.documents import question_document
-from craftcore.diagnostics.question_text import SAID_MAX
+from craftcore.diagnostics.open_questions import list_open_questions
+from craftcore.diagnostics.text.question_text import SAID_MAX
 from craftcore.operations import tasks
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX
-from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
-from craftcore.storage.transaction import Reader
-from craftcore.tasks.model import Question, Task
-from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.store import TaskStore
+from craftcore.storage.damaged_rows import Damaged, damaged_document
 
 
 @click.group(cls=CommandGroup)
@@ -45,8 +42,7 @@ def list_(session: Session, /, limit: int) -> int:
     core = session.core()
     now = core.clock.now()
     with core.reading() as reader:
-        questions = QuestionStore().open_ones(reader, limit + 1)
-        found = [(question, _task_of(reader, question)) for question in questions]
+        found = list_open_questions(reader, limit + 1)
     if len(found) > limit:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
         found = found[:limit]
@@ -105,9 +101,3 @@ def answer(session: Session, /, question_id: str, choice: str, reference: str | 
         session.out.line(f'answered with "{shorten(choice, SAID_MAX)}"; task {task.id} of {task.workflow} {becomes}')
     if task.status.is_live:
         session.say_without_daemon(core)
-
-
-def _task_of(reader: Reader, question: Question | Damaged) -> Task | Damaged | None:
-    if isinstance(question, Damaged):
-        return None
-    return try_read(question.task_id, lambda: TaskStore().get_by_seq(reader, question.task_seq))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session
-from craftcore.diagnostics.question_text import SAID_MAX, answer_deadline_text
+from craftcore.diagnostics.text.question_text import SAID_MAX, answer_deadline_text
 from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.tasks.model import Question, QuestionKind, Task

@@ -7,8 +7,8 @@ from typing import Any
 from craftcore.cli.output import Output
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.short_ids import shorten_cells
-from craftcore.diagnostics.event_text import event_text
-from craftcore.diagnostics.printable import Verbatim, show_json
+from craftcore.diagnostics.text.event_text import event_text
+from craftcore.diagnostics.text.printable import Verbatim, show_json
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span
 from craftcore.tasks.model import Task, TaskStatus

@@ -10,14 +10,7 @@ from craftcore.activities.model import Activity, ActivityStatus
 from craftcore.audit.caller import actor
 from craftcore.cli.activity.activity_card import print_activity
 from craftcore.cli.activity.decision_options import choose_decision, decision_options
-from craftcore.cli.activity.view import (
-    LIST_COLUMNS,
-    activity_row,
-    confirmation_text,
-    decision_result,
-    describe_status,
-    task_summary,
-)
+from craftcore.cli.activity.view import LIST_COLUMNS, activity_row
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
@@ -26,7 +19,9 @@ from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster, call_operations, make_suggest
 from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
 from craftcore.daemon.log_format import escape_control
+from craftcore.diagnostics.activity_details import task_summary
 from craftcore.diagnostics.documents import activity_document, event_document
+from craftcore.diagnostics.text.activity_text import confirmation_text, decision_result, describe_status
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import add_iso_times

@@ -9,7 +9,6 @@ import click
 
 from craftcore.activities.model import Decision
 from craftcore.audit.caller import actor
-from craftcore.cli.activity.view import decision_result
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import refuse_bad_text
@@ -19,7 +18,8 @@ from craftcore.cli.temporal.cluster_calls import call_cluster, call_operations, 
 from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
 from craftcore.clock import SystemClock
 from craftcore.diagnostics.documents import question_document
-from craftcore.diagnostics.question_text import SAID_MAX
+from craftcore.diagnostics.text.activity_text import decision_result
+from craftcore.diagnostics.text.question_text import SAID_MAX
 from craftcore.errors import InvalidInput
 from craftcore.serialization.display import shorten
 from craftcore.serialization.texts import NOTE_MAX

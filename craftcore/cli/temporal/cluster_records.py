@@ -15,7 +15,7 @@ from craftcore.cli.exit_codes import NO_SUCH, NOT_REPLAYABLE
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import read_task
 from craftcore.cli.temporal.cluster_options import ClusterCommand
-from craftcore.diagnostics.audit_text import details_text
+from craftcore.diagnostics.text.audit_text import details_text
 from craftcore.executions import replay as rule
 from craftcore.serialization.time_text import add_iso_times, clock_time
 

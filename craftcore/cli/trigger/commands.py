@@ -24,8 +24,8 @@ from craftcore.cli.trigger.view import (
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import event_document, trigger_document
 from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_booting, is_cut_off
-from craftcore.diagnostics.printable import show_json
-from craftcore.diagnostics.trigger_reasons import list_reasons
+from craftcore.diagnostics.reasons.trigger_reasons import list_reasons
+from craftcore.diagnostics.text.printable import show_json
 from craftcore.executions.event_store import EventStore
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore

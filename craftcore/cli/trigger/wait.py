@@ -14,7 +14,7 @@ import click
 from craftcore.cli.output import paste
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.question_text import answer_commands, answer_text, question_text
+from craftcore.diagnostics.text.question_text import answer_commands, answer_text, question_text
 from craftcore.errors import StillWaiting
 from craftcore.executions.store import ExecutionStore
 from craftcore.serialization.display import json_or_text

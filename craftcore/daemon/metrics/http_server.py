@@ -9,11 +9,9 @@ but it cannot change the Host header that the browser sends.
 
 from __future__ import annotations
 
-import errno
 import os
 import re
 import socket
-import stat
 import sys
 import threading
 from collections.abc import Callable
@@ -25,10 +23,9 @@ from typing import Any
 import structlog
 
 from craftcore.config.references import Endpoint, is_loopback
-from craftcore.daemon.unix_socket import bind
+from craftcore.daemon.unix_socket import bind, require_free
 from craftcore.errors import CannotCreate
 from craftcore.forks import run_in_forked_children
-from craftcore.storage.doorbell_client import address
 from craftcore.storage.sqlite_errors import NO_ROOM, storage_full_error
 
 log = structlog.get_logger(__name__)
@@ -120,7 +117,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         if self.is_port:
             self.server_bind()
         else:
-            _require_free(self._path)
+            require_free(self._path, "metrics.listen")
             bind(self.socket, self._path)
             self._inode = os.lstat(self._path).st_ino
 
@@ -176,17 +173,3 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def handle_error(self, request: Any, client_address: Any) -> None:
         if not isinstance(sys.exception(), OSError):  # which says that the client has left
             log.exception("metrics.failed")
-
-
-def _require_free(path: str) -> None:
-    try:
-        found = os.lstat(path)
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(found.st_mode):
-        raise CannotCreate(f"metrics.listen: {path} exists and is not a socket; name another file", path=path)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as caller:
-        with address(path) as name:
-            refused = caller.connect_ex(name)
-    if refused != errno.ECONNREFUSED:
-        raise CannotCreate(f"metrics.listen: another process listens at {path}; name another file", path=path)

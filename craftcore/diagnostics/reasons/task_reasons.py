@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.diagnostics.finding import Finding, show_query
-from craftcore.diagnostics.question_text import (
+from craftcore.diagnostics.text.question_text import (
     answer_commands,
     answer_deadline_text,
     answer_text,

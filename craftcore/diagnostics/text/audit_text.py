@@ -6,7 +6,7 @@ from typing import Any
 
 from craftcore.audit.model import Actor, AuditRow
 from craftcore.daemon.log_format import escape_control
-from craftcore.diagnostics.printable import Verbatim, show_json
+from craftcore.diagnostics.text.printable import Verbatim, show_json
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import clock_time
 

@@ -14,8 +14,8 @@ from craftcore.diagnostics.conditions import (
     target_findings,
 )
 from craftcore.diagnostics.finding import Finding, show_query
-from craftcore.diagnostics.limit_reasons import key_findings, limit_findings
-from craftcore.diagnostics.task_reasons import (
+from craftcore.diagnostics.reasons.limit_reasons import key_findings, limit_findings
+from craftcore.diagnostics.reasons.task_reasons import (
     continuation_findings,
     held_task,
     task_findings,

@@ -10,7 +10,7 @@ from craftcore.diagnostics.conditions import (
     target_findings,
 )
 from craftcore.diagnostics.finding import Finding, show_query
-from craftcore.diagnostics.schedule_text import format_local_and_utc, next_firing
+from craftcore.diagnostics.text.schedule_text import format_local_and_utc, next_firing
 from craftcore.engine.engine_facts import is_paused
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.clock_step_store import TOLERANCE

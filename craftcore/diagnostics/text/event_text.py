@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.daemon.log_format import escape_control
-from craftcore.diagnostics.printable import Verbatim, show_json
+from craftcore.diagnostics.text.printable import Verbatim, show_json
 from craftcore.executions.model import EventType
 from craftcore.serialization.time_text import clock_time, format_span
 

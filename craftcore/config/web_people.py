@@ -1,0 +1,64 @@
+"""The people of the page: `[[web.person]]` of the configuration. Tokens are references, never the secrets."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from craftcore.config.references import REFERENCE_SAID, secret_reference
+
+PEOPLE_MAX = 200
+NAME_SAID = "a name of letters, digits and ._@+-, at most 100"
+_NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebPerson:
+    """A person who may log in. `token`: a reference to the secret; empty: only by a proxy. `in_doubt`: may decide about
+    activities in doubt."""
+
+    name: str
+    token: str = ""
+    may: Literal["look", "act"] = "look"
+    in_doubt: bool = True
+
+
+def read_people(where: str, given: object, mistakes: list[str]) -> tuple[WebPerson, ...]:
+    """Return the `[[web.person]]` tables that have no mistake. A mistake is one line, and shows no secret."""
+    if not isinstance(given, list) or not all(isinstance(table, dict) for table in given):
+        mistakes.append(f"{where} must be written as [[{where}]], once for each")
+        return ()
+    people: list[WebPerson] = []
+    for number, table in enumerate(given, 1):
+        found = list(_mistakes_of_person(table, {person.name for person in people}))
+        mistakes.extend(f"{where} {number}: {mistake}" for mistake in found)
+        if not found:
+            people.append(WebPerson(**table))
+    if len(people) > PEOPLE_MAX:
+        mistakes.append(f"{where}: there are {len(people)}; allowed: at most {PEOPLE_MAX}")
+    return tuple(people)
+
+
+def _mistakes_of_person(table: dict[str, Any], names: set[str]) -> Iterator[str]:
+    known = [field.name for field in fields(WebPerson)]
+    if unknown := [key for key in table if key not in known]:
+        yield f"{unknown[0]:.80} is unknown; allowed: {', '.join(known)}"
+        return
+    name = table.get("name")
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        yield f"name is {name!r:.60}; allowed: {NAME_SAID}"
+    elif name in names:
+        yield f"name {name} is given twice"
+    if "token" in table and secret_reference(table["token"]) is None:
+        yield f"token is not shown; allowed: {REFERENCE_SAID}"
+    if table.get("may", "look") not in ("look", "act"):
+        yield f'may is {table["may"]!r:.60}; allowed: "look" or "act"'
+    if type(table.get("in_doubt", True)) is not bool:
+        yield f"in_doubt is {table['in_doubt']!r:.60}; allowed: true or false"
+
+
+def is_person_name(text: str) -> bool:
+    """Return whether a person of the page can have this name."""
+    return _NAME.fullmatch(text) is not None

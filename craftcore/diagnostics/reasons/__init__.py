@@ -1,0 +1,1 @@
+"""Why something does not run: a reason each, with the query that proves it."""

@@ -1,0 +1,1 @@
+"""The words in which people read rows: shared by the command line and the page. Pure."""

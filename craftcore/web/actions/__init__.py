@@ -1,0 +1,1 @@
+"""The operator actions of the page: one table over `craftcore.operations`."""

@@ -1,0 +1,71 @@
+"""The operator action: its address, its fields, and the operation that it calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from craftcore.operations.audit_scope import AuditScope
+from craftcore.operations.seen import Subject
+from craftcore.services import Services
+from craftcore.storage.transaction import Reader, Transaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FormField:
+    """One field of a form. `choices`: pairs of value and label; empty: text of up to `max_chars` characters."""
+
+    name: str
+    label: str
+    required: bool = False
+    max_chars: int = 500
+    choices: Sequence[tuple[str, str]] = ()
+
+
+REASON = FormField(name="reason", label="Reason")
+REQUIRED_REASON = FormField(name="reason", label="Reason", required=True)
+
+Form = Mapping[str, str]
+Operation = Callable[[Transaction, AuditScope, Services, str, Form], str]
+"""The operation of a form on one id. It returns the sentence that the person reads."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorAction:
+    """One thing that a person can do.
+
+    name          as the command line and the audit log have it: `task cancel`
+    path          the address of its form; `{id}` names what it is done to
+    back          the address of what the person sees next
+    button        its word; `says`: what it does, in one sentence
+    is_final      it cannot be taken back, so it has a page that asks once more
+    final_choices the choices of a field that cannot be taken back
+    find          reads what it is done to; None: no single thing. Raises NotFound
+    decides_doubt whether it decides about an activity in doubt, which not every person may; None: never
+    """
+
+    name: str
+    path: str
+    back: str
+    button: str
+    says: str
+    run: Operation
+    fields: Sequence[FormField] = ()
+    is_final: bool = False
+    final_choices: frozenset[str] = frozenset()
+    find: Callable[[Reader, str], Subject] | None = None
+    decides_doubt: Callable[[Reader, str], bool] | None = None
+
+    def must_confirm(self, form: Form) -> bool:
+        """Return whether a form asks for something that cannot be taken back."""
+        chosen = {form.get(field.name) for field in self.fields if field.choices}
+        return self.is_final or bool(chosen & self.final_choices)
+
+    def address(self, id: str) -> str:
+        """Return the address of the form for one id, which must be one part of an address already."""
+        return self.path.replace("{id}", id)
+
+
+def text_of(form: Form, name: str) -> str | None:
+    """Return the text of a field without spaces around it; None when it is empty."""
+    return form.get(name, "").strip() or None

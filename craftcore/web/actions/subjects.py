@@ -1,0 +1,59 @@
+"""The rows that operator actions are done to, by their ids."""
+
+from __future__ import annotations
+
+from craftcore.activities.model import Activity
+from craftcore.activities.store import ActivityStore
+from craftcore.errors import NotFound
+from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.record_store import RecordStore
+from craftcore.schedules.model import Schedule
+from craftcore.schedules.store import ScheduleStore
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Question, Task
+from craftcore.tasks.question_store import QuestionStore
+from craftcore.tasks.store import TaskStore
+from craftcore.triggers.model import Trigger
+from craftcore.triggers.store import TriggerStore
+
+
+def find_task(reader: Reader, id: str) -> Task:
+    """Return the task. Raises NotFound."""
+    if (task := TaskStore().get(reader, id)) is None:
+        raise NotFound(f"no task has the id {id!r:.80}")
+    return task
+
+
+def find_trigger(reader: Reader, id: str) -> Trigger:
+    """Return the trigger. Raises NotFound."""
+    if (trigger := TriggerStore().get(reader, id)) is None:
+        raise NotFound(f"no trigger has the id {id!r:.80}: perhaps retention deleted it; its record may still be there")
+    return trigger
+
+
+def find_question(reader: Reader, id: str) -> Question:
+    """Return the question, open or not. Raises NotFound."""
+    if (question := QuestionStore().get(reader, id)) is None:
+        raise NotFound(f"no question has the id {id!r:.80}")
+    return question
+
+
+def find_activity(reader: Reader, key: str) -> Activity:
+    """Return the activity with this whole key. Raises NotFound."""
+    if (activity := ActivityStore().get(reader, key)) is None:
+        raise NotFound(f"no irreversible action has the key {key!r:.300}")
+    return activity
+
+
+def find_schedule(reader: Reader, id: str) -> Schedule:
+    """Return the schedule. Raises NotFound."""
+    if (schedule := ScheduleStore().get(reader, id)) is None:
+        raise NotFound(f"no schedule has the id {id!r:.80}")
+    return schedule
+
+
+def find_record(reader: Reader, id: str) -> ExecutionRecord:
+    """Return the record. Raises NotFound."""
+    if (record := RecordStore().get(reader, id)) is None:
+        raise NotFound(f"no execution has the id {id!r:.80}")
+    return record

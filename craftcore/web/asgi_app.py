@@ -1,0 +1,127 @@
+"""The application: every address of the page, in one table."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from craftcore.diagnostics.health import Health
+from craftcore.web.actions.form import send_form, show_form
+from craftcore.web.actions.table import ACTIONS
+from craftcore.web.body import BodyRefused, parse_fields, read_form
+from craftcore.web.login import check_login, show_login
+from craftcore.web.page import Page
+from craftcore.web.pages import activity_page, doubt_page, inbox_page, question_page
+from craftcore.web.people import LIFE_SECONDS
+from craftcore.web.request_gate import Gate, find_cookie
+from craftcore.web.request_rules import Headers
+from craftcore.web.site import PageFunction, Site
+
+PAGES: tuple[tuple[str, PageFunction], ...] = (
+    ("/", inbox_page.show_inbox),
+    ("/q/{id}", question_page.show_question),
+    ("/doubt", doubt_page.show_doubt),
+    ("/activities/{id}", activity_page.show_activity),
+)
+"""The pages. Operator actions have theirs in `craftcore.web.actions`."""
+
+STATIC = {"page.css": "text/css", "page.js": "text/javascript", "icons.svg": "image/svg+xml"}
+
+
+def make_app(site: Site) -> ASGIApp:
+    """Return the application of a site, with its gate."""
+    routes = [
+        *(Route(path, site.endpoint(show), methods=["GET"]) for path, show in PAGES),
+        *(Route(one.path, site.endpoint(show_form(one)), methods=["GET"]) for one in ACTIONS.values()),
+        *(Route(one.path, site.endpoint(send_form(one)), methods=["POST"]) for one in ACTIONS.values()),
+        Route("/up", _Up(site).answer, methods=["GET"]),
+        Route("/static/{name}", answer_static, methods=["GET"]),
+        Route("/login", _Login(site).show, methods=["GET"]),
+        Route("/login", _Login(site).check, methods=["POST"]),
+        Route("/logout", _Login(site).leave, methods=["POST"]),
+        Route("/{path:path}", _MissingPage(site).answer, methods=["GET", "POST"]),
+    ]
+    return Gate(Starlette(routes=routes), site.people, site.settings, site.door)
+
+
+class _Up:
+    """`/up`: 200 while a healthy daemon runs, else 503; no details, for probes."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def answer(self, request: Request) -> Response:
+        return await self._site.run(self._read)
+
+    def _read(self) -> Response:
+        is_up = self._site.verdicts.read().health is not Health.DOWN
+        return PlainTextResponse("up\n" if is_up else "down\n", 200 if is_up else 503)
+
+
+class _MissingPage:
+    """Any other address."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+
+    async def answer(self, request: Request) -> Response:
+        return await self._site.run(self._site.draw_error, request.scope["person"], 404, "There is no such page.")
+
+
+class _Login:
+    """`/login` and `/logout`, which set the cookie."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        self._by_proxy = bool(site.settings.trusted_header)
+
+    async def show(self, request: Request) -> Response:
+        try:
+            query = parse_fields(request.scope["query_string"])
+        except BodyRefused as error:
+            return await self._site.run(self._site.draw_error, None, error.status, error.why)
+        return await self._draw(show_login(self._site.people, query, by_proxy=self._by_proxy))
+
+    async def check(self, request: Request) -> Response:
+        try:
+            form = await read_form(request)
+        except BodyRefused as error:
+            return await self._site.run(self._site.draw_error, None, error.status, error.why)
+        checked = check_login(self._site.people, form, by_proxy=self._by_proxy)
+        if isinstance(checked, Page):
+            return await self._draw(checked)
+        response = RedirectResponse("/", 303)
+        response.set_cookie(
+            self._site.door.cookie,
+            self._site.people.log_in(checked),
+            max_age=int(LIFE_SECONDS),
+            httponly=True,
+            samesite="lax",  # with strict, a link from a message arrives logged out
+            secure=request.headers.get("x-forwarded-proto") == "https",
+        )
+        return response
+
+    async def leave(self, request: Request) -> Response:
+        cookie = find_cookie(Headers(request.scope["headers"]), self._site.door.cookie)
+        if cookie is not None:
+            self._site.people.log_out(cookie)
+        response = RedirectResponse("/login", 303)
+        response.delete_cookie(self._site.door.cookie)
+        return response
+
+    async def _draw(self, page: Page) -> Response:
+        return await self._site.run(self._site.draw_plain, page)
+
+
+async def answer_static(request: Request) -> Response:
+    """Return one of the files that pages use."""
+    name = request.path_params["name"]
+    file = Path(__file__).parent / "static" / name
+    if name not in STATIC or not file.exists():
+        return PlainTextResponse("there is no such file\n", 404)
+    return Response(file.read_bytes(), media_type=STATIC[name], headers={"cache-control": "no-cache"})

@@ -1,0 +1,42 @@
+"""Payloads without the values of secret keys: at any depth, in lists, and in JSON inside text. Pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+MASKED = "***"
+TEXT_MAX = 20_000
+"""Characters of a payload that the page shows."""
+DEPTH_MAX = 60
+
+
+def mask(value: Any, words: Sequence[str], depth: int = 0) -> Any:
+    """Return the value with `***` for each value whose key contains one of the words, in any case."""
+    if depth > DEPTH_MAX:
+        return "(too deep to be shown)"
+    if isinstance(value, dict):
+        return {
+            key: MASKED if _is_secret(str(key), words) else mask(one, words, depth + 1) for key, one in value.items()
+        }
+    if isinstance(value, list | tuple):
+        return [mask(one, words, depth + 1) for one in value]
+    if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
+        return _mask_text(value, words, depth)
+    return value
+
+
+def _mask_text(text: str, words: Sequence[str], depth: int) -> str:
+    """Return JSON inside text, masked; other text as it is. Unmasked JSON keeps its spelling."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return text
+    masked = mask(value, words, depth + 1)
+    return text if masked == value else json.dumps(masked, ensure_ascii=False)
+
+
+def _is_secret(key: str, words: Sequence[str]) -> bool:
+    folded = key.casefold().replace("-", "_")
+    return any(word.casefold().replace("-", "_") in folded for word in words)

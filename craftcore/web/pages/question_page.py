@@ -1,0 +1,42 @@
+"""`/q/ID`: one question, its answers as buttons, and what its task did so far."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from craftcore.diagnostics.documents import event_document
+from craftcore.diagnostics.text.event_text import event_text
+from craftcore.diagnostics.text.question_text import answer_deadline_text
+from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.tasks.model import QuestionStatus
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.turn_event_store import MemoStore
+from craftcore.web.actions.subjects import find_question
+from craftcore.web.actions.table import make_request
+from craftcore.web.page import Answer, Page, Redirect
+from craftcore.web.visit import Visit
+
+EVENTS = 10
+
+
+def show_question(visit: Visit) -> Answer:
+    """Return the page of a question; an open one about an action in doubt is decided on the page of the action."""
+    with visit.reading() as reader:
+        question = find_question(reader, visit.path["id"])
+        task = TaskStore().get_by_seq(reader, question.task_seq)
+        events = try_read(None, lambda: [event_document(row) for row in MemoStore().stream(reader, task.id, EVENTS)])
+    if question.activity_key is not None and question.status is QuestionStatus.OPEN:
+        return Redirect(f"/activities/{question.activity_key}")
+    facts = {
+        "question": question,
+        "task": task,
+        "events": events if isinstance(events, Damaged) else [_event_row(row) for row in events],
+        "is_open": question.status is QuestionStatus.OPEN,
+        "deadline": answer_deadline_text(question, task, visit.now),
+        "once": make_request(),
+    }
+    return Page(template="question.html", title=f"Question of {question.workflow}", facts=facts)
+
+
+def _event_row(row: dict[str, Any]) -> dict[str, Any]:
+    return {"at": row["at"], "type": row["type"], "text": event_text(row["type"], row["payload"])}

@@ -1,0 +1,126 @@
+"""The process of `craftcore web`: its socket, its login link, and its server."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+import structlog
+import uvicorn
+
+from craftcore.audit.caller import actor
+from craftcore.config.references import Endpoint, endpoint
+from craftcore.config.web_settings import WebSettings, relation_mistakes
+from craftcore.daemon.sd_notify import Notifier
+from craftcore.daemon.secrets import get_process_secret
+from craftcore.daemon.unix_socket import bind, require_free
+from craftcore.errors import CannotCreate, ConfigInvalid
+from craftcore.outcome_exceptions import NoEffect
+from craftcore.services import Services
+from craftcore.web.asgi_app import make_app
+from craftcore.web.connections import server_options
+from craftcore.web.people import People
+from craftcore.web.request_gate import Door
+from craftcore.web.site import Site
+
+log = structlog.get_logger(__name__)
+
+BY_DEFAULT, UNDER_SYSTEMD = "127.0.0.1:8722", "unix:web.sock"
+BACKLOG = 128
+
+
+def serve(services: Services, listen: str | None, *, read_only: bool, say: Callable[[str], object]) -> None:
+    """Serve the page until SIGTERM or Ctrl-C. `listen` None: as the settings say. `say` prints a line for the terminal.
+
+    Raises ConfigInvalid when no one could log in or a secret is missing, CannotCreate when the address is taken.
+    """
+    settings = services.config.web
+    notifier = Notifier.from_environment(os.environ)
+    where = choose_address(settings, listen, is_supervised=notifier.is_supervised)
+    trusted_secret = read_trusted_secret(settings, where)
+    people = People(settings, get_process_secret, time.monotonic, read_only=read_only)
+    people.require_tokens()
+    has_terminal = sys.stdout.isatty()
+    if not (has_terminal or people.has_tokens or settings.trusted_header):
+        raise ConfigInvalid(
+            "no one can log in: give [[web.person]] a token, or name the trusted_header of a proxy, "
+            "or start craftcore web in a terminal, which prints a link"
+        )
+    listening, path = open_socket(where, services.database.path)
+    door = Door(on_port=not path, cookie=make_cookie_name(services.database.path), trusted_secret=trusted_secret)
+    site = Site(services, people, door)
+    server = uvicorn.Server(uvicorn.Config(make_app(site), **server_options()))
+    place = path or f"http://{where.host if ':' not in where.host else f'[{where.host}]'}:{where.port}"
+    log.info("web.listening", where=place, read_only=read_only)
+    if has_terminal:
+        name = actor().name or "operator"
+        base = place if not path else "http://localhost:8722"
+        say(f"{base}/login?link={people.make_link(name)}")
+    notifier.notify_ready("serving the page")
+    try:
+        server.run(sockets=[listening])
+    finally:
+        notifier.notify_stopping()
+        listening.close()
+        if path:
+            with suppress(FileNotFoundError):
+                os.unlink(path)
+    log.info("web.stopped")
+
+
+def choose_address(settings: WebSettings, listen: str | None, *, is_supervised: bool) -> Endpoint:
+    """Return where to listen: as the command says, else the settings, else the default. Raises ConfigInvalid."""
+    text = listen or settings.listen or (UNDER_SYSTEMD if is_supervised else BY_DEFAULT)
+    where = endpoint(text)
+    if where is None:
+        raise ConfigInvalid(
+            f"web.listen is {text!r:.80}: it must be this machine: 127.0.0.1:PORT, [::1]:PORT or unix:PATH"
+        )
+    return where
+
+
+def read_trusted_secret(settings: WebSettings, where: Endpoint) -> str | None:
+    """Return the secret of the proxy; None: none is set. Raises ConfigInvalid."""
+    listen = f"unix:{where.path}" if where.path else f"{where.host}:{where.port}"
+    if mistakes := list(relation_mistakes(settings, listen)):
+        raise ConfigInvalid("\n".join(mistakes))
+    if not settings.trusted_secret:
+        return None
+    try:
+        return get_process_secret(settings.trusted_secret)
+    except NoEffect as error:
+        raise ConfigInvalid(f"web.trusted_secret: {error}") from error
+
+
+def open_socket(where: Endpoint, beside: Path) -> tuple[socket.socket, str]:
+    """Return the socket that listens, and its file, '' for a port. Raises CannotCreate."""
+    path = os.path.join(os.path.dirname(os.path.realpath(beside)), where.path) if where.path else ""
+    family = socket.AF_UNIX if path else socket.AF_INET6 if ":" in where.host else socket.AF_INET
+    listening = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        if path:
+            require_free(path, "web.listen")
+            bind(listening, path)
+        else:
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listening.bind((where.host, where.port))
+        listening.listen(BACKLOG)
+    except OSError as error:
+        listening.close()
+        place = path or f"{where.host}:{where.port}"
+        raise CannotCreate(f"web.listen: cannot listen at {place}: {error.strerror or error}", path=place) from error
+    except BaseException:
+        listening.close()
+        raise
+    return listening, path
+
+
+def make_cookie_name(database: Path) -> str:
+    """Return a name of its own for each database: cookies do not tell ports of one machine apart."""
+    return f"craftcore-{sha256(os.fsencode(os.path.realpath(database))).hexdigest()[:8]}"

@@ -1,0 +1,167 @@
+"""The site: what all requests share, and how a page function becomes an answer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import anyio.to_thread
+import structlog
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from craftcore.config.web_people import WebPerson
+from craftcore.errors import (
+    CraftcoreError,
+    FilterInvalid,
+    InvalidInput,
+    NotFound,
+    PermissionRefused,
+    StateRefused,
+    StorageError,
+)
+from craftcore.services import Services
+from craftcore.web.actions.table import make_form
+from craftcore.web.body import BodyRefused, parse_fields, read_form
+from craftcore.web.notices import Notices
+from craftcore.web.page import Answer, Page, Redirect
+from craftcore.web.people import People
+from craftcore.web.request_gate import Door
+from craftcore.web.template_environment import make_environment
+from craftcore.web.verdict import VerdictReader
+from craftcore.web.visit import Visit
+
+log = structlog.get_logger(__name__)
+
+THREADS = 4
+"""How many pages are read and drawn at once."""
+
+OWN_ERROR = "The page has an error of its own. The log of craftcore web has it."
+
+PageFunction = Callable[[Visit], Answer]
+STATUSES: tuple[tuple[type[CraftcoreError], int], ...] = (
+    (NotFound, 404),
+    (StateRefused, 409),
+    (PermissionRefused, 403),
+    (FilterInvalid, 400),
+    (InvalidInput, 400),
+    (StorageError, 503),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """The parts of a request that a page function sees."""
+
+    person: WebPerson
+    address: str
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+
+
+class Site:
+    """The page of one database. `read_only`: the file is never opened to write."""
+
+    def __init__(self, services: Services, people: People, door: Door) -> None:
+        self.services = services
+        self.settings = services.config.web
+        self.people = people
+        self.door = door
+        self.verdicts = VerdictReader(services, time.monotonic)
+        self.notices = Notices(time.monotonic)
+        self.templates = make_environment(make_form)
+        self._threads: anyio.CapacityLimiter | None = None
+
+    @property
+    def threads(self) -> anyio.CapacityLimiter:
+        """The limit of threads, made on the event loop that uses it."""
+        if self._threads is None:
+            self._threads = anyio.CapacityLimiter(THREADS)
+        return self._threads
+
+    def endpoint(self, function: PageFunction) -> Callable[[Request], Any]:
+        """Return the endpoint of a page function: it reads the form, runs the function in a thread, and draws."""
+
+        async def answer(request: Request) -> Response:
+            try:
+                asked = Asked(
+                    person=request.scope["person"],
+                    address=request.url.path,
+                    path=request.path_params,
+                    query=parse_fields(request.scope["query_string"]),
+                    form=await read_form(request) if request.method == "POST" else {},
+                )
+            except BodyRefused as error:
+                return await self.run(self.draw_error, request.scope["person"], error.status, error.why)
+            return await self.run(self._answer, function, asked)
+
+        return answer
+
+    async def run(self, function: Callable[..., Response], *args: Any) -> Response:
+        """Run a function that draws in one of the threads."""
+        return await anyio.to_thread.run_sync(function, *args, limiter=self.threads)
+
+    def _answer(self, function: PageFunction, asked: Asked) -> Response:
+        visit = self.visit(asked)
+        try:
+            answer = function(visit)
+            if isinstance(answer, Redirect):
+                self.verdicts.forget()
+                location = answer.location
+                if answer.notice:
+                    location += f"?done={self.notices.add(answer.notice)}"
+                return RedirectResponse(location, 303)
+            return self.draw(answer, visit)
+        except CraftcoreError as error:
+            status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
+            return self.draw_error(asked.person, status, error.message)
+        except Exception:
+            log.exception("web.failed", address=asked.address)
+            return self.draw_error(
+                asked.person, 500, "The page has an error of its own. The log of craftcore web has it."
+            )
+
+    def visit(self, asked: Asked) -> Visit:
+        """Return the visit of a request."""
+        return Visit(
+            services=self.services,
+            settings=self.settings,
+            person=asked.person,
+            address=asked.address,
+            path=asked.path,
+            query=asked.query,
+            form=asked.form,
+            now=self.services.clock.now(),
+        )
+
+    def draw(self, page: Page, visit: Visit) -> Response:
+        """Return a page as HTML, with the head that all pages have."""
+        facts = {
+            **page.facts,
+            "title": page.title,
+            "visit": visit,
+            "person": visit.person,
+            "verdict": self.verdicts.read(),
+            "notice": self.notices.take(visit.query.get("done")),
+            "now": visit.now,
+        }
+        return HTMLResponse(self.templates.get_template(page.template).render(facts), page.status)
+
+    def draw_plain(self, page: Page) -> Response:
+        """Return a page for a browser that is not logged in: without the head, which has the verdict."""
+        return HTMLResponse(
+            self.templates.get_template(page.template).render(page.facts, title=page.title), page.status
+        )
+
+    def draw_error(self, person: WebPerson | None, status: int, why: str) -> Response:
+        """Return the page of a refused request."""
+        page = Page(
+            template="error.html", title="Not done" if status < 500 else "Error", facts={"why": why}, status=status
+        )
+        if person is None:
+            return self.draw_plain(Page(template="refused.html", title=page.title, facts=page.facts, status=status))
+        return self.draw(page, self.visit(Asked(person=person, address="", path={}, query={}, form={})))

@@ -1,0 +1,116 @@
+"""The templates: autoescape, printable text, and the filters of all pages.
+
+Every value that a template prints passes `make_printable`: control and bidirectional characters become escapes, so that
+nothing from the database acts on its reader. Undefined names are errors.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import quote
+
+from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup, escape
+
+from craftcore.daemon.log_format import escape_control
+from craftcore.diagnostics.finding import Finding
+from craftcore.diagnostics.text.printable import Verbatim
+from craftcore.operations.seen import state_text
+from craftcore.serialization.display import shorten
+from craftcore.serialization.time_text import clock_time, format_span, relative_text
+from craftcore.web.mask import TEXT_MAX, mask
+from craftcore.web.visit import Visit
+
+SHORT = 8
+"""Characters of an id in a table; the link has all of them."""
+
+ActionForm = Callable[[Visit, str, str, str], Mapping[str, Any] | None]
+
+
+def make_environment(make_form: ActionForm) -> Environment:
+    """Return the environment of the templates. `make_form(visit, name, id, seen)`: the facts of an operator's form."""
+    env = Environment(
+        loader=PackageLoader("craftcore.web", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=make_printable,
+        auto_reload=False,
+    )
+    env.filters |= {
+        "moment": moment_element,
+        "relative": relative_text,
+        "span": format_span,
+        "short": shorten_id,
+        "part": url_part,
+        "payload": pass_context(payload_element),
+        "remedies": describe_remedies,
+        "seen": state_text,
+        "sent": escape,  # what this person sent is sent again, unchanged
+    }
+    env.globals["action"] = pass_context(_ActionElement(make_form))
+    return env
+
+
+def make_printable(value: Any) -> Any:
+    """Return a printed value: None as nothing, text with what does not print escaped; line breaks stay."""
+    if value is None:
+        return ""
+    if not isinstance(value, str) or isinstance(value, Verbatim) or hasattr(value, "__html__"):
+        return value
+    return "\n".join(map(escape_control, value.split("\n")))
+
+
+def moment_element(at: float | None) -> Markup | str:
+    """Return a `<time>`, which the script shows in the reader's zone. A moment that no calendar has is its number."""
+    if at is None:
+        return ""
+    try:
+        iso = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return f"{at!r}"
+    return Markup('<time datetime="{}">{}</time>').format(iso, clock_time(at))
+
+
+def shorten_id(id: str) -> str:
+    """Return the beginning of an id: the part of a key or a record after its prefix."""
+    return id if len(id) <= SHORT + 4 else f"{id[:SHORT]}…"
+
+
+def url_part(text: str) -> str:
+    """Return a text as one part of an address."""
+    return quote(text, safe="")
+
+
+def describe_remedies(finding: Finding) -> list[str]:
+    """Return the commands that help, as a person pastes them."""
+    return [" ".join(words) for words in finding.remedies]
+
+
+def payload_element(context: Context, value: Any) -> Markup | str:
+    """Return a payload as the settings show it to this person: folded, open, or not at all. It is always masked."""
+    visit: Visit = context["visit"]
+    if value is None:
+        return ""
+    if not visit.shows_payloads:
+        return "(not shown)"
+    masked = mask(value, visit.settings.mask)
+    text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, indent=1, default=str)
+    facts = {"text": shorten(text, TEXT_MAX), "is_open": visit.settings.payloads == "shown"}
+    return Markup(context.environment.get_template("payload.html").render(facts))
+
+
+class _ActionElement:
+    """The form of an operator action in a template: nothing where the person may not use it."""
+
+    def __init__(self, make_form: ActionForm) -> None:
+        self._make_form = make_form
+
+    def __call__(self, context: Context, name: str, id: str, seen: str = "") -> Markup | str:
+        form = self._make_form(context["visit"], name, id, seen)
+        return "" if form is None else Markup(context.environment.get_template("action.html").render(form))

@@ -1,0 +1,47 @@
+"""One request of a person who is logged in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from craftcore.config.web_people import WebPerson
+from craftcore.config.web_settings import WebSettings
+from craftcore.services import Services
+from craftcore.storage.transaction import Reader
+
+READ_SECONDS = 2.0
+"""How long the reading of a page may take; then the page says so."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """The argument of a page function. `path`: the parts of the address that the route names; `query` and `form`: texts
+    by name, the last of several. `now` in epoch seconds."""
+
+    services: Services
+    settings: WebSettings
+    person: WebPerson
+    address: str
+    path: Mapping[str, str]
+    query: Mapping[str, str]
+    form: Mapping[str, str]
+    now: float
+
+    @property
+    def may_act(self) -> bool:
+        return self.person.may == "act"
+
+    @property
+    def shows_payloads(self) -> bool:
+        """True when payloads are in the HTML at all: a person who only looks sees them only where all are shown."""
+        if self.settings.payloads == "hidden":
+            return False
+        return self.may_act or self.settings.payloads == "shown"
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """Open a snapshot. A statement that runs too long is interrupted with a StorageError."""
+        with self.services.reading(within=READ_SECONDS) as reader:
+            yield reader

@@ -1,0 +1,38 @@
+"""A real page on a copy of the populated database, asked over its socket."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.populated_database import World, a_world
+from tests.support.web_site import Site, serving
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+    """Something for every page, and its file."""
+    path = tmp_path_factory.mktemp("world") / "agent.db"
+    return a_world(path), path
+
+
+@pytest.fixture
+def world(made: tuple[World, Path]) -> World:
+    return made[0]
+
+
+@pytest.fixture
+def database(made: tuple[World, Path], tmp_path: Path) -> Path:
+    """A copy of it for one test."""
+    shutil.copy(made[1], tmp_path / "agent.db")
+    return tmp_path / "agent.db"
+
+
+@pytest.fixture
+def site(database: Path) -> Iterator[Site]:
+    """A page of its own for one test."""
+    with serving(database) as site:
+        yield site

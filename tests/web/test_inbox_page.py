@@ -1,0 +1,137 @@
+"""The inbox: questions and doubt, answered once, by the person who is logged in."""
+
+from __future__ import annotations
+
+from tests.support.web_site import forms
+
+
+def answers_of(site, question):
+    with site.services.reading() as reader:
+        return reader.fetch_one("SELECT answer, answered_by, note FROM questions WHERE id = :id", id=question)
+
+
+def audit_rows(site):
+    with site.services.reading() as reader:
+        return reader.fetch_all("SELECT action, subject, details_json FROM audit_log ORDER BY seq")
+
+
+def test_inbox_lists_doubt_before_questions_and_links_to_each(site, world):
+    text = site.get("/").text
+
+    assert f'href="/q/{world.question}"' in text
+    assert f'href="/activities/{world.in_doubt.replace(":", "%3A")}"' in text
+    assert text.index("Did it happen?") < text.index("ask asks")
+
+
+def test_question_is_answered_in_two_taps_by_the_person(site, world):
+    page = site.get(f"/q/{world.question}")
+    [form] = [form for form in forms(page.text) if form.action == f"/q/{world.question}/answer"]
+
+    sent = site.post(form.action, {**form.hidden, "option": "0", "note": "fine"})
+
+    assert sent.status_code == 303
+    assert answers_of(site, world.question)["answered_by"] == "ada (web)"
+    assert answers_of(site, world.question)["note"] == "fine"
+    after = site.get(sent.headers["location"]).text
+    assert "answered; task" in after
+    assert "ada (web)" in after
+    [row] = audit_rows(site)
+    assert row["action"] == "inbox answer"
+    assert '"person_name":"ada"' in row["details_json"]
+    assert '"via":"web"' in row["details_json"]
+
+
+def test_form_sent_twice_answers_once_and_says_so(site, world):
+    page = site.get(f"/q/{world.question}")
+    [form] = [form for form in forms(page.text) if form.action == f"/q/{world.question}/answer"]
+
+    first = site.post(form.action, {**form.hidden, "option": "0"})
+    second = site.post(form.action, {**form.hidden, "option": "0"})
+
+    assert (first.status_code, second.status_code) == (303, 303)
+    assert "was done already" in site.get(second.headers["location"]).text
+    assert len(audit_rows(site)) == 1
+
+
+def test_second_person_is_refused_with_the_state_of_now(site, world):
+    pages = [site.get(f"/q/{world.question}", person).text for person in ("ada", "cal")]
+    shown = [next(form for form in forms(page) if form.action.endswith("/answer")) for page in pages]
+
+    site.post(shown[0].action, {**shown[0].hidden, "option": "0"}, "ada")
+    late = site.post(shown[1].action, {**shown[1].hidden, "option": "1"}, "cal")
+
+    assert late.status_code == 409
+    assert "was OPEN when you saw it, and is ANSWERED now; nothing was done" in late.text
+    assert answers_of(site, world.question)["answered_by"] == "ada (web)"
+    assert len(audit_rows(site)) == 1
+
+
+def test_activity_in_doubt_is_decided_with_a_reference(site, world):
+    address = f"/activities/{world.in_doubt}"
+    page = site.get(address)
+    [form] = [form for form in forms(page.text) if form.action.endswith("/resolve")]
+
+    sent = site.post(form.action, {**form.hidden, "decision": "happened", "reference": "ref-9", "note": "seen"})
+
+    assert sent.status_code == 303
+    after = site.get(address).text
+    assert "ref-9" in after
+    assert "ada (web)" in after
+    assert [row["action"] for row in audit_rows(site)] == ["activity resolve"]
+
+
+def test_resend_asks_once_more_and_keeps_the_note(site, world):
+    [form] = [f for f in forms(site.get(f"/activities/{world.in_doubt}").text) if f.action.endswith("/resolve")]
+
+    asked = site.post(form.action, {**form.hidden, "decision": "resend", "note": "it is \\ not there"})
+
+    assert asked.status_code == 200
+    assert "This cannot be taken back." in asked.text
+    assert "it is \\ not there</textarea>" in asked.text
+    assert audit_rows(site) == []
+    [again] = [f for f in forms(asked.text) if f.action.endswith("/resolve")]
+    fields = {**again.hidden, "decision": "resend", "note": "it is \\ not there"}
+    assert site.post(again.action, fields).status_code == 303
+    assert [row["action"] for row in audit_rows(site)] == ["activity resolve"]
+
+
+def test_person_without_permission_decides_no_doubt(site, world):
+    assert "and not decide about actions in doubt" in site.get(f"/activities/{world.in_doubt}", "cal").text
+
+    refused = site.post(
+        f"/activities/{world.in_doubt}/resolve", {"decision": "happened", "once": "x", "seen": "x"}, "cal"
+    )
+
+    assert refused.status_code == 403
+    assert "cal may not decide about actions in doubt" in refused.text
+    assert audit_rows(site) == []
+
+
+def test_person_who_may_look_sees_no_form_and_sends_none(site, world):
+    page = site.get(f"/q/{world.question}", "bob").text
+
+    assert [form.action for form in forms(page)] == ["/logout"]
+    refused = site.post(f"/q/{world.question}/answer", {"option": "0", "once": "x", "seen": "OPEN"}, "bob")
+    assert refused.status_code == 403
+    assert audit_rows(site) == []
+
+
+def test_answer_that_is_no_option_is_refused(site, world):
+    [form] = [f for f in forms(site.get(f"/q/{world.question}").text) if f.action.endswith("/answer")]
+
+    for option in ("99", "-1", "", "x", "0" * 400):
+        assert site.post(form.action, {**form.hidden, "option": option}).status_code == 400
+    assert audit_rows(site) == []
+
+
+def test_doubt_page_lists_what_is_undecided(site, world):
+    text = site.get("/doubt").text
+
+    assert "1 undecided." in text
+    assert f'href="/activities/{world.in_doubt.replace(":", "%3A")}"' in text
+
+
+def test_unknown_ids_have_a_page_that_says_so(site):
+    for address in ("/q/nothing", "/activities/nothing", "/nothing", "/q/nothing/answer"):
+        found = site.get(address)
+        assert (found.status_code, "no " in found.text.lower()) == (404, True), address
