@@ -107,7 +107,7 @@ def test_person_without_permission_decides_no_doubt(site, world):
     assert audit_rows(site) == []
 
 
-def test_person_who_may_look_sees_no_form_and_sends_none(site, world):
+def test_looking_person_sees_no_form_and_sends_none(site, world):
     page = site.get(f"/q/{world.question}", "bob").text
 
     assert [form.action for form in forms(page)] == ["/logout"]
@@ -124,7 +124,7 @@ def test_answer_that_is_no_option_is_refused(site, world):
     assert audit_rows(site) == []
 
 
-def test_doubt_page_lists_what_is_undecided(site, world):
+def test_doubt_page_lists_undecided_activities(site, world):
     text = site.get("/doubt").text
 
     assert "1 undecided." in text
