@@ -147,6 +147,11 @@ class QuestionStore:
         rows = tx.fetch_all(SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq", seq=task_seq)
         return [question_of(row) for row in rows]
 
+    def list_newest_of_task(self, tx: Reader, task_seq: int, limit: int) -> list[Question]:
+        """Return the newest questions of a task or about it, the oldest of them first."""
+        newest = SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq DESC LIMIT :limit"
+        return [question_of(row) for row in tx.fetch_all(newest, seq=task_seq, limit=limit)][::-1]
+
     def ids_of(self, tx: Reader, task_id: str) -> list[str]:
         """Return the ids of all that was asked by a task or about it."""
         rows = tx.fetch_all(

@@ -1,0 +1,1 @@
+"""Pictures of a task: its rows become marks, and marks get places. Pure."""
