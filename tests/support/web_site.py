@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import socket
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -63,15 +64,28 @@ class Site:
 
     database: Path
     socket: Path
+    port: int | None
     process: Popen[bytes]
     services: Services
     _clients: dict[str, httpx2.Client] = field(default_factory=dict)
 
+    @property
+    def address(self) -> str:
+        """The beginning of its addresses."""
+        return "http://localhost" if self.port is None else f"http://127.0.0.1:{self.port}"
+
+    @property
+    def is_listening(self) -> bool:
+        if self.port is None:
+            return self.socket.exists()
+        with socket.socket() as caller:
+            return caller.connect_ex(("127.0.0.1", self.port)) == 0
+
     def client(self, person: str = "") -> httpx2.Client:
         """Return the client of a person, '' for one that is not logged in. It follows no redirect."""
         if person not in self._clients:
-            transport = httpx2.HTTPTransport(uds=str(self.socket))
-            client = httpx2.Client(transport=transport, base_url="http://localhost", timeout=PATIENCE)
+            transport = httpx2.HTTPTransport(uds=None if self.port else str(self.socket))
+            client = httpx2.Client(transport=transport, base_url=self.address, timeout=PATIENCE)
             if person:
                 sent = {"name": person, "token": TOKENS[person]}
                 assert client.post("/login", data=sent, headers=SAME_ORIGIN).status_code == 303
@@ -101,33 +115,25 @@ class Site:
 
 
 @contextmanager
-def serving(database: Path, *arguments: str, settings: str = SETTINGS, **more: str) -> Iterator[Site]:
-    """Run `craftcore web` on a database until the block is left."""
+def serving(
+    database: Path, *arguments: str, settings: str = SETTINGS, port: int | None = None, **more: str
+) -> Iterator[Site]:
+    """Run `craftcore web` on a database until the block is left. `port` None: it listens at a socket file."""
     config = database.parent / "web.toml"
     config.write_text(settings)
     secrets = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
-    command = [
-        sys.executable,
-        "-m",
-        "craftcore",
-        "--db",
-        str(database),
-        "--config",
-        str(config),
-        "web",
-        "--listen",
-        "unix:web.sock",
-    ]
+    command = [sys.executable, "-m", "craftcore", "--db", str(database), "--config", str(config)]
+    listen = "unix:web.sock" if port is None else f"127.0.0.1:{port}"
     process = Popen(
-        [*command, "web", "--listen", "unix:web.sock", *arguments],
+        [*command, "web", "--listen", listen, *arguments],
         env=environment(**secrets, **more),
         cwd=database.parent,
         stdin=DEVNULL,
         stdout=DEVNULL,
     )
-    site = Site(database, database.parent / "web.sock", process, Services(database, Config()))
+    site = Site(database, database.parent / "web.sock", port, process, Services(database, Config()))
     try:
-        until(lambda: site.socket.exists() or process.poll() is not None, "craftcore web")
+        until(lambda: site.is_listening or process.poll() is not None, "craftcore web")
         assert process.poll() is None, "craftcore web has ended"
         yield site
     finally:

@@ -1,0 +1,77 @@
+"""The system's Chromium, driven by playwright, with everything that it complains about."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from urllib.parse import urlsplit
+
+from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+
+from tests.support.web_site import TOKENS, Site
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NO_BROWSER = "no Chromium: apt-get install chromium"
+
+
+@contextmanager
+def chromium() -> Iterator[Browser]:
+    """Run the browser until the block is left."""
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        try:
+            yield browser
+        finally:
+            browser.close()
+
+
+@dataclass(slots=True)
+class Visitor:
+    """A person in a browser. `faults`: console errors, CSP reports, and requests to another origin."""
+
+    site: Site
+    context: BrowserContext
+    page: Page
+    faults: list[str] = field(default_factory=list)
+
+    def open(self, address: str) -> Page:
+        """Load a page."""
+        self.page.goto(self.site.address + address)
+        return self.page
+
+
+@contextmanager
+def visitor(
+    browser: Browser, site: Site, person: str = "ada", *, width: int = 1280, theme: str = "light", script: bool = True
+) -> Iterator[Visitor]:
+    """Log a person in, in a window of that width."""
+    scheme = "dark" if theme == "dark" else "light"
+    context = browser.new_context(
+        viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script, locale="en-GB"
+    )
+    page = context.new_page()
+    found = Visitor(site, context, page)
+    page.on("console", lambda message: _note(found, message.type, message.text))
+    page.on("pageerror", lambda error: found.faults.append(f"error: {error}"))
+    page.on("request", lambda request: _note_origin(found, request.url))
+    try:
+        page.goto(f"{site.address}/login")
+        page.fill("input[name=name]", person)
+        page.fill("input[name=token]", TOKENS[person])
+        page.click("button")
+        yield found
+    finally:
+        context.close()
+
+
+def _note(found: Visitor, kind: str, text: str) -> None:
+    if kind in ("error", "warning"):
+        found.faults.append(f"{kind}: {text}")
+
+
+def _note_origin(found: Visitor, url: str) -> None:
+    own = urlsplit(found.site.address).netloc
+    if urlsplit(url).netloc not in ("", own):
+        found.faults.append(f"asked {url}")

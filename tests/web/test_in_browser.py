@@ -1,0 +1,149 @@
+"""The pages in a real Chromium: no complaint, readable by everybody, usable without a mouse and without script.
+
+`CRAFTCORE_SCREENSHOTS=DIR pytest tests/web/test_in_browser.py` keeps a picture of each page there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from craftcore.web.asgi_app import PAGES
+from tests.support.metrics_client import free_port
+from tests.support.web_site import serving
+from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, visitor
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
+
+WIDTHS, THEMES = (360, 1280), ("light", "dark")
+SERIOUS = ("serious", "critical")
+PATHS = [path for path, _ in PAGES]
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def shown(made, tmp_path_factory):
+    """A page that these tests only look at."""
+    database = tmp_path_factory.mktemp("shown") / "agent.db"
+    shutil.copy(made[1], database)
+    with serving(database, port=free_port()) as site:
+        yield site
+
+
+@pytest.fixture
+def own(database):
+    """A page that a test changes."""
+    with serving(database, port=free_port()) as site:
+        yield site
+
+
+def address_of(path, world):
+    """Return an address of a page, of something that is in the database."""
+    ids = {
+        "/q/{id}": world.question,
+        "/activities/{id}": world.in_doubt,
+        "/tasks/{id}": world.asks,
+        "/triggers/{id}": world.dead,
+        "/records/{id}": world.died,
+        "/schedules/{id}": "nightly",
+    }
+    found = path.replace("{id}", ids.get(path, ""))
+    return f"{found}?q={world.asks[:8]}" if path == "/find" else found
+
+
+def picture_of(page, path, theme, width):
+    if folder := os.environ.get("CRAFTCORE_SCREENSHOTS"):
+        name = path.strip("/").replace("/{id}", "-one") or "inbox"
+        page.screenshot(path=Path(folder) / f"{name}-{theme}-{width}.png", full_page=True)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+def test_pages_have_no_fault_in_a_browser(browser, shown, world, width, theme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    wrong = {}
+    with visitor(browser, shown, width=width, theme=theme) as person:
+        for path in PATHS:
+            page = person.open(address_of(path, world))
+            page.wait_for_load_state("load")
+            picture_of(page, path, theme, width)
+            found = Axe().run(page).response["violations"]
+            serious = [
+                f"{one['id']}: {node['html'][:120]}"
+                for one in found
+                if one["impact"] in SERIOUS
+                for node in one["nodes"]
+            ]
+            if serious or person.faults:
+                wrong[path] = [*serious, *person.faults]
+            person.faults.clear()
+
+    assert wrong == {}
+
+
+def test_pages_scroll_in_one_direction_at_320_px(browser, shown, world):
+    with visitor(browser, shown, width=320) as person:
+        wide = {
+            path: page.evaluate("document.documentElement.scrollWidth")
+            for path in PATHS
+            if (page := person.open(address_of(path, world))).evaluate("document.documentElement.scrollWidth") > 320
+        }
+
+    assert wide == {}
+
+
+def test_pages_say_the_same_without_script(browser, shown, world):
+    def words(page):
+        text = page.inner_text("main")
+        return re.sub(r"\d|\s+", " ", text).split()  # moments are in the reader's zone with script
+
+    with visitor(browser, shown) as scripted, visitor(browser, shown, script=False) as plain:
+        for path in PATHS:
+            address = address_of(path, world)
+            missing = set(words(scripted.open(address))) - set(words(plain.open(address)))
+            assert {word for word in missing if len(word) > 4} == set(), path
+
+
+def test_question_is_answered_from_a_link_in_two_taps_at_360_px(browser, own, world):
+    with visitor(browser, own, width=360) as person:
+        page = person.open(f"/q/{world.question}")  # the tap on the link of a message
+        page.click(".choices button >> nth=0")
+
+        page.wait_for_selector(".notice")
+        assert "ada (web)" in page.inner_text("main")
+        assert person.faults == []
+
+
+def test_question_is_answered_by_keyboard_alone(browser, own, world):
+    with visitor(browser, own) as person:
+        page = person.open(f"/q/{world.question}")
+        for _ in range(60):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.name === 'option'"):
+                break
+        page.keyboard.press("Enter")
+
+        page.wait_for_selector(".notice")
+        assert "ada (web)" in page.inner_text("main")
+
+
+def test_doubt_is_decided_without_script(browser, own, world):
+    with visitor(browser, own, script=False) as person:
+        page = person.open(f"/activities/{world.in_doubt}")
+        page.check("input[value=resend]")
+        page.fill("input[name=note]", "not in the bank")
+        page.click("text=decide >> nth=0")
+        assert "This cannot be taken back." in page.inner_text("main")
+        page.click("main button")
+
+        assert "not in the bank" in page.inner_text("main")
