@@ -138,8 +138,3 @@ def _cell(value: object, *, last: bool) -> str:
     )
     limit = CELL_MAX * 2 if last else CELL_MAX
     return text if len(text) <= limit else text[: limit - 1] + "…"
-
-
-def name_work(workflow: str | None, schedule: str | None) -> str | None:
-    """Return the name of a workflow, with the schedule that runs it where that has another name."""
-    return workflow if schedule in (None, workflow) else f"{workflow} ({schedule})"

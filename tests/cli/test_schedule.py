@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from craftcore.actions.process import command_run as command
-from craftcore.cli.schedule import options
+from craftcore.diagnostics.text import schedule_text
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage import facts
 from tests.cli.conftest import NOON
@@ -523,4 +523,4 @@ def test_scheduled_command_is_run_by_a_daemon(tmp_path):
     assert added.code == 0
     [line] = craftcore(tmp_path, "--json", "schedule", "history", "s").json
     assert (line["outcome"], line["cause"]) == ("fired", "time")
-    assert options.COMMAND == command.COMMAND == "command.run"
+    assert schedule_text.COMMAND == command.COMMAND == "command.run"

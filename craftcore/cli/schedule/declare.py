@@ -12,7 +12,6 @@ from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, PROBLEM
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.options import (
-    COMMAND,
     WithCommand,
     command_payload,
     irreversible_payload,
@@ -20,9 +19,10 @@ from craftcore.cli.schedule.options import (
     refuse_irreversible,
     schedule_options,
 )
-from craftcore.cli.schedule.view import command_line, expression_text, next_occurrence_text, schedules_held_text
+from craftcore.cli.schedule.view import next_occurrence_text, schedules_held_text
 from craftcore.cli.session import Session
 from craftcore.diagnostics.documents import schedule_document
+from craftcore.diagnostics.text.schedule_text import COMMAND, command_line, expression_text
 from craftcore.operations import schedules
 from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus

@@ -15,9 +15,6 @@ from craftcore.serialization.time_text import parse_duration
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COMMAND = "command.run"
-"""As in `actions.command`, which is not imported for a name: it would bring the event loop."""
-
 OPTIONS = (
     click.option("--workflow", metavar="NAME", help="The workflow it runs; or give a command after --."),
     click.option("--payload", metavar="JSON|@FILE|-", help="A JSON object: the workflow's keyword arguments."),

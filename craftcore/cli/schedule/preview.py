@@ -10,18 +10,22 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.output import Output
 from craftcore.cli.schedule.id_lookup import find_schedule
-from craftcore.cli.schedule.view import expression_text, next_occurrence_text
+from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
-from craftcore.diagnostics.text.schedule_text import local_time, local_time_text
+from craftcore.diagnostics.text.schedule_text import (
+    expression_text,
+    local_time_text,
+    moment_note,
+    moment_row,
+    upcoming_rows,
+)
 from craftcore.errors import RowInvalid, ScheduleInvalid
-from craftcore.schedules.model import Schedule, ScheduleStatus
-from craftcore.schedules.recurrence.dst_notes import note
+from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.recurrence.expression import parse
 from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.schedules.recurrence.occurrences import list_moments, next_occurrence
-from craftcore.schedules.recurrence.timing import Once, Startup, Timing
-from craftcore.schedules.tick_plan import jitter, list_upcoming
-from craftcore.serialization.time_text import add_iso_times, clock_time, format_span
+from craftcore.schedules.recurrence.timing import Once, Startup
+from craftcore.serialization.time_text import clock_time
 
 
 @click.command(
@@ -82,7 +86,7 @@ def preview(
         if first is None and isinstance(timing, Once):
             after = timing.at - 1  # `immediate` is now, which is not after now
         rows = [
-            _row(timing, zone, at)
+            moment_row(timing, zone, at)
             for at in list_moments(lambda instant: next_occurrence(timing, instant), after, count)
         ]
     if session.json:
@@ -93,15 +97,6 @@ def preview(
     print_moments(session.out, rows, zone)
 
 
-def upcoming_rows(schedule: Schedule, now: float, count: int, *, since: float | None = None) -> list[dict[str, Any]]:
-    """Return the next occurrences that fire, as rows. Raises ScheduleInvalid when this machine does not know its
-    zone."""
-    return [
-        _row(schedule.timing, schedule.timezone, at, jitter(schedule.id, at, schedule.jitter))
-        for at in list_upcoming(schedule, now, count, since=since)
-    ]
-
-
 def print_moments(out: Output, rows: list[dict[str, Any]], zone: str) -> None:
     """Print a table, with a note where the clock is changed."""
     if not rows:
@@ -109,23 +104,9 @@ def print_moments(out: Output, rows: list[dict[str, Any]], zone: str) -> None:
         return
     cells = []
     for row in rows:
-        later = row["fire_at"] - row["nominal_at"]
-        notes = [row["note"], f"fires {format_span(later)} later (jitter)" if later else None]
         shown = local_time_text(row["nominal_at"], zone), clock_time(row["nominal_at"])
-        cells.append((*shown, "; ".join(text for text in notes if text)))
+        cells.append((*shown, moment_note(row)))
     out.table((zone, "UTC", "note"), cells)
-
-
-def _row(timing: Timing, zone: str, at: float, later: float = 0.0) -> dict[str, Any]:
-    there = local_time(at, zone)
-    return add_iso_times(
-        {
-            "nominal_at": at,
-            "local": None if there is None else there.isoformat(),
-            "note": note(timing, at),
-            "fire_at": at + later,
-        }
-    )
 
 
 def _moment_before(first: float) -> float:

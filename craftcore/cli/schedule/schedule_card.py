@@ -7,12 +7,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from craftcore.cli.damaged_list import print_list
-from craftcore.cli.schedule.preview import print_moments, upcoming_rows
-from craftcore.cli.schedule.view import command_line, expression_text, is_irreversible, next_occurrence_text
+from craftcore.cli.schedule.preview import print_moments
+from craftcore.cli.schedule.view import next_occurrence_text
 from craftcore.cli.session import Session, hint
 from craftcore.diagnostics.documents import schedule_document
 from craftcore.diagnostics.text.printable import show_json
-from craftcore.diagnostics.text.schedule_text import local_time_text, next_firing
+from craftcore.diagnostics.text.schedule_text import (
+    command_line,
+    expression_text,
+    is_irreversible,
+    local_time_text,
+    next_firing,
+    upcoming_rows,
+)
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Startup

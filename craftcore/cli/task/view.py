@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from craftcore.cli.output import name_work
+from craftcore.diagnostics.text.trigger_text import name_work
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader

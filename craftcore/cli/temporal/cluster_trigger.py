@@ -14,9 +14,9 @@ from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
 from craftcore.cli.temporal.cluster_task_operations import ask_to_end, try_again
-from craftcore.cli.trigger.view import task_summary
 from craftcore.diagnostics.documents import task_document
 from craftcore.diagnostics.text.printable import show_json
+from craftcore.diagnostics.text.trigger_text import task_summary
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.triggers.workflow_names import bare_name

@@ -17,8 +17,6 @@ from craftcore.cli.trigger.view import (
     print_triggers,
     requeued_text,
     say_done,
-    task_status_text,
-    task_summary,
     tasks_of,
 )
 from craftcore.daemon.lock import read_note
@@ -26,6 +24,7 @@ from craftcore.diagnostics.documents import event_document, trigger_document
 from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_booting, is_cut_off
 from craftcore.diagnostics.reasons.trigger_reasons import list_reasons
 from craftcore.diagnostics.text.printable import show_json
+from craftcore.diagnostics.text.trigger_text import task_status_text, task_summary
 from craftcore.executions.event_store import EventStore
 from craftcore.executions.model import Status
 from craftcore.executions.store import ExecutionStore

@@ -7,18 +7,17 @@ from collections.abc import Callable
 from typing import Any
 
 from craftcore.cli.damaged_list import print_list
-from craftcore.cli.output import name_work
 from craftcore.cli.session import Session
 from craftcore.cli.short_ids import count_digits
 from craftcore.diagnostics.documents import trigger_document
-from craftcore.diagnostics.live_counts import are_claims_live, explain_claim, is_cut_off
+from craftcore.diagnostics.live_counts import are_claims_live, is_cut_off
+from craftcore.diagnostics.text.trigger_text import name_work, read_task, reason_text, task_summary
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
-from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
+from craftcore.storage.damaged_rows import Damaged, damaged_document
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.lineage_store import task_id_of, task_of
+from craftcore.tasks.lineage_store import task_of
 from craftcore.tasks.model import Task, TaskStatus
-from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger
 
 COLUMNS = ("id", "created", "workflow", "source", "status", "due", "attempts", "reason")
@@ -28,11 +27,6 @@ ONE_LINE_EACH = 50
 def tasks_of(reader: Reader, found: list[Trigger]) -> dict[str, Task]:
     """Return the task of each trigger that has to do with one, by the trigger's id."""
     return {row.id: task for row in found if (task := task_of(reader, row)) is not None}
-
-
-def task_status_text(row: Trigger, task: Task) -> str:
-    """Return `its task is WAITING at turn 2`; of one that it did not create, which."""
-    return f"{'its task' if task.id == row.id else f'task {task.id}'} is {task.status} at turn {task.turn}"
 
 
 def requeued_text(row: Trigger, tasks: dict[str, Task]) -> str:
@@ -51,7 +45,7 @@ def cancelled_text(row: Trigger, tasks: dict[str, Task]) -> str:
 
 def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damaged]) -> int:
     """Print a table, or an array, each trigger with its task. Return the exit code."""
-    tasks = {row.id: _task_of_trigger(reader, row) for row in found if not isinstance(row, Damaged)}
+    tasks = {row.id: read_task(reader, row) for row in found if not isinstance(row, Damaged)}
     claims_live = are_claims_live(reader, session.path)
 
     def to_document(row: Trigger) -> dict[str, Any]:
@@ -60,7 +54,7 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
         return {**told, "task": damaged_document(task) if isinstance(task, Damaged) else task_summary(task)}
 
     def cells(row: Trigger) -> tuple[object, ...]:
-        due, why = clock_time(row.due_at), _reason(row, tasks[row.id], claims_live=claims_live)
+        due, why = clock_time(row.due_at), reason_text(row, tasks[row.id], claims_live=claims_live)
         work = name_work(row.workflow, row.schedule_id)
         return row.id, clock_time(row.created_at), work, row.source, row.status, due, row.attempts, why
 
@@ -83,28 +77,3 @@ def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], s
         session.out.line(f"{row.id} {words(row)}")
     if not done:
         session.out.line("nothing to do")
-
-
-def task_summary(task: Task | None) -> dict[str, Any] | None:
-    """Return what a trigger's document says of its task; None when it has to do with none."""
-    return None if task is None else {"id": task.id, "status": task.status, "turn": task.turn}
-
-
-def _task_of_trigger(reader: Reader, row: Trigger) -> Task | Damaged | None:
-    task_id = try_read(None, lambda: task_id_of(reader, row))
-    if task_id is None or isinstance(task_id, Damaged):
-        return task_id
-    return try_read(task_id, lambda: TaskStore().get(reader, task_id))
-
-
-def _reason(row: Trigger, task: Task | Damaged | None, *, claims_live: bool) -> str | None:
-    which = (
-        f"task {task.id} is damaged"
-        if isinstance(task, Damaged)
-        else None
-        if task is None
-        else task_status_text(row, task)
-    )
-    left = explain_claim(row, claims_live=claims_live)
-    parts = [left or row.error_message or row.reason, which]
-    return "; ".join(part for part in parts if part) or None
