@@ -9,6 +9,7 @@ from itertools import islice
 
 from craftcore.audit.model import AuditRow
 from craftcore.storage.damaged_rows import readable_value
+from craftcore.storage.row_spans import NO_BOUND
 from craftcore.storage.transaction import Reader
 
 _NEWEST = """
@@ -35,6 +36,8 @@ SELECT seq,
        )
    AND (:since IS NULL OR at >= :since)
    AND (:until IS NULL OR at < :until)
+   AND seq > :after
+   AND seq < :before
  ORDER BY seq DESC
  LIMIT :limit
 """
@@ -59,6 +62,7 @@ class AuditFilter:
     action         the whole name, or the noun for all its verbs: `schedule`
     uid, name      of the user who did it, or who had logged in; the name also of a person who acted by the page
     since, until   epoch seconds; `until` itself is not included
+    after, before  numbers of rows; neither is included
     """
 
     subject: str | None = None
@@ -68,6 +72,8 @@ class AuditFilter:
     name: str | None = None
     since: float | None = None
     until: float | None = None
+    after: int = 0
+    before: int = NO_BOUND
 
 
 class AuditListStore:
@@ -89,6 +95,8 @@ class AuditListStore:
             name=those.name,
             since=those.since,
             until=those.until,
+            after=those.after,
+            before=those.before,
             limit=limit,
         )
         return [AuditRow(**{name: readable_value(value) for name, value in row.items()}) for row in rows]

@@ -11,7 +11,7 @@ from tests.support.fakes import NEW_YEAR
 from tests.triggers.test_claim_plans import connection_of, steps_of
 
 ADA, BOB, SERVICE = Actor(uid=1000, name="ada"), Actor(uid=1001, name="bob"), Actor(uid=990, name="craftcore")
-NOTHING = {"action": None, "uid": None, "name": None, "since": None, "until": None, "limit": 1}
+NOTHING = {**dict.fromkeys(("action", "uid", "name", "since", "until")), "after": 0, "before": 100, "limit": 1}
 
 
 def found(core, limit=100, **those):
@@ -56,6 +56,9 @@ def test_audit_list_is_newest_first(log):
         ({"until": NEW_YEAR + 60}, [1]),
         ({"since": NEW_YEAR + 60, "until": NEW_YEAR + 180}, [3, 2]),
         ({"action": "task", "name": "bob", "subject": "t-2"}, [4]),
+        ({"before": 3}, [2, 1]),
+        ({"after": 1, "before": 4}, [3, 2]),
+        ({"subject": "t-1", "before": 1}, []),
     ],
 )
 def test_audit_list_can_be_filtered(log, those, seqs):
@@ -80,9 +83,9 @@ def test_audit_subject_may_be_shortened_while_unambiguous(log):
 
 def test_audit_queries_use_an_index(core):
     [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST}", **NOTHING)
-    assert plan["detail"] == "SCAN audit_log"  # from its end, by its key
+    assert plan["detail"] == "SEARCH audit_log USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)"  # from its end
     [plan] = core.rows(f"EXPLAIN QUERY PLAN {NEWEST_OF}", **NOTHING, subject="t-1")
-    assert plan["detail"] == "SEARCH audit_log USING INDEX audit_log_subject (subject=?)"
+    assert plan["detail"] == "SEARCH audit_log USING INDEX audit_log_subject (subject=? AND seq>? AND seq<?)"
 
 
 def test_audit_list_of_a_long_log_costs_no_more_than_a_short_log(core):
