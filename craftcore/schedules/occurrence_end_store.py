@@ -33,6 +33,7 @@ SELECT newest.*,
        triggers.starts         AS trigger_starts,
        triggers.settled_at     AS trigger_settled_at,
        first_record.created_at AS began_at,
+       epochs.started_at       AS daemon_started_at,
        last_record.id          AS record_id,
        last_record.status      AS record_status,
        last_record.error_code  AS record_error_code,
@@ -43,6 +44,7 @@ SELECT newest.*,
   LEFT JOIN triggers ON triggers.id = newest.trigger_id
   LEFT JOIN tasks ON tasks.id = newest.trigger_id
   LEFT JOIN executions AS first_record ON first_record.id = 'exec-' || newest.trigger_id || '.1'
+  LEFT JOIN epochs ON epochs.epoch = first_record.epoch
   LEFT JOIN executions AS last_record
          ON last_record.seq = (SELECT max(seq)
                                  FROM executions
@@ -73,7 +75,8 @@ class OccurrenceEnd(NamedTuple):
     ended_at     when it ended; None: it has not, or that is unknown by now
     attempts     that it took so far, as far as they count
     record_id    of its newest record; None: it has none
-    is_dead      its trigger is a dead letter
+    is_kept      its trigger has a row; `is_task`: it has a task, with the same id; `is_dead`: it is a dead letter
+    daemon_started_at  of the daemon that began its first attempt; None: unknown
     """
 
     state: EndState
@@ -86,7 +89,9 @@ class OccurrenceEnd(NamedTuple):
     error_message: str | None = None
     record_id: str | None = None
     is_kept: bool = False
+    is_task: bool = False
     is_dead: bool = False
+    daemon_started_at: float | None = None
 
 
 class AccountLine(NamedTuple):
@@ -121,7 +126,8 @@ def line_of(row: Row) -> AccountLine:
 def _end_of(row: Row) -> OccurrenceEnd:
     facts = _facts_of(row)
     began = row["began_at"] if row["began_at"] is not None else row["record_created_at"]
-    return OccurrenceEnd(**{"began_at": began, "record_id": row["record_id"], **facts})
+    found = {"began_at": began, "record_id": row["record_id"], "daemon_started_at": row["daemon_started_at"]}
+    return OccurrenceEnd(**found, **facts)
 
 
 def _facts_of(row: Row) -> dict[str, Any]:
@@ -130,6 +136,7 @@ def _facts_of(row: Row) -> dict[str, Any]:
         "attempts": row["trigger_attempts"],
         "reason": row["trigger_reason"],
         "is_kept": row["trigger_status"] is not None,
+        "is_task": row["task_status"] is not None,
         "is_dead": row["trigger_status"] == "DEAD",
     }
     if (status := row["task_status"]) is not None:

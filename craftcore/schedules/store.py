@@ -65,6 +65,24 @@ class ScheduleStore:
             limit=limit,
         )
 
+    def list_page(self, tx: Reader, limit: int, *, after: str = "", removed: bool = False) -> list[Schedule | Damaged]:
+        """Return the schedules whose id comes after that one, by id."""
+        return read_rows(
+            tx,
+            """
+            SELECT *
+              FROM schedules
+             WHERE id > :after
+               AND (status <> 'REMOVED' OR :removed)
+             ORDER BY id
+             LIMIT :limit
+            """,
+            schedule_of,
+            after=after,
+            removed=int(removed),
+            limit=limit,
+        )
+
     def list_of_origin(self, tx: Reader, origin: Origin) -> list[Schedule]:
         """Return those that this origin declared and that are not removed."""
         rows = tx.fetch_all("SELECT * FROM schedules WHERE origin = :origin AND status <> 'REMOVED'", origin=origin)

@@ -29,7 +29,7 @@ SELECT *
 
 DEAD_GROUPS = """
 SELECT CAST(coalesce(error_code, reason) AS BLOB) AS error,
-       count(*)                                   AS count,
+       count(*)                                   AS letters,
        min(settled_at)                            AS oldest_at,
        max(settled_at)                            AS newest_at
   FROM (SELECT error_code, reason, settled_at
@@ -77,7 +77,7 @@ class DeadGroup(NamedTuple):
     """The dead letters of one error, among the newest."""
 
     error: str
-    count: int
+    letters: int
     oldest_at: float
     newest_at: float
 

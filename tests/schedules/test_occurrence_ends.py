@@ -16,7 +16,7 @@ from tests.executions.test_listing_plans import plans_of
 from tests.support.attempts import again, end
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.retention_harness import only, sweep
-from tests.support.schedule_steps import DAY, HOUR, put, tick, triggers
+from tests.support.schedule_steps import DAY, HOUR, put, start_daemon, tick, triggers
 from tests.support.task_steps import a_sleep, enter_next, fail, finish, suspend
 from tests.support.trigger_steps import BROKEN, HOPELESS, emit
 from tests.triggers.test_claim_plans import steps_of, undone
@@ -212,10 +212,25 @@ def test_account_reads_every_table_by_an_index(core, clock):
         "SEARCH triggers USING INDEX triggers_id (id=?) LEFT-JOIN",
         "SEARCH tasks USING INDEX tasks_id (id=?) LEFT-JOIN",
         "SEARCH first_record USING INDEX executions_id (id=?) LEFT-JOIN",
+        "SEARCH epochs USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
         "SEARCH last_record USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
         "SEARCH executions USING COVERING INDEX executions_id (id>? AND id<?)",
     ]
     assert not [line for line in plan if "TEMP B-TREE" in line]
+
+
+def test_daemon_that_began_an_occurrence_is_known_by_its_start(core, clock):
+    trigger_id = fire(core, clock)
+    clock.advance(100)
+    started_at = clock.now()
+    epoch = start_daemon(core).epoch
+    clock.advance(5)
+    end(core, again(core, epoch=epoch), Succeeded())
+
+    assert end_of(core).daemon_started_at == started_at
+    assert end_of(core).is_kept
+    assert not end_of(core).is_task
+    assert triggers(core)[0]["id"] == trigger_id
 
 
 def test_cost_of_the_newest_lines_does_not_grow_with_the_account(core, clock):

@@ -83,7 +83,7 @@ def test_filter_looks_at_a_span_and_says_how_far_back(handful, monkeypatch, rows
     monkeypatch.setattr(row_spans, "ROWS", rows)
     those = TriggerFilter(session_id="lobby")
     found: list[int] = []
-    spans = []
+    spans: list[row_spans.RowSpan] = []
     with handful.reading() as reader:
         before: int | None = None
         while not spans or before is not None:
@@ -153,8 +153,8 @@ def test_dead_letters_are_grouped_by_error(handful):
     with handful.reading() as reader:
         often, seldom = STORE.group_dead(reader)
 
-    assert (often.error, often.count) == ("AGENT_ERROR", FEW * 9 // 10)
-    assert (seldom.error, seldom.count) == ("AGENT_TIMEOUT", FEW // 10)
+    assert (often.error, often.letters) == ("AGENT_ERROR", FEW * 9 // 10)
+    assert (seldom.error, seldom.letters) == ("AGENT_TIMEOUT", FEW // 10)
     assert (seldom.oldest_at, seldom.newest_at) == (NEW_YEAR + 10 // 3, NEW_YEAR + FEW // 3)
 
 
@@ -162,14 +162,14 @@ def test_groups_count_the_newest_dead_letters_alone(handful):
     with handful.reading() as reader:
         groups = STORE.group_dead(reader, 10)
 
-    assert {group.error: group.count for group in groups} == {"AGENT_ERROR": 9, "AGENT_TIMEOUT": 1}
+    assert {group.error: group.letters for group in groups} == {"AGENT_ERROR": 9, "AGENT_TIMEOUT": 1}
 
 
 def test_damaged_dead_letter_is_grouped_by_its_reason(handful):
     with undone(handful) as tx:
         tx.run("UPDATE triggers SET error_code = NULL, reason = 'corrupt row' WHERE seq = 7")
         tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT) WHERE seq = 7")
-        groups = {group.error: group.count for group in STORE.group_dead(tx)}
+        groups = {group.error: group.letters for group in STORE.group_dead(tx)}
         [damaged] = STORE.list_dead(tx, 10, error="corrupt row")
 
     assert groups["corrupt row"] == 1
