@@ -1,0 +1,209 @@
+"""Live updates: topics that are rendered once for all listeners, and sent when they changed.
+
+A topic is a fragment of a page without forms and without personal data. There is one per role, because masking differs
+by role. Without a listener, nothing is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import random
+import time
+from collections.abc import AsyncGenerator, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeVar
+
+import structlog
+
+from craftcore.errors import InvalidInput, StateRefused
+from craftcore.web.watch import LOOKS_SECONDS, FileWatch
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+LISTENERS_MAX = 200
+RENDER_SECONDS = 1.0
+"""Between two renderings of one topic, at least."""
+
+QUIET_SECONDS = 15.0
+"""Seconds without a frame after which a comment is sent, so that a connection that is gone is found."""
+
+RETRY_SECONDS = (2.0, 8.0)
+"""A browser connects again after a time between these, so a restart causes no storm."""
+
+Render = Callable[[str, str], str]
+"""Return the fragment of a topic for a role. It runs in a thread, and says in the fragment what cannot be read."""
+
+
+class Key(NamedTuple):
+    """A topic for a role: the unit that is rendered once."""
+
+    topic: str
+    role: str
+
+
+class Frame(NamedTuple):
+    """A fragment as it is sent, and the hash that tells it from others."""
+
+    digest: bytes
+    text: bytes
+
+
+@dataclass(slots=True, eq=False)
+class Listener:
+    """One open connection. It has one slot a topic: a slow reader misses frames, and never has a queue."""
+
+    keys: frozenset[Key]
+    slots: dict[Key, Frame] = field(default_factory=dict)
+    ready: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def offer(self, key: Key, frame: Frame) -> None:
+        """Put a frame into its slot, in place of one that was not sent yet."""
+        self.slots[key] = frame
+        self.ready.set()
+
+    def take(self) -> list[Frame]:
+        """Return the frames to send, and empty the slots."""
+        frames = [self.slots[key] for key in sorted(self.slots)]
+        self.slots.clear()
+        self.ready.clear()
+        return frames
+
+
+class Live:
+    """The topics and listeners of one process. All but `render` and the watch runs on the event loop."""
+
+    def __init__(self, watch: FileWatch, topics: Collection[str], render: Render) -> None:
+        self._watch, self._topics, self._render = watch, frozenset(topics), render
+        self._listeners: set[Listener] = set()
+        self._frames: dict[Key, Frame] = {}
+        self._stale: set[Key] = set()
+        self._rendered_at: dict[Key, float] = {}
+        self._joined = asyncio.Event()
+        self._thread: ThreadPoolExecutor | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    @property
+    def listeners(self) -> int:
+        """The number of open connections."""
+        return len(self._listeners)
+
+    def require_place(self, topics: Collection[str]) -> None:
+        """Raise InvalidInput for a topic that there is not, and StateRefused at LISTENERS_MAX."""
+        if not topics or not self._topics.issuperset(topics):
+            raise InvalidInput(f"topic is unknown; it must be one of {', '.join(sorted(self._topics))}")
+        if self._closed or len(self._listeners) >= LISTENERS_MAX:
+            raise StateRefused(f"{LISTENERS_MAX} pages are connected already: load this one again to update it")
+
+    async def stream(
+        self, topics: Collection[str], role: str, is_allowed: Callable[[], bool] = lambda: True
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the events of a new listener, the current fragments first, until the reader goes or the server stops.
+
+        `is_allowed` ends the stream when its login ends. Raises as `require_place` does, at the first step.
+        """
+        self.require_place(topics)
+        listener = self._join(frozenset(Key(topic, role) for topic in topics))
+        try:
+            yield f"retry: {random.uniform(*RETRY_SECONDS) * 1000:.0f}\n\n".encode()
+            while not self._is_over(is_allowed):
+                try:
+                    await asyncio.wait_for(listener.ready.wait(), QUIET_SECONDS)
+                except TimeoutError:
+                    yield b": quiet\n\n"
+                    continue
+                if not self._is_over(is_allowed):
+                    yield b"".join(frame.text for frame in listener.take())
+        finally:
+            self._listeners.discard(listener)
+
+    async def close(self) -> None:
+        """End every stream and the watch, for the end of the server."""
+        self._closed = True
+        for listener in self._listeners:
+            listener.ready.set()
+        self._listeners.clear()
+        self._joined.set()
+        if self._task is not None:
+            await self._task
+
+    def _join(self, keys: frozenset[Key]) -> Listener:
+        """Return a listener that has the current frames, and start to look at the file for the first one."""
+        listener = Listener(keys)
+        for key in keys & self._frames.keys():
+            listener.offer(key, self._frames[key])
+        self._listeners.add(listener)
+        self._joined.set()
+        if self._task is None:
+            self._task = asyncio.create_task(self._run())
+        return listener
+
+    def _is_over(self, is_allowed: Callable[[], bool]) -> bool:
+        return self._closed or not is_allowed()
+
+    async def _run(self) -> None:
+        """Look and render while there are listeners."""
+        self._thread = ThreadPoolExecutor(1, "craftcore-live")
+        try:
+            while self._listeners:
+                await self._update()
+                await self._pause()
+        finally:
+            await self._call(self._watch.close)
+            self._thread.shutdown()
+            self._thread, self._task = None, None
+            self._frames.clear()
+            self._rendered_at.clear()
+            if self._listeners and not self._closed:  # one joined while the file was closed
+                self._task = asyncio.create_task(self._run())
+
+    async def _update(self) -> None:
+        """Look at the file once, and render what may have changed, was not rendered lately and is listened to."""
+        keys = {key for listener in self._listeners for key in listener.keys}
+        if await self._call(self._watch.has_news):
+            self._stale |= keys
+        self._stale = (self._stale | (keys - self._frames.keys())) & keys
+        for key in sorted(self._stale):
+            if time.monotonic() - self._rendered_at.get(key, -RENDER_SECONDS) >= RENDER_SECONDS:
+                self._stale.discard(key)
+                self._rendered_at[key] = time.monotonic()
+                await self._render_key(key)
+
+    async def _render_key(self, key: Key) -> None:
+        """Render one topic, and offer it to its listeners when it changed."""
+        try:
+            frame = make_frame(key.topic, await self._call(self._render, key.topic, key.role))
+        except Exception:
+            log.exception("web.fragment_failed", topic=key.topic)
+            return
+        known = self._frames.get(key)
+        if known is not None and known.digest == frame.digest:
+            return
+        self._frames[key] = frame
+        for listener in self._listeners:
+            if key in listener.keys:
+                listener.offer(key, frame)
+
+    async def _pause(self) -> None:
+        """Wait for the next look, or for a listener that has no frame yet."""
+        self._joined.clear()
+        if any(key not in self._frames and key not in self._rendered_at for one in self._listeners for key in one.keys):
+            return
+        try:
+            await asyncio.wait_for(self._joined.wait(), LOOKS_SECONDS)
+        except TimeoutError:
+            pass
+
+    async def _call(self, fn: Callable[..., T], *args: str) -> T:
+        """Run a function in the one thread that reads for all listeners."""
+        assert self._thread is not None
+        return await asyncio.get_running_loop().run_in_executor(self._thread, fn, *args)
+
+
+def make_frame(topic: str, fragment: str) -> Frame:
+    """Return the event that carries a fragment: each line of it is a line of data."""
+    lines = "".join(f"data: {line}\n" for line in fragment.splitlines())
+    return Frame(hashlib.sha256(fragment.encode()).digest(), f"event: {topic}\n{lines}\n".encode())

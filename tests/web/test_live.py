@@ -1,0 +1,240 @@
+"""Topics are rendered once for all, sent when they changed, and nothing is read while nobody listens."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import threading
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from pathlib import Path
+
+import pytest
+
+from craftcore.errors import InvalidInput, StateRefused
+from craftcore.storage.database import Database
+from craftcore.web.live import LISTENERS_MAX, RETRY_SECONDS, Live, make_frame
+from craftcore.web.watch import FileWatch
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.trigger_steps import emit
+
+PATIENCE = 30.0
+
+
+class Fragments:
+    """Renders the number of triggers, for two topics and any role, and counts how often."""
+
+    def __init__(self, core: VirtualCore) -> None:
+        self._core = core
+        self.rendered: Counter[tuple[str, str]] = Counter()
+        self.threads: set[int] = set()
+        self.broken = False
+
+    def __call__(self, topic: str, role: str) -> str:
+        self.rendered[topic, role] += 1
+        self.threads.add(threading.get_ident())
+        if self.broken:
+            raise ValueError("a fault of the page")
+        if topic == "fixed":
+            return "<p>always\nthe same</p>"
+        with self._core.reading() as reader:
+            return f"<p>{role}: {reader.fetch_value('SELECT count(*) FROM triggers')}</p>"
+
+
+@pytest.fixture
+def core(tmp_path: Path) -> Iterator[VirtualCore]:
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+    yield core
+    core.close()
+
+
+@pytest.fixture
+def fragments(core: VirtualCore) -> Fragments:
+    return Fragments(core)
+
+
+def run(core: VirtualCore, fragments: Fragments, work: Callable[[Live], Coroutine[None, None, None]]) -> None:
+    async def main() -> None:
+        watch = FileWatch(Database(core.database.path, core.clock, read_only=True))
+        live = Live(watch, ("count", "fixed"), fragments)
+        try:
+            await asyncio.wait_for(work(live), PATIENCE)
+        finally:
+            await live.close()
+        assert live.listeners == 0
+        assert threads() == []
+
+    asyncio.run(main())
+
+
+def threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("craftcore-live")]
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    while not holds():  # noqa: ASYNC110 - a counter has no event
+        await asyncio.sleep(0.01)
+
+
+async def following(stream: AsyncIterator[bytes]) -> str:
+    """Return the next event that is not a comment."""
+    async for text in stream:
+        if not text.startswith(b": "):
+            return text.decode()
+    return ""
+
+
+def test_listener_gets_the_current_fragment_first_and_another_after_a_commit(core, fragments):
+    async def work(live: Live) -> None:
+        stream = live.stream(["count"], "act")
+        retry = re.fullmatch(r"retry: (\d+)\n\n", await following(stream))
+        assert retry is not None
+        assert RETRY_SECONDS[0] * 1000 <= int(retry[1]) <= RETRY_SECONDS[1] * 1000
+        assert await following(stream) == "event: count\ndata: <p>act: 0</p>\n\n"
+
+        emit(core)
+
+        assert await following(stream) == "event: count\ndata: <p>act: 1</p>\n\n"
+
+    run(core, fragments, work)
+
+
+def test_topic_is_rendered_once_for_all_listeners_of_a_role(core, fragments):
+    async def work(live: Live) -> None:
+        streams = [live.stream(["count"], ("act", "look")[number % 2]) for number in range(20)]
+        for stream in streams:
+            await following(stream)
+        first = {await following(stream) for stream in streams}
+        assert first == {f"event: count\ndata: <p>{role}: 0</p>\n\n" for role in ("act", "look")}
+        assert fragments.rendered == {("count", "act"): 1, ("count", "look"): 1}
+
+        emit(core)
+
+        assert len({await following(stream) for stream in streams}) == 2
+        assert fragments.rendered == {("count", "act"): 2, ("count", "look"): 2}
+        assert len(fragments.threads) == 1
+
+    run(core, fragments, work)
+
+
+def test_fragment_that_did_not_change_is_not_sent_again(core, fragments):
+    async def work(live: Live) -> None:
+        stream = live.stream(["count", "fixed"], "act")
+        await following(stream)
+        seen = await following(stream)
+        while "fixed" not in seen:
+            seen += await following(stream)
+        assert "event: fixed\ndata: <p>always\ndata: the same</p>\n\n" in seen
+
+        emit(core)
+
+        assert (await following(stream)).startswith("event: count\n")
+        await until(lambda: fragments.rendered["fixed", "act"] >= 2)
+        emit(core)
+        assert await following(stream) == "event: count\ndata: <p>act: 2</p>\n\n"
+
+    run(core, fragments, work)
+
+
+def test_slow_reader_gets_the_newest_frame_only(core, fragments):
+    async def work(live: Live) -> None:
+        slow, quick = live.stream(["count"], "act"), live.stream(["count"], "act")
+        for stream in (slow, quick):
+            await following(stream)
+        await following(quick)
+        for number in (1, 2, 3):
+            emit(core)
+            assert f"act: {number}<" in await following(quick)
+
+        assert await following(slow) == "event: count\ndata: <p>act: 3</p>\n\n"
+
+    run(core, fragments, work)
+
+
+def test_watch_ends_with_the_last_listener_and_begins_again_with_a_fresh_read(core, fragments):
+    async def work(live: Live) -> None:
+        stream = live.stream(["count"], "act")
+        await following(stream)
+        await following(stream)
+        await stream.aclose()
+        assert live.listeners == 0
+        await until(lambda: threads() == [])
+        rendered = fragments.rendered["count", "act"]
+        emit(core)
+        await asyncio.sleep(0.6)
+        assert fragments.rendered["count", "act"] == rendered
+
+        stream = live.stream(["count"], "act")
+        await following(stream)
+        assert await following(stream) == "event: count\ndata: <p>act: 1</p>\n\n"
+
+    run(core, fragments, work)
+
+
+def test_listeners_are_limited_and_a_place_is_free_after_an_end(core, fragments):
+    async def work(live: Live) -> None:
+        streams = [live.stream(["fixed"], "act") for _ in range(LISTENERS_MAX)]
+        for stream in streams:
+            await following(stream)
+        with pytest.raises(StateRefused):
+            live.require_place(["fixed"])
+        with pytest.raises(StateRefused):
+            await following(live.stream(["fixed"], "act"))
+
+        await streams[0].aclose()
+
+        live.require_place(["fixed"])
+
+    run(core, fragments, work)
+
+
+@pytest.mark.parametrize("topics", [[], ["nothing"], ["count", "nothing"]])
+def test_unknown_topic_is_refused(core, fragments, topics):
+    async def work(live: Live) -> None:
+        with pytest.raises(InvalidInput):
+            live.require_place(topics)
+
+    run(core, fragments, work)
+
+
+def test_stream_ends_with_the_login_and_with_the_server(core, fragments):
+    async def work(live: Live) -> None:
+        allowed = [True]
+        first, second = live.stream(["count"], "act", lambda: allowed[0]), live.stream(["count"], "look")
+        for stream in (first, second):
+            await following(stream)
+            await following(stream)
+
+        allowed[0] = False
+        emit(core)
+        assert await following(first) == ""
+        assert live.listeners == 1
+
+        await following(second)
+        await live.close()
+        assert await following(second) == ""
+
+    run(core, fragments, work)
+
+
+def test_fault_of_a_fragment_does_not_end_the_stream(core, fragments):
+    async def work(live: Live) -> None:
+        stream = live.stream(["count"], "act")
+        await following(stream)
+        fragments.broken = True
+        await until(lambda: bool(fragments.rendered))
+        fragments.broken = False
+
+        assert await following(stream) == "event: count\ndata: <p>act: 0</p>\n\n"
+
+    run(core, fragments, work)
+
+
+def test_frame_carries_each_line_and_nothing_that_ends_an_event():
+    frame = make_frame("now", "<p>a\r\nevent: evil\n\ndata: x\u2028y</p>")
+
+    lines = frame.text.decode().split("\n")
+    assert lines[0] == "event: now"
+    assert all(line.startswith("data: ") for line in lines[1:-2])
+    assert lines[-2:] == ["", ""]
+    assert b"\r" not in frame.text
