@@ -58,5 +58,6 @@ def server_options() -> dict[str, Any]:
         "proxy_headers": False,
         "access_log": False,
         "log_config": None,
+        "log_level": "warning",
         "loop": "asyncio",
     }

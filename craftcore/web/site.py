@@ -24,7 +24,7 @@ from craftcore.errors import (
     StorageError,
 )
 from craftcore.services import Services
-from craftcore.web.actions.table import make_form
+from craftcore.web.actions.table import make_form, make_request
 from craftcore.web.body import BodyRefused, parse_fields, read_form
 from craftcore.web.notices import Notices
 from craftcore.web.page import Answer, Page, Redirect
@@ -73,7 +73,7 @@ class Site:
         self.door = door
         self.verdicts = VerdictReader(services, time.monotonic)
         self.notices = Notices(time.monotonic)
-        self.templates = make_environment(make_form)
+        self.templates = make_environment(make_form, make_request)
         self._threads: anyio.CapacityLimiter | None = None
 
     @property

@@ -31,8 +31,11 @@ SHORT = 8
 ActionForm = Callable[[Visit, str, str, str], Mapping[str, Any] | None]
 
 
-def make_environment(make_form: ActionForm) -> Environment:
-    """Return the environment of the templates. `make_form(visit, name, id, seen)`: the facts of an operator's form."""
+def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> Environment:
+    """Return the environment of the templates.
+
+    `make_form(visit, name, id, seen)`: the facts of an operator's form. `make_request()`: a random name for one.
+    """
     env = Environment(
         loader=PackageLoader("craftcore.web", "templates"),
         autoescape=True,
@@ -53,6 +56,7 @@ def make_environment(make_form: ActionForm) -> Environment:
         "seen": state_text,
         "sent": escape,  # what this person sent is sent again, unchanged
     }
+    env.globals["new_request"] = make_request
     env.globals["action"] = pass_context(_ActionElement(make_form))
     return env
 

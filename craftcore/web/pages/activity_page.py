@@ -7,7 +7,6 @@ from craftcore.diagnostics.live_counts import are_claims_live
 from craftcore.diagnostics.text.activity_text import decisions_for, describe_status
 from craftcore.registry.call import message_id
 from craftcore.web.actions.subjects import find_activity
-from craftcore.web.actions.table import make_request
 from craftcore.web.actions.work_actions import DECISIONS
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
@@ -31,6 +30,5 @@ def show_activity(visit: Visit) -> Page:
         "message_id": message_id(found.key) if found.action == EMAIL else None,
         "decisions": [(value, label) for value, label in DECISIONS if value in possible],
         "may_decide": visit.may_act and visit.person.in_doubt,
-        "once": make_request(),
     }
     return Page(template="activity.html", title=f"{found.action}: did it happen?", facts=facts)

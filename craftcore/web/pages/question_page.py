@@ -12,7 +12,6 @@ from craftcore.tasks.model import QuestionStatus
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore
 from craftcore.web.actions.subjects import find_question
-from craftcore.web.actions.table import make_request
 from craftcore.web.page import Answer, Page, Redirect
 from craftcore.web.visit import Visit
 
@@ -33,7 +32,6 @@ def show_question(visit: Visit) -> Answer:
         "events": events if isinstance(events, Damaged) else [_event_row(row) for row in events],
         "is_open": question.status is QuestionStatus.OPEN,
         "deadline": answer_deadline_text(question, task, visit.now),
-        "once": make_request(),
     }
     return Page(template="question.html", title=f"Question of {question.workflow}", facts=facts)
 
