@@ -60,7 +60,7 @@ def judge(history: TaskHistory, picture: Picture) -> None:
     assert not picture.was_clock_set_back
 
 
-def test_deaths_of_a_killed_daemon_are_drawn_where_they_cut_its_task_off(tmp_path):
+def test_deaths_of_a_killed_daemon_are_drawn_where_its_task_was_cut_off(tmp_path):
     (tmp_path / "report.py").write_text(APP)
     random = Random(14)
     with a_daemon(tmp_path, "report:app") as daemon:

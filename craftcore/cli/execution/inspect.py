@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,9 +11,6 @@ from craftcore.cli.base import Command
 from craftcore.cli.damaged_list import print_list, say_damaged
 from craftcore.cli.execution.view import (
     LIST_COLUMNS,
-    envelope_document,
-    event_document,
-    record_document,
     record_row,
     say_statistics,
     statistics_document,
@@ -26,25 +22,19 @@ from craftcore.cli.output import paste
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_text
 from craftcore.cli.short_ids import count_digits
-from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.live_counts import is_booting
-from craftcore.diagnostics.reasons.trigger_reasons import list_reasons, task_reasons
+from craftcore.diagnostics.records.record_advice import read_advice
+from craftcore.diagnostics.records.record_documents import envelope_document, event_document, record_document
 from craftcore.errors import ErrorCode, FilterInvalid
 from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status
-from craftcore.executions.record import ExecutionRecord
-from craftcore.executions.recovery import Recommendation, State, assess
 from craftcore.executions.statistics import statistics
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader
-from craftcore.tasks.attempt_service import facts_of
-from craftcore.tasks.store import TaskStore
-from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.workflow_names import bare_name
 
 if TYPE_CHECKING:
-    from craftcore.services import Services
+    pass
 
 LIMIT_MAX = 100_000
 HASH = re.compile(r"sha256:[0-9a-f]{64}")
@@ -127,15 +117,15 @@ def inspect(
 
 def _print_record(session: Session, given: str, *, with_events: bool, with_envelope: bool) -> None:
     core = session.core()
-    note, daemon_runs = read_note(core.database.path)
     with core.reading() as reader:
         record = find_record(reader, given)
-        booting = is_booting(reader, note, held=daemon_runs)
-        found = _recommendation(reader, core, record, daemon_runs=daemon_runs, booting=booting)
+        weight = core.config.triggers.priority_weight
+        advice = read_advice(reader, core.database.path, record, core.clock.now(), weight=weight)
+    found = advice.recommendation
     told = record_document(record)
     told["recommendation"] = {
         "state": found.state,
-        "text": found.text,
+        "text": "; ".join(map(finding_text, advice.reasons)) or found.text,
         "commands": [paste(*session.words(*words)) for words in found.commands],
     }
     if with_events:
@@ -155,25 +145,6 @@ def _print_output(session: Session, given: str) -> None:
         print_output(session.out, texts)
     else:
         session.out.line("no output of a program is recorded")
-
-
-def _recommendation(
-    reader: Reader, core: Services, record: ExecutionRecord, *, daemon_runs: bool, booting: bool
-) -> Recommendation:
-    """Return what to do about it; of one that waits, what for."""
-    now, weight = core.clock.now(), core.config.triggers.priority_weight
-    found = assess(facts_of(reader, record, now, daemon_runs=daemon_runs and not booting))
-    if found.state is not State.WAITS:
-        return found
-    task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
-    trigger = TriggerStore().get(reader, record.trigger_id)
-    if task is not None:
-        why = task_reasons(reader, task, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
-    elif trigger is not None:
-        why = list_reasons(reader, trigger, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
-    else:
-        return found
-    return replace(found, text="; ".join(map(finding_text, why)))
 
 
 def _parse_filter(reader: Reader, given: dict[str, Any]) -> RecordFilter:

@@ -8,13 +8,13 @@ from typing import Literal
 import click
 
 from craftcore.cli.base import CommandGroup, OperatorCommand
-from craftcore.cli.execution.view import record_document
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import find_record, refuse_bad_text
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import cancelled_text, requeued_text, tasks_of
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.documents import trigger_document
+from craftcore.diagnostics.records.record_documents import record_document
 from craftcore.diagnostics.text.trigger_text import task_summary
 from craftcore.operations import executions
 from craftcore.tasks.model import Task

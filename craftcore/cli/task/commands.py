@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from itertools import chain
-from typing import Any
 
 import click
 
-from craftcore.activities.listing_store import ActivityListStore
 from craftcore.cli.base import CommandGroup
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
@@ -16,32 +14,17 @@ from craftcore.cli.session import Session, finding_document
 from craftcore.cli.short_ids import count_digits
 from craftcore.cli.task import operate
 from craftcore.cli.task.task_card import print_events, print_task
-from craftcore.cli.task.view import LIST_COLUMNS, hold_reason, task_row
+from craftcore.cli.task.view import LIST_COLUMNS, task_row
 from craftcore.daemon.lock import read_note
-from craftcore.diagnostics.documents import (
-    activity_document,
-    event_document,
-    question_document,
-    task_document,
-    wait_document,
-)
+from craftcore.diagnostics.documents import task_document, wait_document
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.diagnostics.reasons.trigger_reasons import task_reasons
-from craftcore.executions.store import ExecutionStore
-from craftcore.serialization.display import json_or_text
-from craftcore.serialization.time_text import add_iso_times
-from craftcore.storage.damaged_rows import Damaged, require_readable
-from craftcore.storage.transaction import Reader
+from craftcore.diagnostics.tasks.task_details import hold_reason, read_details, read_events
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.tasks.listing_store import TaskLists
-from craftcore.tasks.mailbox_store import MailStore
-from craftcore.tasks.model import Task, TaskStatus
-from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.turn_event_store import MemoStore
+from craftcore.tasks.model import TaskStatus
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.tasks.waits import MAILBOX_MAX
 from craftcore.triggers.workflow_names import bare_name
-
-ATTEMPTS_SHOWN, QUESTIONS_SHOWN, MAILS_SHOWN, CHILDREN_SHOWN, ACTIVITIES_SHOWN = 10, 20, 20, 100, 20
 
 
 @click.group(cls=CommandGroup)
@@ -115,7 +98,7 @@ def show(session: Session, /, task_id: str) -> None:
             **task_document(found),
             "held": held,
             "reasons": [finding_document(reason) for reason in why],
-            **_related_document(reader, found),
+            **read_details(reader, found),
         }
         digits = count_digits(reader)
     if session.json:
@@ -140,11 +123,9 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     """
     with session.core().reading() as reader:
         found = find_task(reader, task_id)
-        stream = MemoStore().stream(reader, found.id, limit + 1)
-    if len(stream) > limit:
+        told, has_more = read_events(reader, found, limit)
+    if has_more:
         session.out.print_note(f"these are the last {limit:,}, and there were more: --limit")
-        stream = stream[-limit:]
-    told = [event_document(event) for event in stream]
     if session.json:
         session.out.document(told)
         return
@@ -153,24 +134,3 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
 
 for command_ in (operate.cancel, operate.retry, operate.signal, operate.stop):
     task.add_command(command_)
-
-
-def _related_document(reader: Reader, task: Task) -> dict[str, Any]:
-    """Return what belongs to a task, beside its row."""
-    questions = QuestionStore().list_of_task(reader, task.seq)[-QUESTIONS_SHOWN:]
-    mails = MailStore().list_unread(reader, task.seq, MAILS_SHOWN)
-    children = TaskLists().children(reader, task, CHILDREN_SHOWN)
-    activities = require_readable(ActivityListStore().list_newest(reader, ACTIVITIES_SHOWN, task_id=task.id))[::-1]
-    return {
-        "state": json_or_text(task.state_json),
-        "result": json_or_text(task.result_json),
-        "progress": json_or_text(task.progress_json),
-        "wait": wait_document(WaitStore().list_open(reader, task.seq)),
-        "questions": [question_document(question) for question in questions],
-        "activities": [activity_document(activity) for activity in activities],
-        "unread": MailStore().count_unread(reader, task.seq, MAILBOX_MAX),
-        "unread_mail": [event_document(mail) for mail in mails],
-        "attempts": ExecutionStore().count_of_task(reader, task.id),
-        "last_attempts": [add_iso_times(row) for row in ExecutionStore().list_of_task(reader, task.id, ATTEMPTS_SHOWN)],
-        "children": [task_document(child) for child in children],
-    }

@@ -7,16 +7,9 @@ from collections.abc import Sequence
 from craftcore.diagnostics.text.trigger_text import name_work
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.damaged_rows import Damaged
-from craftcore.storage.transaction import Reader
-from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.model import Task, Wait
 
 LIST_COLUMNS = ("id", "created", "workflow", "session", "status", "turn", "until", "reason")
-
-
-def hold_reason(reader: Reader, task: Task) -> str | None:
-    """Return what the code of the last start does not fit of a live task; None when it fits, or has ended."""
-    return HoldStore().get_reason(reader, task.id) if task.status.is_live else None
 
 
 def task_row(task: Task, waits: Sequence[Wait | Damaged], held: str | None) -> tuple[object, ...]:

@@ -10,11 +10,11 @@ import click
 from craftcore.cli.audit import COLUMNS
 from craftcore.cli.execution.replay import print_replays
 from craftcore.cli.execution.source import envelope_in
-from craftcore.cli.execution.view import envelope_document, event_document, record_document
 from craftcore.cli.exit_codes import NO_SUCH, NOT_REPLAYABLE
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import read_task
 from craftcore.cli.temporal.cluster_options import ClusterCommand
+from craftcore.diagnostics.records.record_documents import envelope_document, event_document, record_document
 from craftcore.diagnostics.text.audit_text import details_text
 from craftcore.executions import replay as rule
 from craftcore.serialization.time_text import add_iso_times, clock_time

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.cli.base import CommandGroup
-from craftcore.cli.execution.view import record_document
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH, PROBLEM
 from craftcore.cli.lookup import parse_choice
 from craftcore.cli.session import Session
@@ -15,6 +14,7 @@ from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
 from craftcore.cli.temporal.cluster_task_operations import ask_to_end, try_again
 from craftcore.diagnostics.documents import task_document
+from craftcore.diagnostics.records.record_documents import record_document
 from craftcore.diagnostics.text.printable import show_json
 from craftcore.diagnostics.text.trigger_text import task_summary
 from craftcore.serialization.display import json_or_text
