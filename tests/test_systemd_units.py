@@ -19,6 +19,7 @@ SYSTEMD = Path(__file__).parents[1] / "systemd"
 SYSTEM_UNIT = SYSTEMD / "craftcore.service"
 USER_UNIT = SYSTEMD / "user" / "craftcore.service"
 BACKUPS = [SYSTEMD / "craftcore-backup.service", SYSTEMD / "user" / "craftcore-backup.service"]
+PAGES = [SYSTEMD / "craftcore-web.service", SYSTEMD / "user" / "craftcore-web.service"]
 UNITS = sorted(path for path in SYSTEMD.rglob("*.*") if path.is_file())
 
 needs_systemd = pytest.mark.skipif(
@@ -60,7 +61,7 @@ def test_misspelt_key_is_found(analyze, tmp_path):
 
 
 @needs_systemd
-@pytest.mark.parametrize("unit", [SYSTEM_UNIT, BACKUPS[0]], ids=["daemon", "backup"])
+@pytest.mark.parametrize("unit", [SYSTEM_UNIT, BACKUPS[0], PAGES[0]], ids=["daemon", "backup", "page"])
 def test_system_unit_has_an_exposure_of_at_most_1_5(analyze, unit):
     """User units are not measured: their commands are that user's own programs on that user's own files."""
     secured = analyze("security", "--offline=true", "--threshold=15", unit)
@@ -85,7 +86,7 @@ def test_stopping_leaves_the_grace_its_time(unit):
     assert int(settings(unit)["TimeoutStopSec"]) > Config().daemon.shutdown_grace
 
 
-@pytest.mark.parametrize("unit", [SYSTEM_UNIT, USER_UNIT], ids=["system", "user"])
+@pytest.mark.parametrize("unit", [SYSTEM_UNIT, USER_UNIT, *PAGES], ids=lambda unit: str(unit.relative_to(SYSTEMD)))
 def test_permanent_failure_is_not_restarted(unit):
     prevented = set(settings(unit)["RestartPreventExitStatus"].split())
 
@@ -93,14 +94,43 @@ def test_permanent_failure_is_not_restarted(unit):
     assert prevented.isdisjoint({"70", "73", "74", "75"})
 
 
-def test_backup_runs_as_the_user_of_the_daemon_in_its_directory():
+@pytest.mark.parametrize("unit", [BACKUPS[0], PAGES[0]], ids=["backup", "page"])
+def test_unit_beside_the_daemon_runs_as_its_user_in_its_directory(unit):
     """Another dynamic user would be given the daemon's directory while the daemon runs in it."""
-    daemon, backup = settings(SYSTEM_UNIT), settings(BACKUPS[0])
+    daemon, beside = settings(SYSTEM_UNIT), settings(unit)
 
     assert "User" not in daemon, "then it is the unit's name"
-    assert backup["User"] == SYSTEM_UNIT.stem
+    assert beside["User"] == SYSTEM_UNIT.stem
     for key in ("DynamicUser", "StateDirectory", "StateDirectoryMode", "WorkingDirectory", "UMask", "ProtectSystem"):
-        assert backup[key] == daemon[key]
+        assert beside[key] == daemon[key]
+
+
+HARDENED = (
+    *("CapabilityBoundingSet", "AmbientCapabilities", "NoNewPrivileges", "PrivateDevices", "PrivateMounts"),
+    *("PrivateTmp", "PrivateUsers", "ProtectClock", "ProtectControlGroups", "ProtectHome", "ProtectHostname"),
+    *("ProtectKernelLogs", "ProtectKernelModules", "ProtectKernelTunables", "ProtectProc", "RemoveIPC"),
+    *("RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID", "LockPersonality", "SystemCallArchitectures"),
+    *("SystemCallFilter", "SystemCallErrorNumber", "LimitCORE"),
+)
+
+
+def test_page_has_no_right_that_the_daemon_has_not():
+    daemon, page = settings(SYSTEM_UNIT), settings(PAGES[0])
+
+    assert {key: page[key] for key in HARDENED} == {key: daemon[key] for key in HARDENED}
+    assert (page["IPAddressDeny"], page["IPAddressAllow"]) == ("any", "localhost")
+
+
+@pytest.mark.parametrize("unit", PAGES, ids=["system", "user"])
+def test_page_is_limited_and_reads_no_environment_file_of_the_daemon(unit):
+    """What is in that file are the secrets of providers."""
+    page, daemon = settings(unit), settings(unit.with_name("craftcore.service"))
+
+    assert page["ExecStart"] == "/usr/bin/env craftcore web"
+    assert (page["Type"], page["MemoryMax"]) == ("notify", "160M")
+    assert page["EnvironmentFile"] != daemon["EnvironmentFile"]
+    assert page["EnvironmentFile"].endswith("/web-environment")
+    assert set(page["RestrictAddressFamilies"].split()) == {"AF_UNIX", "AF_INET", "AF_INET6"}
 
 
 @pytest.mark.parametrize("unit", BACKUPS, ids=["system", "user"])
@@ -138,6 +168,6 @@ def settings(unit: Path, section: str = "Service") -> configparser.SectionProxy:
 
 
 def exposure(report: str) -> float:
-    found = re.search(r"Overall exposure level for craftcore(?:-backup)?\.service: ([\d.]+)", report)
+    found = re.search(r"Overall exposure level for craftcore(?:-backup|-web)?\.service: ([\d.]+)", report)
     assert found, report
     return float(found[1])

@@ -260,6 +260,51 @@ def test_rendered_units_pass_systemd_verification(analyze, tmp_path, scope, flag
         assert shlex.split(start_of(unit.read_text()))[:3] == ["/usr/bin/env", program, "run"]
 
 
+@pytest.mark.parametrize(("scope", "flag"), [(SYSTEM, "--system"), (user_scope(Path("/h")), "--user")], ids=str)
+@needs_systemd
+def test_rendered_page_unit_passes_systemd_verification(analyze, tmp_path, scope, flag):
+    texts = list_units(scope, web=True)
+    for name, text in texts.items():
+        (tmp_path / name).write_text(render(text, PROGRAM))
+
+    verified = analyze(flag, "verify", tmp_path / "craftcore-web.service")
+
+    assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
+    assert list(texts) == ["craftcore.service", "craftcore-web.service"]
+
+
+def test_page_unit_is_installed_with_an_environment_file_of_its_own(install, image):
+    done = install("--web", "--json")
+
+    assert done.json["next"][-1] == ["systemctl", "enable", "--now", "craftcore", "craftcore-web"]
+    unit, environment = image / "etc/systemd/system/craftcore-web.service", image / "etc/craftcore/web-environment"
+    assert {str(unit), str(environment)} <= set(done.json["written"])
+    assert start_of(unit.read_text()) == f"/usr/bin/env {PROGRAM} web"
+    assert f"EnvironmentFile=-/{environment.relative_to(image)}\n" in unit.read_text()
+    assert (mode(unit), mode(environment)) == (0o644, 0o600)
+    assert all(line.startswith("#") for line in environment.read_text().splitlines())
+    environment.write_text("CRAFTCORE_CONFIG=/srv/mine.toml\n")
+
+    again = install("--web", "--backup", "--yes")
+
+    assert environment.read_text() == "CRAFTCORE_CONFIG=/srv/mine.toml\n"
+    assert again.out.splitlines()[-1] == f"{NEXT} craftcore-web craftcore-backup.timer"
+    assert "people of the page in [web]" in again.out
+
+
+def test_page_unit_of_a_user_is_written_to_the_home_directory(cli, home):
+    assert cli("systemd", "install", "--user", "--web", "--program", PROGRAM).code == 0
+
+    written = everything(home)
+    assert set(written) == {
+        *(f".config/systemd/user/{name}" for name in ("craftcore.service", "craftcore-web.service")),
+        *(f".config/craftcore/{name}" for name in ("environment", "web-environment")),
+    }
+    assert (
+        "EnvironmentFile=-%h/.config/craftcore/web-environment" in written[".config/systemd/user/craftcore-web.service"]
+    )
+
+
 def test_backup_units_are_included_only_on_request(tmp_path):
     for name in ("craftcore.service", "craftcore-backup.service", "craftcore-backup.timer", "other.service"):
         (tmp_path / name).write_text("[Service]\nExecStart=/usr/bin/env craftcore db backup\n")

@@ -12,9 +12,10 @@ import click
 from craftcore.cli.base import CommandGroup, WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, NOT_PERMITTED
 from craftcore.cli.service.units import (
+    PAGE,
     SYSTEM,
     Scope,
-    environment_text,
+    environment_texts,
     find_program,
     hidden_directory,
     list_units,
@@ -32,6 +33,7 @@ UNIT_MAX_BYTES = 1 << 20
 
 user_option = click.option("--user", is_flag=True, help="A daemon of one's own, in ~/.config/systemd/user.")
 backup_option = click.option("--backup", is_flag=True, help="With the timer of the regular backup.")
+web_option = click.option("--web", is_flag=True, help="With the page of `craftcore web`.")
 program_option = click.option("--program", metavar="PATH", help="The craftcore to start; else the one that runs now.")
 
 
@@ -49,16 +51,17 @@ def systemd() -> None:
 )
 @user_option
 @backup_option
+@web_option
 @program_option
 @click.pass_obj
-def print_(session: Session, /, user: bool, backup: bool, program: str | None) -> None:
+def print_(session: Session, /, user: bool, backup: bool, web: bool, program: str | None) -> None:
     """Print the units as `systemd install` would write them.
 
     The shipped ones, with the path of this craftcore.
     """
     scope = user_scope(Path.home()) if user else SYSTEM
     program = program or find_program()
-    texts = {name: render(text, program) for name, text in list_units(scope, backup=backup).items()}
+    texts = {name: render(text, program) for name, text in list_units(scope, backup=backup, web=web).items()}
     if session.json:
         units = [{"name": name, "path": str(scope.units / name), "text": text} for name, text in texts.items()]
         session.out.document({"units": units, "environment_file": str(scope.environment), "program": program})
@@ -81,22 +84,26 @@ def print_(session: Session, /, user: bool, backup: bool, program: str | None) -
     },
     examples=(
         "craftcore systemd install --program /opt/craftcore/bin/craftcore",
-        "craftcore systemd install --user --backup",
+        "craftcore systemd install --user --backup --web",
         "craftcore systemd install --root image --program /opt/craftcore/bin/craftcore",
     ),
     see=("craftcore systemd print", "craftcore run", "docs/how-to/deploy-with-systemd.md"),
 )
 @user_option
 @backup_option
+@web_option
 @program_option
 @click.option("--root", metavar="DIR", help="Install below DIR, as for an image of a system.")
 @click.option("--yes", is_flag=True, help="Also over a unit that says something else; nothing is asked.")
 @click.pass_obj
-def install(session: Session, /, user: bool, backup: bool, program: str | None, root: str | None, yes: bool) -> None:
+def install(
+    session: Session, /, user: bool, backup: bool, web: bool, program: str | None, root: str | None, yes: bool
+) -> None:
     """Write the units where systemd looks for them.
 
     It writes to /etc/systemd/system, and an environment file /etc/craftcore/environment where there is none; with
-    --user below ~/.config. It prints the systemctl commands, and leaves them to you.
+    --web also web-environment, for the page gets no secret of the daemon; with --user below ~/.config. It prints the
+    systemctl commands, and leaves them to you.
     """
     if user and root is not None:
         raise click.UsageError("--root is for the system units, not for --user")
@@ -107,7 +114,7 @@ def install(session: Session, /, user: bool, backup: bool, program: str | None, 
             f"{where}, which a system unit cannot see: install craftcore elsewhere, say in /opt/craftcore, "
             "or the unit of your own with --user"
         )
-    texts = {name: render(text, program) for name, text in list_units(scope, backup=backup).items()}
+    texts = {name: render(text, program) for name, text in list_units(scope, backup=backup, web=web).items()}
     standing = {name: _installed_text(_unit_directory(root, scope.units / name)) for name in texts}
     if not yes:
         _refuse_to_replace(session, scope, {name: (text, standing[name]) for name, text in texts.items()}, root)
@@ -115,10 +122,10 @@ def install(session: Session, /, user: bool, backup: bool, program: str | None, 
     for name, text in texts.items():
         if standing[name] != text:
             written.append(_write(_unit_directory(root, scope.units / name), text, UNIT_MODE, user))
-    environment = _unit_directory(root, scope.environment)
-    if not os.path.lexists(environment):
-        written.append(_write(environment, environment_text(scope), SECRET_MODE, user))
-    _say(session, scope, list(texts), written, environment, program)
+    for file, text in environment_texts(scope, texts).items():
+        if not os.path.lexists(environment := _unit_directory(root, file)):
+            written.append(_write(environment, text, SECRET_MODE, user))
+    _say(session, scope, list(texts), written, _unit_directory(root, scope.environment), program)
 
 
 def _own_scope() -> Scope:
@@ -199,7 +206,8 @@ def _make_folder(folder: Path, mode: int) -> None:
 def _say(
     session: Session, scope: Scope, names: list[str], written: list[Path], environment: Path, program: str
 ) -> None:
-    enable = ["craftcore", *(name for name in names if name.endswith(".timer"))]
+    more = (name for name in names if name == PAGE or name.endswith(".timer"))
+    enable = ["craftcore", *(name.removesuffix(".service") for name in more)]
     commands: list[tuple[str, ...]] = [
         (*scope.systemctl, "daemon-reload"),
         (*scope.systemctl, "enable", "--now", *enable),
@@ -216,7 +224,8 @@ def _say(
     out = session.out
     for path in written:
         out.line(f"wrote {path}")
-    if not any(path.name != "environment" for path in written):
+    if not any(path.name in names for path in written):
         out.line("the units are as they should be")
-    out.line(f"they start {program}; name your app in {environment}, then:")
+    people = ", and people of the page in [web]" if PAGE in names else ""
+    out.line(f"they start {program}; name your app in {environment}{people}, then:")
     out.line(f"  {' && '.join(' '.join(command) for command in commands)}")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from craftcore.errors import InvalidInput, NotFound
 HERE = Path(__file__).resolve()
 SHIPPED = (HERE.parents[2] / "_shipped" / "systemd", HERE.parents[3] / "systemd")
 """Inside the package in a wheel, at the top of the repository in a checkout."""
+
+DAEMON, PAGE = "craftcore.service", "craftcore-web.service"
 
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """Directories that the system unit cannot see: ProtectHome=yes, PrivateTmp=yes."""
@@ -53,14 +56,20 @@ def user_scope(home: Path) -> Scope:
     )
 
 
-def list_units(scope: Scope, *, backup: bool, places: tuple[Path, ...] = SHIPPED) -> dict[str, str]:
-    """Return the units of a scope, name -> text as shipped; with `backup` those of the regular backup, too."""
+def list_units(
+    scope: Scope, *, backup: bool = False, web: bool = False, places: tuple[Path, ...] = SHIPPED
+) -> dict[str, str]:
+    """Return the units of a scope, name -> text as shipped; with `backup` those of the regular backup, with `web` that
+    of the page, too."""
     folder = next(place for place in places if place.is_dir()) / scope.folder
-    names = ["craftcore.service"]
+    names = [DAEMON]
+    if web:
+        names.append(PAGE)
     if backup:
-        names += sorted(path.name for path in folder.glob("craftcore-backup.*"))
-        if len(names) == 1:
+        found = sorted(path.name for path in folder.glob("craftcore-backup.*"))
+        if not found:
             raise NotFound(f"this craftcore ships no units of a backup: {folder} has none")
+        names += found
     return {name: (folder / name).read_text(encoding="utf-8") for name in names}
 
 
@@ -97,10 +106,18 @@ def hidden_directory(program: str) -> str | None:
     return None
 
 
-def environment_text(scope: Scope) -> str:
-    """Return what a new environment file says: nothing yet, and how to say it."""
-    return (
-        "# Variables of craftcore.service, one NAME=value a line. The settings refer to secrets here as env:NAME.\n"
-        "#CRAFTCORE_APP=package.module:app\n"
-        f"#CRAFTCORE_CONFIG={scope.environment.with_name('craftcore.toml')}\n"
-    )
+def environment_texts(scope: Scope, units: Collection[str]) -> dict[Path, str]:
+    """Return what new environment files of these units say, by their path: nothing yet, and how to say it.
+
+    The page has a file of its own: it listens, so it is given no secret of the daemon.
+    """
+    config = f"#CRAFTCORE_CONFIG={scope.environment.with_name('craftcore.toml')}\n"
+    texts = {
+        scope.environment: f"# Variables of {DAEMON}, one NAME=value a line. The settings refer to secrets here as "
+        f"env:NAME.\n#CRAFTCORE_APP=package.module:app\n{config}"
+    }
+    if PAGE in units:
+        texts[scope.environment.with_name("web-environment")] = (
+            f"# Variables of {PAGE}, one NAME=value a line: the same settings, and tokens of [[web.person]].\n{config}"
+        )
+    return texts
