@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Literal
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
@@ -47,7 +48,7 @@ def visitor(
     browser: Browser, site: Site, person: str = "ada", *, width: int = 1280, theme: str = "light", script: bool = True
 ) -> Iterator[Visitor]:
     """Log a person in, in a window of that width."""
-    scheme = "dark" if theme == "dark" else "light"
+    scheme: Literal["dark", "light"] = "dark" if theme == "dark" else "light"
     context = browser.new_context(
         viewport={"width": width, "height": 800}, color_scheme=scheme, java_script_enabled=script, locale="en-GB"
     )

@@ -91,7 +91,7 @@ def test_pages_have_no_fault_in_a_browser(browser, shown, world, width, theme):
     assert wrong == {}
 
 
-def test_pages_scroll_in_one_direction_at_320_px(browser, shown, world):
+def test_pages_do_not_scroll_sideways_at_320_px(browser, shown, world):
     with visitor(browser, shown, width=320) as person:
         wide = {
             path: page.evaluate("document.documentElement.scrollWidth")
