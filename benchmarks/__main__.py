@@ -21,6 +21,7 @@ NAMES = {
     "boot": "from process start to the first handler, with and without a million settled rows",
     "failover": "on a cluster, from the death of a worker to the entry of its task in another one",
     "temporal": "steps of a task on a cluster against bare updates of Temporal, and the events of a step",
+    "web": "the page beside a busy daemon and a million settled rows: each page, open tabs, memory",
     "peers": "the same work done by other systems, installed for it, in 7 to 10 minutes; not part of all",
 }
 

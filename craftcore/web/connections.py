@@ -55,6 +55,7 @@ def server_options() -> dict[str, Any]:
         "limit_concurrency": CONNECTIONS_MAX + LISTENERS_MAX,
         "timeout_graceful_shutdown": 5,
         "server_header": False,
+        "date_header": False,  # the server does not wake to renew it
         "proxy_headers": False,
         "access_log": False,
         "log_config": None,

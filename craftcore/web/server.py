@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -10,17 +11,18 @@ from collections.abc import Callable
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from types import FrameType
 
 import structlog
 import uvicorn
 
 from craftcore.audit.caller import actor
-from craftcore.config.references import Endpoint, endpoint
+from craftcore.config.references import ENDPOINT_SAID, Endpoint, endpoint
 from craftcore.config.web_settings import WebSettings, relation_mistakes
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.secrets import get_process_secret
 from craftcore.daemon.unix_socket import bind, require_free
-from craftcore.errors import CannotCreate, ConfigInvalid
+from craftcore.errors import CannotCreate, ConfigInvalid, InvalidInput
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.services import Services
 from craftcore.web.asgi_app import make_app
@@ -33,6 +35,20 @@ log = structlog.get_logger(__name__)
 
 BY_DEFAULT, UNDER_SYSTEMD = "127.0.0.1:8722", "unix:web.sock"
 BACKLOG = 128
+
+
+class QuietServer(uvicorn.Server):
+    """A server that sleeps until a signal ends it. uvicorn's own wakes ten times a second, and dies by the signal."""
+
+    async def main_loop(self) -> None:
+        self._loop, self._ending = asyncio.get_running_loop(), asyncio.Event()
+        if not self.should_exit:
+            await self._ending.wait()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self.force_exit, self.should_exit = self.should_exit, True  # a second signal waits for no connection
+        if (loop := getattr(self, "_loop", None)) is not None:
+            loop.call_soon_threadsafe(self._ending.set)
 
 
 def serve(services: Services, listen: str | None, *, read_only: bool, say: Callable[[str], object]) -> None:
@@ -55,7 +71,7 @@ def serve(services: Services, listen: str | None, *, read_only: bool, say: Calla
     listening, path = open_socket(where, services.database.path)
     door = Door(on_port=not path, cookie=make_cookie_name(services.database.path), trusted_secret=trusted_secret)
     site = Site(services, people, door)
-    server = uvicorn.Server(uvicorn.Config(make_app(site), **server_options()))
+    server = QuietServer(uvicorn.Config(make_app(site), **server_options()))
     place = path or f"http://{where.host if ':' not in where.host else f'[{where.host}]'}:{where.port}"
     log.info("web.listening", where=place, read_only=read_only)
     if has_terminal:
@@ -75,13 +91,11 @@ def serve(services: Services, listen: str | None, *, read_only: bool, say: Calla
 
 
 def choose_address(settings: WebSettings, listen: str | None, *, is_supervised: bool) -> Endpoint:
-    """Return where to listen: as the command says, else the settings, else the default. Raises ConfigInvalid."""
+    """Return where to listen: as the command says, else the settings, else the default. Raises InvalidInput."""
     text = listen or settings.listen or (UNDER_SYSTEMD if is_supervised else BY_DEFAULT)
     where = endpoint(text)
     if where is None:
-        raise ConfigInvalid(
-            f"web.listen is {text!r:.80}: it must be this machine: 127.0.0.1:PORT, [::1]:PORT or unix:PATH"
-        )
+        raise InvalidInput(f"--listen is {text!r:.80}; allowed: {ENDPOINT_SAID}")
     return where
 
 

@@ -129,6 +129,7 @@ class Site:
         """Return the visit of a request."""
         return Visit(
             services=self.services,
+            verdicts=self.verdicts,
             settings=self.settings,
             person=asked.person,
             address=asked.address,

@@ -10,6 +10,7 @@ from craftcore.config.web_people import WebPerson
 from craftcore.config.web_settings import WebSettings
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader
+from craftcore.web.verdict import VerdictReader
 
 READ_SECONDS = 2.0
 """How long the reading of a page may take; then the page says so."""
@@ -21,6 +22,7 @@ class Visit:
     by name, the last of several. `now` in epoch seconds."""
 
     services: Services
+    verdicts: VerdictReader
     settings: WebSettings
     person: WebPerson
     address: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from craftcore.diagnostics.open_questions import OpenQuestion, list_open_questions
-from craftcore.diagnostics.status import read_status
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.tasks.model import Question
 from craftcore.web.page import Page
@@ -16,12 +15,12 @@ def show_inbox(visit: Visit) -> Page:
     """Return the page of open questions."""
     with visit.reading() as reader:
         found = list_open_questions(reader, SHOWN + 1)
-    status = read_status(visit.services)
+    status = visit.verdicts.read().status
     facts = {
         "questions": sorted(found[:SHOWN], key=_sort_key),
         "has_more": len(found) > SHOWN,
-        "findings": status.findings,
-        "schedules": status.document["schedules"],
+        "findings": [] if status is None else status.findings,
+        "following": None if status is None else status.document["schedules"],
     }
     return Page(template="inbox.html", title="Inbox", facts=facts)
 

@@ -1,0 +1,272 @@
+"""The page beside a busy daemon on a file with a past: how long each page takes, what open tabs cost, and memory.
+
+python -m benchmarks web [SETTLED]      1,000,000 by default
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from statistics import median
+from urllib.parse import quote
+
+from benchmarks import history
+from craftcore.config import Config
+from craftcore.producer import Producer
+from craftcore.services import Services
+from craftcore.triggers.model import TriggerSpec
+from craftcore.web.asgi_app import PAGES
+
+APP = """
+from craftcore import App, TaskContext
+app = App("web")
+
+@app.workflow("noop")
+async def noop(n: int = 0) -> None: ...
+
+@app.workflow("deep")
+async def deep(ctx: TaskContext, count: int = 2_000) -> None:
+    for number in range(count):
+        await ctx.step("one", lambda: number, key=str(number), executor="inline")
+
+@app.workflow("ask")
+async def ask(ctx: TaskContext) -> str:
+    return await ctx.ask("Send it?", options=["send", "hold"])
+"""
+SETTINGS = """
+[web]
+[[web.person]]
+name = "ada"
+token = "env:WEB_ADA"
+may = "act"
+"""
+TOKEN = "ada-has-a-long-token"
+EACH = 100
+PER_SECOND = 300
+DEEP_TASKS = 5
+"""Tasks of 2,000 steps each: 10,000 events."""
+TABS = 100
+SECONDS = 10.0
+REQUESTS = 5_000
+MEGABYTE = 1 << 20
+
+
+def main() -> None:
+    """Make the file, start both processes, and measure."""
+    settled = int(sys.argv[2]) if len(sys.argv) > 2 else 1_000_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        database = folder / "bench.db"
+        history.make(database, settled=settled, pending=10_000)
+        (folder / "web_app.py").write_text(APP)
+        (folder / "web.toml").write_text(SETTINGS)
+        command = [sys.executable, "-m", "craftcore", "--db", str(database)]
+        with _process([*command, "run", "web_app:app"], folder), Producer(database) as producer:
+            ids = _fill(producer, database)
+            with _process([*command, "--config", "web.toml", "web", "--listen", "unix:web.sock"], folder) as web:
+                asyncio.run(_measure(web, folder, ids, producer, settled))
+
+
+def _fill(producer: Producer, database: Path) -> dict[str, str]:
+    """Make tasks with many events and a question; return an id for each page of one thing."""
+    deep = [producer.emit("deep").id for _ in range(DEEP_TASKS)]
+    asks, services = producer.emit("ask").id, Services(database, Config())
+    with services.reading() as reader:
+        settled = reader.fetch_value("SELECT id FROM triggers WHERE status = 'DONE' LIMIT 1 OFFSET 1000")
+    until = time.monotonic() + 300
+    while time.monotonic() < until:
+        with services.reading() as reader:
+            question = reader.fetch_value("SELECT id FROM questions LIMIT 1")
+            ended = reader.fetch_value("SELECT count(*) FROM tasks WHERE status = 'DONE' AND workflow = 'deep'")
+        if question is not None and ended == DEEP_TASKS:
+            break
+        time.sleep(0.2)
+    return {
+        "/q/{id}": question,
+        "/tasks/{id}": deep[0],
+        "/triggers/{id}": settled,
+        "/records/{id}": f"exec-{settled}.1",
+        "asks": asks,
+    }
+
+
+async def _measure(
+    web: subprocess.Popen[bytes], folder: Path, ids: dict[str, str], producer: Producer, settled: int
+) -> None:
+    socket = folder / "web.sock"
+    while not socket.exists():  # noqa: ASYNC110 - a file has no event
+        await asyncio.sleep(0.05)
+    cookie = await _log_in(socket)
+    print(f"  {settled:,} settled; resident {_resident(web.pid):.0f} MB at the start    (at most 80)")
+    await asyncio.sleep(2)
+    await _idle(web.pid, "nobody looks")
+    with _emitting(producer):
+        await _pages(socket, cookie, ids)
+    print(f"  resident {_resident(web.pid):.0f} MB after these    (at most 80)")
+    without, with_tabs = [], []
+    for _ in range(3):
+        without.append(await _drain(producer))
+        async with asyncio.timeout(120):
+            with_tabs.append(await _with_tabs(web.pid, socket, cookie, producer))
+    print(
+        f"  triggers a second: {median(without):,.0f} without tabs, {median(with_tabs):,.0f} with {TABS} tabs: "
+        f"{median(with_tabs) / median(without):.3f}    (at least 0.97)"
+    )
+    before = _resident(web.pid)
+    for _ in range(REQUESTS):
+        await _get(socket, "/doubt", cookie)
+    print(
+        f"  resident {before:.0f} MB, and {_resident(web.pid):.0f} MB after {REQUESTS:,} more requests    (10 % more)"
+    )
+
+
+async def _pages(socket: Path, cookie: str, ids: dict[str, str]) -> None:
+    """Print what each page takes beside a daemon that runs 300 triggers a second."""
+    addresses = [path.replace("{id}", quote(ids.get(path, ""), safe="")) for path, _ in PAGES if _can_show(path, ids)]
+    addresses += ["/tasks?workflow=nothing", "/triggers?workflow=nothing", f"/find?q={ids['/triggers/{id}'][:8]}"]
+    for address in addresses:
+        times, size = [], 0
+        for _ in range(EACH):
+            began = time.perf_counter()
+            status, body = await _get(socket, address, cookie)
+            times.append((time.perf_counter() - began) * 1e3)
+            assert status in (200, 404), (address, status)
+            size = len(body)
+        times.sort()
+        p95 = times[EACH * 95 // 100]
+        title = re.sub(r"[0-9a-f-]{30,}", "ID", address)
+        print(
+            f"    {title:32} {status}  p50 {median(times):6.1f} ms  p95 {p95:6.1f} ms"
+            f"  {size / 1000:6.1f} KB    (p95 at most 50 ms, 100 KB)"
+        )
+
+
+def _can_show(path: str, ids: dict[str, str]) -> bool:
+    return "{id}" not in path or path in ids
+
+
+async def _with_tabs(pid: int, socket: Path, cookie: str, producer: Producer) -> float:
+    """Return the triggers a second while tabs listen, and print what they cost the page's process."""
+    readers = [asyncio.create_task(_listen(socket, cookie)) for _ in range(TABS)]
+    await asyncio.sleep(2)
+    cpu, began = _cpu_seconds(pid), time.perf_counter()
+    rate = await _drain(producer)
+    share = (_cpu_seconds(pid) - cpu) / (time.perf_counter() - began)
+    print(f"    {TABS} tabs: {share:.2%} of a core, resident {_resident(pid):.0f} MB    (at most 3 %, 110 MB)")
+    for reader in readers:
+        reader.cancel()
+    await asyncio.gather(*readers, return_exceptions=True)
+    return rate
+
+
+async def _listen(socket: Path, cookie: str) -> None:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    request = f"GET /live?topic=now,verdict HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n"
+    writer.write(request.encode())
+    try:
+        while await reader.read(1 << 16):
+            pass
+    finally:
+        writer.close()
+
+
+async def _drain(producer: Producer, count: int = 3_000) -> float:
+    """Return how many triggers a second go through the daemon."""
+
+    def run() -> float:
+        began = time.perf_counter()
+        handles = producer.emit_many([TriggerSpec(workflow="noop", payload={"n": n}) for n in range(count)])
+        handles[-1].result(timeout=120)
+        return count / (time.perf_counter() - began)
+
+    return await asyncio.to_thread(run)
+
+
+async def _idle(pid: int, title: str) -> None:
+    cpu, read = _cpu_seconds(pid), _bytes_read(pid)
+    await asyncio.sleep(SECONDS)
+    share = (_cpu_seconds(pid) - cpu) / SECONDS
+    print(f"  {title}: {share:.2%} of a core, {_bytes_read(pid) - read} bytes read    (at most 0.1 %, none)")
+
+
+async def _log_in(socket: Path) -> str:
+    body = f"name=ada&token={TOKEN}"
+    head = (
+        "POST /login HTTP/1.1\r\nHost: localhost\r\nSec-Fetch-Site: same-origin\r\nConnection: close\r\n"
+        f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n\r\n"
+    )
+    _, answer = await _ask(socket, (head + body).encode())
+    found = re.search(rb"set-cookie: ([^;]+);", answer, re.IGNORECASE)
+    assert found is not None, answer[:300]
+    return found[1].decode()
+
+
+async def _get(socket: Path, address: str, cookie: str) -> tuple[int, bytes]:
+    request = f"GET {address} HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\nConnection: close\r\n\r\n"
+    head, answer = await _ask(socket, request.encode())
+    return int(head.split()[1]), answer.partition(b"\r\n\r\n")[2]
+
+
+async def _ask(socket: Path, request: bytes) -> tuple[bytes, bytes]:
+    reader, writer = await asyncio.open_unix_connection(socket)
+    writer.write(request)
+    answer = await reader.read()
+    writer.close()
+    return answer.partition(b"\r\n")[0], answer
+
+
+@contextmanager
+def _emitting(producer: Producer) -> Iterator[None]:
+    """Emit 300 triggers a second while the block runs."""
+    stop = threading.Event()
+
+    def emit() -> None:
+        while not stop.wait(0.1):
+            producer.emit_many([TriggerSpec(workflow="noop", payload={"n": n}) for n in range(PER_SECOND // 10)])
+
+    thread = threading.Thread(target=emit)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def _process(command: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    env = {**os.environ, "WEB_ADA": TOKEN}
+    with subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process
+        finally:
+            process.terminate()
+
+
+def _cpu_seconds(pid: int) -> float:
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _bytes_read(pid: int) -> int:
+    found = re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text())
+    return 0 if found is None else int(found[1])
+
+
+def _resident(pid: int) -> float:
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return 0.0 if found is None else int(found[1]) * 1024 / MEGABYTE
+
+
+if __name__ == "__main__":
+    with suppress(KeyboardInterrupt):
+        main()

@@ -1,0 +1,80 @@
+"""The process of `craftcore web`: its end, its refusals, and its address."""
+
+from __future__ import annotations
+
+import os
+import signal
+import stat
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.metrics_client import free_port
+from tests.support.processes import PATIENCE, environment, until
+from tests.support.web_site import SETTINGS, TOKENS, serving
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_process_with_0_and_removes_the_socket(database, number):
+    with serving(database) as site:
+        assert stat.S_IMODE(os.stat(site.socket).st_mode) == 0o600
+        assert site.get("/").status_code == 200
+        site.process.send_signal(number)
+
+        assert site.process.wait(PATIENCE) == 0
+        assert not site.socket.exists()
+
+
+def run_web(database, *arguments, settings=SETTINGS, **env):
+    config = database.parent / "web.toml"
+    config.write_text(settings)
+    command = [sys.executable, "-m", "craftcore", "--db", str(database), "--config", str(config), "web", *arguments]
+    return subprocess.run(command, env=environment(**env), capture_output=True, text=True, timeout=PATIENCE)
+
+
+SECRETS = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
+
+
+BY_PROXY = '[web]\ntrusted_header = "Remote-User"'
+
+
+@pytest.mark.parametrize(
+    ("settings", "arguments", "env", "code", "said"),
+    [
+        ("", [], {}, 78, "no one can log in: give [[web.person]] a token"),
+        (SETTINGS, [], {}, 78, "web.person ada: the secret env:WEB_ADA is not there"),
+        (SETTINGS, [], {**SECRETS, "WEB_BOB": "short"}, 78, "web.person bob: the token is shorter than 16 characters"),
+        (SETTINGS, ["--listen", "0.0.0.0:80"], SECRETS, 64, "--listen is '0.0.0.0:80'; allowed:"),
+        (BY_PROXY, ["--listen", "127.0.0.1:8722"], {}, 78, "web.trusted_secret is not set"),
+        (SETTINGS, ["--listen", "unix:agent.db"], SECRETS, 73, "exists and is not a socket"),
+    ],
+)  # fmt: skip
+def test_wrong_start_is_refused_with_its_reason(database, settings, arguments, env, code, said):
+    ended = run_web(database, *arguments, settings=settings, **env)
+
+    assert (ended.returncode, said in ended.stderr) == (code, True), ended
+    assert "Traceback" not in ended.stderr
+    assert "short" not in ended.stderr.replace("shorter", "")
+
+
+def test_address_in_use_is_refused(database):
+    port = free_port()
+    with serving(database, port=port):
+        ended = run_web(database, "--listen", f"127.0.0.1:{port}", **SECRETS)
+
+    assert (ended.returncode, "Address already in use" in ended.stderr) == (73, True)
+
+
+def test_missing_database_has_a_page_that_says_so(tmp_path):
+    with serving(tmp_path / "agent.db") as site:
+        found = site.get("/")
+        assert found.status_code == 503 or "no such database" in found.text
+        assert "no such database" in found.text
+        assert site.get("/up").status_code == 503
+
+
+def test_killed_daemon_is_down_within_seconds(database):
+    with serving(database) as site:
+        until(lambda: "down: no daemon runs" in site.get("/doubt").text, "the verdict")
+        assert site.get("/up", "").status_code == 503
