@@ -11,17 +11,16 @@ from craftcore.audit.listing_store import AuditFilter, AuditListStore
 from craftcore.audit.model import AuditRow
 from craftcore.cli.base import Command, OperatorCommand
 from craftcore.cli.exit_codes import BAD_FILTER, NO_SUCH
-from craftcore.cli.lookup import KEY_BEGINS, RECORD_BEGINS, SUFFIX_MIN, parse_time_bound, require_text, single_match
+from craftcore.cli.lookup import RECORD_BEGINS, SUFFIX_MIN, parse_time_bound, require_text, single_match
 from craftcore.cli.session import Session, hint
+from craftcore.diagnostics.audit_subjects import KEY_BEGINS, list_parts, parse_user
 from craftcore.diagnostics.text.audit_text import actor_text, details_of, details_text, other_details
 from craftcore.errors import FilterInvalid
 from craftcore.serialization.time_text import add_iso_times, clock_time
 from craftcore.storage.transaction import Reader, keys_ending, keys_like
-from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.validation import is_name
 
 COLUMNS = ("when", "who", "action", "subject", "reason", "details")
-UID_MAX = 2**32 - 2
 
 
 @click.command(
@@ -57,7 +56,9 @@ def audit(
     questions and irreversible actions. Emits are not listed: they are work.
     """
     session: Session = context.obj
-    uid, name = (None, None) if by is None else _user(by)
+    if by is not None:
+        require_text("by", by)
+    uid, name = (None, None) if by is None else parse_user(by)
     first, last = parse_time_bound("since", since), parse_time_bound("until", until)
     if first is not None and last is not None and first >= last:
         raise FilterInvalid("--since is not before --until: nothing lies between them")
@@ -66,7 +67,7 @@ def audit(
         whole = None if subject is None else _subject(reader, subject)
         those = AuditFilter(
             subject=whole,
-            parts=[] if whole is None else _parts(reader, whole),
+            parts=[] if whole is None else list_parts(reader, whole),
             action=None if action is None else _action(reader, action, commands),
             uid=uid,
             name=name,
@@ -93,20 +94,13 @@ def _subject(reader: Reader, given: str) -> str:
     if found := like(reader, typed):
         return single_match(found, typed, nobody)
     tasks = keys_like(reader, "tasks", typed) if is_name(typed) else []
-    if any(_parts(reader, task) for task in tasks):
+    if any(list_parts(reader, task) for task in tasks):
         return single_match(tasks, typed, nobody)
     for prefix in (KEY_BEGINS + typed, RECORD_BEGINS + typed):
         if found := like(reader, prefix):
             return single_match(found, prefix, nobody)
     found = keys_ending(reader, "audit_log", typed, key="subject") if len(typed) >= SUFFIX_MIN else []
     return single_match(found, typed, nobody)
-
-
-def _parts(reader: Reader, task_id: str) -> list[str]:
-    """Return the questions and irreversible actions of a task that an operator command changed."""
-    log = AuditListStore()
-    answered = [one for one in QuestionStore().ids_of(reader, task_id) if log.subjects_between(reader, one, one + "!")]
-    return answered + log.subjects_between(reader, f"{KEY_BEGINS}{task_id}:", f"{KEY_BEGINS}{task_id};")
 
 
 def _action(reader: Reader, given: str, commands: list[str]) -> str:
@@ -117,15 +111,6 @@ def _action(reader: Reader, given: str, commands: list[str]) -> str:
     if AuditListStore().list_newest(reader, 1, AuditFilter(action=given)):
         return given  # another version of this program did it
     raise FilterInvalid(f"action {given!r:.80} is unknown; it must be one of {', '.join(commands)}")
-
-
-def _user(given: str) -> tuple[int | None, str | None]:
-    require_text("by", given)
-    if not (given.isascii() and given.isdigit()):
-        return None, given
-    if len(given) > 10 or int(given) > UID_MAX:
-        raise FilterInvalid(f"by {given:.80} is not a user id: the largest is {UID_MAX}")
-    return int(given), None
 
 
 def _audited_names(command: click.Command | None, name: str = "") -> Iterator[str]:

@@ -12,6 +12,7 @@ from typing import TypeVar
 from craftcore.activities.model import Activity
 from craftcore.activities.store import ActivityStore
 from craftcore.cli.session import hint
+from craftcore.diagnostics.audit_subjects import KEY_BEGINS
 from craftcore.errors import FilterInvalid, InvalidInput, NotFound, RowInvalid
 from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.record import ExecutionRecord
@@ -38,7 +39,6 @@ RECORDS_NAMED = 10
 
 RECORD_BEGINS = "exec-"
 
-KEY_BEGINS = "activity:"
 KEY = re.compile(r"[A-Za-z0-9._:@+-]{1,450}")
 """As much of an activity's key as holds the longest id and the longest key of its own."""
 

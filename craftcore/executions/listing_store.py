@@ -106,6 +106,23 @@ class ExecutionListStore:
         )
         return [id_ for (id_,) in rows]
 
+    def headers_of(self, tx: Reader, trigger_id: str, limit: int) -> list[Row]:
+        """Return what is short of a trigger's records, the newest first."""
+        return tx.fetch_all(
+            """
+            SELECT id, attempt, turn, CAST(status AS BLOB) AS status, CAST(error_code AS BLOB) AS error_code,
+                   created_at, ended_at, latency_ms
+              FROM executions
+             WHERE id >= :low
+               AND id < :high
+             ORDER BY seq DESC
+             LIMIT :limit
+            """,
+            low=f"exec-{trigger_id}.",
+            high=f"exec-{trigger_id}/",
+            limit=limit,
+        )
+
 
 @model_reader
 def _read_summary(row: Row) -> RecordSummary:

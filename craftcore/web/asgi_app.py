@@ -16,7 +16,18 @@ from craftcore.web.actions.table import ACTIONS
 from craftcore.web.body import BodyRefused, parse_fields, read_form
 from craftcore.web.login import check_login, show_login
 from craftcore.web.page import Page
-from craftcore.web.pages import activity_page, doubt_page, inbox_page, question_page
+from craftcore.web.pages import (
+    activity_page,
+    audit_page,
+    dead_page,
+    doubt_page,
+    inbox_page,
+    question_page,
+    schedule_page,
+    schedules_page,
+    trigger_page,
+    triggers_page,
+)
 from craftcore.web.people import LIFE_SECONDS
 from craftcore.web.request_gate import Gate, find_cookie
 from craftcore.web.request_rules import Headers
@@ -27,6 +38,12 @@ PAGES: tuple[tuple[str, PageFunction], ...] = (
     ("/q/{id}", question_page.show_question),
     ("/doubt", doubt_page.show_doubt),
     ("/activities/{id}", activity_page.show_activity),
+    ("/schedules", schedules_page.show_schedules),
+    ("/schedules/{id}", schedule_page.show_schedule),
+    ("/dead", dead_page.show_dead),
+    ("/triggers", triggers_page.show_triggers),
+    ("/triggers/{id}", trigger_page.show_trigger),
+    ("/audit", audit_page.show_audit),
 )
 """The pages. Operator actions have theirs in `craftcore.web.actions`."""
 

@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import groupby
 from typing import NamedTuple
 
 from craftcore.errors import ScheduleInvalid
@@ -68,6 +69,14 @@ class Group(NamedTuple):
         return f"{self.label}: {', '.join([*counted, *unread]) or 'none'}"
 
 
+class Run(NamedTuple):
+    """Neighbouring groups that look the same."""
+
+    mark: Mark | None
+    is_read: bool
+    length: int
+
+
 class Strip(NamedTuple):
     """The drawing of a schedule. `groups`, oldest first, are days, or lines where `is_daily` is false.
 
@@ -81,6 +90,13 @@ class Strip(NamedTuple):
     unaccounted: int
     since: float
     is_daily: bool
+
+    @property
+    def runs(self) -> list[Run]:
+        """The groups, with those that look the same in one."""
+        return [
+            Run(*key, len(list(several))) for key, several in groupby(self.groups, lambda one: (one.mark, one.is_read))
+        ]
 
     @property
     def text(self) -> str:

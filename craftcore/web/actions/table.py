@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from craftcore.web.actions import engine_actions, work_actions
+from craftcore.web.actions import dead_actions, engine_actions, work_actions
 from craftcore.web.actions.model import OperatorAction
 from craftcore.web.visit import Visit
 
 ACTIONS: Mapping[str, OperatorAction] = {
-    action.name: action for action in (*work_actions.ACTIONS, *engine_actions.ACTIONS)
+    action.name: action for action in (*work_actions.ACTIONS, *engine_actions.ACTIONS, *dead_actions.ACTIONS)
 }
 
 

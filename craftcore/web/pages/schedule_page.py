@@ -1,0 +1,153 @@
+"""`/schedules/{id}`: the strip of a schedule, the account of its occurrences, what comes next, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.documents import schedule_document
+from craftcore.diagnostics.reasons.schedule_reasons import schedule_reasons
+from craftcore.diagnostics.text.schedule_text import (
+    command_line,
+    expression_text,
+    local_time_text,
+    moment_note,
+    next_occurrence_finding,
+    upcoming_rows,
+)
+from craftcore.errors import NotFound, ScheduleInvalid
+from craftcore.schedules.model import Schedule, ScheduleStatus
+from craftcore.schedules.occurrence_end_store import ALL_LINES, AccountLine, OccurrenceEndStore
+from craftcore.schedules.occurrence_store import AccountStore
+from craftcore.schedules.store import ScheduleStore
+from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.transaction import Reader
+from craftcore.triggers.model import Trigger
+from craftcore.triggers.store import TriggerStore
+from craftcore.web.links import change_query, read_number
+from craftcore.web.occurrence_text import NOT_PLANNED, describe_line, format_moments
+from craftcore.web.page import Page
+from craftcore.web.strip import MarkedLine, Strip, draw_strip, mark_line
+from craftcore.web.visit import Visit
+
+SHOWN, NOTABLE_SHOWN, NEXT_SHOWN = 50, 20, 10
+LINES_READ = 2_000
+"""Lines of the account that a strip is drawn from: the newest."""
+
+
+class StripReading(NamedTuple):
+    """A strip, the lines that it was drawn from, newest first, and those that are damaged."""
+
+    strip: Strip
+    lines: Sequence[MarkedLine]
+    damaged: Sequence[Damaged]
+
+
+class LineText(NamedTuple):
+    """A line of the account in words."""
+
+    line: MarkedLine
+    moments: str
+    text: str
+    dead: Trigger | None = None
+
+
+def show_schedule(visit: Visit) -> Page:
+    """Return the page of a schedule. Raises NotFound."""
+    id, now = visit.path["id"], visit.now
+    before = read_number(visit, "before")
+    _, daemon_runs = read_note(visit.services.database.path)
+    with visit.reading() as reader:
+        schedule = try_read(id, lambda: ScheduleStore().get(reader, id))
+        if schedule is None:
+            raise NotFound(f"no schedule has the id {id!r:.80}")
+        if isinstance(schedule, Damaged):
+            return Page(template="schedule.html", title=id, facts={"schedule": None, "damaged": [schedule]})
+        reading = read_strip(reader, schedule, LINES_READ, now)
+        found = OccurrenceEndStore().list_lines(reader, id, SHOWN + 1, before=before or ALL_LINES)
+        notable = [line for line in reading.lines if line.mark in NOT_PLANNED][:NOTABLE_SHOWN]
+        facts: dict[str, Any] = {
+            "reasons": schedule_reasons(reader, schedule, now, daemon_runs=daemon_runs),
+            "running": AccountStore().running_occurrence(reader, id),
+            "notable": [_describe(line, schedule, _find_dead(reader, line)) for line in notable],
+        }
+    lines = [mark_line(line, schedule) for line in found if isinstance(line, AccountLine)][:SHOWN]
+    has_more = len(found) > SHOWN and bool(lines)
+    return Page(
+        template="schedule.html",
+        title=id,
+        facts={
+            **facts,
+            **_list_upcoming(schedule, now),
+            "schedule": schedule,
+            "document": schedule_document(schedule),
+            "expression": expression_text(schedule.expression, schedule.timing, schedule.timezone),
+            "command": command_line(schedule),
+            "next": next_occurrence_finding(schedule, now),
+            "strip": reading.strip,
+            "since": local_time_text(reading.strip.since, schedule.timezone),
+            "damaged": reading.damaged,
+            "account": [_describe(line, schedule) for line in lines],
+            "older": change_query(visit, before=lines[-1].occurrence.seq) if has_more else None,
+            "actions": list_actions(schedule, is_ahead=any(one.code == "ahead" for one in facts["reasons"])),
+        },
+    )
+
+
+def read_strip(reader: Reader, schedule: Schedule, limit: int, now: float) -> StripReading:
+    """Return the strip of a schedule, drawn from so many lines of its account at most."""
+    found = OccurrenceEndStore().list_lines(reader, schedule.id, limit)
+    lines = [line for line in found if isinstance(line, AccountLine)]
+    strip = draw_strip(schedule, lines, now, is_whole=len(found) < limit)
+    marked = [mark_line(line, schedule) for line in lines]
+    return StripReading(strip, marked, [line for line in found if isinstance(line, Damaged)])
+
+
+def list_actions(schedule: Schedule, *, is_ahead: bool) -> list[str]:
+    """Return the names of the operator actions that fit the state of a schedule."""
+    names = {
+        ScheduleStatus.ACTIVE: ["schedule run-now", "schedule pause", "schedule skip-next"],
+        ScheduleStatus.PAUSED: ["schedule resume", "schedule run-now"],
+        ScheduleStatus.DISABLED: ["schedule resume", "schedule run-now"],
+        ScheduleStatus.FINISHED: ["schedule run-now"],
+        ScheduleStatus.REMOVED: [],
+    }[schedule.status]
+    if schedule.next_at is None:
+        names = [name for name in names if name != "schedule skip-next"]
+    if is_ahead:
+        names = [*names, "schedule reanchor"]
+    is_declared = schedule.origin.is_declared and schedule.status in (ScheduleStatus.ACTIVE, ScheduleStatus.PAUSED)
+    if is_declared or schedule.status is ScheduleStatus.REMOVED:
+        return names
+    return [*names, "schedule remove"]
+
+
+def _describe(line: MarkedLine, schedule: Schedule, dead: Trigger | None = None) -> LineText:
+    zone = schedule.timezone
+    return LineText(line, format_moments(line, zone), describe_line(line, zone), dead)
+
+
+def _find_dead(reader: Reader, line: MarkedLine) -> Trigger | None:
+    """Return the dead letter that an occurrence has become; None when it is none, or damaged."""
+    id = line.occurrence.trigger_id
+    if id is None or line.end is None or not line.end.is_dead:
+        return None
+    found = try_read(id, lambda: TriggerStore().get(reader, id))
+    return None if isinstance(found, Damaged) else found
+
+
+def _list_upcoming(schedule: Schedule, now: float) -> dict[str, Any]:
+    """Return the next occurrences in words; where the machine does not know the zone, that instead."""
+    if schedule.status is not ScheduleStatus.ACTIVE:
+        return {"upcoming": [], "zone_problem": None}
+    try:
+        rows = upcoming_rows(schedule, now, NEXT_SHOWN)
+    except ScheduleInvalid as error:
+        return {"upcoming": [], "zone_problem": error.message}
+    zone = schedule.timezone
+    told = [
+        {"at": row["nominal_at"], "there": local_time_text(row["nominal_at"], zone), "note": moment_note(row)}
+        for row in rows
+    ]
+    return {"upcoming": told, "zone_problem": None}

@@ -1,0 +1,234 @@
+"""The pages of schedules: strips, accounts with reasons, what comes next, and the actions that fit."""
+
+from __future__ import annotations
+
+import html
+import re
+from pathlib import Path
+
+import pytest
+
+from craftcore.config import Config
+from craftcore.schedules.model import Overlap
+from craftcore.triggers.backoff import RetryPolicy
+from craftcore.triggers.settlement import Succeeded
+from tests.support.attempts import again, end
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.populated_database import NOON
+from tests.support.schedule_steps import DAY, put, start_daemon, tick, triggers
+from tests.support.trigger_steps import BROKEN
+from tests.support.web_site import Site, forms, serving
+
+STRIP = re.compile(r'<span class="strip" role="img" aria-label="([^"]*)">(.*?)</span>', re.DOTALL)
+
+
+def strips(text: str) -> list[tuple[str, str]]:
+    """The words and the signs of each strip of a page."""
+    return [(html.unescape(label), re.sub("<[^>]*>", "", signs)) for label, signs in STRIP.findall(text)]
+
+
+def words_of(text: str) -> str:
+    """The text of a page without its elements."""
+    return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).split())
+
+
+@pytest.fixture
+def backup(tmp_path: Path):
+    """A nightly schedule of Berlin with a month of nights: one late, three in a pause, one dead."""
+    clock = VirtualClock(now=NOON - 30 * DAY, seed=3)
+    core = VirtualCore(tmp_path / "agent.db", clock, Config())
+    put(core, id="backup", when="every day at 3am", timezone="Europe/Berlin", workflow="backup", payload={"pin": 7})
+    for night in range(30):
+        if night == 14:
+            with core.transaction() as tx:
+                core.schedules.pause(tx, "backup", "disk swap")
+        if night == 17:
+            with core.transaction() as tx:
+                core.schedules.resume(tx, "backup")
+        clock.advance(seconds=NOON - (29 - night) * DAY - clock.now() - 10 * 3600)  # 03:00 there, 02:00Z
+        if night == 10:
+            clock.advance(seconds=2460)
+            start_daemon(core)
+        if 14 <= night < 17:
+            continue
+        tick(core)
+        policy = RetryPolicy(max_attempts=1) if night == 20 else None
+        end(core, again(core, epoch=2 if night >= 10 else 1), BROKEN if policy else Succeeded(), policy)
+    core.close()
+    with serving(tmp_path / "agent.db") as site:
+        yield site, core
+
+
+def test_schedule_page_draws_thirty_nights_and_names_what_was_not_planned(backup):
+    site, core = backup
+    dead = next(row["id"] for row in triggers(core, "backup") if row["status"] == "DEAD")
+
+    text = site.get("/schedules/backup").text
+
+    [(label, signs)] = strips(text)
+    assert label.startswith("26 fired (1 late, 1 failed), 3 skipped")
+    assert signs.count("–") == 3
+    assert signs.index("◐") < signs.index("–") < signs.index("✕")
+    words = words_of(text)
+    assert "41 min late: the daemon that began it started at" in words
+    assert "3 skipped: disk swap" in words
+    assert "failed after 1 attempt: AGENT_ERROR: it broke; dead letter" in words
+    assert f'href="/triggers/{dead}"' in text
+    assert f"/triggers/{dead}/requeue" in {form.action for form in forms(text)}
+    assert "every day at 3am (0 3 * * * in Europe/Berlin)" in words
+
+
+def test_schedule_page_lists_the_next_ten_and_why(backup):
+    site, _ = backup
+
+    text = site.get("/schedules/backup").text
+
+    words = words_of(text)
+    assert words.count(" 03:00:00 CE") >= 10
+    assert "SELECT status, reason, kind, next_at" in words
+    assert "pin" in words
+
+
+def test_account_is_paged_without_gaps(backup, monkeypatch):
+    site, core = backup
+    seqs = [row["seq"] for row in core.rows("SELECT seq FROM schedule_occurrences ORDER BY seq DESC")]
+
+    first = site.get(f"/schedules/backup?before={seqs[4]}").text
+
+    rows = re.findall(r'data-label="Occurrence">', first.partition("<h2>All occurrences</h2>")[2])
+    assert len(rows) == len(seqs) - 5
+
+
+def test_list_shows_each_schedule_with_its_strip(backup):
+    site, core = backup
+    put(core, id="startup", when="on startup")
+    put(core, id="hourly", when="every 1h")
+    core.close()
+
+    text = site.get("/schedules").text
+
+    labels = [label for label, _ in strips(text)]
+    assert len(labels) == 3
+    assert labels[0].startswith("26 fired (1 late, 1 failed), 3 skipped")
+    assert "at startup" in words_of(text)
+
+
+def test_list_goes_on_after_fifty_schedules(tmp_path):
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON, seed=3))
+    for number in range(53):
+        put(core, id=f"job-{number:02}")
+    core.close()
+    with serving(tmp_path / "agent.db") as site:
+        first = site.get("/schedules").text
+        [more] = re.findall(r'<p class="more"><a href="([^"]*)">', first)
+        second = site.get(html.unescape(more)).text
+
+    assert (len(strips(first)), len(strips(second))) == (50, 3)
+    assert "job-50" in second
+
+
+def test_empty_states_say_what_comes(tmp_path):
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON, seed=3))
+    with serving(tmp_path / "agent.db") as site:
+        assert "No schedules." in site.get("/schedules").text
+        put(core, id="new", when="every day at 3am", timezone="Europe/Berlin")
+        core.close()
+        text = site.get("/schedules/new").text
+    assert "No occurrence yet. First: " in text
+
+
+def test_disabled_schedule_says_why_and_what_to_do(tmp_path):
+    core = VirtualCore(tmp_path / "agent.db", VirtualClock(now=NOON, seed=3))
+    put(core, id="lost")
+    with core.transaction() as tx:
+        tx.run("UPDATE schedules SET status = 'DISABLED', reason = 'no longer declared in code', next_at = NULL")
+    core.close()
+    with serving(tmp_path / "agent.db") as site:
+        text = site.get("/schedules/lost").text
+        words = words_of(text)
+    assert "disabled: no longer declared in code. Put it right, then" in words
+    assert "/schedules/lost/resume" in {form.action for form in forms(text)}
+
+
+def test_damaged_schedule_is_named_beside_others(site: Site, world):
+    with site.services.database.transaction() as tx:
+        tx.run("UPDATE schedules SET description = CAST(X'ff' AS TEXT) WHERE id = 'nightly'")
+    site.services.close()
+
+    listed, shown = site.get("/schedules"), site.get("/schedules/nightly")
+
+    assert "nightly is damaged: " in listed.text
+    assert "paused" in listed.text
+    assert shown.status_code == 200
+    assert "is damaged: " in shown.text
+
+
+def test_unknown_schedule_is_not_found(site: Site):
+    answer = site.get("/schedules/none")
+
+    assert answer.status_code == 404
+    assert "no schedule has the id" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("id", "actions"),
+    [
+        ("nightly", {"run", "pause", "skip", "remove"}),
+        ("paused", {"run", "resume", "remove"}),
+    ],
+)
+def test_schedule_offers_the_actions_that_fit(site: Site, id, actions):
+    text = site.get(f"/schedules/{id}").text
+
+    assert set(re.findall(rf'"/schedules/{id}/(\w+)"', text)) == actions
+
+
+def test_person_who_may_look_sees_no_action(site: Site):
+    text = site.get("/schedules/nightly", "bob").text
+
+    assert [form.action for form in forms(text)] == ["/logout"]
+    assert "/schedules/nightly/" not in text
+
+
+def test_schedule_ahead_of_the_clock_can_go_on_from_now(site: Site):
+    text = site.get("/schedules/ahead").text
+
+    assert "ahead of the clock" in words_of(text)
+    assert "/schedules/ahead/reanchor" in {form.action for form in forms(text)}
+
+
+def test_run_now_from_the_page_is_in_the_account(site: Site):
+    sent = site.send("/schedules/nightly", "/schedules/nightly/run")
+
+    assert sent.status_code == 303
+    text = words_of(site.get("/schedules/nightly").text)
+    assert "(run-now)" in text
+
+
+def test_frequent_schedule_shows_its_newest_occurrences(tmp_path):
+    clock = VirtualClock(now=NOON, seed=3)
+    core = VirtualCore(tmp_path / "agent.db", clock)
+    put(core, id="often", when="every 1m", overlap=Overlap.ALLOW)
+    clock.advance(60)
+    tick(core)
+    with core.transaction() as tx:
+        tx.run(
+            """
+            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 2500)
+            INSERT INTO schedule_occurrences (schedule_id, generation, cause, nominal_at, last_at, count, outcome,
+                                              reason, trigger_id, decided_at)
+            SELECT schedule_id, generation, cause, nominal_at + 60 * n, nominal_at + 60 * n, 1, outcome, reason,
+                   trigger_id || n, nominal_at + 60 * n
+              FROM schedule_occurrences, numbers
+            """
+        )
+        tx.run("UPDATE schedules SET high_water_at = high_water_at + 60 * 2500")
+    core.close()
+    with serving(tmp_path / "agent.db") as site:
+        one, many = site.get("/schedules/often").text, site.get("/schedules").text
+
+    assert "Newest occurrences" in one
+    [(label, signs)] = strips(one)
+    assert len(signs) == 30
+    assert label.endswith("0 unaccounted")
+    assert "by occurrence" in many
