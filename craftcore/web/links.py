@@ -23,6 +23,6 @@ def read_filter(visit: Visit, name: str) -> str | None:
 
 
 def read_number(visit: Visit, name: str) -> int | None:
-    """Return a part of the query as a row's number; None when it is none."""
+    """Return a part of the query as the number of a row; None for any other text."""
     given = visit.query.get(name, "")
     return int(given) if given.isascii() and given.isdigit() and len(given) < 19 else None

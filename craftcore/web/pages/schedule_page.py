@@ -36,7 +36,7 @@ LINES_READ = 2_000
 """Lines of the account that a strip is drawn from: the newest."""
 
 
-class StripReading(NamedTuple):
+class AccountStrip(NamedTuple):
     """A strip, the lines that it was drawn from, newest first, and those that are damaged."""
 
     strip: Strip
@@ -95,13 +95,13 @@ def show_schedule(visit: Visit) -> Page:
     )
 
 
-def read_strip(reader: Reader, schedule: Schedule, limit: int, now: float) -> StripReading:
-    """Return the strip of a schedule, drawn from so many lines of its account at most."""
+def read_strip(reader: Reader, schedule: Schedule, limit: int, now: float) -> AccountStrip:
+    """Return the strip of a schedule, drawn from the newest lines of its account, `limit` at most."""
     found = OccurrenceEndStore().list_lines(reader, schedule.id, limit)
     lines = [line for line in found if isinstance(line, AccountLine)]
     strip = draw_strip(schedule, lines, now, is_whole=len(found) < limit)
     marked = [mark_line(line, schedule) for line in lines]
-    return StripReading(strip, marked, [line for line in found if isinstance(line, Damaged)])
+    return AccountStrip(strip, marked, [line for line in found if isinstance(line, Damaged)])
 
 
 def list_actions(schedule: Schedule, *, is_ahead: bool) -> list[str]:
@@ -129,7 +129,7 @@ def _describe(line: MarkedLine, schedule: Schedule, dead: Trigger | None = None)
 
 
 def _find_dead(reader: Reader, line: MarkedLine) -> Trigger | None:
-    """Return the dead letter that an occurrence has become; None when it is none, or damaged."""
+    """Return the dead letter that an occurrence has become; None for any other end, or a damaged row."""
     id = line.occurrence.trigger_id
     if id is None or line.end is None or not line.end.is_dead:
         return None

@@ -12,7 +12,7 @@ from craftcore.schedules.store import ScheduleStore
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.web.links import change_query
 from craftcore.web.page import Page
-from craftcore.web.pages.schedule_page import LINES_READ, StripReading, read_strip
+from craftcore.web.pages.schedule_page import LINES_READ, AccountStrip, read_strip
 from craftcore.web.visit import Visit
 
 SHOWN = 50
@@ -23,7 +23,7 @@ class ScheduleRow(NamedTuple):
 
     schedule: Schedule
     next_at: float | None
-    reading: StripReading | Damaged
+    reading: AccountStrip | Damaged
 
 
 def show_schedules(visit: Visit) -> Page:
