@@ -90,7 +90,7 @@ def test_hold_or_safe_mode_is_reported_by_schedule_add_show_and_list(cli, core, 
         ("every 2h", ["s: added. every 2h (counted from 2026-11-21 12:00:00Z)", "next: 2026-11-21 14:00:00Z, in 2 h"]),
         ("in 10m", ["s: added. in 10m (once, 2026-11-21 12:10:00Z)", "next: 2026-11-21 12:10:00Z, in 10 min"]),
         ("immediate", ["s: added. immediate (once, 2026-11-21 12:00:00Z)", "next: 2026-11-21 12:00:00Z, due now"]),
-        ("on startup", ["s: added. on startup (at each start of the daemon)", "next: when a daemon starts"]),
+        ("on startup", ["s: added. on startup (at each start)", "next: at the next start"]),
     ],
 )
 def test_schedule_add_prints_the_parsed_expression_and_the_next_time(cli, expression, lines):

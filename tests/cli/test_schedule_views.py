@@ -198,7 +198,7 @@ def test_preview_of_a_startup_schedule_has_no_moments(cli):
     add(cli, "s", "on startup", "--workflow", "greet")
 
     assert cli("schedule", "preview", "s").out == (
-        "on startup (at each start of the daemon)\nnext: when a daemon starts\nno occurrence comes\n"
+        "on startup (at each start)\nnext: at the next start\nno occurrence comes\n"
     )
     assert cli("--json", "schedule", "preview", "--expr", "on startup").json == []
 

@@ -29,7 +29,7 @@ def expression_text(expression: str, timing: Timing, timezone: str) -> str:
         case Once(at=at):
             return f"{expression} (once, {local_time_text(at, timezone)})"
         case Startup():
-            return f"{expression} (at each start of the daemon)"
+            return f"{expression} (at each start)"
 
 
 def next_occurrence_finding(schedule: Schedule, now: float) -> Finding:
@@ -44,7 +44,7 @@ def next_occurrence_finding(schedule: Schedule, now: float) -> Finding:
             text = named if schedule.reason in (None, named) else f"{named}: {schedule.reason}"
             return Finding(code=named, text=text)
     if isinstance(schedule.timing, Startup):
-        return Finding(code="next", text="next: when a daemon starts")
+        return Finding(code="next", text="next: at the next start")
     moment = next_firing(schedule)
     if moment is None:
         return Finding(code="next", text="next: none; what was left is skipped")
