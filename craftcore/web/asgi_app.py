@@ -23,8 +23,11 @@ from craftcore.web.pages import (
     doubt_page,
     inbox_page,
     question_page,
+    record_page,
     schedule_page,
     schedules_page,
+    task_page,
+    tasks_page,
     trigger_page,
     triggers_page,
 )
@@ -44,6 +47,9 @@ PAGES: tuple[tuple[str, PageFunction], ...] = (
     ("/triggers", triggers_page.show_triggers),
     ("/triggers/{id}", trigger_page.show_trigger),
     ("/audit", audit_page.show_audit),
+    ("/tasks", tasks_page.show_tasks),
+    ("/tasks/{id}", task_page.show_task),
+    ("/records/{id}", record_page.show_record),
 )
 """The pages. Operator actions have theirs in `craftcore.web.actions`."""
 

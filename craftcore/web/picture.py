@@ -60,11 +60,11 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tick:
-    """A moment at the top of the scale."""
+    """A moment at the top of the scale. `is_last`: its text ends where it is; that of any other begins there."""
 
     left: float
     text: str
-    at: float
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ def make_picture(history: TaskHistory) -> Picture:
         width=MARGIN + WIDTH + RIGHT,
         height=rows[-1].top + rows[-1].height + RIGHT,
         rows=rows,
-        ticks=tuple(_place_ticks(scale)),
+        ticks=tuple(_place_ticks(scale, any(one.is_open for one in marks))),
         folds=folds,
         marks=tuple(marks),
         events=len(history.events),
@@ -154,15 +154,15 @@ def _place_rows(lanes: list[Lane], scale: Scale) -> Iterator[Row]:
         top += height
 
 
-def _place_ticks(scale: Scale) -> Iterator[Tick]:
+def _place_ticks(scale: Scale, is_open: bool) -> Iterator[Tick]:
     """Yield the moments that are written at the top: the first, the end of each fold, the last, as far as there is
-    space."""
+    space. `is_open`: the last one is now."""
     after_folds = {fold.left + fold.width for fold in scale.folds}
     space_from = 0.0
-    last = len(scale.moments) - 1
-    for number, (moment, place) in enumerate(zip(scale.moments, scale.places, strict=True)):
-        if number not in (0, last) and place not in after_folds:
-            continue
-        if place >= space_from and (number in (0, last) or place + TICK_SPACE <= WIDTH - TICK_SPACE):
-            yield Tick(left=round(MARGIN + place, 1), text=clock_time(moment)[11:19], at=moment)
+    for moment, place in zip(scale.moments[:-1], scale.places[:-1], strict=True):
+        is_written = place == 0.0 or place in after_folds
+        if is_written and place >= space_from and place + 2 * TICK_SPACE <= scale.places[-1]:
+            yield Tick(left=round(MARGIN + place, 1), text=clock_time(moment)[11:19], is_last=False)
             space_from = place + TICK_SPACE
+    text = "now" if is_open else clock_time(scale.moments[-1])[11:19]
+    yield Tick(left=round(MARGIN + scale.places[-1], 1), text=text, is_last=True)

@@ -14,7 +14,7 @@ from itertools import pairwise
 from craftcore.serialization.time_text import format_span
 
 WIDTH = 1000.0
-FOLD_WIDTH, FOLDS_SHARE = 44.0, 0.35
+FOLD_WIDTH, FOLDS_SHARE = 56.0, 0.35
 LEAST_WIDTH, LEAST_SHARE = 3.0, 0.3
 """The width of a fold and of any other gap, at most; and the share of the whole that all of them may take."""
 

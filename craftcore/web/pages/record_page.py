@@ -1,0 +1,77 @@
+"""`/records/{id}`: the record of one attempt: its header, its seal, its events, and what to do about it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from craftcore.diagnostics.records.record_advice import Advice, read_advice
+from craftcore.diagnostics.records.record_documents import record_document
+from craftcore.executions.chain.seal import Event
+from craftcore.executions.chain.verify import Verification
+from craftcore.executions.record import ExecutionRecord
+from craftcore.serialization.display import json_or_text
+from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.web.actions.subjects import find_record
+from craftcore.web.excerpt import make_excerpt
+from craftcore.web.links import change_query, read_number
+from craftcore.web.page import Page
+from craftcore.web.pictures.label import event_label, kind_of
+from craftcore.web.pictures.mark import MarkKind, Sense
+from craftcore.web.visit import Visit
+
+EVENTS_SHOWN = 100
+ACTIONS = ("retry", "skip")
+"""The operator actions on an attempt, as its advice names them."""
+
+
+class EventLine(NamedTuple):
+    """An event as a row of a table."""
+
+    event: Event
+    kind: MarkKind
+    meaning: Sense
+    label: str
+    excerpt: str | None
+
+
+def show_record(visit: Visit) -> Page:
+    """Return the page of a record; its seal is verified now. Raises NotFound."""
+    id, services = visit.path["id"], visit.services
+    before = read_number(visit, "before")
+    with visit.reading() as reader:
+        record = try_read(id, lambda: find_record(reader, id))
+        if isinstance(record, Damaged):
+            return Page(template="damaged.html", title=f"Record {id}", facts={"row": record})
+        weight = services.config.triggers.priority_weight
+        advice = try_read(
+            "the advice", lambda: read_advice(reader, services.database.path, record, visit.now, weight=weight)
+        )
+        faults = Verification(reader, visit.now).faults_of(record)
+    older = [event for event in record.events if before is None or event.seq < before]
+    shown = older[-EVENTS_SHOWN:]
+    facts = {
+        "record": record,
+        "told": try_read(id, lambda: record_document(record)),
+        "faults": [fault.wrong for fault in faults],
+        "advice": advice,
+        "lines": [_make_line(visit, event) for event in shown],
+        "older": change_query(visit, before=shown[0].seq) if len(older) > len(shown) else None,
+        "envelope": json_or_text(record.envelope_json),
+        "response": json_or_text(record.response_json),
+        "actions": [] if isinstance(advice, Damaged) else list_actions(record, advice),
+    }
+    return Page(template="record.html", title=f"{record.workflow or 'no workflow'}: {record.status}", facts=facts)
+
+
+def list_actions(record: ExecutionRecord, advice: Advice) -> list[str]:
+    """Return the names of the operator actions that fit an attempt."""
+    named = {words[1] for words in advice.recommendation.commands if words[0] == "execution"}
+    found = [f"execution {name}" for name in ACTIONS if name in named]
+    has_response = record.response_json is not None
+    return [*found, "invalidate"] if has_response and record.invalidated is None else found
+
+
+def _make_line(visit: Visit, event: Event) -> EventLine:
+    facts = json_or_text(event.payload_json)
+    kind, meaning = kind_of(event.type)
+    return EventLine(event, kind, meaning, event_label(event.type, facts), make_excerpt(visit, facts))

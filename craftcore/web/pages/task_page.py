@@ -1,0 +1,117 @@
+"""`/tasks/{id}`: a task: why it is as it is, its picture, and all that belongs to it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from craftcore.audit.listing_store import AuditFilter, AuditListStore
+from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.live_counts import is_booting
+from craftcore.diagnostics.reasons.trigger_reasons import task_reasons
+from craftcore.diagnostics.tasks.task_details import hold_reason, read_readable_details
+from craftcore.diagnostics.tasks.task_history import read_task_history
+from craftcore.diagnostics.text.audit_text import actor_text
+from craftcore.storage.damaged_rows import Damaged, try_read
+from craftcore.storage.transaction import Reader
+from craftcore.tasks.model import Task, TaskStatus
+from craftcore.web.actions.subjects import find_task
+from craftcore.web.excerpt import make_excerpt
+from craftcore.web.links import change_query, read_number
+from craftcore.web.page import Page
+from craftcore.web.picture import EVENTS_MAX, Picture, make_picture
+from craftcore.web.pictures.mark import Mark, MarkKind
+from craftcore.web.visit import Visit
+
+EVENTS_SHOWN = 100
+"""Events that are drawn at first: a page of 100 KB has space for them."""
+
+AUDIT_SHOWN = 20
+
+
+class MarkLine(NamedTuple):
+    """A mark as a row of the table beside the picture."""
+
+    mark: Mark
+    excerpt: str | None
+
+
+def show_task(visit: Visit) -> Page:
+    """Return the page of a task. Raises NotFound."""
+    id = visit.path["id"]
+    shown = min(read_number(visit, "events") or EVENTS_SHOWN, EVENTS_MAX)
+    note, daemon_runs = read_note(visit.services.database.path)
+    with visit.reading() as reader:
+        task = try_read(id, lambda: find_task(reader, id))
+        if isinstance(task, Damaged):
+            return Page(template="damaged.html", title=f"Task {id}", facts={"row": task})
+        booting = is_booting(reader, note, held=daemon_runs)
+        weight = visit.services.config.triggers.priority_weight
+        reasons = try_read(
+            "the reasons",
+            lambda: task_reasons(
+                reader, task, visit.now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting
+            ),
+        )
+        picture = try_read(
+            "the picture",
+            lambda: make_picture(read_task_history(reader, task, visit.now, daemon_runs=daemon_runs, limit=shown)),
+        )
+        held = hold_reason(reader, task)
+        details = read_readable_details(reader, task)
+        audit = _read_audit(reader, task, details)
+    facts = {
+        "task": task,
+        "held": held,
+        "reasons": reasons,
+        "picture": picture,
+        "lines": [] if isinstance(picture, Damaged) else _list_lines(visit, picture),
+        "more_events": change_query(visit, events=EVENTS_MAX) if shown < EVENTS_MAX else None,
+        "audit": audit,
+        "actions": list_actions(task, held),
+        **details,
+    }
+    return Page(template="task.html", title=f"{task.workflow}: {task.status} at turn {task.turn}", facts=facts)
+
+
+def list_actions(task: Task, held: str | None) -> list[str]:
+    """Return the names of the operator actions that fit the state of a task."""
+    if task.status is TaskStatus.FAILED:
+        return ["task retry"]
+    if not task.status.is_live:
+        return []
+    return ["task cancel", "task signal"] if held is None else ["task retry", "task cancel", "task signal"]
+
+
+def _list_lines(visit: Visit, picture: Picture) -> list[MarkLine]:
+    """Return the marks of a picture with what their events tell, as far as this person may see it."""
+    return [
+        MarkLine(mark, make_excerpt(visit, _find_value(mark)) if mark.facts is not None else None)
+        for mark in picture.marks
+    ]
+
+
+def _find_value(mark: Mark) -> Any:
+    """Return what an event tells beside its label; None for nothing."""
+    if not isinstance(mark.facts, dict):
+        return mark.facts
+    if mark.kind is MarkKind.STEP:
+        return mark.facts.get("result", mark.facts.get("error"))
+    for name in ("data", "value", "question", "error"):
+        if name in mark.facts:
+            return mark.facts[name]
+    return None
+
+
+def _read_audit(reader: Reader, task: Task, details: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return what operators did to a task, its questions and its activities, newest first."""
+    parts = [
+        str(one[key])
+        for name, key in (("questions", "id"), ("activities", "key"))
+        if not isinstance(details[name], Damaged)
+        for one in details[name]
+    ]
+    rows = AuditListStore().list_newest(reader, AUDIT_SHOWN, AuditFilter(subject=task.id, parts=parts))
+    return [
+        {"at": row.at, "actor": actor_text(row), "action": row.action, "subject": row.subject, "reason": row.reason}
+        for row in rows
+    ]

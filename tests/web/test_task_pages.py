@@ -1,0 +1,167 @@
+"""The pages of tasks and records, asked of a real page."""
+
+from __future__ import annotations
+
+import re
+
+from tests.support.record_steps import spoil, strip
+from tests.support.web_site import forms
+
+
+def write(site, sql, **params):
+    """Change the file past every rule."""
+    with site.services.transaction() as tx:
+        tx.run(sql, **params)
+
+
+def record_of(site, task):
+    with site.services.reading() as reader:
+        return reader.fetch_value("SELECT id FROM executions WHERE task_id = :id ORDER BY seq DESC LIMIT 1", id=task)
+
+
+def test_tasks_are_listed_newest_first_with_status_and_reason(site, world):
+    page = site.get("/tasks")
+
+    assert page.status_code == 200
+    places = [page.text.index(f'href="/tasks/{id}"') for id in (world.asks, world.failed, world.waits, world.nap)]
+    assert places == sorted(places)
+    assert "WAITING" in page.text
+    assert "look further back" not in page.text
+
+
+def test_task_filter_finds_matches_and_names_its_span(site, world):
+    lobby = site.get("/tasks?session=lobby").text
+    assert f'href="/tasks/{world.asks}"' in lobby
+    assert f'href="/tasks/{world.nap}"' not in lobby
+
+    failed = site.get("/tasks?status=failed").text
+    assert f'href="/tasks/{world.failed}"' in failed
+    assert f'href="/tasks/{world.asks}"' not in failed
+
+    none = site.get("/tasks?workflow=nosuch").text
+    assert "None among the newest 20,000 tasks" in none
+    assert site.get("/tasks?status=nosuch").status_code == 400
+
+
+def test_task_list_is_paged_by_the_number_of_the_row(site, world):
+    columns = "id, workflow, session_id, status, turn, state_json, created_at, updated_at, ended_at"
+    write(
+        site,
+        f"""WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 120)
+        INSERT INTO tasks ({columns})
+        SELECT 'many-' || n, 'many', NULL, 'DONE', 1, 'null', n, n, n FROM numbers""",
+    )
+    seen: list[str] = []
+    address = "/tasks"
+    while address:
+        text = site.get(address).text
+        found = re.findall(r'href="/tasks/([^"?]+)"', text)
+        assert len(found) <= 50
+        seen += found
+        older = re.search(r'<p class="more"><a href="([^"]+)"', text)
+        address = "" if older is None else older[1].replace("&amp;", "&")
+
+    assert [id for id in seen if id.startswith("many-")] == [f"many-{n}" for n in range(120, 0, -1)]
+    assert len(seen) == len(set(seen))
+    assert world.asks in seen
+
+
+def test_task_page_has_reason_picture_table_question_and_actions(site, world):
+    text = site.get(f"/tasks/{world.asks}").text
+
+    assert "waits for an answer" in text
+    assert "<svg " in text
+    assert "style=" not in text
+    assert f'href="/q/{world.question}"' in text
+    assert f'href="/records/{record_of(site, world.asks)}"' in text
+    assert f'href="/tasks/{world.asks}/cancel"' in text
+    svg = text[text.index("<svg ") : text.index("</svg>")]
+    table = text[text.index('id="events"') : text.index("<h2>Questions")]
+    assert svg.count("<g class=") == svg.count("<title>")
+    assert svg.count("<g class=") - svg.count('<g class="fold">') == table.count("<tr><td"), "the table has each mark"
+
+
+def test_task_page_of_a_looking_person_has_no_form_and_no_payload(site, world):
+    write(site, "UPDATE tasks SET progress_json = :text WHERE id = :id", text='{"done":"quite"}', id=world.asks)
+    assert "quite" in site.get(f"/tasks/{world.asks}").text
+
+    text = site.get(f"/tasks/{world.asks}", "bob").text
+    assert [form.action for form in forms(text)] == ["/logout"]
+    assert "quite" not in text
+    assert "(not shown)" in text
+
+
+def test_payload_of_an_event_is_masked_by_the_name_of_its_key(site, world):
+    spoil(
+        site.services,
+        """
+        INSERT INTO event_rows (execution_seq, seq, type, at, payload_json, task_seq, turn)
+        SELECT executions.seq, 1 + max(events.seq), 'NOTE', max(events.at), :text, tasks.seq, executions.turn
+          FROM tasks
+          JOIN executions ON task_id = tasks.id
+          JOIN events ON events.execution_seq = executions.seq
+         WHERE tasks.id = :id
+        """,
+        id=world.asks,
+        text='{"data":{"password":"hunter2","city":"Rome"},"key":null,"name":"login"}',
+    )
+    for address in (f"/tasks/{world.asks}", f"/records/{record_of(site, world.asks)}"):
+        text = site.get(address).text
+        assert "hunter2" not in text
+        assert "Rome" in text
+        assert "Rome" not in site.get(address, "bob").text
+
+
+def test_task_with_a_damaged_part_shows_the_others(site, world):
+    with site.services.reading() as reader:
+        seq = reader.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=world.asks)
+    spoil(site.services, "UPDATE questions SET options_json = 'nosuch' WHERE task_seq = :seq", seq=seq)
+
+    page = site.get(f"/tasks/{world.asks}")
+
+    assert page.status_code == 200
+    assert "is damaged" in page.text
+    assert "<h2>Attempts</h2>" in page.text
+
+
+def test_unknown_task_and_record_are_not_found(site):
+    assert site.get("/tasks/nosuch").status_code == 404
+    assert site.get("/records/nosuch").status_code == 404
+
+
+def test_failed_task_offers_a_retry_which_is_logged(site, world):
+    page = f"/tasks/{world.failed}"
+
+    sent = site.send(page, f"/tasks/{world.failed}/retry")
+
+    assert sent.status_code == 303
+    text = site.get(sent.headers["location"]).text
+    assert "the task goes on" in text
+    assert "task retry" in text[text.index("<h2>Operator actions") :]
+
+
+def test_record_page_verifies_the_seal_and_reports_a_broken_seal(site, world):
+    assert "as it was written: place" in site.get(f"/records/{world.ended}").text
+
+    spoil(site.services, "UPDATE executions SET response_json = '{}' WHERE id = :id", id=world.ended)
+
+    text = site.get(f"/records/{world.ended}").text
+    assert "its response is not the one that its hash was made of" in text
+    assert "as it was written: place" not in text
+
+
+def test_record_page_of_a_dead_letter_offers_its_retry(site, world):
+    text = site.get(f"/records/{world.died}").text
+
+    assert f"craftcore execution retry {world.died}" in text
+    assert f'href="/records/{world.died}/retry"' in text
+    assert [form.action for form in forms(site.get(f"/records/{world.died}", "bob").text)] == ["/logout"]
+
+
+def test_stripped_record_says_so_and_keeps_its_seal(site, world):
+    strip(site.services, world.ended)
+
+    text = site.get(f"/records/{world.ended}").text
+
+    assert "Retention stripped its bodies" in text
+    assert 'class="failed">' not in text
