@@ -95,9 +95,10 @@ class Snapshot:
     failed: int
 
 
-def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
-    """Read the snapshot. Raises NotFound when there is no database."""
-    looked = read_status(core)
+def read_top(core: Services, before: Snapshot | None = None, looked: Status | None = None) -> Snapshot:
+    """Read the snapshot. `looked`: the status that it shows; None: it is read. Raises NotFound when there is no
+    database."""
+    looked = looked or read_status(core)
     status = looked.document
     with core.reading() as reader:
         found = {

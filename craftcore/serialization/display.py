@@ -1,4 +1,4 @@
-"""Stored texts, prepared for a reader."""
+"""Stored texts and sizes, prepared for a reader."""
 
 from __future__ import annotations
 
@@ -20,3 +20,11 @@ def shorten(text: str, keep: int) -> str:
         return text
     head, tail = keep - keep // 2, keep // 2
     return f"{text[:head]}[... {len(text) - keep} characters cut ...]{text[len(text) - tail :]}"
+
+
+def format_bytes(count: int) -> str:
+    """Return `512 B`, `4.1 MB`."""
+    for unit, many in (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)):
+        if count < 1000 * many or unit == "TB":
+            break
+    return f"{count} B" if unit == "B" else f"{count / many:.1f} {unit}"

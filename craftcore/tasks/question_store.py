@@ -142,6 +142,13 @@ class QuestionStore:
         open_ones = SELECT + "WHERE questions.status = 'OPEN' ORDER BY questions.seq LIMIT :limit"
         return read_rows(tx, open_ones, question_of, limit=limit)
 
+    def newest_open_at(self, tx: Reader) -> float | None:
+        """Return when the newest of the open questions was asked; None when there is none."""
+        moment: float | None = tx.fetch_value(
+            "SELECT max(created_at) FROM questions INDEXED BY questions_open WHERE status = 'OPEN'"
+        )
+        return moment
+
     def list_of_task(self, tx: Reader, task_seq: int) -> list[Question]:
         """Return all that was asked by a task or about it, the first first."""
         rows = tx.fetch_all(SELECT + "WHERE questions.task_seq = :seq ORDER BY questions.seq", seq=task_seq)

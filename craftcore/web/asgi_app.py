@@ -14,6 +14,7 @@ from craftcore.diagnostics.health import Health
 from craftcore.web.actions.form import send_form, show_form
 from craftcore.web.actions.table import ACTIONS
 from craftcore.web.body import BodyRefused, parse_fields, read_form
+from craftcore.web.live_route import LiveRoute
 from craftcore.web.login import check_login, show_login
 from craftcore.web.page import Page
 from craftcore.web.pages import (
@@ -21,7 +22,10 @@ from craftcore.web.pages import (
     audit_page,
     dead_page,
     doubt_page,
+    find_page,
+    health_page,
     inbox_page,
+    now_page,
     question_page,
     record_page,
     schedule_page,
@@ -39,6 +43,9 @@ from craftcore.web.site import PageFunction, Site
 PAGES: tuple[tuple[str, PageFunction], ...] = (
     ("/", inbox_page.show_inbox),
     ("/q/{id}", question_page.show_question),
+    ("/now", now_page.show_now),
+    ("/health", health_page.show_health),
+    ("/find", find_page.show_find),
     ("/doubt", doubt_page.show_doubt),
     ("/activities/{id}", activity_page.show_activity),
     ("/schedules", schedules_page.show_schedules),
@@ -62,6 +69,7 @@ def make_app(site: Site) -> ASGIApp:
         *(Route(path, site.endpoint(show), methods=["GET"]) for path, show in PAGES),
         *(Route(one.path, site.endpoint(show_form(one)), methods=["GET"]) for one in ACTIONS.values()),
         *(Route(one.path, site.endpoint(send_form(one)), methods=["POST"]) for one in ACTIONS.values()),
+        Route("/live", LiveRoute(site).answer, methods=["GET"]),
         Route("/up", _Up(site).answer, methods=["GET"]),
         Route("/static/{name}", answer_static, methods=["GET"]),
         Route("/login", _Login(site).show, methods=["GET"]),

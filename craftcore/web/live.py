@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeVar
 
 import structlog
 
-from craftcore.errors import InvalidInput, StateRefused
+from craftcore.errors import CraftcoreError, InvalidInput, StateRefused
 from craftcore.web.watch import LOOKS_SECONDS, FileWatch
 
 log = structlog.get_logger()
@@ -73,10 +73,22 @@ class Listener:
 
 
 class Live:
-    """The topics and listeners of one process. All but `render` and the watch runs on the event loop."""
+    """The topics and listeners of one process. All but `render` and the watch runs on the event loop.
 
-    def __init__(self, watch: FileWatch, topics: Collection[str], render: Render) -> None:
+    `on_news` is called in the thread that renders, before it does. `is_stopping`: the server ends; so do all streams.
+    """
+
+    def __init__(
+        self,
+        watch: FileWatch,
+        topics: Collection[str],
+        render: Render,
+        *,
+        on_news: Callable[[], object] = lambda: None,
+        is_stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._watch, self._topics, self._render = watch, frozenset(topics), render
+        self._on_news, self._is_stopping = on_news, is_stopping
         self._listeners: set[Listener] = set()
         self._frames: dict[Key, Frame] = {}
         self._stale: set[Key] = set()
@@ -122,11 +134,7 @@ class Live:
 
     async def close(self) -> None:
         """End every stream and the watch, for the end of the server."""
-        self._closed = True
-        for listener in self._listeners:
-            listener.ready.set()
-        self._listeners.clear()
-        self._joined.set()
+        self._end()
         if self._task is not None:
             await self._task
 
@@ -141,6 +149,20 @@ class Live:
             self._task = asyncio.create_task(self._run())
         return listener
 
+    def _end(self) -> None:
+        self._closed = True
+        for listener in self._listeners:
+            listener.ready.set()
+        self._listeners.clear()
+        self._joined.set()
+
+    def _look(self) -> bool:
+        """Look for news, in the thread."""
+        if not self._watch.has_news():
+            return False
+        self._on_news()
+        return True
+
     def _is_over(self, is_allowed: Callable[[], bool]) -> bool:
         return self._closed or not is_allowed()
 
@@ -151,6 +173,8 @@ class Live:
             while self._listeners:
                 await self._update()
                 await self._pause()
+                if self._is_stopping():
+                    self._end()
         finally:
             await self._call(self._watch.close)
             self._thread.shutdown()
@@ -163,7 +187,7 @@ class Live:
     async def _update(self) -> None:
         """Look at the file once, and render what may have changed, was not rendered lately and is listened to."""
         keys = {key for listener in self._listeners for key in listener.keys}
-        if await self._call(self._watch.has_news):
+        if await self._call(self._look):
             self._stale |= keys
         self._stale = (self._stale | (keys - self._frames.keys())) & keys
         for key in sorted(self._stale):
@@ -176,6 +200,9 @@ class Live:
         """Render one topic, and offer it to its listeners when it changed."""
         try:
             frame = make_frame(key.topic, await self._call(self._render, key.topic, key.role))
+        except CraftcoreError as error:  # the verdict says so
+            log.warning("web.fragment_refused", topic=key.topic, reason=error.message)
+            return
         except Exception:
             log.exception("web.fragment_failed", topic=key.topic)
             return

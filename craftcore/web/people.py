@@ -136,6 +136,11 @@ class People:
         self._logins.move_to_end(key)
         return login.person
 
+    def has_login(self, cookie: str) -> bool:
+        """Return whether a login is still there. Unlike `find_login`, this does not count as its use."""
+        login, now = self._logins.get(_hash(cookie)), self._clock()
+        return login is not None and now - login.used <= IDLE_SECONDS and now - login.began <= LIFE_SECONDS
+
     def log_out(self, cookie: str) -> None:
         """Forget a login."""
         self._logins.pop(_hash(cookie), None)

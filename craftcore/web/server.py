@@ -72,6 +72,7 @@ def serve(services: Services, listen: str | None, *, read_only: bool, say: Calla
     door = Door(on_port=not path, cookie=make_cookie_name(services.database.path), trusted_secret=trusted_secret)
     site = Site(services, people, door)
     server = QuietServer(uvicorn.Config(make_app(site), **server_options()))
+    site.is_stopping = lambda: server.should_exit
     place = path or f"http://{where.host if ':' not in where.host else f'[{where.host}]'}:{where.port}"
     log.info("web.listening", where=place, read_only=read_only)
     if has_terminal:

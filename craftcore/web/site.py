@@ -26,6 +26,7 @@ from craftcore.errors import (
 from craftcore.services import Services
 from craftcore.web.actions.table import make_form, make_request
 from craftcore.web.body import BodyRefused, parse_fields, read_form
+from craftcore.web.hour_rates import HourRates
 from craftcore.web.notices import Notices
 from craftcore.web.page import Answer, Page, Redirect
 from craftcore.web.people import People
@@ -72,7 +73,9 @@ class Site:
         self.people = people
         self.door = door
         self.verdicts = VerdictReader(services, time.monotonic)
+        self.rates = HourRates()
         self.notices = Notices(time.monotonic)
+        self.is_stopping: Callable[[], bool] = lambda: False
         self.templates = make_environment(make_form, make_request)
         self._threads: anyio.CapacityLimiter | None = None
 
@@ -137,6 +140,7 @@ class Site:
             query=asked.query,
             form=asked.form,
             now=self.services.clock.now(),
+            rates=self.rates,
         )
 
     def draw(self, page: Page, visit: Visit) -> Response:

@@ -88,8 +88,8 @@ def draw_bars(minutes: Sequence[Minute], width: float = 240.0, height: float = 2
     step = width / max(1, len(minutes))
     bars = []
     for number, minute in enumerate(minutes):
-        tall = _scale_height(minute.begun - minute.open, highest, height)
-        failed = min(tall, _scale_height(minute.failed, highest, height))
+        tall = fit_height(minute.begun - minute.open, highest, height)
+        failed = min(tall, fit_height(minute.failed, highest, height))
         bars.append(
             Bar(
                 left=round(number * step, 2),
@@ -125,5 +125,5 @@ def pick_sample(low: int, high: int, most: int = SAMPLED) -> list[int]:
     return [low + number * total // min(total, most) for number in range(min(total, most))]
 
 
-def _scale_height(value: int, highest: int, height: float) -> float:
+def fit_height(value: int, highest: int, height: float) -> float:
     return 0.0 if value <= 0 or highest <= 0 else max(1.0, min(height, height * value / highest))

@@ -49,6 +49,7 @@ def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> 
         "moment": moment_element,
         "relative": relative_text,
         "span": format_span,
+        "utc_hour": lambda at: f"{clock_time(at)[11:16]}Z",
         "short": shorten_id,
         "part": url_part,
         "payload": pass_context(payload_element),

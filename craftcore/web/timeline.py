@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import Schedule
@@ -120,10 +121,10 @@ def make_lane(
 
 def expand_schedules(schedules: Iterable[Schedule], now: float) -> tuple[list[Entry], list[Band]]:
     """Return the occurrences of these schedules within the day: one by one, or as a band. One that is due already
-    comes now."""
+    is the first."""
     entries, bands = [], []
     for schedule in schedules:
-        href = f"/schedules/{schedule.id}"
+        href = page_address("schedules", schedule.id)
         moments = list_firings(schedule, now)
         if len(moments) <= DENSE:
             entries += [Entry(at=at, kind="schedule", name=schedule.id, href=href) for at in moments]
@@ -145,7 +146,7 @@ def expand_schedules(schedules: Iterable[Schedule], now: float) -> tuple[list[En
 def list_firings(schedule: Schedule, now: float) -> list[float]:
     """Return the first occurrences within the day, at most one more than DENSE. Where its zone is
     unknown, only the stored one."""
-    late = [now] if schedule.next_at is not None and schedule.next_at <= now else []
+    late = [schedule.next_at] if schedule.next_at is not None and schedule.next_at <= now else []
     try:
         moments = list_upcoming(schedule, now, DENSE + 1 - len(late))
     except ScheduleInvalid:  # its zone is gone from this machine; the next tick disables it, and says so
@@ -162,6 +163,11 @@ def count_firings(schedule: Schedule, now: float) -> tuple[int, float]:
     if left is None or left >= number:
         return number, end
     return left, list_upcoming(schedule, now, left)[-1]
+
+
+def page_address(pages: str, id: str) -> str:
+    """Return the address of the page of one thing: `/tasks/0192ab`."""
+    return f"/{pages}/{quote(id, safe='')}"
 
 
 def place(at: float, now: float) -> float:

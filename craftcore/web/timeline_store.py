@@ -11,7 +11,7 @@ from craftcore.schedules.store import schedule_of
 from craftcore.storage.damaged_rows import Damaged, read_rows
 from craftcore.storage.transaction import Reader, Row
 from craftcore.triggers.claim_candidate_store import PRIORITIES
-from craftcore.web.timeline import DAY, Entry, Lane, Timeline, expand_schedules, make_lane, make_timeline
+from craftcore.web.timeline import DAY, Entry, Lane, Timeline, expand_schedules, make_lane, make_timeline, page_address
 
 READ = 200
 """Rows of each kind that are read."""
@@ -70,7 +70,9 @@ class TimelineStore:
             wait = None if row["task_id"] is None else self._find_wait(tx, row)
             if wait is None:
                 name = str(row["workflow"] or row["source"])
-                triggers.append(Entry(at=row["due_at"], kind="trigger", name=name, href=f"/triggers/{row['id']}"))
+                triggers.append(
+                    Entry(at=row["due_at"], kind="trigger", name=name, href=page_address("triggers", row["id"]))
+                )
             else:
                 waits.append(wait)
         return make_lane("triggers", triggers, now, more=more), make_lane("waits", waits, now, more=more)
@@ -93,18 +95,18 @@ class TimelineStore:
             return None
         waits = [one for one in tx.fetch_all(WAITS, seq=task["seq"]) if one["due_at"] is not None]
         first = min(waits, key=itemgetter("due_at"), default=None)
-        href = f"/tasks/{row['task_id']}"
+        href = page_address("tasks", row["task_id"])
         if first is None or first["due_at"] > row["due_at"]:
             return Entry(at=row["due_at"], kind="deadline", name=task["workflow"], href=href)
         if first["kind"] == "question":
             question = tx.fetch_value(QUESTION, seq=task["seq"], wait_seq=first["seq"])
-            href = href if question is None else f"/q/{question}"
+            href = href if question is None else page_address("q", question)
         what = first["event"] if first["kind"] == "event" else first["name"]
         return Entry(at=row["due_at"], kind=first["kind"], name=f"{task['workflow']}: {what}", href=href)
 
 
 def _deadline(row: Row) -> Entry:
-    return Entry(at=row["deadline_at"], kind="deadline", name=row["workflow"], href=f"/tasks/{row['id']}")
+    return Entry(at=row["deadline_at"], kind="deadline", name=row["workflow"], href=page_address("tasks", row["id"]))
 
 
 def _take(rows: Iterator[Row], most: int) -> Iterator[Row]:

@@ -10,6 +10,7 @@ from craftcore.config.web_people import WebPerson
 from craftcore.config.web_settings import WebSettings
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader
+from craftcore.web.hour_rates import HourRates
 from craftcore.web.verdict import VerdictReader
 
 READ_SECONDS = 2.0
@@ -19,7 +20,7 @@ READ_SECONDS = 2.0
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """The argument of a page function. `path`: the parts of the address that the route names; `query` and `form`: texts
-    by name, the last of several. `now` in epoch seconds."""
+    by name, the last of several. `now` in epoch seconds. `verdicts` and `rates` are read once for all visits."""
 
     services: Services
     verdicts: VerdictReader
@@ -30,6 +31,7 @@ class Visit:
     query: Mapping[str, str]
     form: Mapping[str, str]
     now: float
+    rates: HourRates
 
     @property
     def may_act(self) -> bool:

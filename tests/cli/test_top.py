@@ -23,7 +23,7 @@ from rich.cells import cell_len
 from craftcore.cli.session import Session
 from craftcore.cli.top.command import Sampler
 from craftcore.cli.top.layout import Line, cut, frame
-from craftcore.cli.top.model import Rates, Section, View, fit_to_terminal, rates, size, view
+from craftcore.cli.top.model import Rates, Section, View, fit_to_terminal, rates, view
 from craftcore.daemon.lock import DaemonLock
 from craftcore.diagnostics.top import (
     DEAD,
@@ -35,6 +35,7 @@ from craftcore.diagnostics.top import (
     list_due_next,
     read_top,
 )
+from craftcore.serialization.display import format_bytes
 from tests.support.backups import ask
 from tests.support.fakes import VirtualCore
 from tests.support.idle_database import an_app, at_rest
@@ -344,7 +345,7 @@ def test_hostile_text_in_top_is_printed_escaped(cli, database, monkeypatch):
 
 
 def test_sizes_are_formatted_with_decimal_units():
-    assert [size(n) for n in (0, 999, 1000, 4_123_456, 2 * 10**9, 5 * 10**15)] == [
+    assert [format_bytes(n) for n in (0, 999, 1000, 4_123_456, 2 * 10**9, 5 * 10**15)] == [
         *("0 B", "999 B", "1.0 kB", "4.1 MB", "2.0 GB", "5000.0 TB")
     ]
 

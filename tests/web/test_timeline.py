@@ -119,11 +119,11 @@ def test_deadline_of_a_task_that_runs_or_waits_longer_is_shown(core, clock):
     assert entries(core, "waits") == [(400.0, "deadline", "waits"), (500.0, "deadline", "runs")]
 
 
-def test_schedule_that_is_due_comes_now(core, clock):
+def test_schedule_that_is_due_comes_first(core, clock):
     put(core, when="every 6h")
     clock.advance(hours=6, seconds=30)
 
-    assert list_firings(stored(core), clock.now())[0] == clock.now()
+    assert list_firings(stored(core), clock.now())[0] == NEW_YEAR + 6 * HOUR
 
 
 def test_damaged_schedule_is_named_beside_the_others(core):

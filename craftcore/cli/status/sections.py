@@ -7,18 +7,10 @@ from typing import Any
 from craftcore.cli.output import Output
 from craftcore.cli.session import hint
 from craftcore.diagnostics.status import SCHEDULE_STATUSES
+from craftcore.diagnostics.text.clock_text import clock_event_text
 from craftcore.diagnostics.work import EVENT_WORTH_SAYING
 from craftcore.serialization.plurals import format_count
-from craftcore.serialization.time_text import clock_time, format_span, relative_text
-
-CLOCK_EVENTS = {
-    "forward": "went forward by {}",
-    "backward": "went back by {}",
-    "suspend": "the machine slept for {}",
-    "held": "was behind by {}: schedules were held",
-    "caught up": "caught up: schedules go on",
-    "trusted": "was said to be right: schedules go on",
-}
+from craftcore.serialization.time_text import clock_time, relative_text
 
 
 def print_tasks(out: Output, found: dict[str, Any]) -> None:
@@ -67,5 +59,5 @@ def print_schedules(out: Output, found: dict[str, Any]) -> None:
         out.line(f"schedules {text}", style="warn" if schedules["disabled"] else "")
     event = found["clock"]["last_event"]
     if event is not None and event["at"] > now - EVENT_WORTH_SAYING:
-        what = CLOCK_EVENTS[event["kind"]].format(format_span(event["seconds"]))
+        what = clock_event_text(event["kind"], event["seconds"])
         out.line(f"clock     {clock_time(event['at'])}: {what}")

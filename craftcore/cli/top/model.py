@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.text.trigger_text import name_work
-from craftcore.serialization.display import shorten
+from craftcore.serialization.display import format_bytes, shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 
 QUESTION_MAX = 200
@@ -68,7 +68,7 @@ def view(found: Mapping[str, Any], now_rates: Rates | None) -> View:
         "  ".join(f"{name} {counts[name]:,}" for name in ("due", "later", "claimed", "running", "dead"))
         + (f"  failed {failed:,}" if (failed := found["failed_lately"]["count"]) else "")
         + f"  {lag}",
-        f"{moved}  file {size(found['bytes'])}, WAL {size(found['wal_bytes'])}  {clock_time(now)}",
+        f"{moved}  file {format_bytes(found['bytes'])}, WAL {format_bytes(found['wal_bytes'])}  {clock_time(now)}",
     )
     sections = (
         *(_running_section(found), _cut_off(found), _next_section(found), _inbox(found)),
@@ -102,14 +102,6 @@ def fit_to_terminal(whole: View, height: int) -> View:
                 shown[index], room = shown[index] + 1, room - 1
     cut = tuple(replace(section, rows=section.rows[: shown[index]]) for index, section in enumerate(sections))
     return replace(whole, facts=whole.facts[: max(0, height - 1)], sections=cut)
-
-
-def size(count: int) -> str:
-    """Return `512 B`, `4.1 MB`."""
-    for unit, many in (("B", 1), ("kB", 1e3), ("MB", 1e6), ("GB", 1e9), ("TB", 1e12)):
-        if count < 1000 * many or unit == "TB":
-            break
-    return f"{count} B" if unit == "B" else f"{count / many:.1f} {unit}"
 
 
 def _running_section(found: Mapping[str, Any]) -> Section:

@@ -1,0 +1,63 @@
+"""`/live?topic=now,verdict`: the topics of the site, and the stream of their fragments."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response, StreamingResponse
+
+from craftcore.config.web_people import WebPerson
+from craftcore.errors import InvalidInput, StateRefused
+from craftcore.web.body import BodyRefused, parse_fields
+from craftcore.web.live import Live
+from craftcore.web.pages.inbox_page import read_inbox
+from craftcore.web.pages.now_page import read_now
+from craftcore.web.request_gate import find_cookie
+from craftcore.web.request_rules import Headers
+from craftcore.web.site import Asked, Site
+from craftcore.web.visit import Visit
+from craftcore.web.watch import FileWatch
+
+TOPICS: Mapping[str, Callable[[Visit], Mapping[str, Any]]] = {
+    "verdict": lambda visit: {},
+    "inbox": read_inbox,
+    "now": read_now,
+}
+"""The facts of each topic. `templates/live/` has a fragment of its name, which a page includes in its `[data-live]`."""
+
+
+class LiveRoute:
+    """The endpoint of the stream."""
+
+    def __init__(self, site: Site) -> None:
+        self._site = site
+        watch = FileWatch(site.services.database)
+        self._live = Live(
+            watch, TOPICS, self._draw, on_news=site.verdicts.forget, is_stopping=lambda: site.is_stopping()
+        )
+
+    async def answer(self, request: Request) -> Response:
+        """Return the stream; 400 for an unknown topic, 503 when there are too many listeners."""
+        try:
+            topics = parse_fields(request.scope["query_string"]).get("topic", "").split(",")
+            self._live.require_place(topics)
+        except BodyRefused as error:
+            return PlainTextResponse(f"{error.why}\n", error.status)
+        except InvalidInput as error:
+            return PlainTextResponse(f"{error.message}\n", 400)
+        except StateRefused as error:
+            return PlainTextResponse(f"{error.message}\n", 503)
+        person: WebPerson = request.scope["person"]
+        cookie = find_cookie(Headers(request.scope["headers"]), self._site.door.cookie)
+        is_allowed = (lambda: True) if cookie is None else (lambda: self._site.people.has_login(cookie))
+        stream = self._live.stream(topics, person.may, is_allowed)
+        return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+    def _draw(self, topic: str, role: str) -> str:
+        """Return the fragment of a topic for a role. Its template has no visit: no form, no payload, no person."""
+        person = WebPerson(name="", may="act" if role == "act" else "look")
+        visit = self._site.visit(Asked(person=person, address="", path={}, query={}, form={}))
+        facts = {**TOPICS[topic](visit), "verdict": self._site.verdicts.read(), "now": visit.now}
+        return self._site.templates.get_template(f"live/{topic}.html").render(facts)

@@ -1,0 +1,71 @@
+"""`/now`: what is at work, the next 24 hours, what is due and why it waits, and the rates of the hour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from craftcore.diagnostics.due import explain_due
+from craftcore.diagnostics.starts import list_starts
+from craftcore.diagnostics.top import read_top
+from craftcore.storage.damaged_rows import Damaged
+from craftcore.web.page import Page
+from craftcore.web.spark import MINUTE, draw_bars
+from craftcore.web.timeline import Entry, Timeline
+from craftcore.web.timeline_store import TimelineStore
+from craftcore.web.visit import Visit
+
+DUE_SHOWN = 10
+ROWS_SHOWN = 50
+
+
+def show_now(visit: Visit) -> Page:
+    """Return the page of what happens."""
+    return Page(template="now.html", title="Now", facts=read_now(visit))
+
+
+def read_now(visit: Visit) -> Mapping[str, Any]:
+    """Return the facts of its live fragment. Where the database cannot be read, only the reason."""
+    looked = visit.verdicts.read()
+    if looked.status is None:
+        return {"problem": looked.text, "now": visit.now}
+    top = read_top(visit.services, looked=looked.status)
+    status = looked.status.document
+    daemon, now = status["daemon"], visit.now
+    due = [row["id"] for row in top.document["due_next"] if row.get("kind") == "trigger" and row["due_at"] <= now]
+    with visit.reading() as reader:
+        timeline, damaged = TimelineStore().read(reader, now // MINUTE * MINUTE)
+        rates = visit.rates.read(reader, now)
+        starts = list_starts(reader, 1, runs=daemon["running"])
+        waiting = explain_due(
+            reader,
+            visit.services,
+            due[:DUE_SHOWN],
+            now,
+            daemon_runs=daemon["running"],
+            booting=daemon["booting"],
+        )
+    entries = list_entries(timeline)
+    return {
+        "problem": None,
+        "findings": looked.status.findings,
+        "daemon": daemon,
+        "start": starts[0] if starts else None,
+        "counts": status["counts"],
+        "running": [row for row in top.document["running"] if "damaged" not in row],
+        "cut_off": [row for row in top.document["cut_off"] if "damaged" not in row],
+        "damaged": [*top.damaged, *damaged, *(one for one in waiting if isinstance(one, Damaged))],
+        "waiting": [one for one in waiting if not isinstance(one, Damaged)],
+        "rates": rates,
+        "bars": draw_bars(rates.minutes),
+        "timeline": timeline,
+        "bands": [stripe.band for lane in timeline.lanes for stripe in lane.stripes],
+        "entries": entries[:ROWS_SHOWN],
+        "has_more": len(entries) > ROWS_SHOWN or any(lane.more for lane in timeline.lanes),
+        "now": now,
+    }
+
+
+def list_entries(timeline: Timeline) -> list[Entry]:
+    """Return what comes in all lanes, the first first."""
+    return sorted((one for lane in timeline.lanes for one in lane.entries), key=lambda one: one.at)

@@ -1,0 +1,146 @@
+"""`/now` over the socket of a real page, beside real daemons: at work, due and why, down, paused, held, safe mode."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from craftcore.storage.facts import set_fact
+from craftcore.triggers.model import TriggerSpec
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import APP, a_daemon, until
+from tests.support.web_site import serving
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A folder with an app and an empty database."""
+    (tmp_path / "app.py").write_text(APP)
+    VirtualCore(tmp_path / "agent.db", VirtualClock()).close()
+    return tmp_path
+
+
+def emit(site, workflow, **more):
+    with site.services.transaction() as tx:
+        return site.services.triggers.emit(tx, TriggerSpec(workflow=workflow, **more)).id
+
+
+def section(text, name, *, raw=False):
+    """The words of one section of the page; `raw`: its HTML."""
+    [found] = re.findall(rf'<section aria-label="{re.escape(name)}">(.*?)</section>', text, re.DOTALL)
+    return found if raw else " ".join(re.sub(r"<[^>]*>", " ", found).split())
+
+
+def test_work_of_a_daemon_is_shown_with_its_attempt_and_the_rates(folder):
+    with a_daemon(folder, "app:app") as daemon, serving(folder / "agent.db") as site:
+        daemon.ready()
+        emit(site, "greet")
+        running = emit(site, "slow")
+        until(lambda: running in site.get("/now").text and "1 attempts ended" in site.get("/now").text, "the work")
+
+        text = site.get("/now").text
+
+        assert "slow" in section(text, "At work")
+        assert f'href="/triggers/{running}"' in text
+        assert "0 of them failed; 1 still run" in section(text, "Rates of the last hour")
+        assert "No daemon runs" not in text
+
+
+def test_page_says_how_the_last_daemon_ended_and_lists_cut_off_work(folder):
+    with a_daemon(folder, "app:app") as daemon, serving(folder / "agent.db") as site:
+        daemon.ready()
+        running = emit(site, "slow")
+        until(lambda: running in section(site.get("/now").text, "At work", raw=True), "the work")
+        daemon.kill()
+        until(lambda: "No daemon runs" in site.get("/now").text, "the end")
+
+        text = site.get("/now").text
+
+        assert re.search(r"The last one, process \d+ of .*? died", text, re.DOTALL)
+        assert "Cut off, due when a daemon starts" in text
+        assert running in text
+
+
+def test_trigger_that_is_due_is_shown_with_its_reason_and_the_query(site, world):
+    text = section(site.get("/now").text, "Due, and why it waits")
+
+    assert "everything is held: it was restored" in text
+    assert "no daemon runs on this database" in text
+    assert "SELECT value FROM facts WHERE name = &#39;held&#39;" in text
+
+
+@pytest.mark.parametrize(
+    ("fact", "value", "words"),
+    [("held", "by ada: disk swap", "everything is held"), ("safe_mode", "3 crashes", "safe mode")],
+)
+def test_state_that_holds_work_is_named_on_the_page(folder, fact, value, words):
+    with serving(folder / "agent.db") as site:
+        with site.services.transaction() as tx:
+            set_fact(tx, fact, value)
+
+        for address in ("/now", "/health"):
+            page = site.get(address)
+            assert page.status_code == 200
+            assert words in page.text
+        assert 'href="/health/release"' in site.get("/health").text
+        assert 'href="/health/release"' not in site.get("/health", "bob").text
+
+
+def test_paused_daemon_is_named_on_the_page(folder):
+    with a_daemon(folder, "app:app", "--paused") as daemon, serving(folder / "agent.db") as site:
+        daemon.ready()
+        emit(site, "greet")
+
+        assert "paused: the daemon was started with --paused" in site.get("/now").text
+        assert "paused" in site.get("/health").text
+
+
+def test_empty_database_has_a_page_that_says_so(folder):
+    with serving(folder / "agent.db") as site:
+        text = site.get("/now").text
+
+        assert "None ever did." in text
+        assert "Nothing is running." in text
+        assert "Nothing is due." in text
+        assert "Nothing comes within 24 hours." in text
+
+
+def test_next_day_is_a_picture_and_a_table_of_the_same(folder):
+    with serving(folder / "agent.db") as site:
+        at = site.services.clock.now() + 3600
+        later = emit(site, "sync", at=at)
+        text = section(site.get("/now").text, "The next 24 hours")
+
+        assert "sync" in text
+        assert f'href="/triggers/{later}"' in site.get("/now").text
+        assert site.get("/now").text.count("<circle") == 1
+
+
+def test_hostile_names_are_text_on_the_page(folder):
+    with serving(folder / "agent.db") as site:
+        with site.services.transaction() as tx:
+            [id] = [site.services.triggers.emit(tx, TriggerSpec(workflow="x", at=site.services.clock.now() + 60)).id]
+            tx.run("UPDATE triggers SET workflow = :name WHERE id = :id", name="<img src=x>\u202e\x1b[2J", id=id)
+
+        text = site.get("/now").text
+
+        assert "<img" not in text
+        assert "&lt;img src=x&gt;" in text
+        assert "\u202e" not in text
+        assert "\x1b" not in text
+
+
+def test_page_without_its_file_says_so(folder):
+    with serving(folder / "agent.db") as site:
+        site.services.close()
+        for name in ("agent.db", "agent.db-wal", "agent.db-shm"):
+            (folder / name).unlink(missing_ok=True)
+
+        now, health, up = site.get("/now"), site.get("/health"), site.get("/up", "")
+
+        assert "no such database" in now.text
+        assert health.status_code == 200
+        assert health.text.count("cannot be read") >= 2
+        assert "MB free" in health.text
+        assert (up.status_code, up.text) == (503, "down\n")
