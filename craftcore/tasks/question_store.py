@@ -11,6 +11,7 @@ from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read
 from craftcore.storage.transaction import Reader, Row, Transaction
 from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
 
+BEFORE_ARGUMENTS = " Its arguments: "
 REQUEST_SHOWN = 600
 """Characters of the arguments that a question about an activity shows."""
 
@@ -190,4 +191,4 @@ def _add_arguments(row: Row) -> str:
     if len(request) > REQUEST_SHOWN:
         request = request[:REQUEST_SHOWN] + "…"
     asked, newline, choices = row["question"].partition("\n")
-    return f"{asked} Its arguments: {request}{newline}{choices}"
+    return f"{asked}{BEFORE_ARGUMENTS}{request}{newline}{choices}"

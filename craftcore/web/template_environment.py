@@ -19,11 +19,15 @@ from markupsafe import Markup, escape
 from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.finding import Finding
 from craftcore.diagnostics.text.printable import Verbatim
+from craftcore.diagnostics.text.question_text import text_without_arguments
 from craftcore.operations.seen import state_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.web.mask import TEXT_MAX, mask
 from craftcore.web.visit import Visit
+
+LINE_MAX = 80
+"""Characters of a payload that are shown while it is folded."""
 
 SHORT = 8
 """Characters of an id in a table; the link has all of them."""
@@ -54,6 +58,7 @@ def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> 
         "part": url_part,
         "payload": pass_context(payload_element),
         "remedies": describe_remedies,
+        "asked": text_without_arguments,
         "seen": state_text,
         "sent": escape,  # what this person sent is sent again, unchanged
     }
@@ -106,7 +111,13 @@ def payload_element(context: Context, value: Any) -> Markup | str:
         return "(not shown)"
     masked = mask(value, visit.settings.mask)
     text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, indent=1, default=str)
-    facts = {"text": shorten(text, TEXT_MAX), "is_open": visit.settings.payloads == "shown"}
+    line = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, default=str)
+    facts = {
+        "line": " ".join(line[: 2 * LINE_MAX].split())[:LINE_MAX],
+        "is_whole": len(line) <= LINE_MAX and "\n" not in line,
+        "text": shorten(text, TEXT_MAX),
+        "is_open": visit.settings.payloads == "shown",
+    }
     return Markup(context.environment.get_template("payload.html").render(facts))
 
 

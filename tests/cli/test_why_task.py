@@ -193,8 +193,8 @@ def test_task_waiting_for_an_action_decision_shows_the_question(cli, clock, data
     assert list(found) == ["settled", "activity"]
     assert found["activity"] == (
         f'task {lost} waits for an answer to question {asked["id"]} "Did bank.pay happen? It was called at 2026-11-21 '
-        "12:00:00 UTC, and it failed after it was called (ConnectionResetError: the line is dead). Its arguments: "
-        '{"amount":7}" for as long as it takes. To answer with CHOICE '
+        '12:00:00 UTC, and it failed after it was called (ConnectionResetError: the line is dead)." '
+        "for as long as it takes. To answer with CHOICE "
         f"(happened, resend, 'give up'): craftcore inbox answer {asked['id']} CHOICE, "
         f"craftcore activity show activity:{lost}:1.1"
     )
