@@ -32,7 +32,7 @@ PUBLIC = frozenset(
 SHOWN = {"DaemonRunning", "StillWaiting"}
 """Names of errors that `--json` shows; they do not change either."""
 
-OF_LIBRARIES = {"fileno", "shell_complete", "model_validate", "msg", "now"}
+OF_LIBRARIES = {"fileno", "shell_complete", "model_validate", "msg", "now", "data_received"}
 """Methods whose names a protocol of Python or of a library gives; those of an apsw VFS begin with a small x."""
 
 STEMS = (

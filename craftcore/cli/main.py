@@ -21,18 +21,6 @@ from craftcore.cli.root import root
 from craftcore.cli.session import Session, hint
 from craftcore.errors import CraftcoreError, RowInvalid, UnreadableRow
 
-MAY_BE_DAMAGE = (
-    ValueError,
-    TypeError,
-    ArithmeticError,
-    RecursionError,
-    LookupError,
-    AttributeError,
-    AssertionError,
-    MemoryError,
-)
-"""The exceptions that a damaged row raises in unexpected places; bugs raise them as well."""
-
 DAMAGE_SECONDS = 5.0
 """How long it is looked for damage that could explain a failure."""
 
@@ -100,7 +88,7 @@ def _invoke(session: Session, arguments: list[str]) -> int:
     except Exception as error:
         if _is_lost_output(error) or os.environ.get("CRAFTCORE_TRACEBACK"):
             raise
-        if isinstance(error, MAY_BE_DAMAGE) and (wrong := _damage(session)) is not None:
+        if (wrong := _damage(session, error)) is not None:
             text = f"{session.path}: a damaged row cannot be shown: {wrong}. All that is wrong: {hint('db', 'check')}"
             return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
         said = " ".join(str(error).split())
@@ -108,20 +96,17 @@ def _invoke(session: Session, arguments: list[str]) -> int:
         return _refuse(session, "BUG", text, BUG)
 
 
-def _damage(session: Session) -> str | None:
-    """Return what is wrong with a row or a page, if that is why a command failed. None when the file is sound, or too
-    large to be read in time. A failure on a sound file is a bug."""
+def _damage(session: Session, error: Exception) -> str | None:
+    """Return the damage of the database that explains a failure; None: there is none."""
     from craftcore.config import Config
+    from craftcore.diagnostics.damage import find_damage
     from craftcore.services import Services
-    from craftcore.storage.integrity import row_fault
 
     try:
-        with Services(session.path, Config(), read_only=True).database.reading(
-            within=DAMAGE_SECONDS, with_checks=True
-        ) as reader:
-            return row_fault(reader)
+        database = Services(session.path, Config(), read_only=True).database
     except Exception:
         return None
+    return find_damage(database, error, DAMAGE_SECONDS)
 
 
 def _complete(session: Session, instruction: str) -> int:

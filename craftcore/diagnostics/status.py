@@ -75,10 +75,10 @@ class Status:
     findings: list[Finding]
 
 
-def read_status(core: Services) -> Status:
-    """Read the status. Raises NotFound when there is no database."""
+def read_status(core: Services, *, within: float | None = None) -> Status:
+    """Read the status; `within` as for `Database.reading`. Raises NotFound when there is no database."""
     path, now = core.database.path, core.clock.now()
-    with core.reading() as reader:
+    with core.reading(within=within) as reader:
         row = _read_rows(core, reader, now)
         epoch, live = row.pop("epoch"), row.pop("live")
         oldest_claimed, lease_until = row.pop("oldest_claimed"), row.pop("lease_until")
@@ -113,7 +113,7 @@ def read_status(core: Services) -> Status:
             **{name: row[name] for name in ("schedules", "safe_mode", "clock", "tasks", "restart", "in_doubt")},
             "counts": counts,
             **{name: row[name] for name in ("failed_lately", "dead_lately", "behind")},
-            "idle": None if held_back else _idle_document(core, now),
+            "idle": None if held_back else _idle_document(core, now, within),
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,
             "database": str(path),
@@ -182,11 +182,11 @@ def _behind_document(reader: Reader, now: float, allowed: float) -> dict[str, An
     return {"id": oldest["id"], "seconds": seconds, "allowed_seconds": allowed}
 
 
-def _idle_document(core: Services, now: float) -> dict[str, Any] | None:
+def _idle_document(core: Services, now: float, within: float | None) -> dict[str, Any] | None:
     """Return the trigger that is not started although slots are free; None: there is none."""
 
     def look() -> Idle | None:
-        with core.reading() as reader:
+        with core.reading(within=within) as reader:
             return find_idle(reader, core.clock)
 
     if (found := idle(look)) is None:

@@ -209,6 +209,8 @@ class Database:
                 connection.set_progress_handler(lambda: time.monotonic() - began > within, STEPS_BETWEEN_LOOKS)
             connection.execute("BEGIN")
             yield Reader(connection)
+        except apsw.InterruptError as error:
+            raise StorageError(f"{self.path}: reading took longer than {within or 0:g} s, and was ended") from error
         except apsw.Error as error:
             raise self._read_error(error) from error
         finally:

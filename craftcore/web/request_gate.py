@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 from starlette.responses import PlainTextResponse
@@ -13,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from craftcore.config.web_people import WebPerson
 from craftcore.config.web_settings import WebSettings
 from craftcore.web.people import People
-from craftcore.web.request_rules import Headers, Refusal, judge_host, judge_method, judge_proxy
+from craftcore.web.request_rules import Headers, Refusal, judge_head, judge_host, judge_method, judge_proxy
 
 CSP = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
@@ -56,7 +55,7 @@ class Gate:
             return  # a websocket is refused by the server; there is no lifespan
         send = _with_headers(send)
         headers = Headers(scope["headers"])
-        judged = self._judge(scope["method"], headers)
+        judged = judge_head(scope["raw_path"], scope["query_string"], headers) or self._judge(scope["method"], headers)
         if isinstance(judged, Refusal):
             await PlainTextResponse(f"{judged.why}\n", judged.status)(scope, receive, send)
             return
@@ -90,14 +89,12 @@ class Gate:
 
 
 def find_cookie(headers: Headers, name: str) -> str | None:
-    """Return the value of a cookie; None when it is missing or malformed."""
+    """Return the value of a cookie; None when it is missing."""
     for text in headers.list_values("cookie"):
-        try:
-            found = SimpleCookie(text).get(name)
-        except CookieError:
-            continue
-        if found is not None:
-            return found.value
+        for pair in text.split(";"):  # http.cookies stops at one that another program of this machine has set badly
+            given, _, value = pair.strip().partition("=")
+            if given == name:
+                return value
     return None
 
 

@@ -1,5 +1,6 @@
 """Which requests are refused before anything is read: by their host, their origin, and their proxy. Pure.
 
+Head     at most 8 KB
 Host     a name of this machine, or one of `web.hosts`: against DNS rebinding
 Origin   a POST comes from this page: https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Sec-Fetch-Site
 Proxy    the header that names a user counts only from a proxy that is known
@@ -18,6 +19,7 @@ from craftcore.config.references import is_loopback
 _HOST = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([A-Za-z0-9_.-]+))(?::[0-9]{1,5})?")
 PROXY_HEADER = "x-craftcore-proxy"
 METHODS = ("GET", "HEAD", "POST")
+HEAD_MAX_BYTES = 8 << 10
 
 
 class Refusal(NamedTuple):
@@ -33,6 +35,11 @@ class Headers:
     def __init__(self, raw: Sequence[tuple[bytes, bytes]]) -> None:
         self._raw = raw
 
+    @property
+    def size(self) -> int:
+        """The bytes of all headers, with what is between them."""
+        return sum(len(name) + len(value) + 4 for name, value in self._raw)
+
     def list_values(self, name: str) -> list[str]:
         """Return each value of a header, as Latin-1 text."""
         wanted = name.lower().encode("ascii")
@@ -42,6 +49,13 @@ class Headers:
         """Return the value of a header; None when it is missing, or there are several."""
         values = self.list_values(name)
         return values[0] if len(values) == 1 else None
+
+
+def judge_head(path: bytes, query: bytes, headers: Headers) -> Refusal | None:
+    """Refuse a head that is too large. The server itself refuses only one that does not arrive at once."""
+    if len(path) + len(query) + headers.size <= HEAD_MAX_BYTES:
+        return None
+    return Refusal(431, f"the head of a request has at most {HEAD_MAX_BYTES:,} bytes")
 
 
 def judge_host(headers: Headers, hosts: Collection[str]) -> Refusal | None:
@@ -80,7 +94,7 @@ def judge_proxy(
         return Refusal(403, "web.trusted_secret is not set, so no sender is known as the proxy")
     if trusted_secret is not None:
         said = headers.find_value(PROXY_HEADER) or ""
-        if not compare_digest(said.encode(), trusted_secret.encode()):
+        if not compare_digest(said.encode("latin-1"), trusted_secret.encode()):
             return Refusal(403, f"the request names a user, and its {PROXY_HEADER} is not that of the proxy")
     if len(users) > 1 or not users[0]:
         return Refusal(403, "the proxy must name one user")

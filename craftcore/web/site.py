@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from craftcore.config.web_people import WebPerson
+from craftcore.diagnostics.damage import find_damage
 from craftcore.errors import (
     CraftcoreError,
     FilterInvalid,
@@ -22,6 +23,7 @@ from craftcore.errors import (
     PermissionRefused,
     StateRefused,
     StorageError,
+    UnreadableRow,
 )
 from craftcore.services import Services
 from craftcore.web.actions.table import make_form, make_request
@@ -33,7 +35,7 @@ from craftcore.web.people import People
 from craftcore.web.request_gate import Door
 from craftcore.web.template_environment import make_environment
 from craftcore.web.verdict import VerdictReader
-from craftcore.web.visit import Visit
+from craftcore.web.visit import READ_SECONDS, Visit
 
 log = structlog.get_logger(__name__)
 
@@ -93,7 +95,7 @@ class Site:
             try:
                 asked = Asked(
                     person=request.scope["person"],
-                    address=request.url.path,
+                    address=request.scope["path"],
                     path=request.path_params,
                     query=parse_fields(request.scope["query_string"]),
                     form=await read_form(request) if request.method == "POST" else {},
@@ -122,11 +124,14 @@ class Site:
         except CraftcoreError as error:
             status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
             return self.draw_error(asked.person, status, error.message)
-        except Exception:
+        except UnreadableRow as error:
+            return self.draw_error(asked.person, 503, f"a damaged row cannot be shown: {error}")
+        except Exception as error:
+            wrong = find_damage(self.services.database, error, READ_SECONDS)
+            if wrong is not None:
+                return self.draw_error(asked.person, 503, f"a damaged row cannot be shown: {wrong}")
             log.exception("web.failed", address=asked.address)
-            return self.draw_error(
-                asked.person, 500, "The page has an error of its own. The log of craftcore web has it."
-            )
+            return self.draw_error(asked.person, 500, OWN_ERROR)
 
     def visit(self, asked: Asked) -> Visit:
         """Return the visit of a request."""

@@ -10,6 +10,7 @@ from craftcore.diagnostics.health import Health, verdict
 from craftcore.diagnostics.status import Status, read_status
 from craftcore.errors import CraftcoreError
 from craftcore.services import Services
+from craftcore.web.visit import READ_SECONDS
 
 SECONDS = 1.0
 
@@ -51,9 +52,9 @@ class VerdictReader:
 def read_verdict(services: Services) -> Verdict:
     """Return the verdict of this moment. A database that cannot be read is DOWN, with the reason."""
     try:
-        status = read_status(services)
-    except (CraftcoreError, OSError, ValueError) as error:
-        reason = error.message if isinstance(error, CraftcoreError) else str(error)
+        status = read_status(services, within=READ_SECONDS)
+    except Exception as error:  # every page has this line, also that of an error
+        reason = error.message if isinstance(error, CraftcoreError) else str(error) or type(error).__name__
         return Verdict(health=Health.DOWN, text=f"down: {reason}", questions=0, status=None)
     first = status.findings[0].text if status.findings else None
     return Verdict(

@@ -76,10 +76,9 @@ class Site:
 
     @property
     def is_listening(self) -> bool:
-        if self.port is None:
-            return self.socket.exists()
-        with socket.socket() as caller:
-            return caller.connect_ex(("127.0.0.1", self.port)) == 0
+        with socket.socket(socket.AF_UNIX if self.port is None else socket.AF_INET) as caller:
+            where = str(self.socket) if self.port is None else ("127.0.0.1", self.port)
+            return caller.connect_ex(where) == 0
 
     def client(self, person: str = "") -> httpx2.Client:
         """Return the client of a person, '' for one that is not logged in. It follows no redirect."""
@@ -126,7 +125,7 @@ def serving(
     listen = "unix:web.sock" if port is None else f"127.0.0.1:{port}"
     process = Popen(
         [*command, "web", "--listen", listen, *arguments],
-        env=environment(**secrets, **more),
+        env=environment(**{**secrets, **more}),
         cwd=database.parent,
         stdin=DEVNULL,
         stdout=DEVNULL,

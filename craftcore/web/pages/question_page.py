@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import quote
 
 from craftcore.diagnostics.documents import event_document
 from craftcore.diagnostics.text.event_text import event_text
@@ -25,7 +26,7 @@ def show_question(visit: Visit) -> Answer:
         task = TaskStore().get_by_seq(reader, question.task_seq)
         events = try_read(None, lambda: [event_document(row) for row in MemoStore().stream(reader, task.id, EVENTS)])
     if question.activity_key is not None and question.status is QuestionStatus.OPEN:
-        return Redirect(f"/activities/{question.activity_key}")
+        return Redirect(f"/activities/{quote(question.activity_key, safe='')}")
     facts = {
         "question": question,
         "task": task,
