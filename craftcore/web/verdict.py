@@ -10,9 +10,10 @@ from craftcore.diagnostics.health import Health, verdict
 from craftcore.diagnostics.status import Status, read_status
 from craftcore.errors import CraftcoreError
 from craftcore.services import Services
-from craftcore.web.visit import READ_SECONDS
 
 SECONDS = 1.0
+READ_SECONDS = 2.0
+"""How long one reading may take; then the page says so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
