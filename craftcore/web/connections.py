@@ -8,12 +8,13 @@ connection is aborted when
     the client takes nothing of an answer for 30 s
     the client does not take the end of an answer within 20 s
 
-A connection that is one too many takes the place of the one that is idle for longest.
+A connection that is one too many takes the place of the one that waits longest for its client.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any
 
 import h11
@@ -37,18 +38,15 @@ class LimitedProtocol(H11Protocol):
 
     _limit: asyncio.TimerHandle | None = None
     _has_begun = False
-    _idle_since: float | None = None
+    _waits_since: float | None = None
+    _is_aborted = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._idle_since = None
-        others = [
-            one for one in self.server_state.connections if isinstance(one, LimitedProtocol) and not one.is_listening
-        ]
-        if len(others) > CONNECTIONS_MAX:
-            idle = [one for one in others if one._idle_since is not None and not one.transport.is_closing()]
-            longest = min(idle, key=lambda one: one._idle_since or 0.0, default=self)
-            longest.transport.abort()
+        self._waits_since = self.loop.time()
+        if len(others := list(self._others())) >= CONNECTIONS_MAX:
+            waiting = [one for one in others if one._waits_since is not None]
+            min(waiting, key=lambda one: one._waits_since or 0.0, default=self)._abort()
         self._abort_in(HEAD_SECONDS)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -71,7 +69,7 @@ class LimitedProtocol(H11Protocol):
         self._watch_client(has_begun=True)
 
     def on_response_complete(self) -> None:
-        self._has_begun, self._idle_since = False, self.loop.time()
+        self._has_begun, self._waits_since = False, self.loop.time()
         self._abort_in(TAKEN_SECONDS)
         super().on_response_complete()  # it may begin the next request, which came with this one
         is_unread = self.conn.their_state is h11.SEND_BODY
@@ -112,17 +110,27 @@ class LimitedProtocol(H11Protocol):
         if self.transport.is_closing():
             self._abort_in(HEAD_SECONDS)
         elif self.is_busy:
-            self._has_begun, self._idle_since = False, None
+            self._has_begun, self._waits_since = False, None
             if not self.flow.write_paused:
                 self._abort_in(None)
         elif has_begun and not self._has_begun:
-            self._has_begun, self._idle_since = True, None
+            self._has_begun = True
             self._abort_in(HEAD_SECONDS)
+
+    def _others(self) -> Iterator[LimitedProtocol]:
+        """Yield the other connections that count."""
+        for one in self.server_state.connections:
+            if isinstance(one, LimitedProtocol) and one is not self and not (one._is_aborted or one.is_listening):
+                yield one
+
+    def _abort(self) -> None:
+        self._is_aborted = True  # it stays in the list until the loop goes on
+        self.transport.abort()
 
     def _abort_in(self, seconds: float | None) -> None:
         if self._limit is not None:
             self._limit.cancel()
-        self._limit = None if seconds is None else self.loop.call_later(seconds, self.transport.abort)
+        self._limit = None if seconds is None else self.loop.call_later(seconds, self._abort)
 
 
 def server_options() -> dict[str, Any]:
