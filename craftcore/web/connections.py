@@ -44,7 +44,7 @@ class LimitedProtocol(H11Protocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._waits_since = self.loop.time()
-        if len(others := list(self._others())) >= CONNECTIONS_MAX:
+        if len(others := list(self._list_others())) >= CONNECTIONS_MAX:
             waiting = [one for one in others if one._waits_since is not None]
             min(waiting, key=lambda one: one._waits_since or 0.0, default=self)._abort()
         self._abort_in(HEAD_SECONDS)
@@ -117,7 +117,7 @@ class LimitedProtocol(H11Protocol):
             self._has_begun = True
             self._abort_in(HEAD_SECONDS)
 
-    def _others(self) -> Iterator[LimitedProtocol]:
+    def _list_others(self) -> Iterator[LimitedProtocol]:
         """Yield the other connections that count."""
         for one in self.server_state.connections:
             if isinstance(one, LimitedProtocol) and one is not self and not (one._is_aborted or one.is_listening):

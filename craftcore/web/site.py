@@ -34,8 +34,8 @@ from craftcore.web.page import Answer, Page, Redirect
 from craftcore.web.people import People
 from craftcore.web.request_gate import Door
 from craftcore.web.template_environment import make_environment
-from craftcore.web.verdict import VerdictReader
-from craftcore.web.visit import READ_SECONDS, Visit
+from craftcore.web.verdict import READ_SECONDS, VerdictReader
+from craftcore.web.visit import Visit
 
 log = structlog.get_logger(__name__)
 

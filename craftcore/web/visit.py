@@ -11,10 +11,7 @@ from craftcore.config.web_settings import WebSettings
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader
 from craftcore.web.hour_rates import HourRates
-from craftcore.web.verdict import VerdictReader
-
-READ_SECONDS = 2.0
-"""How long the reading of a page may take; then the page says so."""
+from craftcore.web.verdict import READ_SECONDS, VerdictReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
