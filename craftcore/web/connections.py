@@ -148,6 +148,7 @@ def server_options() -> dict[str, Any]:
         "proxy_headers": False,
         "access_log": False,
         "log_config": None,
+        "log_level": "error",  # a flood of what cannot be read as a request is no flood of lines
         "log_level": "warning",
         "loop": "asyncio",
     }

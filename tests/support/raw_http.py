@@ -31,8 +31,8 @@ def connect(where: Address) -> socket.socket:
     if isinstance(where, int):
         return socket.create_connection(("127.0.0.1", where), PATIENCE)
     connection = socket.socket(socket.AF_UNIX)
+    connection.connect(str(where))  # it waits for its place in the queue, which it would not with a timeout
     connection.settimeout(PATIENCE)
-    connection.connect(str(where))
     return connection
 
 
