@@ -118,9 +118,7 @@ def _question(question: Question, now: float) -> Mark:
         turn=None,
         attempt=None,
         lane=question.id,
-        label=f"a person was asked: {text_without_arguments(question.question, question.activity_key)}"[
-            : 2 * LABEL_MAX
-        ],
+        label=f"a person was asked: {asked}"[: 2 * LABEL_MAX],
         is_open=question.closed_at is None,
     )
 
