@@ -37,7 +37,7 @@
     const selection = getSelection();
     const selected = selection && !selection.isCollapsed && selection.rangeCount
       && selection.getRangeAt(0).intersectsNode(element);
-    const focused = element.contains(document.activeElement);
+    const focused = element !== document.activeElement && element.contains(document.activeElement);
     return selected || focused || $("details[open], form", element) !== null;
   }
 
@@ -51,8 +51,14 @@
     requestAnimationFrame(() => { element.style.opacity = ""; });
   }
 
+  const words = (element) => element.textContent.replace(/\s+/g, " ").trim();
+
   function receive(element, html) {
     if (!isBusy(element)) return show(element, html);
+    const fresh = make("div", "", "");
+    fresh.innerHTML = html;
+    localize(fresh);
+    if (words(fresh) === words(element)) return; // nothing that can be read has changed
     const known = pending.get(element);
     if (known) return void (known.html = html);
     const line = make("p", "changed", "");

@@ -1,0 +1,168 @@
+"""`/live` over the socket of a real page: who may listen, what is sent, and what ends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from craftcore.triggers.model import TriggerSpec
+from craftcore.web.live import LISTENERS_MAX
+from tests.support.processes import APP, a_daemon, until
+from tests.support.web_site import serving
+
+
+@contextmanager
+def listening(site, topics: str, person: str = "ada") -> Iterator[Iterator[tuple[str, str]]]:
+    """The events of a stream: topic and fragment."""
+    with site.client(person).stream("GET", f"/live?topic={topics}") as response:
+        assert response.status_code == 200
+        assert response.headers["content-type"].startswith("text/event-stream")
+        yield events(response.iter_lines())
+
+
+def events(lines: Iterator[str]) -> Iterator[tuple[str, str]]:
+    topic, fragment = "", ""
+    for line in lines:
+        if line.startswith("event: "):
+            topic = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            fragment += line.removeprefix("data: ") + "\n"
+        elif not line and topic:
+            yield topic, fragment
+            topic, fragment = "", ""
+
+
+def emit(site, seconds=600):
+    services = site.services
+    with services.transaction() as tx:
+        return services.triggers.emit(tx, TriggerSpec(workflow="sync", at=services.clock.now() + seconds)).id
+
+
+def open_files(site) -> list[str]:
+    """The files of the database that the page has open."""
+    folder = f"/proc/{site.process.pid}/fd"
+    found = []
+    for name in os.listdir(folder):
+        try:
+            found.append(os.readlink(f"{folder}/{name}"))
+        except FileNotFoundError:
+            continue
+    return [path for path in found if path.startswith(str(site.database.resolve())) and "lock" not in path]
+
+
+def test_listener_gets_its_topics_at_once_and_again_after_a_commit(site):
+    with listening(site, "now,verdict") as found:
+        first = dict([next(found), next(found)])
+        assert set(first) == {"now", "verdict"}
+
+        id = emit(site)
+
+        until_now = next(fragment for topic, fragment in found if topic == "now" and id in fragment)
+        assert "The next 24 hours" in until_now
+
+
+def test_fragment_has_no_form_and_nothing_of_a_person(site):
+    for person in ("ada", "bob"):
+        with listening(site, "now,verdict,inbox", person) as found:
+            fragments = dict([next(found), next(found), next(found)])
+
+        assert set(fragments) == {"now", "verdict", "inbox"}
+        text = "".join(fragments.values())
+        assert not re.search(r"<(form|input|button|script)|\bon\w+=|style=", text)
+        assert not re.search(r"\b(ada|bob|cal)\b", text)
+
+
+def test_fragment_is_equal_to_that_of_the_page(site):
+    with listening(site, "verdict,inbox") as found:
+        fragments = dict([next(found), next(found)])
+
+    page = " ".join(site.get("/").text.split())
+    for fragment in fragments.values():
+        assert " ".join(fragment.split()) in page
+
+
+@pytest.mark.parametrize("topics", ["", "nothing", "now,nothing", "now" * 500])
+def test_unknown_topic_is_refused(site, topics):
+    assert site.get(f"/live?topic={topics}").status_code == 400
+
+
+def test_stream_needs_a_login_and_ends_with_that(site):
+    assert site.get("/live?topic=now", "").status_code == 403
+
+    with listening(site, "verdict", "cal") as found:
+        next(found)
+        assert site.post("/logout", {}, "cal").status_code == 303
+        emit(site, seconds=0)  # the verdict counts it
+        assert all(topic == "verdict" for topic, _ in found)  # it ends, by itself
+
+
+def test_stream_ends_with_the_page(site):
+    with listening(site, "verdict") as found:
+        next(found)
+        site.process.terminate()
+        assert list(found) == []
+
+    assert site.process.wait() == 0
+
+
+def test_page_has_the_file_open_only_for_a_listener(site):
+    site.get("/now")
+    assert open_files(site) == []
+
+    with listening(site, "verdict") as found:
+        next(found)
+        assert open_files(site)
+
+    until(lambda: open_files(site) == [], "the end of the watch")
+
+
+def test_listeners_beyond_the_limit_are_refused_and_pages_still_answer(site):
+    cookie = "; ".join(f"{name}={value}" for name, value in dict(site.client("ada").cookies or {}).items())
+    if not cookie:
+        site.get("/")
+        cookie = "; ".join(f"{name}={value}" for name, value in dict(site.client("ada").cookies).items())
+    request = f"GET /live?topic=verdict HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n".encode()
+    sockets = []
+    try:
+        for _ in range(LISTENERS_MAX):
+            caller = socket.socket(socket.AF_UNIX)
+            caller.connect(str(site.socket))
+            sockets.append(caller)
+            caller.sendall(request)
+            assert caller.recv(64).startswith(b"HTTP/1.1 200")
+
+        assert site.get("/live?topic=verdict").status_code == 503
+        assert site.get("/now").status_code == 200
+    finally:
+        for caller in sockets:
+            caller.close()
+    until(lambda: open_files(site) == [], "the end of all")
+
+
+def test_death_of_the_daemon_changes_the_verdict_of_a_listener(database, tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    with serving(database) as site, a_daemon(tmp_path, "app:app") as daemon:
+        daemon.ready()
+        with listening(site, "verdict") as found:
+            next(fragment for _, fragment in found if "no daemon runs" not in fragment)
+
+            daemon.kill()
+
+            assert "down: no daemon runs" in next(fragment for _, fragment in found if "no daemon" in fragment)
+
+
+def test_stream_survives_a_file_that_goes_and_comes_back(site, tmp_path):
+    site.services.close()
+    with listening(site, "verdict") as found:
+        next(found)
+        site.database.rename(tmp_path / "away")
+        next(fragment for _, fragment in found if "no such database" in fragment)
+
+        (tmp_path / "away").rename(site.database)
+
+        next(fragment for _, fragment in found if "no such database" not in fragment)
