@@ -72,9 +72,9 @@ class RecordState(NamedTuple):
     invalidation: int | None
 
 
-def refusal_to_replay(record: ExecutionRecord) -> str | None:
+def refusal_to_replay(record: ExecutionRecord, known_faults: list[str] | None = None) -> str | None:
     """Return why it cannot be replayed, None when it can. In this order: it has no response; its header says so, or a
-    person; it is not what was written."""
+    person; it is not what was written. `known_faults`: what `faults` has returned; None: it is asked."""
     if record.response_hash is None and record.response_json is None:
         return Reason.EXECUTION_INCOMPLETE
     if record.invalidated is not None:
@@ -83,7 +83,8 @@ def refusal_to_replay(record: ExecutionRecord) -> str | None:
         return record.replayable_reason or Reason.EXECUTION_INCOMPLETE
     if record.stripped_at is not None:
         return Reason.BODY_STRIPPED
-    return Reason.RECORD_CORRUPTED if faults(record) else None
+    wrong = faults(record) if known_faults is None else known_faults
+    return Reason.RECORD_CORRUPTED if wrong else None
 
 
 def faults(record: ExecutionRecord) -> list[str]:

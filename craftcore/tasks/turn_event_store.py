@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from craftcore.executions.chain.seal import DAMAGED, events_of
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Transaction
 
@@ -13,6 +14,22 @@ SELECT seq, lease_token
   FROM triggers
  WHERE seq IN (SELECT value FROM json_each(?1))
    AND +status = 'CLAIMED'
+"""
+
+NEWEST_RECORDS = """
+SELECT id, turn, seq, first_events, last_events
+  FROM executions
+ WHERE task_id = ?1
+   AND task_id IS NOT NULL
+ ORDER BY seq DESC
+"""
+
+NEWEST_ROWS = """
+SELECT seq, type, at, payload_json
+  FROM event_rows
+ WHERE execution_seq = ?1
+ ORDER BY seq DESC
+ LIMIT ?2
 """
 
 FAILURE_MARK = "!"
@@ -91,3 +108,15 @@ class MemoStore:
             (task_id, limit),
         )
         return [StreamRow._make(row) for row in rows][::-1]
+
+    def newest(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
+        """Return the same as `stream`, at a cost that does not grow with the events of a record. Events of a text that
+        is not as it was written are missing."""
+        found: list[StreamRow] = []
+        for id, turn, execution_seq, first, last in tx.fetch_tuples(NEWEST_RECORDS, (task_id,)):
+            rows = list(tx.fetch_tuples(NEWEST_ROWS, (execution_seq, limit)))[::-1]
+            texts = [[event[:4] for event in events_of(text or "") if event.type != DAMAGED] for text in (first, last)]
+            found += [StreamRow(id, turn, *event) for event in (*texts[0], *rows, *texts[1])][::-1]
+            if len(found) >= limit:
+                break
+        return found[:limit][::-1]

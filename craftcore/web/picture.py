@@ -13,6 +13,7 @@ from craftcore.diagnostics.tasks.task_history import TaskHistory
 from craftcore.serialization.time_text import clock_time
 from craftcore.web.pictures.lane import Lane, make_lanes
 from craftcore.web.pictures.mark import Mark, MarkKind
+from craftcore.web.pictures.outline import Outline, make_outlines
 from craftcore.web.pictures.scale import WIDTH, Scale, make_scale
 from craftcore.web.pictures.task_marks import list_marks
 
@@ -31,6 +32,9 @@ LABEL_LEAST = 5
 """A label is drawn in a bar that has space for this number of letters."""
 
 TICK_SPACE = 76.0
+
+SHAPES_MAX = 300
+"""A picture with more marks is drawn with outlines."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +84,7 @@ class FoldShape:
 class Picture:
     """All that is drawn.
 
+    outlines         what is drawn instead of the shapes when there are very many; empty: the shapes are drawn
     marks            the same as a list, in order
     has_more         there are older events, which are not in it
     was_clock_set_back  a mark is not drawn at the moment that its row has
@@ -90,6 +95,7 @@ class Picture:
     rows: tuple[Row, ...]
     ticks: tuple[Tick, ...]
     folds: tuple[FoldShape, ...]
+    outlines: tuple[Outline, ...]
     marks: tuple[Mark, ...]
     events: int
     has_more: bool
@@ -108,6 +114,7 @@ def make_picture(history: TaskHistory) -> Picture:
             rows=(),
             ticks=(),
             folds=(),
+            outlines=(),
             marks=(),
             events=0,
             has_more=history.has_more,
@@ -123,6 +130,7 @@ def make_picture(history: TaskHistory) -> Picture:
         rows=rows,
         ticks=tuple(_place_ticks(scale, any(one.is_open for one in marks))),
         folds=folds,
+        outlines=_outline(rows) if len(marks) > SHAPES_MAX else (),
         marks=tuple(marks),
         events=len(history.events),
         has_more=history.has_more,
@@ -152,6 +160,11 @@ def _place_rows(lanes: list[Lane], scale: Scale) -> Iterator[Row]:
         height = LANE_HEIGHT + (lane.levels - 1) * LEVEL_HEIGHT
         yield Row(title=lane.title, top=top, height=height, shapes=tuple(shapes))
         top += height
+
+
+def _outline(rows: tuple[Row, ...]) -> tuple[Outline, ...]:
+    shapes = [shape for row in rows for shape in row.shapes]
+    return make_outlines((one.mark.kind, one.mark.meaning, one.left, one.width, one.top) for one in shapes)
 
 
 def _place_ticks(scale: Scale, is_open: bool) -> Iterator[Tick]:

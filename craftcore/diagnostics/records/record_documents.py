@@ -31,7 +31,7 @@ def record_document(record: ExecutionRecord) -> Told:
             "event_count": len(record.events),
             "last_event": _last_event(record.events[-1]) if record.events else None,
             "routing": _routing(record),
-            "error": _error(record),
+            "error": error_document(record),
         }
     )
 
@@ -67,7 +67,7 @@ def _routing(record: ExecutionRecord) -> Any:
     return {"strategy": routing.get("strategy"), "decision": decision}
 
 
-def _error(record: ExecutionRecord) -> Told | None:
+def error_document(record: ExecutionRecord) -> Told | None:
     """Return what the response says went wrong. Without one that can be read: its code, and nothing else is known."""
     if record.error_code is None:
         return None

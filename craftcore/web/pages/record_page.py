@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.diagnostics.records.record_advice import Advice, read_advice
-from craftcore.diagnostics.records.record_documents import record_document
+from craftcore.diagnostics.records.record_documents import error_document
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.chain.verify import Verification
-from craftcore.executions.record import ExecutionRecord
+from craftcore.executions.record import ExecutionRecord, refusal_to_replay
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.web.actions.subjects import find_record
@@ -46,13 +46,14 @@ def show_record(visit: Visit) -> Page:
         advice = try_read(
             "the advice", lambda: read_advice(reader, services.database.path, record, visit.now, weight=weight)
         )
-        faults = Verification(reader, visit.now).faults_of(record)
+        faults = [fault.wrong for fault in Verification(reader, visit.now).faults_of(record)]
     older = [event for event in record.events if before is None or event.seq < before]
     shown = older[-EVENTS_SHOWN:]
     facts = {
         "record": record,
-        "told": try_read(id, lambda: record_document(record)),
-        "faults": [fault.wrong for fault in faults],
+        "error": error_document(record),
+        "refusal": refusal_to_replay(record, faults),
+        "faults": faults,
         "advice": advice,
         "lines": [_make_line(visit, event) for event in shown],
         "older": change_query(visit, before=shown[0].seq) if len(older) > len(shown) else None,

@@ -25,6 +25,9 @@ from craftcore.web.visit import Visit
 EVENTS_SHOWN = 100
 """Events that are drawn at first: a page of 100 KB has space for them."""
 
+LINES_SHOWN, LINES_BESIDE_MANY = 200, 100
+"""Rows of the table of marks on one page; beside a picture of very many marks, which is large itself, fewer."""
+
 AUDIT_SHOWN = 20
 
 
@@ -33,6 +36,13 @@ class MarkLine(NamedTuple):
 
     mark: Mark
     excerpt: str | None
+
+
+class Lines(NamedTuple):
+    """Some rows of that table. `earlier`: the address of those before them; None: there are none in the picture."""
+
+    rows: list[MarkLine]
+    earlier: str | None
 
 
 def show_task(visit: Visit) -> Page:
@@ -64,7 +74,7 @@ def show_task(visit: Visit) -> Page:
         "held": held,
         "reasons": reasons,
         "picture": picture,
-        "lines": [] if isinstance(picture, Damaged) else _list_lines(visit, picture),
+        "lines": None if isinstance(picture, Damaged) else _list_lines(visit, picture),
         "more_events": change_query(visit, events=EVENTS_MAX) if shown < EVENTS_MAX else None,
         "audit": audit,
         "actions": list_actions(task, held),
@@ -82,12 +92,16 @@ def list_actions(task: Task, held: str | None) -> list[str]:
     return ["task cancel", "task signal"] if held is None else ["task retry", "task cancel", "task signal"]
 
 
-def _list_lines(visit: Visit, picture: Picture) -> list[MarkLine]:
-    """Return the marks of a picture with what their events tell, as far as this person may see it."""
-    return [
+def _list_lines(visit: Visit, picture: Picture) -> Lines:
+    """Return the newest marks of a picture, or those before `row`, with what their events tell as far as this person
+    may see it."""
+    end = min(read_number(visit, "row") or len(picture.marks), len(picture.marks))
+    begin = max(0, end - (LINES_BESIDE_MANY if picture.outlines else LINES_SHOWN))
+    rows = [
         MarkLine(mark, make_excerpt(visit, _find_value(mark)) if mark.facts is not None else None)
-        for mark in picture.marks
+        for mark in picture.marks[begin:end]
     ]
+    return Lines(rows, change_query(visit, row=begin) + "#events" if begin else None)
 
 
 def _find_value(mark: Mark) -> Any:
