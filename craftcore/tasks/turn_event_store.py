@@ -109,7 +109,7 @@ class MemoStore:
         )
         return [StreamRow._make(row) for row in rows][::-1]
 
-    def newest(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
+    def list_newest(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
         """Return the same as `stream`, at a cost that does not grow with the events of a record. Events of a text that
         is not as it was written are missing."""
         found: list[StreamRow] = []

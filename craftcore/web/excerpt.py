@@ -12,6 +12,9 @@ from craftcore.web.visit import Visit
 EXCERPT_MAX = 240
 """Characters of an excerpt."""
 
+VALUES = ("result", "data", "value", "question", "error")
+"""The parts of an event's payload that a label leaves out and a reader wants to see; the first that it has."""
+
 
 def make_excerpt(visit: Visit, payload: Any) -> str | None:
     """Return a payload in one short line; None where it is empty, or is not shown to this person."""
@@ -20,3 +23,10 @@ def make_excerpt(visit: Visit, payload: Any) -> str | None:
     masked = mask(payload, visit.settings.mask)
     text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, default=str)
     return shorten(text, EXCERPT_MAX)
+
+
+def excerpt_of_event(visit: Visit, payload: Any) -> str | None:
+    """Return the excerpt of what an event tells beside its label. A payload other than an object is shown as it is."""
+    if not isinstance(payload, dict):
+        return make_excerpt(visit, payload)
+    return next((make_excerpt(visit, payload[name]) for name in VALUES if payload.get(name) is not None), None)

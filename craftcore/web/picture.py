@@ -130,7 +130,7 @@ def make_picture(history: TaskHistory) -> Picture:
         rows=rows,
         ticks=tuple(_place_ticks(scale, any(one.is_open for one in marks))),
         folds=folds,
-        outlines=_outline(rows) if len(marks) > SHAPES_MAX else (),
+        outlines=_make_outlines(rows) if len(marks) > SHAPES_MAX else (),
         marks=tuple(marks),
         events=len(history.events),
         has_more=history.has_more,
@@ -162,7 +162,7 @@ def _place_rows(lanes: list[Lane], scale: Scale) -> Iterator[Row]:
         top += height
 
 
-def _outline(rows: tuple[Row, ...]) -> tuple[Outline, ...]:
+def _make_outlines(rows: tuple[Row, ...]) -> tuple[Outline, ...]:
     shapes = [shape for row in rows for shape in row.shapes]
     return make_outlines((one.mark.kind, one.mark.meaning, one.left, one.width, one.top) for one in shapes)
 

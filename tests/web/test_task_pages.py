@@ -105,7 +105,7 @@ def test_payload_of_an_event_is_masked_by_the_name_of_its_key(site, world):
         id=world.asks,
         text='{"data":{"password":"hunter2","city":"Rome"},"key":null,"name":"login"}',
     )
-    for address in (f"/tasks/{world.asks}", f"/records/{record_of(site, world.asks)}"):
+    for address in (f"/tasks/{world.asks}", f"/records/{record_of(site, world.asks)}", f"/q/{world.question}"):
         text = site.get(address).text
         assert "hunter2" not in text
         assert "Rome" in text

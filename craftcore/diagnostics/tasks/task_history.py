@@ -110,7 +110,7 @@ class TaskHistory:
 def read_task_history(reader: Reader, task: Task, now: float, *, daemon_runs: bool, limit: int) -> TaskHistory:
     """Return the newest `limit` events of a task, and the rows of their time: at most as many of
     each kind."""
-    stream = MemoStore().newest(reader, task.id, limit + 1)
+    stream = MemoStore().list_newest(reader, task.id, limit + 1)
     has_more, events = len(stream) > limit, tuple(stream[-limit:])
     heads: tuple[Head, ...] = ()
     if events:

@@ -15,11 +15,11 @@ from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.web.actions.subjects import find_task
-from craftcore.web.excerpt import make_excerpt
+from craftcore.web.excerpt import excerpt_of_event
 from craftcore.web.links import change_query, read_number
 from craftcore.web.page import Page
 from craftcore.web.picture import EVENTS_MAX, Picture, make_picture
-from craftcore.web.pictures.mark import Mark, MarkKind
+from craftcore.web.pictures.mark import Mark
 from craftcore.web.visit import Visit
 
 EVENTS_SHOWN = 100
@@ -97,23 +97,8 @@ def _list_lines(visit: Visit, picture: Picture) -> Lines:
     may see it."""
     end = min(read_number(visit, "row") or len(picture.marks), len(picture.marks))
     begin = max(0, end - (LINES_BESIDE_MANY if picture.outlines else LINES_SHOWN))
-    rows = [
-        MarkLine(mark, make_excerpt(visit, _find_value(mark)) if mark.facts is not None else None)
-        for mark in picture.marks[begin:end]
-    ]
+    rows = [MarkLine(mark, excerpt_of_event(visit, mark.facts)) for mark in picture.marks[begin:end]]
     return Lines(rows, change_query(visit, row=begin) + "#events" if begin else None)
-
-
-def _find_value(mark: Mark) -> Any:
-    """Return what an event tells beside its label; None for nothing."""
-    if not isinstance(mark.facts, dict):
-        return mark.facts
-    if mark.kind is MarkKind.STEP:
-        return mark.facts.get("result", mark.facts.get("error"))
-    for name in ("data", "value", "question", "error"):
-        if name in mark.facts:
-            return mark.facts[name]
-    return None
 
 
 def _read_audit(reader: Reader, task: Task, details: dict[str, Any]) -> list[dict[str, Any]]:

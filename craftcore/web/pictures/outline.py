@@ -10,27 +10,31 @@ from dataclasses import dataclass
 
 from craftcore.web.pictures.mark import MarkKind, Sense
 
-BAR_HEIGHTS = {MarkKind.ATTEMPT: 21, MarkKind.CRASH: 21, MarkKind.LOST: 21, MarkKind.INTENT: 11}
-BAR_TOPS = {MarkKind.ATTEMPT: 2, MarkKind.CRASH: 2, MarkKind.LOST: 2, MarkKind.INTENT: 8}
-HEIGHT, HIGH = 5, 14
-"""The height of any other bar, and how far below the top of its lane it lies."""
+HEIGHTS = {MarkKind.ATTEMPT: 17, MarkKind.CRASH: 21, MarkKind.LOST: 21, MarkKind.INTENT: 11}
+HEIGHT = 5
+"""The height of a bar of any other kind."""
+
+MIDDLE = 14
+"""The middle of a bar, below the top of its lane."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outline:
-    """All marks of one kind and sense. `path`: the commands that draw them."""
+    """All marks of one kind and sense. `path`: the lines that draw them, each as thick as `height`."""
 
     kind: MarkKind
     meaning: Sense
     path: str
+    height: int
 
 
 def make_outlines(bars: Iterable[tuple[MarkKind, Sense, float, float, float]]) -> tuple[Outline, ...]:
     """Return the outlines of marks: kind, sense, left, width and top of each."""
     pieces: dict[tuple[MarkKind, Sense], dict[str, None]] = {}
     for kind, meaning, left, width, top in bars:
-        place, wide = round(left), max(2, round(width))
-        high = round(top) + BAR_TOPS.get(kind, HIGH)
-        piece = f"M{place} {high}h{wide}v{BAR_HEIGHTS.get(kind, HEIGHT)}h-{wide}z"
+        piece = f"M{round(left)} {round(top) + MIDDLE}h{max(2, round(width))}"
         pieces.setdefault((kind, meaning), {})[piece] = None
-    return tuple(Outline(kind=kind, meaning=meaning, path="".join(found)) for (kind, meaning), found in pieces.items())
+    return tuple(
+        Outline(kind=kind, meaning=meaning, path="".join(found), height=HEIGHTS.get(kind, HEIGHT))
+        for (kind, meaning), found in pieces.items()
+    )

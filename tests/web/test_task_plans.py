@@ -1,0 +1,126 @@
+"""The statements of the pages of tasks seek by an index, and cost the same however long a task has lived."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from craftcore.diagnostics.tasks.task_details import read_details
+from craftcore.diagnostics.tasks.task_history import read_task_history
+from craftcore.storage.transaction import Transaction
+from craftcore.tasks.listing_store import TaskFilter, TaskLists
+from craftcore.tasks.store import TaskStore
+from craftcore.tasks.turn_event_store import MemoStore
+from tests.executions.test_listing_plans import plans_of
+from tests.support.activity_steps import UNKNOWN, an_activity, decide
+from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.task_steps import a_question, begin, complete, enter_next, for_event, go_on, look, suspend
+from tests.triggers.test_claim_plans import steps_of, undone
+
+MANY, FEW, SHOWN = 400, 20, 10
+
+TASKS = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 30000)
+INSERT INTO tasks (id, workflow, status, turn, state_json, created_at, updated_at, ended_at)
+SELECT 'done-' || n, iif(n = 5, 'rare', 'many'), 'DONE', 1, 'null', :now + n, :now, :now FROM numbers
+"""
+
+
+def lived(path: Path, turns: int) -> VirtualCore:
+    """A task of so many turns, each with a step, a question and a wait."""
+    clock = VirtualClock()
+    core = VirtualCore(path, clock)
+    running = begin(core, id="lived")
+    for turn in range(turns):
+        complete(core, running, f"step:{turn}")
+        clock.advance(seconds=1)
+        go_on(core, running, turn, for_event("go", until=clock.now() + 1, name="continued"))
+        clock.advance(seconds=2)
+        running = enter_next(core)
+    decide(core, an_activity(core, running, UNKNOWN, f"{turns + 1}.1"), "happened")  # type: ignore[arg-type]
+    suspend(core, running, a_question())
+    return core
+
+
+@pytest.fixture(scope="module")
+def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    core = lived(tmp_path_factory.mktemp("old") / "agent.db", MANY)
+    yield core
+    core.close()
+
+
+@pytest.fixture(scope="module")
+def young(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    core = lived(tmp_path_factory.mktemp("young") / "agent.db", FEW)
+    yield core
+    core.close()
+
+
+def history(tx: Transaction) -> None:
+    task = TaskStore().get(tx, "lived")
+    assert task is not None
+    read_task_history(tx, task, NEW_YEAR + 1e6, daemon_runs=False, limit=SHOWN)
+
+
+def walks(plan: list[str]) -> list[str]:
+    """The lines that walk over a table that grows."""
+    return [line for line in plan if line.startswith("SCAN") and "CONSTANT" not in line and "json_each" not in line]
+
+
+def test_history_of_a_task_is_read_by_indexes_and_sorts_nothing(old):
+    plan = plans_of(old, history)
+
+    assert walks(plan) == []
+    assert [line for line in plan if "TEMP B-TREE" in line] == []
+    assert "SEARCH waits USING INDEX waits_once (task_seq=? AND turn>?)" in plan
+    assert any("questions_task" in line for line in plan)
+    assert any("executions_task" in line for line in plan)
+
+
+def test_history_costs_no_more_for_a_task_of_many_turns(old, young):
+    def work(core: VirtualCore) -> int:
+        with undone(core) as tx:
+            return steps_of(tx, lambda: history(tx))
+
+    assert work(old) <= work(young) + 20
+
+
+def test_details_of_a_task_are_read_by_indexes(old):
+    task = look(old, "lived")
+
+    assert walks(plans_of(old, lambda tx: read_details(tx, task))) == ["SCAN (subquery-1)"], (
+        "of a limited number of mails"
+    )
+
+
+@pytest.mark.parametrize("limit", [1, 7, 10_000])
+def test_newest_events_are_the_end_of_the_stream(old, limit):
+    with old.reading() as reader:
+        assert MemoStore().list_newest(reader, "lived", limit) == MemoStore().stream(reader, "lived", limit)
+
+
+@pytest.mark.parametrize("those", [TaskFilter(), TaskFilter(workflow="rare"), TaskFilter(status="FAILED")])
+def test_page_of_tasks_walks_back_from_its_number_over_a_span(young, those):
+    with undone(young) as tx:
+        tx.run(TASKS, now=NEW_YEAR)
+        steps = steps_of(tx, lambda: TaskLists().list_page(tx, those, 50))
+        page = TaskLists().list_page(tx, those, 50, 30_000)
+
+    plan = plans_of(young, lambda tx: TaskLists().list_page(tx, those, 50))
+    assert all(line.startswith("SEARCH tasks USING") for line in plan if "tasks" in line and "SUBQUERY" not in line)
+    assert [line for line in plan if "TEMP B-TREE" in line] == []
+    assert steps < 3_000 if those == TaskFilter() else page.span is not None
+
+
+def test_rare_task_is_found_behind_the_first_span(young):
+    those = TaskFilter(workflow="rare")
+    with undone(young) as tx:
+        tx.run(TASKS, now=NEW_YEAR)
+        first = TaskLists().list_page(tx, those, 50)
+        assert first.span is not None
+        second = TaskLists().list_page(tx, those, 50, first.span.next_before)
+
+    assert first.rows == []
+    assert [row.id for row in second.rows] == ["done-5"]
