@@ -149,6 +149,5 @@ def server_options() -> dict[str, Any]:
         "access_log": False,
         "log_config": None,
         "log_level": "error",  # a flood of what cannot be read as a request is no flood of lines
-        "log_level": "warning",
         "loop": "asyncio",
     }

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from craftcore.diagnostics.finding import Finding
 from craftcore.diagnostics.health import Health, verdict
 from craftcore.diagnostics.status import Status, read_status
 from craftcore.errors import CraftcoreError
@@ -57,10 +58,16 @@ def read_verdict(services: Services) -> Verdict:
     except Exception as error:  # every page has this line, also that of an error
         reason = error.message if isinstance(error, CraftcoreError) else str(error) or type(error).__name__
         return Verdict(health=Health.DOWN, text=f"down: {reason}", questions=0, status=None)
-    first = status.findings[0].text if status.findings else None
+    first = _shorten(status.findings[0]) if status.findings else None
     return Verdict(
         health=status.health,
         text=verdict(status.health, first, status.document),
         questions=status.document["tasks"]["questions"],
         status=status,
     )
+
+
+def _shorten(finding: Finding) -> str:
+    """Return the text of a finding without its last sentence, where that only leads to the commands."""
+    before, _, _ = finding.text.rpartition(". ")
+    return before if finding.remedies and before else finding.text
