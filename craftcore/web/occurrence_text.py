@@ -20,23 +20,22 @@ def format_moments(line: MarkedLine, timezone: str) -> str:
     return first if occurrence.count == 1 else f"{first} to {local_time_text(occurrence.last_at, timezone)}"
 
 
-def describe_line(line: MarkedLine, timezone: str) -> str:
-    """Return what became of a line, and why, as far as anything tells."""
+def describe_line(line: MarkedLine, timezone: str, daemon_started_at: float | None = None) -> str:
+    """Return what became of a line, and why, as far as anything tells. `daemon_started_at`: of the daemon that began
+    it; None: unknown."""
     occurrence, end = line.occurrence, line.end
     asked = "" if occurrence.cause is FireCause.TIME else f" ({occurrence.cause})"
     if end is None:
         if occurrence.outcome is Outcome.SKIPPED:
             return f"{occurrence.count:,} skipped{asked}: {occurrence.reason}"
         return f"{occurrence.reason}{asked}"
-    parts = [f"fired{asked}" if line.late is None else f"fired{asked}, {_explain_delay(line, timezone)}"]
-    return "; ".join([*parts, _end_text(end)])
+    delay = "" if line.late is None else f", {_explain_delay(line, line.late, timezone, daemon_started_at)}"
+    return f"fired{asked}{delay}; {_end_text(end)}"
 
 
-def _explain_delay(line: MarkedLine, timezone: str) -> str:
+def _explain_delay(line: MarkedLine, seconds: float, timezone: str, started_at: float | None) -> str:
     """Return how late it began, and what is known of the time until then."""
-    assert line.late is not None, line
-    late = f"{format_span(line.late)} late"
-    started_at = None if line.end is None else line.end.daemon_started_at
+    late = f"{format_span(seconds)} late"
     if line.occurrence.reason is not None:
         return f"{late}: it {line.occurrence.reason}"
     if started_at is not None and started_at > line.occurrence.nominal_at:

@@ -6,13 +6,15 @@ its marks. A schedule that comes too often for that has a mark for each of its n
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
+from zoneinfo import ZoneInfo
 
 from craftcore.errors import ScheduleInvalid
 from craftcore.schedules.model import FireCause, Occurrence, Outcome, Schedule, ScheduleStatus
@@ -50,11 +52,20 @@ class MarkedLine(NamedTuple):
 
 
 class Group(NamedTuple):
-    """The occurrences of a day, or of one line. `is_read`: whether all its lines were read."""
+    """The occurrences of a day, or of one line. `at`: when the day begins, or the occurrence was to come. `is_read`:
+    whether all its lines were read."""
 
-    label: str
+    at: float
+    timezone: str
     counts: Counter[Mark]
+    is_day: bool = True
     is_read: bool = True
+
+    @property
+    def label(self) -> str:
+        """The day, or the moment, in the schedule's zone."""
+        there = datetime.fromtimestamp(self.at, _find_zone(self.timezone))
+        return f"{there:%Y-%m-%d}" if self.is_day else f"{there:%Y-%m-%d %H:%M:%S}"
 
     @property
     def mark(self) -> Mark | None:
@@ -130,43 +141,50 @@ def mark_line(line: AccountLine, schedule: Schedule) -> MarkedLine:
     return MarkedLine(occurrence, end, mark, late)
 
 
-def draw_strip(schedule: Schedule, lines: Iterable[AccountLine], now: float, *, is_whole: bool) -> Strip:
+def draw_strip(schedule: Schedule, lines: Iterable[MarkedLine], now: float, *, is_whole: bool) -> Strip:
     """Return the strip of a schedule, from the newest lines of its account. `is_whole`: it has no other lines."""
-    marked = sorted((mark_line(line, schedule) for line in lines), key=lambda line: line.occurrence.seq)
-    labels, bounds = list_days(schedule.timezone, now)
+    marked = sorted(lines, key=lambda line: line.occurrence.seq)
+    bounds = list_days(schedule.timezone, now)
     since = bounds[0] if is_whole or not marked else max(bounds[0], marked[0].occurrence.decided_at)
-    counted: list[Counter[Mark]] = [Counter() for _ in labels]
+    counted: list[Counter[Mark]] = [Counter() for _ in range(DAYS)]
     for mark, day, number in [*_place_lines(marked, schedule, bounds), *_place_undecided(schedule, bounds, now)]:
-        if 0 <= day < len(labels):
+        if 0 <= day < DAYS:
             counted[day][mark] += number
-    unread = bisect_right(bounds, since) - 1  # the day of `since` is not whole, unless it begins there
-    groups = [
-        Group(label, counts, is_read=since <= bounds[day])
-        for day, (label, counts) in enumerate(zip(labels, counted, strict=True))
-    ]
-    is_daily = since <= bounds[0] or len(labels) - unread > WHOLE_DAYS_MIN
-    if not is_daily:
-        groups = [
-            Group(_line_label(line.occurrence, schedule.timezone), Counter({line.mark: line.occurrence.count}))
-            for line in marked[-DAYS:]
-        ]
-    totals = sum(counted, Counter())
+    zone = schedule.timezone
+    whole_days = DAYS - bisect_left(bounds, since)
+    is_daily = since <= bounds[0] or whole_days >= WHOLE_DAYS_MIN
+    if is_daily:
+        groups = [Group(at, zone, counts, is_read=since <= at) for at, counts in zip(bounds, counted, strict=False)]
+    else:
+        newest = [(line.occurrence, line.mark) for line in marked[-DAYS:]]
+        groups = [Group(one.nominal_at, zone, Counter({mark: one.count}), is_day=False) for one, mark in newest]
+    totals: Counter[Mark] = Counter()
+    for counts in counted:
+        totals.update(counts)
     return Strip(groups, totals, count_unaccounted(schedule, [line.occurrence for line in marked]), since, is_daily)
 
 
-def list_days(timezone: str, now: float) -> tuple[list[str], list[float]]:
-    """Return the last days of that zone, oldest first, and their bounds: one more, the end of today.
+def list_days(timezone: str, now: float) -> Sequence[float]:
+    """Return the moments at which the last days of that zone begin, oldest first, and the end of today.
 
     A zone that this machine does not know counts as UTC.
     """
-    try:
-        zone = find_zone(timezone)
-    except ScheduleInvalid:
-        zone = find_zone("UTC")
-    today = datetime.fromtimestamp(now, zone).date()
+    zone = _find_zone(timezone)
+    return _list_days(zone, datetime.fromtimestamp(now, zone).date())
+
+
+@lru_cache(maxsize=64)
+def _list_days(zone: ZoneInfo, today: date) -> Sequence[float]:
     days = [today + timedelta(days=offset) for offset in range(1 - DAYS, 2)]
     midnights = [datetime(day.year, day.month, day.day, tzinfo=UTC) for day in days]
-    return [day.isoformat() for day in days[:-1]], [float(moment_of(zone, int(one.timestamp()))) for one in midnights]
+    return [float(moment_of(zone, int(one.timestamp()))) for one in midnights]
+
+
+def _find_zone(timezone: str) -> ZoneInfo:
+    try:
+        return find_zone(timezone)
+    except ScheduleInvalid:
+        return find_zone("UTC")
 
 
 def count_unaccounted(schedule: Schedule, lines: Iterable[Occurrence]) -> int:
@@ -183,7 +201,9 @@ def _measure_delay(occurrence: Occurrence, end: OccurrenceEnd, schedule: Schedul
     """Return the seconds from its time to its first attempt; None when it was in time, or fired for another cause."""
     if occurrence.cause is not FireCause.TIME:
         return None
-    planned = occurrence.nominal_at + jitter(schedule.id, occurrence.nominal_at, schedule.jitter)
+    planned = occurrence.nominal_at
+    if schedule.jitter:
+        planned += jitter(schedule.id, planned, schedule.jitter)
     late = (occurrence.decided_at if end.began_at is None else end.began_at) - planned
     return late if late > MISFIRE_GRACE else None
 
@@ -239,11 +259,3 @@ def _count(schedule: Schedule, after: float, until: float) -> int:
 def _find_day(bounds: Sequence[float], moment: float) -> int:
     """Return the number of its day; -1 for what came before the first."""
     return bisect_right(bounds, moment) - 1
-
-
-def _line_label(occurrence: Occurrence, timezone: str) -> str:
-    try:
-        zone = find_zone(timezone)
-    except ScheduleInvalid:
-        zone = find_zone("UTC")
-    return f"{datetime.fromtimestamp(occurrence.nominal_at, zone):%Y-%m-%d %H:%M:%S}"

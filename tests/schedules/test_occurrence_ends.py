@@ -58,7 +58,7 @@ def test_occurrence_at_work_began_with_its_first_record(core, clock):
     found = end_of(core)
 
     assert (found.state, found.status, found.began_at) == (EndState.AT_WORK, "CLAIMED", clock.now())
-    assert found.record_id == begun.id
+    assert begun.id == f"exec-{triggers(core)[0]['id']}.1"
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,6 @@ def test_account_reads_every_table_by_an_index(core, clock):
         "SEARCH triggers USING INDEX triggers_id (id=?) LEFT-JOIN",
         "SEARCH tasks USING INDEX tasks_id (id=?) LEFT-JOIN",
         "SEARCH first_record USING INDEX executions_id (id=?) LEFT-JOIN",
-        "SEARCH epochs USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
         "SEARCH last_record USING INTEGER PRIMARY KEY (rowid=?) LEFT-JOIN",
         "SEARCH executions USING COVERING INDEX executions_id (id>? AND id<?)",
     ]
@@ -227,10 +226,31 @@ def test_daemon_that_began_an_occurrence_is_known_by_its_start(core, clock):
     clock.advance(5)
     end(core, again(core, epoch=epoch), Succeeded())
 
-    assert end_of(core).daemon_started_at == started_at
+    with core.reading() as reader:
+        assert STORE.find_daemon_start(reader, trigger_id) == started_at
+        assert STORE.find_daemon_start(reader, "another") is None
     assert end_of(core).is_kept
     assert not end_of(core).is_task
     assert triggers(core)[0]["id"] == trigger_id
+
+
+def test_start_of_a_daemon_is_read_by_two_indexes(core, clock):
+    plan = plans_of(core, lambda tx: STORE.find_daemon_start(tx, "x"))
+
+    assert plan == [
+        "SEARCH executions USING INDEX executions_id (id=?)",
+        "SEARCH epochs USING INTEGER PRIMARY KEY (rowid=?)",
+    ]
+
+
+def test_occurrence_in_backoff_began_with_its_first_attempt(core, clock):
+    fire(core, clock)
+    began_at = clock.now()
+    end(core, again(core), BROKEN, RetryPolicy(max_attempts=3))
+
+    found = end_of(core)
+
+    assert (found.state, found.status, found.began_at) == (EndState.AT_WORK, "PENDING", began_at)
 
 
 def test_cost_of_the_newest_lines_does_not_grow_with_the_account(core, clock):

@@ -99,6 +99,10 @@ def skipped(seq: int, *moments: float, **changes: object) -> AccountLine:
     return AccountLine(a_line(seq, list(moments), Outcome.SKIPPED, **changes), None)
 
 
+def strip_of(schedule: Schedule, lines: list[AccountLine], now: float, *, is_whole: bool = True) -> Strip:
+    return draw_strip(schedule, [mark_line(line, schedule) for line in lines], now, is_whole=is_whole)
+
+
 def drawn(strip: Strip) -> str:
     return "".join(SIGNS[group.mark] for group in strip.groups)
 
@@ -107,7 +111,7 @@ NIGHTLY = Cron(expression="0 3 * * *", timezone="Europe/Berlin")
 
 
 def nights(now: datetime) -> list[float]:
-    return list(occurrences(NIGHTLY, list_days("Europe/Berlin", now.timestamp())[1][0] - 1, now.timestamp()))
+    return list(occurrences(NIGHTLY, list_days("Europe/Berlin", now.timestamp())[0] - 1, now.timestamp()))
 
 
 def test_strip_of_a_nightly_schedule_reads_like_its_account():
@@ -118,7 +122,7 @@ def test_strip_of_a_nightly_schedule_reads_like_its_account():
     lines[14:17] = [skipped(14, *slots[14:17])]
     lines[17] = fired(19, slots[19], EndState.FAILED)
 
-    strip = draw_strip(a_schedule(NIGHTLY, high_water_at=slots[-1]), lines[:15] + lines[15:], now, is_whole=True)
+    strip = strip_of(a_schedule(NIGHTLY, high_water_at=slots[-1]), lines[:15] + lines[15:], now)
 
     assert drawn(strip) == "●●●●●●●●●●◐●●●–––●●✕●●●●●●●●●●"
     assert strip.text == "27 fired (1 late, 1 failed), 3 skipped, 0 unaccounted"
@@ -127,7 +131,8 @@ def test_strip_of_a_nightly_schedule_reads_like_its_account():
 
 @pytest.mark.parametrize("now", [SPRING, AUTUMN], ids=["spring", "autumn"])
 def test_days_of_a_changed_clock_have_their_own_length(now):
-    labels, bounds = list_days("Europe/Berlin", now.timestamp())
+    bounds = list_days("Europe/Berlin", now.timestamp())
+    labels = [group.label for group in strip_of(a_schedule(NIGHTLY), [], now.timestamp()).groups]
 
     lengths = Counter(round((end - start) / HOUR) for start, end in pairwise(bounds))
     assert lengths == {24: 29, 23 if now is SPRING else 25: 1}
@@ -175,7 +180,8 @@ def expected(schedule: Schedule, lines: list[AccountLine], now: float) -> list[C
             for at in occurrences(schedule.timing, line.occurrence.nominal_at - 1, until)
         ]
     marks += [(at, Mark.WAITS) for at in occurrences(schedule.timing, schedule.high_water_at, now)]
-    days = {label: Counter[Mark]() for label in list_days(schedule.timezone, now)[0]}
+    today = datetime.fromtimestamp(now, zone).date()
+    days = {f"{today - timedelta(days=back):%Y-%m-%d}": Counter[Mark]() for back in range(DAYS - 1, -1, -1)}
     for at, mark in marks:
         label = datetime.fromtimestamp(at, zone).date().isoformat()
         if label in days:
@@ -187,7 +193,7 @@ def expected(schedule: Schedule, lines: list[AccountLine], now: float) -> list[C
 def test_strip_counts_each_occurrence_once_in_its_day(account):
     schedule, lines, now = account
 
-    strip = draw_strip(schedule, lines, now, is_whole=True)
+    strip = strip_of(schedule, lines, now)
 
     assert [group.counts for group in strip.groups] == expected(schedule, lines, now)
     assert strip.counts == sum((group.counts for group in strip.groups), Counter())
@@ -201,7 +207,7 @@ def test_lines_in_any_order_draw_the_same_strip(account, random):
     schedule, lines, now = account
     shuffled = random.sample(lines, len(lines))
 
-    assert draw_strip(schedule, shuffled, now, is_whole=True) == draw_strip(schedule, lines, now, is_whole=True)
+    assert strip_of(schedule, shuffled, now) == strip_of(schedule, lines, now)
 
 
 @given(accounts(), st.data())
@@ -211,7 +217,7 @@ def test_missing_line_is_reported_as_unaccounted(account, data):
         return
     missing = data.draw(st.integers(1, len(lines) - 2))
 
-    strip = draw_strip(schedule, lines[:missing] + lines[missing + 1 :], now, is_whole=True)
+    strip = strip_of(schedule, lines[:missing] + lines[missing + 1 :], now)
 
     assert strip.unaccounted == lines[missing].occurrence.count
     assert strip.text.endswith(f"{strip.unaccounted:,} unaccounted")
@@ -222,7 +228,7 @@ def test_newest_lines_alone_leave_older_days_unread(account, newest):
     schedule, lines, now = account
     newest = min(newest, len(lines))
 
-    strip = draw_strip(schedule, lines[len(lines) - newest :], now, is_whole=newest == len(lines))
+    strip = strip_of(schedule, lines[len(lines) - newest :], now, is_whole=newest == len(lines))
 
     if strip.is_daily:
         whole = expected(schedule, lines, now)
@@ -240,7 +246,7 @@ def test_run_of_an_earlier_timing_is_counted_whole(days):
     hourly = Every(anchor_at=0, step_seconds=3600)
     schedule = a_schedule(hourly, generation=1, high_water_at=now)
 
-    strip = draw_strip(schedule, [skipped(0, *slots)], now, is_whole=True)
+    strip = strip_of(schedule, [skipped(0, *slots)], now)
 
     assert strip.counts == {Mark.SKIPPED: min(days, DAYS)}
     assert {group.counts[Mark.SKIPPED] for group in strip.groups[-min(days, DAYS) :]} == {1}
@@ -251,8 +257,8 @@ def test_paused_schedule_shows_passed_occurrences_as_skipped():
     lines = [fired(seq, at) for seq, at in enumerate(slots[:-2])]
     paused = a_schedule(NIGHTLY, status=ScheduleStatus.PAUSED, high_water_at=slots[-3])
 
-    assert drawn(draw_strip(paused, lines, now, is_whole=True)).endswith("●––")
-    assert drawn(draw_strip(replace(paused, status=ScheduleStatus.ACTIVE), lines, now, is_whole=True)).endswith("●◌◌")
+    assert drawn(strip_of(paused, lines, now)).endswith("●––")
+    assert drawn(strip_of(replace(paused, status=ScheduleStatus.ACTIVE), lines, now)).endswith("●◌◌")
 
 
 @pytest.mark.parametrize("timing", [Once(at=AUTUMN.timestamp() - HOUR), Startup()])
@@ -261,7 +267,7 @@ def test_schedule_that_does_not_recur_has_a_single_mark(timing):
     cause = FireCause.STARTUP if isinstance(timing, Startup) else FireCause.TIME
     line = AccountLine(a_line(0, [now - HOUR], cause=cause), OccurrenceEnd(state=EndState.DONE))
 
-    strip = draw_strip(a_schedule(timing, high_water_at=now), [line], now, is_whole=True)
+    strip = strip_of(a_schedule(timing, high_water_at=now), [line], now)
 
     assert drawn(strip) == "·" * (DAYS - 1) + "●"
     assert strip.text == "1 fired, 0 skipped, 0 unaccounted"
@@ -271,7 +277,7 @@ def test_unknown_zone_is_drawn_in_utc():
     now = AUTUMN.timestamp()
     lost = a_schedule(Cron(expression="0 3 * * *", timezone="Mars/Olympus"), "Mars/Olympus", high_water_at=now - DAY)
 
-    strip = draw_strip(lost, [skipped(0, now - 3 * DAY, now - 2 * DAY)], now, is_whole=True)
+    strip = strip_of(lost, [skipped(0, now - 3 * DAY, now - 2 * DAY)], now)
 
     assert strip.counts == {Mark.SKIPPED: 2}
     assert drawn(strip) == "·" * 26 + "––··"

@@ -32,7 +32,7 @@ from craftcore.web.strip import MarkedLine, Strip, draw_strip, mark_line
 from craftcore.web.visit import Visit
 
 SHOWN, NOTABLE_SHOWN, NEXT_SHOWN = 50, 20, 10
-LINES_READ = 2_000
+LINES_READ = 1_000
 """Lines of the account that a strip is drawn from: the newest."""
 
 
@@ -70,9 +70,10 @@ def show_schedule(visit: Visit) -> Page:
         facts: dict[str, Any] = {
             "reasons": schedule_reasons(reader, schedule, now, daemon_runs=daemon_runs),
             "running": AccountStore().running_occurrence(reader, id),
-            "notable": [_describe(line, schedule, _find_dead(reader, line)) for line in notable],
+            "notable": [_describe(reader, line, schedule, finds_dead=True) for line in notable],
         }
-    lines = [mark_line(line, schedule) for line in found if isinstance(line, AccountLine)][:SHOWN]
+        lines = [mark_line(line, schedule) for line in found if isinstance(line, AccountLine)][:SHOWN]
+        facts["account"] = [_describe(reader, line, schedule) for line in lines]
     has_more = len(found) > SHOWN and bool(lines)
     return Page(
         template="schedule.html",
@@ -88,7 +89,6 @@ def show_schedule(visit: Visit) -> Page:
             "strip": reading.strip,
             "since": local_time_text(reading.strip.since, schedule.timezone),
             "damaged": reading.damaged,
-            "account": [_describe(line, schedule) for line in lines],
             "older": change_query(visit, before=lines[-1].occurrence.seq) if has_more else None,
             "actions": list_actions(schedule, is_ahead=any(one.code == "ahead" for one in facts["reasons"])),
         },
@@ -98,10 +98,9 @@ def show_schedule(visit: Visit) -> Page:
 def read_strip(reader: Reader, schedule: Schedule, limit: int, now: float) -> AccountStrip:
     """Return the strip of a schedule, drawn from the newest lines of its account, `limit` at most."""
     found = OccurrenceEndStore().list_lines(reader, schedule.id, limit)
-    lines = [line for line in found if isinstance(line, AccountLine)]
+    lines = [mark_line(line, schedule) for line in found if isinstance(line, AccountLine)]
     strip = draw_strip(schedule, lines, now, is_whole=len(found) < limit)
-    marked = [mark_line(line, schedule) for line in lines]
-    return AccountStrip(strip, marked, [line for line in found if isinstance(line, Damaged)])
+    return AccountStrip(strip, lines, [line for line in found if isinstance(line, Damaged)])
 
 
 def list_actions(schedule: Schedule, *, is_ahead: bool) -> list[str]:
@@ -123,9 +122,12 @@ def list_actions(schedule: Schedule, *, is_ahead: bool) -> list[str]:
     return [*names, "schedule remove"]
 
 
-def _describe(line: MarkedLine, schedule: Schedule, dead: Trigger | None = None) -> LineText:
-    zone = schedule.timezone
-    return LineText(line, format_moments(line, zone), describe_line(line, zone), dead)
+def _describe(reader: Reader, line: MarkedLine, schedule: Schedule, *, finds_dead: bool = False) -> LineText:
+    zone, trigger_id, started_at = schedule.timezone, line.occurrence.trigger_id, None
+    if line.late is not None and trigger_id is not None:
+        started_at = OccurrenceEndStore().find_daemon_start(reader, trigger_id)
+    dead = _find_dead(reader, line) if finds_dead else None
+    return LineText(line, format_moments(line, zone), describe_line(line, zone, started_at), dead)
 
 
 def _find_dead(reader: Reader, line: MarkedLine) -> Trigger | None:

@@ -12,10 +12,12 @@ from craftcore.schedules.store import ScheduleStore
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.web.links import change_query
 from craftcore.web.page import Page
-from craftcore.web.pages.schedule_page import LINES_READ, AccountStrip, read_strip
+from craftcore.web.pages.schedule_page import AccountStrip, read_strip
 from craftcore.web.visit import Visit
 
 SHOWN = 50
+LINES_READ = 1_600
+"""Lines of accounts that the strips of one page are drawn from: of 50 schedules, each has those of a month of days."""
 
 
 class ScheduleRow(NamedTuple):
