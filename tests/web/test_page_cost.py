@@ -1,0 +1,103 @@
+"""No page costs more because more has happened: SQLite works as much after 30,000 settled triggers as after 90,000.
+
+Both are more than the 20,000 rows within which a filter looks back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import apsw
+import pytest
+
+from benchmarks import history
+from craftcore.config import Config
+from craftcore.config.web_people import WebPerson
+from craftcore.services import Services
+from craftcore.web.asgi_app import PAGES
+from craftcore.web.people import People
+from craftcore.web.request_gate import Door
+from craftcore.web.site import Asked, Site
+
+FEW, MANY = 30_000, 90_000
+STEPS = 50
+"""Steps of SQLite's machine between two counts."""
+ADA = WebPerson(name="ada", may="act")
+OF_ONE = {"/triggers/{id}": "", "/records/{id}": "exec-{}.1"}
+FILTERS = {"/tasks": "workflow", "/triggers": "workflow", "/audit": "action"}
+
+
+@contextmanager
+def counting_work() -> Iterator[list[int]]:
+    """Count the steps of the connections that are opened inside the block."""
+    work = [0]
+
+    def count() -> bool:
+        work[0] += STEPS
+        return False
+
+    def hook(connection: apsw.Connection) -> None:
+        connection.set_progress_handler(count, STEPS, id="tests.work")
+
+    apsw.connection_hooks.append(hook)
+    try:
+        yield work
+    finally:
+        apsw.connection_hooks.remove(hook)
+
+
+@pytest.fixture(scope="module")
+def sites(tmp_path_factory):
+    found = []
+    for settled in (FEW, MANY):
+        path = tmp_path_factory.mktemp("site") / "agent.db"
+        history.make(path, settled=settled)
+        services = Services(path, Config())
+        people = People(services.config.web, lambda reference: "", time.monotonic, read_only=False)
+        found.append(Site(services, people, Door(on_port=False, cookie="c", trusted_secret=None)))
+    return found
+
+
+def ask(site, function, id, query):
+    """Return how many steps a page takes, and its status."""
+    asked = Asked(person=ADA, address="/", path={"id": id}, query=query, form={})
+    site.verdicts.read()  # once a second for all pages; it is not measured with each
+    with counting_work() as work:
+        answer = site._answer(function, asked)
+    return work[0], answer.status_code
+
+
+def id_of(site, path):
+    with site.services.reading() as reader:
+        newest = reader.fetch_value("SELECT id FROM triggers ORDER BY seq DESC LIMIT 1")
+    return {"/triggers/{id}": newest, "/records/{id}": f"exec-{newest}.1"}.get(path, "nothing")
+
+
+@pytest.mark.parametrize(("path", "function"), PAGES)
+def test_page_costs_the_same_after_more_history(sites, path, function):
+    (few, status), (many, _) = [ask(site, function, id_of(site, path), {"q": "01a"}) for site in sites]
+
+    assert status in (200, 303, 404)
+    assert 0 < many <= 1.2 * few + 2_000, (few, many)
+
+
+@pytest.mark.parametrize(("path", "field"), FILTERS.items())
+def test_filter_that_matches_nothing_is_bounded(sites, path, field):
+    function = dict(PAGES)[path]
+    (few, status), (many, _) = [ask(site, function, "", {field: "nothing-like-it"}) for site in sites]
+
+    assert status == 200
+    assert 0 < many <= 1.2 * few + 2_000, (few, many)
+
+
+def test_verdict_costs_the_same_after_more_history(sites):
+    work = []
+    for site in sites:
+        site.verdicts.forget()
+        with counting_work() as steps:
+            site.verdicts.read()
+        work.append(steps[0])
+
+    assert 0 < work[1] <= 1.2 * work[0] + 2_000, work
