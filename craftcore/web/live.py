@@ -30,6 +30,8 @@ RENDER_SECONDS = 1.0
 QUIET_SECONDS = 15.0
 """Seconds without a frame after which a comment is sent, so that a connection that is gone is found."""
 
+QUIET = b": quiet\n\n"
+
 RETRY_SECONDS = (2.0, 8.0)
 """A browser connects again after a time between these, so a restart causes no storm."""
 
@@ -97,6 +99,7 @@ class Live:
         self._thread: ThreadPoolExecutor | None = None
         self._task: asyncio.Task[None] | None = None
         self._closed = False
+        self._spoke_at = time.monotonic()
 
     @property
     def listeners(self) -> int:
@@ -122,13 +125,9 @@ class Live:
         try:
             yield f"retry: {random.uniform(*RETRY_SECONDS) * 1000:.0f}\n\n".encode()
             while not self._is_over(is_allowed):
-                try:
-                    await asyncio.wait_for(listener.ready.wait(), QUIET_SECONDS)
-                except TimeoutError:
-                    yield b": quiet\n\n"
-                    continue
+                await listener.ready.wait()
                 if not self._is_over(is_allowed):
-                    yield b"".join(frame.text for frame in listener.take())
+                    yield b"".join(frame.text for frame in listener.take()) or QUIET
         finally:
             self._listeners.discard(listener)
 
@@ -190,29 +189,41 @@ class Live:
         if await self._call(self._look):
             self._stale |= keys
         self._stale = (self._stale | (keys - self._frames.keys())) & keys
+        changed = []
         for key in sorted(self._stale):
             if time.monotonic() - self._rendered_at.get(key, -RENDER_SECONDS) >= RENDER_SECONDS:
                 self._stale.discard(key)
                 self._rendered_at[key] = time.monotonic()
-                await self._render_key(key)
+                if await self._render_key(key):
+                    changed.append(key)
+        self._offer_all(changed)
 
-    async def _render_key(self, key: Key) -> None:
-        """Render one topic, and offer it to its listeners when it changed."""
+    def _offer_all(self, changed: Collection[Key]) -> None:
+        """Offer the changed frames, all at once: each listener is woken once. After a quiet time, wake all."""
+        is_quiet = time.monotonic() - self._spoke_at >= QUIET_SECONDS
+        if changed or is_quiet:
+            self._spoke_at = time.monotonic()
+        for listener in self._listeners:
+            for key in listener.keys.intersection(changed):
+                listener.offer(key, self._frames[key])
+            if is_quiet:
+                listener.ready.set()
+
+    async def _render_key(self, key: Key) -> bool:
+        """Render one topic; return whether it changed."""
         try:
             frame = make_frame(key.topic, await self._call(self._render, key.topic, key.role))
         except CraftcoreError as error:  # the verdict says so
             log.warning("web.fragment_refused", topic=key.topic, reason=error.message)
-            return
+            return False
         except Exception:
             log.exception("web.fragment_failed", topic=key.topic)
-            return
+            return False
         known = self._frames.get(key)
         if known is not None and known.digest == frame.digest:
-            return
+            return False
         self._frames[key] = frame
-        for listener in self._listeners:
-            if key in listener.keys:
-                listener.offer(key, frame)
+        return True
 
     async def _pause(self) -> None:
         """Wait for the next look, or for a listener that has no frame yet."""
