@@ -1,0 +1,226 @@
+"""Each operator action of the page: one audit row with the person, as the command refuses, and nothing twice."""
+
+from __future__ import annotations
+
+import ast
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from craftcore.errors import CraftcoreError, NotFound, PermissionRefused, StateRefused
+from craftcore.web.actions.form import ALREADY
+from craftcore.web.actions.model import OperatorAction
+from craftcore.web.actions.table import ACTIONS
+from craftcore.web.page import Redirect
+from tests.cli.conftest import cli, clock, here  # noqa: F401 - fixtures
+from tests.support.commands import BY_HAND, line
+from tests.support.processes import PATIENCE, environment
+from tests.support.web_actions import ADA, BOB, make_site, send, state_now, subject_of
+
+WEB = Path(__file__).parents[2] / "craftcore" / "web"
+SINGLE = [name for name in ACTIONS if not name.endswith(" --all")]
+FINDS = [name for name in ACTIONS if ACTIONS[name].find is not None]
+
+
+def find_error(here) -> str:  # noqa: F811
+    """The error of the dead letter, as its page names it."""
+    with here.core.reading() as reader:
+        return str(reader.fetch_value("SELECT error_code FROM triggers WHERE id = :id", id=here.world.dead))
+
+
+def send_as_seen(site, here, name, once="once", person=ADA):  # noqa: F811
+    """Send a form as it was loaded just now."""
+    action = ACTIONS[name]
+    seen = state_now(site, action, subject_of(action, here.world))
+    error = find_error(here) if name.endswith(" --all") else ""
+    return send(site, name, here.world, seen=seen, once=once, person=person, error=error)
+
+
+@pytest.fixture
+def site(here, database, clock):  # noqa: F811
+    site = make_site(database, clock)
+    yield site
+    site.services.close()
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_action_is_audited_with_its_person_and_done_once(site, here, cli, name):  # noqa: F811
+    done = send_as_seen(site, here, name)
+
+    assert isinstance(done, Redirect)
+    [row] = here.rows()
+    assert row.action.removesuffix(" --all") == name.removesuffix(" --all")
+    given = {key: row.details[key] for key in ("person_name", "via", "request")}
+    assert given == {"person_name": "ada", "via": "web", "request": "once"}
+    assert row.hash == row.hash_now
+
+    again = send_as_seen(site, here, name) if ACTIONS[name].find is None else None
+    assert again is None or (isinstance(again, Redirect) and again.notice == ALREADY)
+    assert len(here.rows()) == 1
+    here.core.close()
+    site.services.close()
+    verified = cli("verify")
+    assert verified.code == 0, verified
+
+
+@pytest.mark.parametrize("name", FINDS)
+def test_form_that_is_sent_twice_is_done_once(site, here, name):  # noqa: F811
+    """The second has the state of before in it, as a double tap has: it is no stale form."""
+    seen = state_now(site, ACTIONS[name], subject_of(ACTIONS[name], here.world))
+    send(site, name, here.world, seen=seen, once="once")
+
+    again = send(site, name, here.world, seen=seen, once="once")
+
+    assert isinstance(again, Redirect)
+    assert again.notice == ALREADY
+    assert len(here.rows()) == 1
+
+
+@pytest.mark.parametrize("name", FINDS)
+def test_stale_form_is_refused(site, here, name):  # noqa: F811
+    with pytest.raises(StateRefused, match="when you saw it"):
+        send(site, name, here.world, seen="RUNNING at turn 7", once="once")
+
+    assert here.rows() == []
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_look_is_no_permission_to_act(site, here, name):  # noqa: F811
+    with pytest.raises(PermissionRefused):
+        send_as_seen(site, here, name, person=BOB)
+
+    assert here.rows() == []
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_read_only_file_is_not_written(here, database, clock, name):  # noqa: F811
+    site = make_site(database, clock, read_only=True)
+    with pytest.raises(PermissionRefused, match="read only"):
+        send_as_seen(site, here, name)
+    site.services.close()
+
+    assert here.rows() == []
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_second_action_is_refused_as_by_the_command(site, here, cli, database, tmp_path, name):  # noqa: F811
+    send_as_seen(site, here, name)
+    site.services.close()
+    here.core.close()
+    shutil.copy(database, tmp_path / "other.db")
+    of_all = name in ("dead requeue", "schedule reanchor")  # by default the command means all there are
+    subject = subject_of(ACTIONS[name], here.world)
+    command = [*name.split(), subject] if of_all else line(name, BY_HAND[name], here.world)
+
+    by_command = cli("--db", str(tmp_path / "other.db"), *command)
+    try:
+        by_page = send_as_seen(site, here, name, once="another")
+    except CraftcoreError as error:
+        by_page = error
+
+    if isinstance(by_page, CraftcoreError):
+        assert by_command.code == by_page.exit_code, (by_command, by_page)
+        if not isinstance(by_page, NotFound):  # which the command says in more words
+            assert by_page.message.split(";")[0] in by_command.err
+    else:
+        assert isinstance(by_page, Redirect)
+        assert by_command.code == 0 or by_page.notice.partition(": ")[2] in by_command.out, by_command
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+def test_action_calls_the_operation_of_its_command_and_nothing_else(action: OperatorAction):
+    """The function of an action calls one function of craftcore.operations; the services are only handed on."""
+    operations = {"maintenance", "schedules", "activities", "executions", "tasks", "triggers"}
+    module = WEB / "actions" / f"{action.run.__module__.rpartition('.')[2]}.py"
+    functions = {node.name: node for node in ast.parse(module.read_text()).body if isinstance(node, ast.FunctionDef)}
+
+    def calls(name: str) -> list[str]:
+        found = []
+        for node in ast.walk(functions[name]):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+                found += [f"{node.value.id}.{node.attr}"] if node.value.id in operations else []
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id.startswith("_"):
+                found += calls(node.id) if node.id in functions and node.id != name else []
+        return [one for one in found if not one.endswith("DeadDone")]
+
+    def uses(name: str) -> set[str]:
+        names = {node.value.id for node in ast.walk(functions[name]) if _is_part(node)}
+        return names & {"services", "tx"}
+
+    assert len(calls(action.run.__name__)) == 1, calls(action.run.__name__)
+    assert uses(action.run.__name__) <= {"services"}
+    assert action.name.removesuffix(" --all") in BY_HAND
+
+
+def _is_part(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+
+
+def test_forms_alone_open_a_transaction():
+    """Nothing else of the page does, by whatever way: run_once is called in one place."""
+    ways = {"transaction", "audited_transaction", "operator_transaction", "run_once", "connect"}
+    found = set()
+    for path in WEB.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+            if name in ways:
+                found.add((path.relative_to(WEB).as_posix(), name))
+
+    assert found == {("actions/form.py", "run_once")}
+
+
+KILLED = """
+import os, signal, sys
+from dataclasses import replace
+from pathlib import Path
+from craftcore.storage import commit as commits
+from craftcore.storage import database as databases
+from craftcore.web.actions import table
+from tests.support import web_actions
+from tests.support.populated_database import NOON, World
+from tests.support.fakes import VirtualClock
+
+database, name, world, seen, error, place = sys.argv[1:]
+die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+action = table.ACTIONS[name]
+if place == "before":
+    def run(tx, scope, services, id, form):
+        action.run(tx, scope, services, id, form)
+        die()
+    web_actions.ACTIONS = {name: replace(action, run=run)}
+else:
+    from craftcore.operations import audit_scope
+    audit_scope.ring = die  # the first thing after the commit
+site = web_actions.make_site(Path(database), VirtualClock(now=NOON))
+web_actions.send(site, name, eval(world), seen=seen, once="once", error=error)
+"""
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+@pytest.mark.parametrize(
+    "name", ["inbox answer", "activity resolve", "task cancel", "dead requeue", "schedule run-now"]
+)
+def test_kill_leaves_all_of_an_action_or_nothing(here, database, clock, cli, name, place):  # noqa: F811
+    """With its audit row, before the commit and after it; the form that is sent again does the rest."""
+    site = make_site(database, clock)
+    action = ACTIONS[name]
+    seen = state_now(site, action, subject_of(action, here.world))
+    arguments = [str(database), name, repr(here.world), seen, "", place]
+    killed = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments], env=environment(), cwd=Path(__file__).parents[2], timeout=PATIENCE
+    )
+    assert killed.returncode == -9
+
+    rows = here.rows()
+    assert [json.loads(row.details_json)["request"] for row in rows] == ([] if place == "before" else ["once"])
+    again = send(site, name, here.world, seen=seen, once="once")
+    assert isinstance(again, Redirect)
+    assert (again.notice == ALREADY) is (place == "after")
+    assert len(here.rows()) == 1
+    site.services.close()
+    here.core.close()
+    assert cli("verify").code == 0
