@@ -5,9 +5,13 @@ from __future__ import annotations
 from craftcore.diagnostics.text.schedule_text import local_time_text
 from craftcore.schedules.model import FireCause, Outcome
 from craftcore.schedules.occurrence_end_store import EndState, OccurrenceEnd
+from craftcore.serialization.display import shorten
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import format_span
 from craftcore.web.strip import Mark, MarkedLine
+
+MESSAGE_SHOWN = 300
+"""Characters of an error message that a line shows."""
 
 NOT_PLANNED = (Mark.LATE, Mark.SKIPPED, Mark.FAILED, Mark.WAITS)
 """The marks of what a person looks for first."""
@@ -55,7 +59,8 @@ def _end_text(end: OccurrenceEnd) -> str:
         case EndState.GONE:
             return "its trigger and its records were removed by retention"
         case EndState.FAILED:
-            why = ": ".join(part for part in (end.error_code or end.reason, end.error_message) if part)
+            message = None if end.error_message is None else shorten(end.error_message, MESSAGE_SHOWN)
+            why = ": ".join(part for part in (end.error_code or end.reason, message) if part)
             tried = f" after {format_count(end.attempts, 'attempt')}" if end.attempts else ""
             return f"failed{tried}: {why}{'; dead letter' if end.is_dead else ''}"
         case EndState.DONE:

@@ -342,3 +342,16 @@ def test_changed_payload_in_the_audit_follows_the_setting(tmp_path, payloads, pe
     assert ("Bonn" in text) is shown
     assert "s3cret" not in text
     assert "change" in text
+
+
+@pytest.mark.parametrize("address", ["/dead", "/triggers", "/triggers?status=dead"])
+def test_list_of_long_messages_stays_small(tmp_path, address):
+    core = a_core(tmp_path / "agent.db")
+    for _ in range(60):
+        ended(core, Failed(code="AGENT_ERROR", message="it <broke> " * 1_000, retryable=True))
+    core.close()
+    with serving(tmp_path / "agent.db") as site:
+        answer = site.get(address)
+
+    assert "it &lt;broke&gt;" in answer.text
+    assert len(answer.content) < 100_000
