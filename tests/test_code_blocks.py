@@ -103,6 +103,8 @@ KNOWN: dict[str, tuple[Callable[[Block], bool], ...]] = {
     "sql": (is_read_by_a_test,),
     "yaml": (is_read_by_a_test,),
     "ini": (is_named, is_read_by_a_test),
+    "caddy": (is_read_by_a_test,),
+    "nginx": (is_read_by_a_test,),
 }
 
 

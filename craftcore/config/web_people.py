@@ -10,6 +10,8 @@ from typing import Any, Literal
 from craftcore.config.references import REFERENCE_SAID, secret_reference
 
 PEOPLE_MAX = 200
+TOKEN_MIN = 16
+"""Characters that a token must have."""
 NAME_SAID = "a name of letters, digits and ._@+-, at most 100"
 _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 
@@ -44,7 +46,8 @@ def read_people(where: str, given: object, mistakes: list[str]) -> tuple[WebPers
 def _mistakes_of_person(table: dict[str, Any], names: set[str]) -> Iterator[str]:
     known = [field.name for field in fields(WebPerson)]
     if unknown := [key for key in table if key not in known]:
-        yield f"{unknown[0]:.80} is unknown; allowed: {', '.join(known)}"
+        shown = unknown[0] if unknown[0].isidentifier() else repr(unknown[0])
+        yield f"{shown:.80} is unknown; allowed: {', '.join(known)}"
         return
     name = table.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):

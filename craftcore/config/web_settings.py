@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Annotated, Literal
+from urllib.parse import quote
 
 from craftcore.config.loader import Each, People, Spelt
 from craftcore.config.references import (
@@ -49,6 +50,14 @@ class WebSettings:
     trusted_secret: SecretName = ""
     unknown_users: Literal["refuse", "look"] = "refuse"
     person: People = ()
+
+    def link_question(self, id: str) -> str | None:
+        """Return the address of the page of a question; None: no host is named."""
+        return f"https://{_bracket_address(self.hosts[0])}/q/{quote(id, safe='')}" if self.hosts else None
+
+
+def _bracket_address(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def relation_mistakes(settings: WebSettings, listen: str = "") -> Iterator[str]:

@@ -36,7 +36,7 @@ class NotificationLoop:
     def __init__(self, core: Services, engine: Engine, rules: Sequence[NotifyRule]) -> None:
         self._path = core.database.path
         self._engine = engine
-        self._service = NotificationService(core.triggers, rules)
+        self._service = NotificationService(core.triggers, rules, core.config.web.link_question)
         self._seen = ""
 
     async def run(self) -> None:

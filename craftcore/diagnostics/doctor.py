@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from craftcore.config import Config
+from craftcore.config.web_settings import WebSettings
 from craftcore.diagnostics.conditions import RUN
 from craftcore.diagnostics.daemon import DaemonState, daemon_findings, find_daemon
 from craftcore.diagnostics.environment import place_findings, place_of
@@ -23,7 +24,8 @@ from craftcore.diagnostics.file import (
 from craftcore.diagnostics.finding import Finding, Level, fail, guard_check, make_passed, warn
 from craftcore.diagnostics.invariants import invariant_findings
 from craftcore.diagnostics.live_counts import BOOTED_AT, is_booting
-from craftcore.diagnostics.unit import unit_findings, unit_of
+from craftcore.diagnostics.unit import PAGE_UNIT, page_unit_findings, unit_findings, unit_of
+from craftcore.diagnostics.web_access import address_findings, library_findings, login_findings
 from craftcore.diagnostics.work import work_findings, work_of
 from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
@@ -88,6 +90,8 @@ class Doctor:
                 yield from guard_check("invariants", self._check_invariants)
         holder = None if self._running is None else self._running.pid
         yield from guard_check("unit", lambda: unit_findings(unit_of(self._environ), str(self._path), holder))
+        yield from guard_check("page unit", self._check_page_unit)
+        yield from guard_check("web", self._check_web)
 
     def _check_settings(self) -> Iterator[Finding]:
         try:
@@ -101,6 +105,16 @@ class Doctor:
             yield warn("durability", text)
         else:
             yield make_passed("durability", "every commit is flushed")
+
+    def _check_page_unit(self) -> Iterable[Finding]:
+        return page_unit_findings(unit_of(self._environ, PAGE_UNIT), str(self._path))
+
+    def _check_web(self) -> Iterator[Finding]:
+        settings = self._config.web
+        if settings != WebSettings():
+            yield from library_findings()
+            yield from login_findings(settings, self._environ)
+            yield from address_findings(settings, self._path)
 
     def _missing_finding(self) -> Finding:
         if (name := name_lost_by_daemon(self._path)) is None:

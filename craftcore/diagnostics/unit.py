@@ -1,4 +1,4 @@
-"""Checks of `craftcore doctor` on the systemd unit: it is craftcore's, for this database, and enabled.
+"""Checks of `craftcore doctor` on the systemd units: they are craftcore's, for this database, and enabled.
 
 Read from the files; systemd itself is only asked how the unit does, where it runs.
 """
@@ -16,7 +16,10 @@ from pathlib import Path
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.files import open_regular
 
-UNIT = "craftcore.service"
+UNIT, PAGE_UNIT = "craftcore.service", "craftcore-web.service"
+VERBS = {UNIT: "run", PAGE_UNIT: "web"}
+"""The command of each unit."""
+
 SYSTEM_FOLDERS = (
     "/etc/systemd/system",
     "/run/systemd/system",
@@ -31,6 +34,7 @@ class Unit:
     """The installed unit. `database` None: it does not say which; `state` and `pid`: as systemd tells, None where it
     does not."""
 
+    name: str
     path: str
     of_user: bool
     is_ours: bool
@@ -40,8 +44,8 @@ class Unit:
     pid: int | None
 
 
-def unit_of(environ: Mapping[str, str]) -> Unit | None:
-    """Return the user's unit, else the system's; None when neither is installed."""
+def unit_of(environ: Mapping[str, str], name: str = UNIT) -> Unit | None:
+    """Return the user's unit of this name, else the system's; None when neither is installed."""
     config = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     for of_user, folders, home in (
@@ -49,21 +53,23 @@ def unit_of(environ: Mapping[str, str]) -> Unit | None:
         (False, [Path(folder) for folder in SYSTEM_FOLDERS], Path("/var/lib")),
     ):
         for folder in folders:
-            if os.path.isfile(path := folder / UNIT):  # what may not be looked at is none of this user's
+            if os.path.isfile(path := folder / name):  # what may not be looked at is none of this user's
                 return _read(path, folders, home, of_user=of_user)
     return None
 
 
 def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit:
-    dropped = [more for folder in folders for more in sorted((folder / f"{UNIT}.d").glob("*.conf"))]
+    dropped = [more for folder in folders for more in sorted((folder / f"{path.name}.d").glob("*.conf"))]
     lines = [line for file in (path, *dropped) for line in file.read_text(errors="replace").splitlines()]
-    told = _ask_systemd(of_user=of_user)
+    told = _ask_systemd(path.name, of_user=of_user)
+    verb = VERBS[path.name]
     return Unit(
+        name=path.name,
         path=str(path),
         of_user=of_user,
-        is_ours=any("craftcore" in value and " run" in value for value in values(lines, "ExecStart")),
+        is_ours=any("craftcore" in value and f" {verb}" in value for value in values(lines, "ExecStart")),
         database=database_in(lines, home, of_user=of_user),
-        is_enabled=any(True for folder in folders for _ in folder.glob(f"*.wants/{UNIT}")),
+        is_enabled=any(True for folder in folders for _ in folder.glob(f"*.wants/{path.name}")),
         state=told.get("ActiveState"),
         pid=int(told["MainPID"]) if told.get("MainPID", "0").isdigit() and told.get("MainPID", "0") != "0" else None,
     )
@@ -99,38 +105,56 @@ def database_in(lines: list[str], home: Path, *, of_user: bool) -> str | None:
 
 
 def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Iterator[Finding]:
-    """Check the unit. `holder`: the pid of the daemon that runs on the database; None: none does."""
+    """Check the unit of the daemon. `holder`: the pid of the daemon that runs on the database; None: none does."""
     if unit is None:
         yield make_passed("unit", "none is installed: you start the daemon yourself")
-        return
-    scope = ("systemctl", "--user") if unit.of_user else ("systemctl",)
-    if not unit.is_ours:
-        yield warn("unit", f"{unit.path} does not run craftcore: it belongs to another program")
-        return
-    if unit.database is None or os.path.realpath(unit.database) != os.path.realpath(database):
-        yield warn("unit", f"{unit.path} runs on {unit.database or 'a database it does not name'}, not on this one")
-        return
-    if unit.state == "failed":
-        journal = ("journalctl", "--user") if unit.of_user else ("journalctl",)
-        yield fail("unit", f"{unit.path}: systemd gave up on it. Its log", *journal, "-eu", "craftcore")
+    elif mistake := _mistake_of(unit, database):
+        yield warn("unit", mistake)
     elif unit.state == "active" and holder is not None and unit.pid not in (None, holder):
         text = f"{unit.path} is active as pid {unit.pid}, and pid {holder} runs this database: end that one"
         yield fail("unit", text)
-    elif not unit.is_enabled:
-        yield warn(
-            "unit", f"{unit.path} is not enabled: it does not start at boot", *scope, "enable", "--now", "craftcore"
-        )
     else:
-        yield make_passed("unit", f"{unit.path} is ours, for this database, and enabled")
+        yield _state_finding("unit", unit)
 
 
-def _ask_systemd(*, of_user: bool) -> dict[str, str]:
+def page_unit_findings(unit: Unit | None, database: str) -> Iterator[Finding]:
+    """Check the unit of the page. None is installed: nothing is said, for not everyone wants a page."""
+    if unit is None:
+        return
+    if mistake := _mistake_of(unit, database):
+        yield warn("page unit", mistake)
+    else:
+        yield _state_finding("page unit", unit)
+
+
+def _mistake_of(unit: Unit, database: str) -> str | None:
+    """Return why the unit is not that of this database; None: it is."""
+    if not unit.is_ours:
+        return f"{unit.path} does not run craftcore: it belongs to another program"
+    if unit.database is None or os.path.realpath(unit.database) != os.path.realpath(database):
+        return f"{unit.path} runs on {unit.database or 'a database it does not name'}, not on this one"
+    return None
+
+
+def _state_finding(code: str, unit: Unit) -> Finding:
+    """Return the state that a unit of this database has."""
+    scope = ("--user",) if unit.of_user else ()
+    name = unit.name.removesuffix(".service")
+    if unit.state == "failed":
+        return fail(code, f"{unit.path}: systemd gave up on it. Its log", "journalctl", *scope, "-eu", name)
+    if not unit.is_enabled:
+        text = f"{unit.path} is not enabled: it does not start at boot"
+        return warn(code, text, "systemctl", *scope, "enable", "--now", name)
+    return make_passed(code, f"{unit.path} is ours, for this database, and enabled")
+
+
+def _ask_systemd(name: str, *, of_user: bool) -> dict[str, str]:
     """Return what systemd says of the unit; nothing where it does not run."""
     systemctl = shutil.which("systemctl")
     if systemctl is None:
         return {}
     scope = ["--user"] if of_user else []
-    command = [systemctl, *scope, "show", "--property=ActiveState,MainPID", UNIT]
+    command = [systemctl, *scope, "show", "--property=ActiveState,MainPID", name]
     try:
         said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=ASK_SECONDS)
     except (OSError, subprocess.SubprocessError):

@@ -31,6 +31,7 @@ class Notification:
     schedule  that made the work; None: none did
     text      one sentence for people
     command   the command that shows or answers it; None: there is none
+    link      the page that answers it, for a question where `web.hosts` names one; None: there is none
     at        when it happened, epoch seconds
     """
 
@@ -41,11 +42,13 @@ class Notification:
     workflow: str | None = None
     schedule: str | None = None
     command: str | None = None
+    link: str | None = None
 
     @property
     def line(self) -> str:
-        """The text, with the command where there is one."""
-        return self.text if self.command is None else f"{self.text} ({self.command})"
+        """The text, with the command and the link where there are some. The link is last, where phones find its end."""
+        command = f" ({self.command})" if self.command is not None else ""
+        return f"{self.text}{command}" + (f" {self.link}" if self.link is not None else "")
 
 
 class NotifiedWorkflow(NamedTuple):
@@ -122,5 +125,13 @@ def document_of(notifications: Sequence[Notification]) -> dict[str, Any]:
         "subject": subject_of(notifications),
         "text": body_of(notifications),
         "count": len(notifications),
-        "notifications": [asdict(one) for one in shorten_all(notifications)],
+        "notifications": [_make_document(one) for one in shorten_all(notifications)],
     }
+
+
+def _make_document(notification: Notification) -> dict[str, Any]:
+    """Return a notification as JSON. It has a link only where there are pages."""
+    document = asdict(notification)
+    if notification.link is None:
+        del document["link"]
+    return document

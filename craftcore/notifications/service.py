@@ -6,7 +6,8 @@ A trigger that notifies makes no notice itself, whatever becomes of it: its key 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 
 import structlog
 
@@ -31,11 +32,17 @@ TEXT_MAX = 1_000
 
 
 class NotificationService:
-    """Notify by the rules. Each method is a rule over a transaction it is given."""
+    """Notify by the rules. Each method is a rule over a transaction it is given. `link_of`: the page of a question."""
 
-    def __init__(self, triggers: TriggerService, rules: Sequence[NotifyRule]) -> None:
+    def __init__(
+        self,
+        triggers: TriggerService,
+        rules: Sequence[NotifyRule],
+        link_of: Callable[[str], str | None] = lambda question: None,
+    ) -> None:
         self._triggers = triggers
         self._rules = rules
+        self._link_of = link_of
         self._notices = NoticeStore()
 
     @property
@@ -95,7 +102,7 @@ class NotificationService:
         match notice.kind:
             case "question" | "in_doubt":
                 row = self._notices.question(tx, notice.subject)
-                return None if row is None or self._is_own(tx, row) else _question(notice, row)
+                return None if row is None or self._is_own(tx, row) else self._question(notice, row)
             case "dead" | "failed" | "succeeded":
                 row = self._notices.trigger(tx, notice.subject)
                 return None if row is None or self._is_own(tx, row) else _end(notice, row)
@@ -107,16 +114,15 @@ class NotificationService:
                     kind="unhealthy", id="", text=notice.subject, at=notice.at, command="craftcore status"
                 )
 
+    def _question(self, notice: Notice, row: Row) -> Notification:
+        options = json.loads(row["options_json"] or "[]")
+        choices = f" [{', '.join(map(str, options))}]" if options else ""
+        text = f"{row['workflow']} asks: {row['question'][:TEXT_MAX]}{shorten(choices, TEXT_MAX)}"
+        return replace(_make_notification(notice, row, text, "inbox answer"), link=self._link_of(row["id"]))
+
     def _is_own(self, tx: Transaction, row: Row) -> bool:
         """Return whether it is about the work of a notification, or of a child of that."""
         return self._notices.is_begun_by(tx, row["task_id"], KEY)
-
-
-def _question(notice: Notice, row: Row) -> Notification:
-    options = json.loads(row["options_json"] or "[]")
-    choices = f" [{', '.join(map(str, options))}]" if options else ""
-    text = f"{row['workflow']} asks: {row['question'][:TEXT_MAX]}{shorten(choices, TEXT_MAX)}"
-    return _make_notification(notice, row, text, "inbox answer")
 
 
 def _end(notice: Notice, row: Row) -> Notification:

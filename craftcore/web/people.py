@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from hmac import compare_digest
 
-from craftcore.config.web_people import WebPerson, is_person_name
+from craftcore.config.web_people import TOKEN_MIN, WebPerson, is_person_name
 from craftcore.config.web_settings import WebSettings
 from craftcore.errors import ConfigInvalid
 from craftcore.outcome_exceptions import NoEffect
 
-TOKEN_MIN = 16
-"""Characters that a token must have."""
 IDLE_SECONDS, LIFE_SECONDS = 12 * 3600.0, 7 * 86_400.0
 LOGINS_MAX = 1_000
 """Logins that are kept; the one that was not used for longest goes."""

@@ -51,8 +51,11 @@ class QuietServer(uvicorn.Server):
             loop.call_soon_threadsafe(self._ending.set)
 
 
-def serve(services: Services, listen: str | None, *, read_only: bool, say: Callable[[str], object]) -> None:
-    """Serve the page until SIGTERM or Ctrl-C. `listen` None: as the settings say. `say` prints a line for the terminal.
+def serve(
+    services: Services, listen: str | None, *, read_only: bool, announce: Callable[[str, str | None], object]
+) -> None:
+    """Serve the page until SIGTERM or Ctrl-C. `listen` None: as the settings say. `announce` is called with the address
+    and the link that logs in the user of the terminal, None without a terminal.
 
     Raises ConfigInvalid when no one could log in or a secret is missing, CannotCreate when the address is taken.
     """
@@ -75,10 +78,11 @@ def serve(services: Services, listen: str | None, *, read_only: bool, say: Calla
     site.is_stopping = lambda: server.should_exit
     place = path or f"http://{where.host if ':' not in where.host else f'[{where.host}]'}:{where.port}"
     log.info("web.listening", where=place, read_only=read_only)
+    link = None
     if has_terminal:
-        name = actor().name or "operator"
         base = place if not path else "http://localhost:8722"
-        say(f"{base}/login?link={people.make_link(name)}")
+        link = f"{base}/login?link={people.make_link(actor().name or 'operator')}"
+    announce(place, link)
     notifier.notify_ready("serving the page")
     try:
         server.run(sockets=[listening])

@@ -11,11 +11,11 @@ import pytest
 
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import NO_SUCH
-from tests.support.commands import BY_HAND, READS, WORKS, commands, line
+from tests.support.commands import BY_HAND, READS, SERVES, WORKS, commands, line
 from tests.support.populated_database import World
 
 COMMANDS = dict(commands())
-CALLS = {**READS, **BY_HAND, **WORKS}
+CALLS = {**READS, **BY_HAND, **WORKS, **SERVES}
 TESTS = Path(__file__).parents[1]
 
 Lines = Callable[[World], list[list[str]]]
@@ -79,6 +79,7 @@ ENDS: dict[tuple[str, int], Lines] = {
     ("db backup", 73): lambda world: [["db", "backup", "-o", "backup.db"], ["db", "backup", "-o", "backup.db"]],
     ("db restore", 65): lambda world: [["init"], ["db", "restore", "app.py", "--yes"]],
     ("audit", 12): lambda world: [["audit", "--action", "fly"]],
+    ("web", 78): lambda world: [["web"]],
     ("systemd install", 73): lambda world: [
         ["systemd", "install", "--program", "/opt/craftcore", "--root", "image"],
         ["systemd", "install", "--program", "/opt/other", "--root", "image"],
@@ -121,6 +122,7 @@ SHOWN: dict[tuple[str, int], str] = {
             ("inspect", ""),
         ]
     },
+    ("web", 73): "cli/test_web.py: test_page_at_an_address_in_use_exits_73",
     ("systemd install", 77): "cli/test_systemd.py: test_systemd_install_without_write_permission_suggests_root_or_user",
 }
 """What needs more than a world, and the test that shows it."""

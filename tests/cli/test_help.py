@@ -16,13 +16,13 @@ from craftcore.cli import exit_codes, main
 from craftcore.cli.base import Command, CommandGroup, summary
 from craftcore.cli.help_format import FORMATS
 from craftcore.cli.root import root
-from tests.support.commands import BY_HAND, READS, WORKS, commands
+from tests.support.commands import BY_HAND, READS, SERVES, WORKS, commands
 from tests.support.populated_database import World
 from tests.support.processes import a_daemon, craftcore
 
 ROOT = Path(__file__).parents[2]
 COMMANDS = dict(commands())
-CALLS = {**READS, **BY_HAND, **WORKS}
+CALLS = {**READS, **BY_HAND, **WORKS, **SERVES}
 
 SUMMARY_MAX = 62
 """So that no list of commands has to break it, beside the longest name."""
@@ -213,7 +213,7 @@ MEANT: dict[str, Callable[[World], list[str]]] = {
 IN_A_PROJECT = {"run", "check", "emit", "reload"}
 """They need an app, and some of them a daemon: below."""
 
-AT_LENGTH = {"demo": "test_demo.py", "crashtest": "test_crashtest.py"}
+AT_LENGTH = {"demo": "test_demo.py", "crashtest": "test_crashtest.py", "web": "test_web.py"}
 """What takes too long as it stands, and where it is run shorter."""
 
 EXAMPLES = [(name, line) for name in COMMANDS for line in documented(name).examples]

@@ -22,7 +22,7 @@ PROMISED = """
     replay verify invalidate export diff execution:retry|skip
     db:migrate|backup|restore|check|stats|gc systemd:install|print reload
 """
-ADDED = "crashtest schedule:why task:stop audit completion hold"
+ADDED = "crashtest schedule:why task:stop audit completion hold web"
 
 NAMED = [
     f"{noun} {verb}".rstrip()
@@ -39,7 +39,7 @@ MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")
 TOLD_BY_OTHERS = {"payload", "arguments", "result", "state", "details", "envelope", "error", "executions"}
 """What a user's program or an older one wrote: it is given as it is."""
 
-OF_THEIR_OWN = {"run", "reload", "demo", "crashtest", "db restore"}
+OF_THEIR_OWN = {"run", "reload", "demo", "crashtest", "db restore", "web"}
 """They need more than a world: below."""
 
 NOTHING_YET = {"audit": ["schedule", "pause", "nightly"], "schedule history": ["schedule", "run-now", "nightly"]}

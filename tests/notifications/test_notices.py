@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from craftcore.notifications.model import KINDS, Notification, NotifyRule, Work
+from craftcore.config.web_settings import WebSettings
+from craftcore.notifications.model import KINDS, Notification, NotifyRule, Work, document_of
 from craftcore.notifications.service import NotificationService
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.triggers.settlement import Succeeded
@@ -226,3 +227,49 @@ def test_damaged_row_costs_only_its_own_notification(core):
 
     assert core.do(service.notify) == 3
     assert len(told(core)) == 2
+
+
+LINKED = WebSettings(hosts=("page.example", "other.example"))
+
+
+@pytest.mark.parametrize(
+    ("settings", "link"),
+    [
+        (WebSettings(), None),
+        (LINKED, "https://page.example/q/a%2Fb"),
+        (WebSettings(hosts=("2001:db8::1",)), "https://[2001:db8::1]/q/a%2Fb"),
+    ],
+)
+def test_link_of_a_question_has_the_first_host(settings, link):
+    assert settings.link_question("a/b") == link
+
+
+def test_question_is_notified_with_its_link(core):
+    rule = NotifyRule(name="r", kinds=frozenset(KINDS), compose=lambda those: Work("tell", document_of(those)))
+    service = NotificationService(core.triggers, [rule], LINKED.link_question)
+    core.do(service.declare)
+    suspend(core, begin(core), a_question())
+    fail_one(core)
+
+    core.do(service.notify)
+
+    [asked, failed] = [
+        json.loads(row["payload_json"])
+        for row in core.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*' ORDER BY seq")
+    ]
+    [question] = asked["notifications"]
+    assert question["link"] == f"https://page.example/q/{question['id']}"
+    assert asked["text"] == f"{question['text']} (craftcore inbox answer {question['id']}) {question['link']}"
+    assert "link" not in failed["notifications"][0]
+    assert "https:" not in failed["text"]
+
+
+def test_notification_without_hosts_has_no_link(core):
+    rule = NotifyRule(name="r", kinds=frozenset(KINDS), compose=lambda those: Work("tell", document_of(those)))
+    service = notifying(core, rule)
+    suspend(core, begin(core), a_question())
+
+    core.do(service.notify)
+
+    [row] = core.rows("SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:*'")
+    assert "link" not in json.loads(row["payload_json"])["notifications"][0]

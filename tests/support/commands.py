@@ -104,6 +104,9 @@ WORKS: dict[str, Call] = {
 """What they write is work, or in no database of the user's: no row of the log, and refused where only reading is
 allowed."""
 
+SERVES: dict[str, Call] = {"web": Call()}
+"""What reads until it is told to end. tests/cli/test_web.py calls it."""
+
 
 def commands(
     command: click.Command | None = root, name: str = "", *, on_cluster: bool = False

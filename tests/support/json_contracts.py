@@ -95,6 +95,7 @@ DOCUMENTS = {
     "db gc": "dry_run tables removed stripped pages_given_back free_pages gives_pages_back vacuumed",
     "systemd print": "units environment_file program",
     "systemd install": "written environment_file program next",
+    "web": "listening link",
     "completion": "shell script",
 }
 

@@ -13,6 +13,9 @@ from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import PROBLEM, SETTINGS
 from craftcore.cli.session import Session
 from craftcore.config import Config
+from craftcore.config.web_settings import WebSettings
+from craftcore.diagnostics.finding import Finding, Level
+from craftcore.diagnostics.web_access import address_findings, library_findings, login_findings
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
 from craftcore.serialization.plurals import agree_noun, format_count
 from craftcore.tasks.listing_store import TaskLists
@@ -32,8 +35,8 @@ Check = Callable[[], str]
     cls=Command,
     touches="Only reads, and may run beside a daemon. Imports the app; a missing database is not an error.",
     exits={
-        PROBLEM: "a problem with the directory, the database or its permissions, a live task that would be held, or a "
-        "trigger or schedule whose workflow is missing",
+        PROBLEM: "a problem with the directory, the database, its permissions or the page's address, a live task that "
+        "would be held, or a trigger or schedule whose workflow is missing",
         SETTINGS: "one with what is declared",
     },
     examples=("craftcore check app:app", "craftcore --config craftcore.toml check"),
@@ -44,13 +47,14 @@ Check = Callable[[], str]
 def check(session: Session, /, app: str | None) -> int:
     """Find what would keep the daemon or a task from running.
 
-    Looks at the settings, the app, the schedules they declare, the database, its permissions and the work in it, and
-    lists every problem, not only the first. A live task that the app does not fit would be held. A trigger that waits,
-    or an operator's schedule, whose workflow is not declared would fail. An action whose name suggests that it cannot
-    be taken back, without irreversible=True, is a warning.
+    Looks at the settings, the page, the app and the schedules they declare. Looks at the database, its permissions and
+    the work in it. Lists every problem, not only the first. A live task that the app does not fit would be held. A
+    trigger that waits, or an operator's schedule, whose workflow is not declared would fail. An action whose name
+    suggests that it cannot be taken back, without irreversible=True, is a warning.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
+        "web": lambda: _web(session),
         "app": lambda: _app(app),
         "schedules": lambda: _schedules(session, app),
         "directory": lambda: _directory(session.path.absolute()),
@@ -61,11 +65,15 @@ def check(session: Session, /, app: str | None) -> int:
     }
     results: list[tuple[str, str, CraftcoreError | None]] = []
     for area, run in checks.items():
-        unread = any(error is not None for before, _, error in results if before != "tasks")
+        unread = any(error is not None for before, _, error in results if before not in ("web", "tasks"))
         if area in ("schedules", "tasks", "workflows") and unread:
             continue  # they are declared in what cannot be read; or judged by it
+        if area == "web" and unread:
+            continue
         results.append((area, *_try_check(run)))
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
+    if all(error is None for area, _, error in results if area in ("config", "web")):
+        warnings += [f"web: {text}" for text in _texts(_web_findings(session), Level.WARN)]
     if session.json:
         told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
         passed = all(error is None for _, _, error in results)
@@ -99,6 +107,27 @@ def _config(session: Session) -> str:
 
         require_client()
     return f"{session.config_path or 'the defaults'}"
+
+
+def _web(session: Session) -> str:
+    """Check that `craftcore web` has its library, that people can log in, and that the address is free."""
+    found = _web_findings(session)
+    if wrong := _texts(found, Level.FAIL):
+        raise ConfigInvalid("\n".join(wrong))
+    if found:
+        found += address_findings(session.load_config().web, session.path)
+    if wrong := _texts(found, Level.FAIL):
+        raise CannotCreate("\n".join(wrong))
+    return "\n".join(_texts(found, Level.OK)) or "nothing is set"
+
+
+def _web_findings(session: Session) -> list[Finding]:
+    settings = session.load_config().web
+    return [] if settings == WebSettings() else [*library_findings(), *login_findings(settings, os.environ)]
+
+
+def _texts(found: list[Finding], level: Level) -> list[str]:
+    return [finding.text for finding in found if finding.level is level]
 
 
 def _app(named: str | None) -> str:

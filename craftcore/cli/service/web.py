@@ -10,7 +10,15 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import CANNOT_CREATE, SETTINGS
 from craftcore.cli.session import Session
+from craftcore.config.references import ENDPOINT_SAID, endpoint
+from craftcore.diagnostics.text.printable import Verbatim
 from craftcore.errors import ConfigInvalid
+
+
+def _check_address(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and endpoint(given) is None:
+        raise click.BadParameter(f"{given!r:.80} is not {ENDPOINT_SAID}")
+    return given
 
 
 @click.command(
@@ -24,7 +32,12 @@ from craftcore.errors import ConfigInvalid
     examples=("craftcore web", "craftcore web --listen unix:web.sock", "craftcore web --read-only"),
     see=("craftcore top", "craftcore inbox list", "craftcore systemd install", "docs/how-to/answer-from-a-phone.md"),
 )
-@click.option("--listen", metavar="ADDRESS", help='Where: "127.0.0.1:PORT" or "unix:PATH". Default: web.listen.')
+@click.option(
+    "--listen",
+    metavar="ADDRESS",
+    callback=_check_address,
+    help='Where: "127.0.0.1:PORT" or "unix:PATH". Default: web.listen.',
+)
 @click.pass_obj
 def web(session: Session, /, listen: str | None) -> None:
     """Serve the page for people, until SIGTERM or Ctrl-C.
@@ -43,4 +56,11 @@ def web(session: Session, /, listen: str | None) -> None:
 
     journal = logging.is_journal_stream(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
-    serve(session.core(needs_settings=True), listen, read_only=session.is_read_only, say=session.out.line)
+
+    def announce(place: str, link: str | None) -> None:
+        if session.json:
+            session.out.document({"listening": place, "link": link})
+        elif link is not None:
+            session.out.line("", Verbatim(link))  # a folded link leads nowhere
+
+    serve(session.core(needs_settings=True), listen, read_only=session.is_read_only, announce=announce)

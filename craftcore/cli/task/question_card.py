@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from craftcore.cli.output import Output
 from craftcore.cli.session import Session
+from craftcore.diagnostics.text.printable import Verbatim
 from craftcore.diagnostics.text.question_text import SAID_MAX, answer_deadline_text
 from craftcore.serialization.time_text import relative_text
 from craftcore.storage.damaged_rows import Damaged
@@ -21,6 +22,7 @@ def print_question(
     session: Session, question: Question, task: Task | Damaged | None, now: float, suggest: Suggest | None = None
 ) -> None:
     """Print a question, and the command for each answer. `suggest` prints a command; None: one for the database."""
+    link = session.settings().web.link_question(question.id) if suggest is None else None
     suggest = suggest or session.suggest
     out: Output = session.out
     asks = "task" if question.kind is QuestionKind.ASK else "craftcore, about task"
@@ -30,6 +32,8 @@ def print_question(
     if not isinstance(task, Task):
         out.line("  its task is damaged; an answer is possible after a daemon has quarantined it")
         return
+    if link is not None:
+        out.line("  ", Verbatim(link))
     takes = " (happened takes --reference REF, the provider's)" if question.activity_key is not None else ""
     out.line(f"  {answer_deadline_text(question, task, now)}. To answer{takes}:")
     options = question.options or ("TEXT",)

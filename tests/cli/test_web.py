@@ -1,0 +1,247 @@
+"""`craftcore web` as a command, and what `check` and `doctor` say about `[web]` and the unit of the page."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import sys
+from pathlib import Path
+from subprocess import PIPE, Popen
+
+import httpx2
+import pytest
+
+from tests.support.populated_database import a_world
+from tests.support.processes import PATIENCE, craftcore, environment, until
+from tests.support.web_site import SAME_ORIGIN
+
+TOKEN = "a-token-of-some-length"
+PERSON = '[[web.person]]\nname = "ada"\ntoken = "env:WEB_ADA"\nmay = "act"\n'
+
+
+@pytest.fixture
+def agent(tmp_path: Path) -> Path:
+    """A database and settings with one person."""
+    a_world(tmp_path / "agent.db")
+    (tmp_path / "craftcore.toml").write_text(f'[web]\nlisten = "unix:web.sock"\n{PERSON}')
+    return tmp_path
+
+
+def serve(folder: Path, *words: str, stdout: int = PIPE, **env: str) -> Popen[str]:
+    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "--config", "craftcore.toml", *words]
+    return Popen(command, cwd=folder, env=environment(WEB_ADA=TOKEN, **env), stdout=stdout, stderr=PIPE, text=True)
+
+
+def ask(socket: Path, address: str) -> httpx2.Response:
+    with httpx2.Client(transport=httpx2.HTTPTransport(uds=str(socket)), base_url="http://localhost") as client:
+        return client.get(address)
+
+
+def end(page: Popen[str]) -> tuple[int, str, str]:
+    """Ask it to end; its code, and what it said."""
+    page.send_signal(signal.SIGTERM)
+    out, err = page.communicate(timeout=PATIENCE)
+    return page.returncode, out, err
+
+
+def test_web_with_json_prints_where_it_listens_and_ends_at_sigterm(agent):
+    page = serve(agent, "--json", "web")
+    try:
+        until((agent / "web.sock").exists, "the socket")
+        assert ask(agent / "web.sock", "/up").status_code in (200, 503)
+    finally:
+        code, out, _ = end(page)
+
+    assert code == 0
+    assert json.loads(out) == {"listening": str(agent / "web.sock"), "link": None}
+    assert not (agent / "web.sock").exists(), "its socket goes with it"
+
+
+@pytest.mark.parametrize("line", ["craftcore web", "craftcore web --listen unix:web.sock", "craftcore web --read-only"])
+def test_example_of_the_help_page_serves_the_page(agent, line):
+    words = shlex.split(line)[1:]
+    page = serve(agent, *words)
+    try:
+        until((agent / "web.sock").exists, "the socket")
+        assert ask(agent / "web.sock", "/login").status_code == 200
+    finally:
+        code, out, _ = end(page)
+
+    assert (code, out) == (0, "")
+
+
+def test_link_of_a_terminal_logs_in_once(agent):
+    """Without any person in the settings."""
+    (agent / "craftcore.toml").write_text('[web]\nlisten = "unix:web.sock"\n')
+    terminal, other_end = pty.openpty()
+    page = serve(agent, "web", stdout=other_end)
+    os.close(other_end)
+    try:
+        said = os.read(terminal, 4096).decode()
+        link = re.fullmatch(r"http://localhost:8722(/login\?link=(\S+))\r\n", said)
+        assert link, said
+        with httpx2.Client(
+            transport=httpx2.HTTPTransport(uds=str(agent / "web.sock")), base_url="http://localhost"
+        ) as client:
+            assert client.get("/").headers["location"] == "/login"
+            assert client.get(link[1]).status_code == 200, "reading it logs in nobody"
+            assert client.get("/").status_code == 303
+            assert client.post("/login", data={"link": link[2]}, headers=SAME_ORIGIN).status_code == 303
+            assert client.get("/").status_code == 200
+            assert client.post("/login", data={"link": link[2]}, headers=SAME_ORIGIN).status_code == 403
+    finally:
+        os.close(terminal)
+        page.terminate()
+        _, err = page.communicate(timeout=PATIENCE)
+
+    assert link[2] not in err, "it is printed, and never logged"
+
+
+def test_page_at_an_address_in_use_exits_73(agent):
+    page = serve(agent, "web")
+    try:
+        until((agent / "web.sock").exists, "the socket")
+        second = craftcore(agent, "--config", "craftcore.toml", "web", WEB_ADA=TOKEN)
+    finally:
+        end(page)
+
+    assert second.code == 73
+    assert "another process listens at" in second.err
+
+
+@pytest.mark.parametrize(
+    ("settings", "token", "words"),
+    [
+        ("", "", "no one can log in"),
+        (PERSON, "", "web.person ada: the secret env:WEB_ADA is empty"),
+        (PERSON, "short", "web.person ada: the token is shorter than 16 characters"),
+        ('[web]\ntrusted_header = "Remote-User"\n', "", "web.trusted_secret is not set"),
+        ('[web]\nlisten = "0.0.0.0:80"\n', "", "web.listen is '0.0.0.0:80'"),
+    ],
+)
+def test_page_with_wrong_settings_exits_78(agent, settings, token, words):
+    (agent / "craftcore.toml").write_text(settings)
+
+    refused = craftcore(agent, "--config", "craftcore.toml", "web", WEB_ADA=token)
+
+    assert refused.code == 78
+    assert words in refused.err
+    assert "short" not in refused.err.replace("shorter", "")
+
+
+@pytest.fixture
+def settings(cli, here, tmp_path, monkeypatch):
+    """Settings of this test, for the command line in this process."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setattr("craftcore.diagnostics.unit.SYSTEM_FOLDERS", ())
+    monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
+    here.core.close()
+    return (tmp_path / "c.toml").write_text
+
+
+def test_check_passes_settings_of_the_page(cli, settings, monkeypatch):
+    settings(f'[web]\nlisten = "unix:web.sock"\n{PERSON}')
+    monkeypatch.setenv("WEB_ADA", TOKEN)
+
+    done = cli("check")
+
+    assert done.code == 0
+    assert "ok    web: login: 1 person with a token\nok    web: unix:web.sock is free\n" in done.out
+    settings("")
+    assert "ok    web: nothing is set\n" in cli("check").out
+
+
+def test_check_with_wrong_settings_of_the_page_exits_78(cli, settings, monkeypatch):
+    settings(f'{PERSON}[[web.person]]\nname = "bob"\ntoken = "env:WEB_BOB"\n')
+    monkeypatch.setenv("WEB_ADA", "hunter2")
+    monkeypatch.setenv("WEB_BOB", "")
+
+    done = cli("check")
+
+    assert done.code == 78
+    assert "FAIL  web: web.person ada: the token is shorter than 16 characters\n" in done.out
+    assert "FAIL  web: web.person bob: the secret env:WEB_BOB is empty" in done.out
+    assert "ok    schedules: " in done.out, "the others go on"
+    assert "hunter2" not in done.out + done.err
+
+
+def test_check_of_an_address_that_cannot_be_used_exits_1(cli, settings, tmp_path):
+    settings(f'[web]\nlisten = "unix:web.sock"\n{PERSON}')
+    (tmp_path / "web.sock").write_text("mine")
+
+    done = cli("check")
+
+    assert done.code == 1
+    assert "web.sock exists and is not a socket" in done.out
+
+
+def test_check_warns_of_a_page_without_people(cli, settings):
+    settings('[web]\nhosts = ["page.example"]\n')
+
+    done = cli("--json", "check").json
+
+    assert done["ok"]
+    assert done["warnings"] == ["web: no one can log in but by the link of a terminal: give [[web.person]] a token"]
+
+
+def checks(cli, name: str) -> list[tuple[str, str, str | None]]:
+    told = cli("--json", "doctor").json["checks"]
+    return [(one["level"], one["text"], one["do"]) for one in told if one["check"] == name]
+
+
+def test_doctor_checks_the_settings_of_the_page(cli, settings, monkeypatch):
+    settings("")
+    assert checks(cli, "web") == [], "who has no page hears nothing of it"
+
+    settings(f'[web]\nlisten = "unix:web.sock"\n{PERSON}')
+    monkeypatch.setenv("WEB_ADA", "hunter2")
+
+    assert checks(cli, "web") == [
+        ("FAIL", "web.person ada: the token is shorter than 16 characters", None),
+        ("ok", "unix:web.sock is free", None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "enabled", "level", "words", "remedy"),
+    [
+        (None, False, None, "", None),
+        ("ExecStart=/usr/bin/env craftcore web\nEnvironment=CRAFTCORE_DB={database}\n", True, "ok", "is ours", None),
+        (
+            "ExecStart=/usr/bin/env craftcore web\nEnvironment=CRAFTCORE_DB={database}\n",
+            False,
+            "warn",
+            "is not enabled",
+            "systemctl --user enable --now craftcore-web",
+        ),
+        ("ExecStart=/usr/bin/env craftcore web --db /other.db\n", True, "warn", "runs on /other.db, not on this", None),
+        ("ExecStart=/usr/bin/env other serve\n", True, "warn", "does not run craftcore", None),
+    ],
+)
+def test_doctor_checks_the_unit_of_the_page(cli, settings, database, tmp_path, text, enabled, level, words, remedy):
+    settings("")
+    folder = tmp_path / "config" / "systemd" / "user"
+    (folder / "default.target.wants").mkdir(parents=True)
+    if text is not None:
+        (folder / "craftcore-web.service").write_text(f"[Service]\n{text.format(database=database)}")
+    if enabled:
+        (folder / "default.target.wants" / "craftcore-web.service").symlink_to(folder / "craftcore-web.service")
+
+    found = checks(cli, "page unit")
+
+    assert [said for said, _, _ in found] == ([] if level is None else [level]), found
+    assert all(words in said and do == remedy for _, said, do in found)
+    assert [level for level, _, _ in checks(cli, "unit")] == ["ok"], "that of the daemon is another"
+
+
+def test_inbox_shows_the_link_of_a_question_only_with_hosts(cli, settings, here):
+    settings("")
+    assert "https://" not in cli("inbox", "list").out
+
+    settings('[web]\nhosts = ["page.example"]\n')
+
+    assert f"  https://page.example/q/{here.world.question}\n" in cli("inbox", "list").out
