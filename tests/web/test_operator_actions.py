@@ -148,16 +148,12 @@ def test_action_calls_the_operation_of_its_command_and_nothing_else(action: Oper
         return [one for one in found if not one.endswith("DeadDone")]
 
     def uses(name: str) -> set[str]:
-        names = {node.value.id for node in ast.walk(functions[name]) if _is_part(node)}
-        return names & {"services", "tx"}
+        parts = [node.value for node in ast.walk(functions[name]) if isinstance(node, ast.Attribute)]
+        return {one.id for one in parts if isinstance(one, ast.Name)} & {"services", "tx"}
 
     assert len(calls(action.run.__name__)) == 1, calls(action.run.__name__)
     assert uses(action.run.__name__) <= {"services"}
     assert action.name.removesuffix(" --all") in BY_HAND
-
-
-def _is_part(node: ast.AST) -> bool:
-    return isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
 
 
 def test_forms_alone_open_a_transaction():
