@@ -99,7 +99,7 @@ def test_commented_person_of_the_shipped_file_is_valid(load):
         ('[web]\nunknown_users = "look"', 'web.trusted_header is not set; web.unknown_users = "look" is of no use'),
     ],
 )
-def test_mistake_in_the_page_settings_is_one_line(mistakes, text, mistake):
+def test_mistake_in_the_page_settings_is_a_line(mistakes, text, mistake):
     [line] = mistakes(text)
     assert line.startswith(mistake), line
 
@@ -120,7 +120,7 @@ def test_secret_in_the_place_of_a_reference_is_not_shown(mistakes, text):
     assert 'not shown; allowed: "env:NAME"' in lines[0]
 
 
-def test_every_mistake_of_several_people_is_reported(mistakes):
+def test_mistakes_of_several_people_are_all_reported(mistakes):
     lines = mistakes('[[web.person]]\nname = "a b"\nmay = "x"\n[[web.person]]\nname = 3\nin_doubt = "no"\n')
 
     assert [line.partition(";")[0] for line in lines] == [

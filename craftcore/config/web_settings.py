@@ -53,10 +53,10 @@ class WebSettings:
 
     def link_question(self, id: str) -> str | None:
         """Return the address of the page of a question; None: no host is named."""
-        return f"https://{_bracket_address(self.hosts[0])}/q/{quote(id, safe='')}" if self.hosts else None
+        return f"https://{_add_brackets(self.hosts[0])}/q/{quote(id, safe='')}" if self.hosts else None
 
 
-def _bracket_address(host: str) -> str:
+def _add_brackets(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 

@@ -25,7 +25,7 @@ from craftcore.diagnostics.finding import Finding, Level, fail, guard_check, mak
 from craftcore.diagnostics.invariants import invariant_findings
 from craftcore.diagnostics.live_counts import BOOTED_AT, is_booting
 from craftcore.diagnostics.unit import PAGE_UNIT, page_unit_findings, unit_findings, unit_of
-from craftcore.diagnostics.web_access import address_findings, library_findings, login_findings
+from craftcore.diagnostics.web_access import address_findings, find_libraries, login_findings
 from craftcore.diagnostics.work import work_findings, work_of
 from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
@@ -112,7 +112,7 @@ class Doctor:
     def _check_web(self) -> Iterator[Finding]:
         settings = self._config.web
         if settings != WebSettings():
-            yield from library_findings()
+            yield from find_libraries()
             yield from login_findings(settings, self._environ)
             yield from address_findings(settings, self._path)
 

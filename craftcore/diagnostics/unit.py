@@ -108,7 +108,7 @@ def unit_findings(unit: Unit | None, database: str, holder: int | None) -> Itera
     """Check the unit of the daemon. `holder`: the pid of the daemon that runs on the database; None: none does."""
     if unit is None:
         yield make_passed("unit", "none is installed: you start the daemon yourself")
-    elif mistake := _mistake_of(unit, database):
+    elif mistake := _find_mistake(unit, database):
         yield warn("unit", mistake)
     elif unit.state == "active" and holder is not None and unit.pid not in (None, holder):
         text = f"{unit.path} is active as pid {unit.pid}, and pid {holder} runs this database: end that one"
@@ -121,13 +121,13 @@ def page_unit_findings(unit: Unit | None, database: str) -> Iterator[Finding]:
     """Check the unit of the page. None is installed: nothing is said, for not everyone wants a page."""
     if unit is None:
         return
-    if mistake := _mistake_of(unit, database):
+    if mistake := _find_mistake(unit, database):
         yield warn("page unit", mistake)
     else:
         yield _state_finding("page unit", unit)
 
 
-def _mistake_of(unit: Unit, database: str) -> str | None:
+def _find_mistake(unit: Unit, database: str) -> str | None:
     """Return why the unit is not that of this database; None: it is."""
     if not unit.is_ours:
         return f"{unit.path} does not run craftcore: it belongs to another program"

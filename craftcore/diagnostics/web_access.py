@@ -29,7 +29,7 @@ ANSWER_SECONDS = 1.0
 _ASKED = b"GET /up HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 
 
-def library_findings() -> Iterator[Finding]:
+def find_libraries() -> Iterator[Finding]:
     """Check that what `craftcore web` imports is installed."""
     if missing := [name for name in LIBRARIES if find_spec(name) is None]:
         yield fail("web", f"craftcore web needs {', '.join(missing)}: pip install 'craftcore[web]'")
@@ -47,7 +47,7 @@ def login_findings(settings: WebSettings, environ: Mapping[str, str]) -> Iterato
         if found is None or not (environ.get(DIRECTORY) if found.scheme == "credential" else found.name in environ):
             unseen += 1
             continue
-        mistake = _mistake_in(secrets, reference, least)
+        mistake = _find_mistake(secrets, reference, least)
         if mistake is not None:
             wrong += 1
             yield fail("web", f"{what}: {mistake}")
@@ -61,7 +61,7 @@ def login_findings(settings: WebSettings, environ: Mapping[str, str]) -> Iterato
         yield make_passed("web", f"login: {' and '.join(ways)}{left}")
 
 
-def _mistake_in(secrets: Secrets, reference: str, least: int) -> str | None:
+def _find_mistake(secrets: Secrets, reference: str, least: int) -> str | None:
     """Return what is wrong with a secret; None: nothing."""
     try:
         return f"the token is shorter than {least} characters" if len(secrets.get(reference)) < least else None
@@ -100,7 +100,7 @@ def _require_folder(path: str) -> None:
 
 def _require_port(where: Endpoint) -> None:
     """Raise OSError for a port in use, or one that this user may not have."""
-    with closing(socket.socket(_family(where), socket.SOCK_STREAM)) as unbound:
+    with closing(socket.socket(_find_family(where), socket.SOCK_STREAM)) as unbound:
         unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         unbound.bind((where.host, where.port))
         unbound.listen(1)
@@ -108,7 +108,7 @@ def _require_port(where: Endpoint) -> None:
 
 def _is_answered(where: Endpoint, path: str) -> bool:
     """Return whether a page of craftcore answers."""
-    family = socket.AF_UNIX if path else _family(where)
+    family = socket.AF_UNIX if path else _find_family(where)
     with closing(socket.socket(family, socket.SOCK_STREAM)) as asking:
         asking.settimeout(ANSWER_SECONDS)
         try:
@@ -126,5 +126,5 @@ def _is_answered(where: Endpoint, path: str) -> bool:
     return answer.startswith(b"HTTP/1.1 ") and answer.endswith((b"\r\n\r\nup\n", b"\r\n\r\ndown\n"))
 
 
-def _family(where: Endpoint) -> socket.AddressFamily:
+def _find_family(where: Endpoint) -> socket.AddressFamily:
     return socket.AF_INET6 if ":" in where.host else socket.AF_INET

@@ -52,7 +52,12 @@ class QuietServer(uvicorn.Server):
 
 
 def serve(
-    services: Services, listen: str | None, *, read_only: bool, announce: Callable[[str, str | None], object]
+    services: Services,
+    listen: str | None,
+    notifier: Notifier,
+    *,
+    read_only: bool,
+    announce: Callable[[str, str | None], object],
 ) -> None:
     """Serve the page until SIGTERM or Ctrl-C. `listen` None: as the settings say. `announce` is called with the address
     and the link that logs in the user of the terminal, None without a terminal.
@@ -60,7 +65,6 @@ def serve(
     Raises ConfigInvalid when no one could log in or a secret is missing, CannotCreate when the address is taken.
     """
     settings = services.config.web
-    notifier = Notifier.from_environment(os.environ)
     where = choose_address(settings, listen, is_supervised=notifier.is_supervised)
     trusted_secret = read_trusted_secret(settings, where)
     people = People(settings, get_process_secret, time.monotonic, read_only=read_only)

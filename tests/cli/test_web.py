@@ -48,7 +48,7 @@ def end(page: Popen[str]) -> tuple[int, str, str]:
     return page.returncode, out, err
 
 
-def test_web_with_json_prints_where_it_listens_and_ends_at_sigterm(agent):
+def test_web_with_json_prints_its_address_and_ends_at_sigterm(agent):
     page = serve(agent, "--json", "web")
     try:
         until((agent / "web.sock").exists, "the socket")

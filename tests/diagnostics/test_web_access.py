@@ -51,7 +51,7 @@ def test_missing_library_is_named_with_the_extra(monkeypatch):
         ({"CREDENTIALS_DIRECTORY": "{short}"}, "FAIL", "web.person bob: the token is shorter than"),
     ],
 )
-def test_tokens_are_looked_up_where_this_environment_has_them(tmp_path: Path, environ, level, words):
+def test_tokens_are_looked_up_in_this_environment(tmp_path: Path, environ, level, words):
     for name, token in (("there", LONG), ("short", "hunter2"), ("empty", None)):
         (tmp_path / name).mkdir()
         if token is not None:
@@ -76,7 +76,7 @@ def test_secret_of_the_proxy_is_looked_up_too():
     ]
 
 
-def test_page_that_nobody_can_log_in_to_is_a_warning():
+def test_page_without_a_way_to_log_in_is_a_warning():
     [(level, text)] = told(login_findings(WebSettings(hosts=("a.example",)), {}))
 
     assert level == "warn"

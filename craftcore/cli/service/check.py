@@ -15,7 +15,7 @@ from craftcore.cli.session import Session
 from craftcore.config import Config
 from craftcore.config.web_settings import WebSettings
 from craftcore.diagnostics.finding import Finding, Level
-from craftcore.diagnostics.web_access import address_findings, library_findings, login_findings
+from craftcore.diagnostics.web_access import address_findings, find_libraries, login_findings
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
 from craftcore.serialization.plurals import agree_noun, format_count
 from craftcore.tasks.listing_store import TaskLists
@@ -54,7 +54,7 @@ def check(session: Session, /, app: str | None) -> int:
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
-        "web": lambda: _web(session),
+        "web": lambda: _check_web(session),
         "app": lambda: _app(app),
         "schedules": lambda: _schedules(session, app),
         "directory": lambda: _directory(session.path.absolute()),
@@ -73,7 +73,7 @@ def check(session: Session, /, app: str | None) -> int:
         results.append((area, *_try_check(run)))
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
     if all(error is None for area, _, error in results if area in ("config", "web")):
-        warnings += [f"web: {text}" for text in _texts(_web_findings(session), Level.WARN)]
+        warnings += [f"web: {text}" for text in _list_texts(_check_access(session), Level.WARN)]
     if session.json:
         told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
         passed = all(error is None for _, _, error in results)
@@ -109,24 +109,24 @@ def _config(session: Session) -> str:
     return f"{session.config_path or 'the defaults'}"
 
 
-def _web(session: Session) -> str:
+def _check_web(session: Session) -> str:
     """Check that `craftcore web` has its library, that people can log in, and that the address is free."""
-    found = _web_findings(session)
-    if wrong := _texts(found, Level.FAIL):
+    found = _check_access(session)
+    if wrong := _list_texts(found, Level.FAIL):
         raise ConfigInvalid("\n".join(wrong))
     if found:
         found += address_findings(session.load_config().web, session.path)
-    if wrong := _texts(found, Level.FAIL):
+    if wrong := _list_texts(found, Level.FAIL):
         raise CannotCreate("\n".join(wrong))
-    return "\n".join(_texts(found, Level.OK)) or "nothing is set"
+    return "\n".join(_list_texts(found, Level.OK)) or "nothing is set"
 
 
-def _web_findings(session: Session) -> list[Finding]:
+def _check_access(session: Session) -> list[Finding]:
     settings = session.load_config().web
-    return [] if settings == WebSettings() else [*library_findings(), *login_findings(settings, os.environ)]
+    return [] if settings == WebSettings() else [*find_libraries(), *login_findings(settings, os.environ)]
 
 
-def _texts(found: list[Finding], level: Level) -> list[str]:
+def _list_texts(found: list[Finding], level: Level) -> list[str]:
     return [finding.text for finding in found if finding.level is level]
 
 

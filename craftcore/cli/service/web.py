@@ -53,6 +53,7 @@ def web(session: Session, /, listen: str | None) -> None:
     except ImportError as error:
         raise ConfigInvalid(f"craftcore web needs {error.name}: pip install 'craftcore[web]'") from error
     from craftcore.daemon import logging
+    from craftcore.daemon.sd_notify import Notifier
 
     journal = logging.is_journal_stream(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
@@ -63,4 +64,5 @@ def web(session: Session, /, listen: str | None) -> None:
         elif link is not None:
             session.out.line("", Verbatim(link))  # a folded link leads nowhere
 
-    serve(session.core(needs_settings=True), listen, read_only=session.is_read_only, announce=announce)
+    notifier, core = Notifier.from_environment(os.environ), session.core(needs_settings=True)
+    serve(core, listen, notifier, read_only=session.is_read_only, announce=announce)
