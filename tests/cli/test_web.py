@@ -81,7 +81,9 @@ def test_link_of_a_terminal_logs_in_once(agent):
     page = serve(agent, "web", stdout=other_end)
     os.close(other_end)
     try:
-        said = os.read(terminal, 4096).decode()
+        said = ""
+        while not said.endswith("\n"):
+            said += os.read(terminal, 4096).decode()
         link = re.fullmatch(r"http://localhost:8722(/login\?link=(\S+))\r\n", said)
         assert link, said
         with httpx2.Client(
