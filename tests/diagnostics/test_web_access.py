@@ -15,7 +15,7 @@ from craftcore.config.web_people import TOKEN_MIN, WebPerson
 from craftcore.config.web_settings import WebSettings
 from craftcore.diagnostics import web_access
 from craftcore.diagnostics.finding import Level
-from craftcore.diagnostics.web_access import address_findings, library_findings, login_findings
+from craftcore.diagnostics.web_access import address_findings, find_libraries, login_findings
 from tests.support.populated_database import a_world
 from tests.support.web_site import SETTINGS, TOKENS, serving
 
@@ -28,13 +28,13 @@ def told(findings) -> list[tuple[str, str]]:
 
 
 def test_installed_library_needs_no_word():
-    assert told(library_findings()) == []
+    assert told(find_libraries()) == []
 
 
 def test_missing_library_is_named_with_the_extra(monkeypatch):
     monkeypatch.setattr(web_access, "LIBRARIES", ("json", "no_such_library"))
 
-    assert told(library_findings()) == [
+    assert told(find_libraries()) == [
         ("FAIL", "craftcore web needs no_such_library: pip install 'craftcore[web]'"),
     ]
 
