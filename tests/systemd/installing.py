@@ -28,9 +28,9 @@ SOURCES = [
 WHEEL_SECONDS = 600.0
 
 
-def steps(name: str) -> str:
-    """The block of docs/how-to/deploy-with-systemd.md under that mark."""
-    page = (ROOT / "docs" / "how-to" / "deploy-with-systemd.md").read_text(encoding="utf-8")
+def steps(name: str, page_name: str = "deploy-with-systemd.md") -> str:
+    """The block of a page of docs/how-to/ under that mark."""
+    page = (ROOT / "docs" / "how-to" / page_name).read_text(encoding="utf-8")
     [found] = re.findall(rf"<!-- booted: {name} -->\n```\w+\n(.*?)```", page, re.DOTALL)
     return str(found)
 

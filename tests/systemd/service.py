@@ -19,6 +19,7 @@ DROP_INS = f"/etc/systemd/system/{UNIT}.d"
 ANEW = f"""
 systemctl kill --signal=KILL {UNIT} || true
 systemctl stop {UNIT} craftcore-backup.service
+systemctl stop craftcore-web.service || true
 systemctl reset-failed
 rm -rf /var/lib/private/craftcore {STATE} {DROP_INS} /srv/agent/hold
 mkdir {DROP_INS}

@@ -13,7 +13,7 @@ import pytest
 
 from tests.systemd.installing import steps
 from tests.systemd.machine import until
-from tests.systemd.service import DATABASE, STATE, UNIT
+from tests.systemd.service import DATABASE, SETTINGS, STATE, UNIT
 
 pytestmark = pytest.mark.system
 
@@ -433,6 +433,62 @@ def test_database_restored_by_root_can_be_opened_by_the_daemon(service):
     until(lambda: "held" not in service.shown("StatusText"), "it to go on", lambda: service.journal)
     assert service.trigger(note)["status"] == "PENDING"
     service.until_settled(service.emit("note"))
+
+
+# The page: a unit beside the daemon's, as its user, without its secrets
+
+
+PAGE = "craftcore-web.service"
+PERSON = '[[web.person]]\nname = "ada"\ntoken = "credential:web-ada"\nmay = "act"\n'
+ASKING = """
+import http.client, socket, sys, urllib.parse
+
+class Page(http.client.HTTPConnection):
+    def connect(self):
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.connect("/var/lib/craftcore/web.sock")
+
+def ask(method, address, body=None, **headers):
+    page = Page("localhost")
+    page.request(method, address, body, {name.replace("_", "-"): value for name, value in headers.items()})
+    answer = page.getresponse()
+    return answer.status, answer.getheader("set-cookie") or "", answer.read().decode()
+
+print(ask("GET", "/up")[0])
+form = urllib.parse.urlencode({"name": "ada", "token": open("/etc/craftcore/web-ada").read().strip()})
+kind = "application/x-www-form-urlencoded"
+status, cookie, _ = ask("POST", "/login", form, Sec_Fetch_Site="same-origin", Content_Type=kind)
+print(status)
+status, _, text = ask("GET", "/", Cookie=cookie.partition(";")[0])
+print(status, "ada" in text)
+"""
+
+
+def test_page_answers_over_its_socket_as_the_page_of_the_docs_installs_it(service):
+    machine = service.machine
+    service.settings(PERSON)
+    service.start()
+    block = steps("page", "answer-from-a-phone.md").replace("/srv/agent/craftcore.toml", SETTINGS)
+
+    machine.do("bash", "-eu", "-o", "pipefail", "-c", f"cd /root\n{block}")
+
+    def shown(name):
+        return machine.do("systemctl", "show", "--value", f"--property={name}", PAGE).strip()
+
+    found = (shown("ActiveState"), shown("StatusText"), shown("MemoryMax"))
+    assert found == ("active", "serving the page", str(160 << 20))
+    pid = shown("MainPID")
+    assert machine.do("stat", "--format=%u", f"/proc/{pid}").strip() == str(service.owner), "the user of the daemon"
+    status = dict(line.split(":\t", 1) for line in machine.do("cat", f"/proc/{pid}/status").splitlines())
+    assert {status[name] for name in ("CapPrm", "CapEff", "CapBnd", "CapAmb")} == {"0" * 16}
+    assert stat.S_IMODE((machine.path(STATE) / "web.sock").stat().st_mode) == 0o600
+    machine.do("systemd-analyze", "security", "--no-pager", "--threshold=15", PAGE)
+    assert machine.do("/opt/craftcore/bin/python", "-c", ASKING) == "200\n303\n200 True\n"
+    service.systemctl("stop")
+    assert machine.do("/opt/craftcore/bin/python", "-c", ASKING).splitlines()[1:] == ["303", "200 True"], "also alone"
+    assert machine.run("systemctl", "stop", PAGE).code == 0
+    assert shown("Result") == "success"
+    assert not (machine.path(STATE) / "web.sock").exists()
 
 
 # The unit of a person's own: no root, no sandbox, and there while nobody is logged in
