@@ -15,7 +15,7 @@ from craftcore.web.actions.form import send_form, show_form
 from craftcore.web.actions.table import ACTIONS
 from craftcore.web.body import BodyRefused, parse_fields, read_form
 from craftcore.web.live_route import LiveRoute
-from craftcore.web.login import check_login, show_login
+from craftcore.web.login import check_login, find_next, show_login
 from craftcore.web.page import Page
 from craftcore.web.pages import (
     activity_page,
@@ -67,7 +67,7 @@ def make_app(site: Site) -> ASGIApp:
     """Return the application of a site, with its gate."""
     routes = [
         *(Route(path, site.endpoint(show), methods=["GET"]) for path, show in PAGES),
-        *(Route(one.path, site.endpoint(show_form(one)), methods=["GET"]) for one in ACTIONS.values()),
+        *(Route(one.path, site.endpoint(show_form(one)), methods=["GET"]) for one in ACTIONS.values() if one.has_page),
         *(Route(one.path, site.endpoint(send_form(one)), methods=["POST"]) for one in ACTIONS.values()),
         Route("/live", LiveRoute(site).answer, methods=["GET"]),
         Route("/up", _Up(site).answer, methods=["GET"]),
@@ -126,7 +126,7 @@ class _Login:
         checked = check_login(self._site.people, form, by_proxy=self._by_proxy)
         if isinstance(checked, Page):
             return await self._draw(checked)
-        response = RedirectResponse("/", 303)
+        response = RedirectResponse(find_next(form), 303)
         response.set_cookie(
             self._site.door.cookie,
             self._site.people.log_in(checked),

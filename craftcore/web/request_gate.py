@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -65,7 +66,8 @@ class Gate:
             if scope["method"] == "POST" or path == "/live":
                 await PlainTextResponse("log in first\n", 403)(scope, receive, send)
             else:
-                await send({"type": "http.response.start", "status": 303, "headers": [(b"location", b"/login")]})
+                wanted = b"/login?next=" + quote(path, safe="/").encode()
+                await send({"type": "http.response.start", "status": 303, "headers": [(b"location", wanted)]})
                 await send({"type": "http.response.body", "body": b""})
             return
         await self._app(scope, receive, send)

@@ -464,7 +464,7 @@ print(status, "ada" in text)
 """
 
 
-def test_page_answers_over_its_socket_as_the_page_of_the_docs_installs_it(service):
+def test_page_installed_as_documented_answers_over_its_socket(service):
     machine = service.machine
     service.settings(PERSON)
     service.start()

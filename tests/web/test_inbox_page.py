@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from tests.support.web_site import forms
+import pytest
+
+from tests.support.web_site import TOKENS, forms
 
 
 def answers_of(site, question):
@@ -135,3 +137,22 @@ def test_unknown_ids_have_a_page_that_says_so(site):
     for address in ("/q/nothing", "/activities/nothing", "/nothing", "/q/nothing/answer"):
         found = site.get(address)
         assert (found.status_code, "no " in found.text.lower()) == (404, True), address
+
+
+def test_link_of_a_message_leads_to_its_page_after_the_login(site, world):
+    sent_away = site.get(f"/q/{world.question}", "")
+    assert sent_away.headers["location"] == f"/login?next=/q/{world.question}"
+
+    [form] = forms(site.get(sent_away.headers["location"], "").text)
+    logged_in = site.post(form.action, {**form.hidden, "name": "ada", "token": TOKENS["ada"]}, "")
+
+    assert logged_in.headers["location"] == f"/q/{world.question}"
+
+
+@pytest.mark.parametrize(
+    "address", ["//evil.example", "/\\evil.example", "https://evil.example", "/\t/evil", "", "/logout"]
+)
+def test_login_leads_to_no_other_site(site, address):
+    fields = {"next": address, "name": "ada", "token": TOKENS["ada"]}
+
+    assert site.post("/login", fields, "").headers["location"] == "/"

@@ -167,7 +167,7 @@ def test_pages_are_not_shown_without_a_login(page):
         *(f"{name}x={value}", f"{name.upper()}={value}", f"{name}: {value}", value, ";", "=", f"{name}=\xff\xfe"),
     ):
         assert request(page.socket, "/", f"Cookie: {wrong}").status == PASSED, wrong
-    assert request(page.socket, "/").headers.count(("location", "/login")) == 1
+    assert request(page.socket, "/").headers.count(("location", "/login?next=/")) == 1
 
 
 def test_cookies_of_other_programs_of_this_machine_are_no_hindrance(page):

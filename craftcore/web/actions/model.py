@@ -39,6 +39,7 @@ class OperatorAction:
     back          the address of what the person sees next
     button        its word; `says`: what it does, in one sentence
     is_final      it cannot be taken back, so it has a page that asks once more
+    has_page      its form has an address of its own; without one it is only on the page of its subject
     final_choices the choices of a field that cannot be taken back
     find          reads what it is done to; None: no single thing. Raises NotFound
     decides_doubt whether it decides about an activity in doubt, which not every person may; None: never
@@ -52,6 +53,7 @@ class OperatorAction:
     run: Operation
     fields: Sequence[FormField] = ()
     is_final: bool = False
+    has_page: bool = True
     final_choices: frozenset[str] = frozenset()
     find: Callable[[Reader, str], Subject] | None = None
     decides_doubt: Callable[[Reader, str], bool] | None = None

@@ -153,7 +153,7 @@ ACTIONS = (
     OperatorAction(
         name="inbox answer", path="/q/{id}/answer", back="/q/{id}", button="answer",
         says="Answer the question, once. The task goes on with the answer.",
-        run=answer, find=find_question, fields=(NOTE, REFERENCE), decides_doubt=is_about_doubt,
+        run=answer, find=find_question, has_page=False, fields=(NOTE, REFERENCE), decides_doubt=is_about_doubt,
     ),
     OperatorAction(
         name="activity resolve", path="/activities/{id}/resolve", back="/activities/{id}", button="decide",
