@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-COMES_WITH_ANOTHER = {"pytest", "httpcore2"}
-"""pytest loads the pytest plugin; httpx2 is built on httpcore2."""
+COMES_WITH_ANOTHER = {"pytest", "httpcore2", "h11", "markupsafe"}
+"""pytest loads the pytest plugin; httpx2 is built on httpcore2, uvicorn on h11, jinja2 on markupsafe."""
 
 
 def imported(node: ast.AST) -> Iterator[str]:
