@@ -100,3 +100,17 @@ def test_wheel_needs_no_extra(installed, tmp_path):
     names = {each["name"].replace("-", "_") for each in json.loads(listed)}
     assert {"craftcore", "anyio", "apsw", "click", "structlog"} <= names
     assert names.isdisjoint({"rich", "httpx2", "aiosmtplib", "prometheus_client", "trio", "pytest"})
+
+
+def test_wheel_has_the_templates_and_files_of_the_page(installed, tmp_path):
+    program = (
+        "import craftcore, pathlib; package = pathlib.Path(craftcore.__file__).parent / 'web';"
+        "print(*sorted(str(file.relative_to(package)) for folder in ('templates', 'static')"
+        " for file in (package / folder).rglob('*.*')), sep='\\n')"
+    )
+    shipped = run(installed / "python", "-c", program, cwd=tmp_path).split()
+
+    web = ROOT / "craftcore" / "web"
+    kept = [file for folder in ("templates", "static") for file in (web / folder).rglob("*.*")]
+    assert shipped == sorted(str(file.relative_to(web)) for file in kept)
+    assert {"templates/base.html", "static/page.css", "static/page.js"} <= set(shipped)

@@ -31,7 +31,7 @@ def resume(tx: Transaction, scope: AuditScope, services: Services, id: str, form
 def run_now(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
     """Fire a schedule once more."""
     placed, _ = schedules.run_now(tx, scope, services, id)
-    return f"{placed.outcome}: {placed.reason}"
+    return f"{placed.outcome}" if placed.reason is None else f"{placed.outcome}: {placed.reason}"
 
 
 def skip_next(tx: Transaction, scope: AuditScope, services: Services, id: str, form: Form) -> str:
