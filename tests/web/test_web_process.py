@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from tests.support.metrics_client import free_port
 from tests.support.processes import PATIENCE, environment, until
-from tests.support.web_site import SETTINGS, TOKENS, serving
+from tests.support.web_site import SETTINGS, TOKENS, forms, serving
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -45,7 +46,7 @@ BY_PROXY = '[web]\ntrusted_header = "Remote-User"'
         ("", [], {}, 78, "no one can log in: give [[web.person]] a token"),
         (SETTINGS, [], {}, 78, "web.person ada: the secret env:WEB_ADA is not there"),
         (SETTINGS, [], {**SECRETS, "WEB_BOB": "short"}, 78, "web.person bob: the token is shorter than 16 characters"),
-        (SETTINGS, ["--listen", "0.0.0.0:80"], SECRETS, 64, "--listen is '0.0.0.0:80'; allowed:"),
+        (SETTINGS, ["--listen", "0.0.0.0:80"], SECRETS, 64, "nothing others can reach"),
         (BY_PROXY, ["--listen", "127.0.0.1:8722"], {}, 78, "web.trusted_secret is not set"),
         (SETTINGS, ["--listen", "unix:agent.db"], SECRETS, 73, "exists and is not a socket"),
     ],
@@ -78,3 +79,48 @@ def test_killed_daemon_is_down_within_seconds(database):
     with serving(database) as site:
         until(lambda: "down: no daemon runs" in site.get("/doubt").text, "the verdict")
         assert site.get("/up", "").status_code == 503
+
+
+@pytest.mark.parametrize(("arguments", "env"), [(["--read-only"], {}), ([], {"CRAFTCORE_READ_ONLY": "1"})])
+def test_read_only_page_draws_no_form_and_refuses_each(database, world, arguments, env):
+    with serving(database, *arguments, **env) as site:
+        pages = [site.get(f"/q/{world.question}"), site.get(f"/activities/{world.in_doubt}"), site.get("/dead")]
+        sent = site.post(f"/q/{world.question}/answer", {"option": "0", "once": "x", "seen": "OPEN"})
+        opened = [os.readlink(f"/proc/{site.process.pid}/fd/{fd}") for fd in os.listdir(f"/proc/{site.process.pid}/fd")]
+
+        assert [{form.action for form in forms(page.text)} for page in pages] == [{"/logout"}] * 3
+        assert (sent.status_code, "may look here, and not act" in sent.text) == (403, True)
+        assert not [path for path in opened if path.startswith(str(database))], "it is open only while it is read"
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({}, 303),
+        ({"Remote-User": "ada"}, 403),
+        ({"Remote-User": "ada", "X-Craftcore-Proxy": "wrong"}, 403),
+        ({"Remote-User": "ada", "X-Craftcore-Proxy": "the-secret-of-the-proxy"}, 200),
+        ({"Remote-User": "eve", "X-Craftcore-Proxy": "the-secret-of-the-proxy"}, 403),
+    ],
+)
+def test_user_of_a_proxy_on_a_port_needs_its_secret(proxied, headers, status):
+    assert proxied.get("/doubt", "", headers=headers).status_code == status
+
+
+@pytest.fixture(scope="module")
+def proxied(made, tmp_path_factory):
+    """A page on a port behind a proxy that names ada."""
+    database = tmp_path_factory.mktemp("proxied") / "agent.db"
+    shutil.copy(made[1], database)
+    with serving(database, settings=PROXY, port=free_port(), WEB_PROXY="the-secret-of-the-proxy") as site:
+        yield site
+
+
+PROXY = """
+[web]
+trusted_header = "Remote-User"
+trusted_secret = "env:WEB_PROXY"
+[[web.person]]
+name = "ada"
+may = "act"
+"""
