@@ -252,6 +252,7 @@ MAY_OPEN = {
     "testing/crash_life.py": "what a process of a crash matrix prints",
     "testing/life_log.py": "the log of a scenario",
     "testing/power_loss_disk.py": "the files of a new folder",
+    "web/asgi_app.py": "its own style sheet and script",
 }
 """The modules that open files, and which ones. None of them is the database, its WAL or its shared memory, while this
 process may have it open in SQLite."""
