@@ -89,7 +89,7 @@ def test_link_of_a_terminal_logs_in_once(agent):
         with httpx2.Client(
             transport=httpx2.HTTPTransport(uds=str(agent / "web.sock")), base_url="http://localhost"
         ) as client:
-            assert client.get("/").headers["location"] == "/login"
+            assert client.get("/").headers["location"] == "/login?next=/"
             assert client.get(link[1]).status_code == 200, "reading it logs in nobody"
             assert client.get("/").status_code == 303
             assert client.post("/login", data={"link": link[2]}, headers=SAME_ORIGIN).status_code == 303

@@ -10,7 +10,7 @@ PAGE = (ROOT / "docs" / "explanation" / "security.md").read_text(encoding="utf-8
 
 
 def test_security_page_promises_name_existing_tests():
-    rows = [row for row in PAGE.splitlines() if row.startswith("| ")][1:]
+    rows = [row for row in PAGE.splitlines() if row.startswith("| ") and not row.endswith("| test |")]
 
     assert len(rows) > 8
     for row in rows:
