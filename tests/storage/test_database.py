@@ -355,7 +355,7 @@ def test_reader_beyond_its_time_limit_is_interrupted(database):
         pass
     endless = "WITH RECURSIVE n (i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
 
-    with pytest.raises(StorageError, match="took longer than 0.01 s, and was ended"):
+    with pytest.raises(StorageError, match=r"took longer than 0\.01 s, and was ended"):
         with database.reading(within=0.01) as reader:
             reader.fetch_value(endless)
     with database.reading(within=60) as reader:
