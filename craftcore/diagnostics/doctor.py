@@ -88,8 +88,7 @@ class Doctor:
             yield from guard_check("work", self._check_work)
             if self._invariants:
                 yield from guard_check("invariants", self._check_invariants)
-        holder = None if self._running is None else self._running.pid
-        yield from guard_check("unit", lambda: unit_findings(unit_of(self._environ), str(self._path), holder))
+        yield from guard_check("unit", self._check_unit)
         yield from guard_check("page unit", self._check_page_unit)
         yield from guard_check("web", self._check_web)
 
@@ -106,8 +105,13 @@ class Doctor:
         else:
             yield make_passed("durability", "every commit is flushed")
 
+    def _check_unit(self) -> Iterable[Finding]:
+        holder = None if self._running is None else self._running.pid
+        return unit_findings(unit_of(self._environ), str(self._path), holder)
+
     def _check_page_unit(self) -> Iterable[Finding]:
-        return page_unit_findings(unit_of(self._environ, PAGE_UNIT), str(self._path))
+        unit = unit_of(self._environ, PAGE_UNIT, beside=unit_of(self._environ))
+        return page_unit_findings(unit, str(self._path))
 
     def _check_web(self) -> Iterator[Finding]:
         settings = self._config.web

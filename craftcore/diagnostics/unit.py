@@ -44,16 +44,21 @@ class Unit:
     pid: int | None
 
 
-def unit_of(environ: Mapping[str, str], name: str = UNIT) -> Unit | None:
-    """Return the user's unit of this name, else the system's; None when neither is installed."""
+def unit_of(environ: Mapping[str, str], name: str = UNIT, *, beside: Unit | None = None) -> Unit | None:
+    """Return the user's unit of this name, else the system's; None when neither is installed.
+
+    With `beside`, only a unit in the scope of that one is looked for: the system may serve another database.
+    """
     config = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
     for of_user, folders, home in (
         (True, [config / "systemd/user", Path("/etc/systemd/user"), Path("/usr/lib/systemd/user")], state),
         (False, [Path(folder) for folder in SYSTEM_FOLDERS], Path("/var/lib")),
     ):
+        if beside is not None and beside.of_user != of_user:
+            continue
         for folder in folders:
-            if os.path.isfile(path := folder / name):  # what may not be looked at is none of this user's
+            if os.path.isfile(path := folder / name):  # False where this user may not look
                 return _read(path, folders, home, of_user=of_user)
     return None
 

@@ -240,6 +240,30 @@ def test_doctor_checks_the_unit_of_the_page(cli, settings, database, tmp_path, t
     assert [level for level, _, _ in checks(cli, "unit")] == ["ok"], "that of the daemon is another"
 
 
+def test_doctor_leaves_the_page_of_the_system_alone_beside_a_unit_of_ones_own(
+    cli, settings, database, tmp_path, monkeypatch
+):
+    """Found on a booted machine: the system served another database, and ada's doctor warned of its page."""
+    settings("")
+    system, own = tmp_path / "system", tmp_path / "config" / "systemd" / "user"
+    monkeypatch.setattr("craftcore.diagnostics.unit.SYSTEM_FOLDERS", (str(system),))
+    for folder, name, command in (
+        (own, "craftcore.service", f"run --db {database}"),
+        (system, "craftcore.service", "run --db /other.db"),
+        (system, "craftcore-web.service", "web --db /other.db"),
+    ):
+        (folder / "default.target.wants").mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(f"[Service]\nExecStart=/usr/bin/env craftcore {command}\n")
+        (folder / "default.target.wants" / name).symlink_to(folder / name)
+
+    assert [level for level, _, _ in checks(cli, "unit")] == ["ok"]
+    assert checks(cli, "page unit") == []
+
+    (own / "craftcore.service").unlink()
+
+    assert [level for level, _, _ in checks(cli, "page unit")] == ["warn"], "now the system's units are looked at"
+
+
 def test_inbox_shows_the_link_of_a_question_only_with_hosts(cli, settings, here):
     settings("")
     assert "https://" not in cli("inbox", "list").out
