@@ -123,7 +123,7 @@ def test_page_has_no_right_that_the_daemon_has_not():
 
 @pytest.mark.parametrize("unit", PAGES, ids=["system", "user"])
 def test_page_is_limited_and_reads_no_environment_file_of_the_daemon(unit):
-    """What is in that file are the secrets of providers."""
+    """That file has the secrets of providers."""
     page, daemon = settings(unit), settings(unit.with_name("craftcore.service"))
 
     assert page["ExecStart"] == "/usr/bin/env craftcore web"

@@ -5,7 +5,9 @@ The loader and the users of a reference apply the same rules. None and False are
 
 from __future__ import annotations
 
+import os
 import re
+import socket
 from ipaddress import ip_address
 from typing import NamedTuple
 
@@ -80,6 +82,26 @@ class Endpoint(NamedTuple):
     path: str
     host: str
     port: int
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        if self.path:
+            return socket.AF_UNIX
+        return socket.AF_INET6 if ":" in self.host else socket.AF_INET
+
+    @property
+    def authority(self) -> str:
+        """The host and port, as a URL has them."""
+        return f"{add_brackets(self.host)}:{self.port}"
+
+    def path_beside(self, file: str | os.PathLike[str]) -> str:
+        """Return the path of the socket file, '' for a port. A relative one begins in the real folder of `file`."""
+        return os.path.join(os.path.dirname(os.path.realpath(file)), self.path) if self.path else ""
+
+
+def add_brackets(host: str) -> str:
+    """Return a host as a URL has it: an IPv6 address in brackets."""
+    return f"[{host}]" if ":" in host else host
 
 
 def endpoint(text: object) -> Endpoint | None:

@@ -12,6 +12,7 @@ from craftcore.config.loader import Each, People, Spelt
 from craftcore.config.references import (
     ENDPOINT_SAID,
     REFERENCE_SAID,
+    add_brackets,
     endpoint,
     is_host,
     secret_reference,
@@ -53,11 +54,7 @@ class WebSettings:
 
     def link_question(self, id: str) -> str | None:
         """Return the address of the page of a question; None: no host is named."""
-        return f"https://{_add_brackets(self.hosts[0])}/q/{quote(id, safe='')}" if self.hosts else None
-
-
-def _add_brackets(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+        return f"https://{add_brackets(self.hosts[0])}/q/{quote(id, safe='')}" if self.hosts else None
 
 
 def relation_mistakes(settings: WebSettings, listen: str = "") -> Iterator[str]:

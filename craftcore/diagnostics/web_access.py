@@ -75,7 +75,7 @@ def address_findings(settings: WebSettings, database: Path) -> Iterator[Finding]
     if where is None:
         return
     try:
-        path = os.path.join(os.path.dirname(os.path.realpath(database)), where.path) if where.path else ""
+        path = where.path_beside(database)
         if _is_answered(where, path):
             yield make_passed("web", f"a page answers at {settings.listen}")
             return
@@ -100,7 +100,7 @@ def _require_folder(path: str) -> None:
 
 def _require_port(where: Endpoint) -> None:
     """Raise OSError for a port in use, or one that this user may not have."""
-    with closing(socket.socket(_find_family(where), socket.SOCK_STREAM)) as unbound:
+    with closing(socket.socket(where.family, socket.SOCK_STREAM)) as unbound:
         unbound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         unbound.bind((where.host, where.port))
         unbound.listen(1)
@@ -108,8 +108,7 @@ def _require_port(where: Endpoint) -> None:
 
 def _is_answered(where: Endpoint, path: str) -> bool:
     """Return whether a page of craftcore answers."""
-    family = socket.AF_UNIX if path else _find_family(where)
-    with closing(socket.socket(family, socket.SOCK_STREAM)) as asking:
+    with closing(socket.socket(where.family, socket.SOCK_STREAM)) as asking:
         asking.settimeout(ANSWER_SECONDS)
         try:
             if path:
@@ -124,7 +123,3 @@ def _is_answered(where: Endpoint, path: str) -> bool:
         except OSError:
             return False
     return answer.startswith(b"HTTP/1.1 ") and answer.endswith((b"\r\n\r\nup\n", b"\r\n\r\ndown\n"))
-
-
-def _find_family(where: Endpoint) -> socket.AddressFamily:
-    return socket.AF_INET6 if ":" in where.host else socket.AF_INET

@@ -21,6 +21,7 @@ import h11
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from craftcore.web.live import LISTENERS_MAX
 from craftcore.web.request_gate import HEADERS
 from craftcore.web.request_rules import HEAD_MAX_BYTES
 
@@ -29,7 +30,6 @@ KEEP_ALIVE_SECONDS = 15
 TAKEN_SECONDS = KEEP_ALIVE_SECONDS + 5.0
 STALLED_SECONDS = 30.0
 CONNECTIONS_MAX = 64
-LISTENERS_MAX = 200
 LISTENERS_PATH = "/live"
 
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from craftcore.serialization.display import shorten
-from craftcore.web.mask import mask
+from craftcore.web.mask import masked_text
 from craftcore.web.visit import Visit
 
 EXCERPT_MAX = 240
@@ -20,9 +19,7 @@ def make_excerpt(visit: Visit, payload: Any) -> str | None:
     """Return a payload in one short line; None where it is empty, or is not shown to this person."""
     if payload in (None, "", {}) or not visit.shows_payloads:
         return None
-    masked = mask(payload, visit.settings.mask)
-    text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, default=str)
-    return shorten(text, EXCERPT_MAX)
+    return shorten(masked_text(payload, visit.settings.mask), EXCERPT_MAX)
 
 
 def excerpt_of_event(visit: Visit, payload: Any) -> str | None:

@@ -27,6 +27,12 @@ def mask(value: Any, words: Sequence[str], depth: int = 0) -> Any:
     return value
 
 
+def masked_text(value: Any, words: Sequence[str], indent: int | None = None) -> str:
+    """Return a payload as text, masked: text as it is, anything else as JSON."""
+    masked = mask(value, words)
+    return masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, indent=indent, default=str)
+
+
 def _mask_text(text: str, words: Sequence[str], depth: int) -> str:
     """Return JSON inside text, masked; other text as it is. Unmasked JSON keeps its spelling."""
     try:

@@ -80,7 +80,7 @@ def serve(
     site = Site(services, people, door)
     server = QuietServer(uvicorn.Config(make_app(site), **server_options()))
     site.is_stopping = lambda: server.should_exit
-    place = path or f"http://{where.host if ':' not in where.host else f'[{where.host}]'}:{where.port}"
+    place = path or f"http://{where.authority}"
     log.info("web.listening", where=place, read_only=read_only)
     link = None
     if has_terminal:
@@ -123,9 +123,8 @@ def read_trusted_secret(settings: WebSettings, where: Endpoint) -> str | None:
 
 def open_socket(where: Endpoint, beside: Path) -> tuple[socket.socket, str]:
     """Return the socket that listens, and its file, '' for a port. Raises CannotCreate."""
-    path = os.path.join(os.path.dirname(os.path.realpath(beside)), where.path) if where.path else ""
-    family = socket.AF_UNIX if path else socket.AF_INET6 if ":" in where.host else socket.AF_INET
-    listening = socket.socket(family, socket.SOCK_STREAM)
+    path = where.path_beside(beside)
+    listening = socket.socket(where.family, socket.SOCK_STREAM)
     try:
         if path:
             require_free(path, "web.listen")

@@ -115,9 +115,9 @@ class Site:
         try:
             answer = function(visit)
             if isinstance(answer, Redirect):
-                self.verdicts.forget()
                 location = answer.location
-                if answer.notice:
+                if answer.notice:  # something was done
+                    self.verdicts.forget()
                     location += f"?done={self.notices.add(answer.notice)}"
                 return RedirectResponse(location, 303)
             return self.draw(answer, visit)
@@ -169,9 +169,8 @@ class Site:
 
     def draw_error(self, person: WebPerson | None, status: int, why: str) -> Response:
         """Return the page of a refused request."""
-        page = Page(
-            template="error.html", title="Not done" if status < 500 else "Error", facts={"why": why}, status=status
-        )
+        title, template = "Not done" if status < 500 else "Error", "refused.html" if person is None else "error.html"
+        page = Page(template=template, title=title, facts={"why": why}, status=status)
         if person is None:
-            return self.draw_plain(Page(template="refused.html", title=page.title, facts=page.facts, status=status))
+            return self.draw_plain(page)
         return self.draw(page, self.visit(Asked(person=person, address="", path={}, query={}, form={})))

@@ -6,7 +6,6 @@ nothing from the database acts on its reader. Undefined names are errors.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
@@ -23,7 +22,7 @@ from craftcore.diagnostics.text.question_text import text_without_arguments
 from craftcore.operations.seen import state_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
-from craftcore.web.mask import TEXT_MAX, mask
+from craftcore.web.mask import TEXT_MAX, masked_text
 from craftcore.web.visit import Visit
 
 LINE_MAX = 80
@@ -109,9 +108,8 @@ def payload_element(context: Context, value: Any) -> Markup | str:
         return ""
     if not visit.shows_payloads:
         return "(not shown)"
-    masked = mask(value, visit.settings.mask)
-    text = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, indent=1, default=str)
-    line = masked if isinstance(masked, str) else json.dumps(masked, ensure_ascii=False, default=str)
+    words = visit.settings.mask
+    text, line = masked_text(value, words, indent=1), masked_text(value, words)
     facts = {
         "line": " ".join(line[: 2 * LINE_MAX].split())[:LINE_MAX],
         "is_whole": len(line) <= LINE_MAX and "\n" not in line,

@@ -14,7 +14,8 @@ import pytest
 from craftcore.cli.main import main
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.populated_database import NOON as NOON
-from tests.support.populated_database import Here, World, a_world
+from tests.support.populated_database import Here, World
+from tests.support.populated_database import made as made
 from tests.support.processes import Result
 
 Cli = Callable[..., Result]
@@ -52,13 +53,6 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         return Result(code=code, out=printed.out, err=printed.err)
 
     return run
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
-    """One with something for every command, and its file."""
-    path = tmp_path_factory.mktemp("world") / "agent.db"
-    return a_world(path), path
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ where the newest are looked at one by one until there are enough."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from craftcore.executions.model import Status
 from craftcore.executions.record_store import RecordStore
 from craftcore.storage.transaction import Transaction, keys_like
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.filled_cores import filled_core
 from tests.triggers.test_claim_plans import connection_of, steps_of, undone
 
 LISTING = ExecutionListStore()
@@ -49,18 +50,7 @@ def filled(path: Path, number: int) -> VirtualCore:
     return core
 
 
-@pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = filled(tmp_path_factory.mktemp("crowd") / "agent.db", MANY)
-    yield core
-    core.close()
-
-
-@pytest.fixture(scope="module")
-def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = filled(tmp_path_factory.mktemp("handful") / "agent.db", FEW)
-    yield core
-    core.close()
+crowd, handful = filled_core(filled, MANY), filled_core(filled, FEW)
 
 
 BACKWARDS = "SCAN executions"

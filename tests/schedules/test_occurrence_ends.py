@@ -1,4 +1,4 @@
-"""What a fired occurrence became: the end of its task or trigger, after retention that of its newest record."""
+"""The end of a fired occurrence: that of its task or trigger; after retention, that of its newest record."""
 
 from __future__ import annotations
 

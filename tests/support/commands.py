@@ -105,7 +105,7 @@ WORKS: dict[str, Call] = {
 allowed."""
 
 SERVES: dict[str, Call] = {"web": Call()}
-"""What reads until it is told to end. tests/cli/test_web.py calls it."""
+"""Commands that read until a signal ends them. tests/cli/test_web.py calls them."""
 
 
 def commands(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+import pytest
+
 from craftcore.audit.model import AuditRow
 from craftcore.audit.store import list_rows
 from craftcore.schedules.model import Origin, ScheduleSpec
@@ -35,6 +37,13 @@ class World:
     asks: str
     question: str
     in_doubt: str
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+    """Something for every command and every page, and its file."""
+    path = tmp_path_factory.mktemp("world") / "agent.db"
+    return a_world(path), path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

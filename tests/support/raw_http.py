@@ -16,7 +16,7 @@ Address = Path | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What came back. Status 0: the server closed without an answer. Header names are in lower case."""
+    """An answer. Status 0: the server closed without one. Header names are in lower case."""
 
     status: int
     headers: list[tuple[str, str]]

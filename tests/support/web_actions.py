@@ -43,7 +43,7 @@ IDS: dict[str, Callable[[World], str]] = {
     "schedule remove": lambda world: "nightly",
     "schedule reanchor": lambda world: "ahead",
 }
-"""What an action is done to; the others are about no single thing."""
+"""The subjects of actions; the other actions are about no single thing."""
 
 FIELDS: dict[str, dict[str, str]] = {
     "inbox answer": {"option": "0"},

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from craftcore.triggers.model import Trigger
 from craftcore.triggers.page_store import TriggerFilter, TriggerPageStore
 from tests.executions.test_listing_plans import plans_of
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.filled_cores import filled_core
 from tests.support.trigger_steps import emit, look
 from tests.triggers.test_claim_plans import steps_of, undone
 
@@ -49,18 +49,7 @@ def filled(path: Path, many: int) -> VirtualCore:
     return core
 
 
-@pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = filled(tmp_path_factory.mktemp("crowd") / "agent.db", MANY)
-    yield core
-    core.close()
-
-
-@pytest.fixture(scope="module")
-def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = filled(tmp_path_factory.mktemp("handful") / "agent.db", FEW)
-    yield core
-    core.close()
+crowd, handful = filled_core(filled, MANY), filled_core(filled, FEW)
 
 
 def seqs(rows: list[Trigger | Damaged]) -> list[int]:

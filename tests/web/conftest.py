@@ -8,15 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.populated_database import World, a_world
+from tests.support.populated_database import World
+from tests.support.populated_database import made as made
 from tests.support.web_site import Site, serving
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
-    """Something for every page, and its file."""
-    path = tmp_path_factory.mktemp("world") / "agent.db"
-    return a_world(path), path
 
 
 @pytest.fixture

@@ -93,7 +93,7 @@ def test_form_in_chunks_has_the_same_limit(site):
 
 
 def slow_clients(site: Site) -> dict[str, tuple[bytes, bytes]]:
-    """What each sends at once, and what it then sends byte by byte without an end."""
+    """Return the text that each client sends at once, and the text that it then sends byte by byte, without an end."""
     cookie = cookie_of(site)
     half = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
     page = head("/login")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
-
-import pytest
 
 from craftcore.executions.model import Status
 from craftcore.schedules.clock_event_store import record
@@ -15,6 +12,7 @@ from craftcore.web.rates_store import RatesStore
 from craftcore.web.spark import SAMPLED, Rates
 from tests.executions.test_listing_plans import fill, plans_of
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.filled_cores import filled_core
 from tests.triggers.test_claim_plans import steps_of, undone
 
 MANY, FEW = 50_000, 5_000
@@ -37,18 +35,6 @@ def read(core: VirtualCore, rates: HourRates) -> Rates:
         return rates.read(reader, core.clock.now())
 
 
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
-    core = VirtualCore(tmp_path / "agent.db", clock)
-    yield core
-    core.close()
-
-
 def filled(path: Path, number: int) -> VirtualCore:
     """So many records, one a second."""
     core = VirtualCore(path, VirtualClock())
@@ -57,18 +43,7 @@ def filled(path: Path, number: int) -> VirtualCore:
     return core
 
 
-@pytest.fixture(scope="module")
-def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = filled(tmp_path_factory.mktemp("crowd") / "agent.db", MANY)
-    yield core
-    core.close()
-
-
-@pytest.fixture(scope="module")
-def handful(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = filled(tmp_path_factory.mktemp("handful") / "agent.db", FEW)
-    yield core
-    core.close()
+crowd, handful = filled_core(filled, MANY), filled_core(filled, FEW)
 
 
 def test_rates_of_a_database_without_records_are_empty(core):

@@ -6,8 +6,7 @@ import asyncio
 import re
 import threading
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from pathlib import Path
+from collections.abc import AsyncIterator, Callable, Coroutine
 
 import pytest
 
@@ -15,7 +14,7 @@ from craftcore.errors import InvalidInput, StateRefused
 from craftcore.storage.database import Database
 from craftcore.web.live import LISTENERS_MAX, RETRY_SECONDS, Live, make_frame
 from craftcore.web.watch import FileWatch
-from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.fakes import VirtualCore
 from tests.support.trigger_steps import emit
 
 PATIENCE = 30.0
@@ -39,13 +38,6 @@ class Fragments:
             return "<p>always\nthe same</p>"
         with self._core.reading() as reader:
             return f"<p>{role}: {reader.fetch_value('SELECT count(*) FROM triggers')}</p>"
-
-
-@pytest.fixture
-def core(tmp_path: Path) -> Iterator[VirtualCore]:
-    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
-    yield core
-    core.close()
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Who a request is from: logins and their ages, the link, wrong tokens, proxies; and what of payloads is masked."""
+"""The person of a request: logins and their ages, the link, wrong tokens, proxies; and the masks of payloads."""
 
 from __future__ import annotations
 

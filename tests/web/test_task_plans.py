@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +15,7 @@ from craftcore.tasks.turn_event_store import MemoStore
 from tests.executions.test_listing_plans import plans_of
 from tests.support.activity_steps import UNKNOWN, an_activity, decide
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.filled_cores import filled_core
 from tests.support.task_steps import a_question, begin, complete, enter_next, for_event, go_on, look, suspend
 from tests.triggers.test_claim_plans import steps_of, undone
 
@@ -44,18 +44,7 @@ def lived(path: Path, turns: int) -> VirtualCore:
     return core
 
 
-@pytest.fixture(scope="module")
-def old(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = lived(tmp_path_factory.mktemp("old") / "agent.db", MANY)
-    yield core
-    core.close()
-
-
-@pytest.fixture(scope="module")
-def young(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
-    core = lived(tmp_path_factory.mktemp("young") / "agent.db", FEW)
-    yield core
-    core.close()
+old, young = filled_core(lived, MANY), filled_core(lived, FEW)
 
 
 def history(tx: Transaction) -> None:

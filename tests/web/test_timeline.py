@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -37,18 +36,6 @@ from tests.support.trigger_steps import emit
 from tests.triggers.test_claim_plans import steps_of, undone
 
 HOUR = 3600.0
-
-
-@pytest.fixture
-def clock() -> VirtualClock:
-    return VirtualClock()
-
-
-@pytest.fixture
-def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
-    core = VirtualCore(tmp_path / "agent.db", clock)
-    yield core
-    core.close()
 
 
 def read(core: VirtualCore) -> Timeline:

@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -24,13 +23,6 @@ class Monotonic:
 
     def __call__(self) -> float:
         return self.now
-
-
-@pytest.fixture
-def core(tmp_path: Path) -> Iterator[VirtualCore]:
-    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
-    yield core
-    core.close()
 
 
 @pytest.fixture

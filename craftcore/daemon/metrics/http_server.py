@@ -87,7 +87,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
     def __init__(
         self, endpoint: Endpoint, beside: str | os.PathLike[str], answer: Callable[[], tuple[str, bytes]]
     ) -> None:
-        self._path = os.path.join(os.path.dirname(os.path.realpath(beside)), endpoint.path) if endpoint.path else ""
+        self._path = endpoint.path_beside(beside)
         self._inode: int | None = None
         self._answer = answer
         self._answering = threading.Lock()
@@ -95,9 +95,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         self._stopping = threading.Event()
         self.is_port = not self._path
         self.where = self._path or f"{endpoint.host}:{endpoint.port}"
-        self.address_family = (
-            socket.AF_UNIX if self._path else socket.AF_INET6 if ":" in endpoint.host else socket.AF_INET
-        )
+        self.address_family = endpoint.family
         super().__init__((endpoint.host, endpoint.port), Handler, bind_and_activate=False)
         self._forget_forks = run_in_forked_children(self.socket.close)
         try:

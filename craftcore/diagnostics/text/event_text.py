@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from craftcore.daemon.log_format import escape_control
@@ -46,12 +47,12 @@ def _text(type_: EventType, facts: dict[str, Any]) -> str:
         case EventType.TURN_SUSPENDED:
             return _suspension_text(facts)
         case EventType.STEP_COMPLETED:
-            return f"{_name(facts)} -> {_json(facts['result'])}{_delay_text(facts)}"
+            return f"{name_step(facts)} -> {_json(facts['result'])}{_delay_text(facts)}"
         case EventType.STEP_FAILED:
             again = f"; again after {format_span(facts['retry_in'])}"
-            return f"{_name(facts)}, attempt {facts['attempt']}: {facts['error']}{again}"
+            return f"{name_step(facts)}, attempt {facts['attempt']}: {facts['error']}{again}"
         case EventType.NOTE:
-            return f"{_name(facts)}: {_json(facts['data'])}"
+            return f"{name_step(facts)}: {_json(facts['data'])}"
         case EventType.EMITTED | EventType.CHILD_STARTED:
             there = "" if facts["created"] else ", which was there already"
             return f"{facts['workflow'] or 'no workflow named'}: {facts['id']}{there}"
@@ -90,7 +91,7 @@ def _suspension_text(facts: dict[str, Any]) -> str:
     return f"{facts['wait']}{what}{until}"
 
 
-def _name(facts: dict[str, Any]) -> str:
+def name_step(facts: Mapping[str, Any]) -> str:
     """Return `weather`, and with its key `weather/rome`."""
     return str(facts["name"]) if facts["key"] is None else f"{facts['name']}/{facts['key']}"
 

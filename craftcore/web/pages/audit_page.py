@@ -9,7 +9,7 @@ from craftcore.audit.model import AuditRow
 from craftcore.diagnostics.audit_subjects import list_parts, parse_user
 from craftcore.diagnostics.text.audit_text import actor_text, details_of, details_text, other_details
 from craftcore.storage.row_spans import NO_BOUND, find_span
-from craftcore.web.links import change_query, read_filter, read_number
+from craftcore.web.links import list_links, read_filter, read_number
 from craftcore.web.mask import mask
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
@@ -47,15 +47,11 @@ def show_audit(visit: Visit) -> Page:
             before=NO_BOUND if before is None else before,
         )
         found = AuditListStore().list_newest(reader, SHOWN + 1, those)
-    shown, has_more = found[:SHOWN], len(found) > SHOWN
-    further = None if span is None or has_more else span.next_before
+    shown = found[:SHOWN]
     facts = {
         "rows": [_describe(row, visit) for row in shown],
         "given": given,
-        "span": span,
-        "is_first": before is None,
-        "older": change_query(visit, before=shown[-1].seq) if has_more else None,
-        "further": None if further is None else change_query(visit, before=further),
+        **list_links(visit, span, before, shown[-1].seq if len(found) > SHOWN else None),
     }
     return Page(template="audit.html", title="Audit", facts=facts)
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from craftcore.diagnostics.tasks.task_details import hold_reason
-from craftcore.errors import FilterInvalid
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.listing_store import TaskFilter, TaskLists
 from craftcore.tasks.model import Task, TaskStatus, Wait
 from craftcore.tasks.wait_store import WaitStore
-from craftcore.web.links import change_query, read_filter, read_number
+from craftcore.web.links import list_links, read_choice, read_filter, read_number
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
 
@@ -29,24 +28,21 @@ class TaskLine(NamedTuple):
 def show_tasks(visit: Visit) -> Page:
     """Return the page of tasks. Raises FilterInvalid for an unknown status."""
     those = TaskFilter(
-        status=_read_status(visit), workflow=read_filter(visit, "workflow"), session_id=read_filter(visit, "session")
+        status=read_choice(visit, "status", TaskStatus),
+        workflow=read_filter(visit, "workflow"),
+        session_id=read_filter(visit, "session"),
     )
     before = read_number(visit, "before")
     with visit.reading() as reader:
         page = TaskLists().list_page(reader, those, SHOWN + 1, before)
         shown = page.rows[:SHOWN]
         rows = [row if isinstance(row, Damaged) else _read_line(reader, row) for row in shown]
-    last = next((row for row in reversed(shown) if not isinstance(row, Damaged)), None)
-    has_more = len(page.rows) > SHOWN and last is not None
-    further = None if page.span is None or has_more else page.span.next_before
+    last = next((row.seq for row in reversed(shown) if not isinstance(row, Damaged)), None)
     facts = {
         "rows": rows,
         "those": those,
-        "span": page.span,
-        "is_first": before is None,
+        **list_links(visit, page.span, before, last if len(page.rows) > SHOWN else None),
         "statuses": list(TaskStatus),
-        "older": change_query(visit, before=last.seq) if has_more and last else None,
-        "further": None if further is None else change_query(visit, before=further),
     }
     return Page(template="tasks.html", title="Tasks", facts=facts)
 
@@ -59,13 +55,3 @@ def _read_line(reader: Reader, task: Task) -> TaskLine:
     if any(isinstance(wait, Damaged) for wait in waits):
         reason = "its wait is damaged"
     return TaskLine(task, min(ends, default=None), reason)
-
-
-def _read_status(visit: Visit) -> str | None:
-    given = read_filter(visit, "status")
-    if given is None:
-        return None
-    try:
-        return TaskStatus(given.upper())
-    except ValueError:
-        raise FilterInvalid(f"status {given!r:.80} is unknown; it must be one of {', '.join(TaskStatus)}") from None

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from craftcore.diagnostics.text.event_text import name_step
 from craftcore.executions.model import EventType
 from craftcore.web.pictures.mark import MarkKind, Sense
 
@@ -53,11 +54,11 @@ def event_label(type_: str, facts: Any) -> str:
 def _label(type_: EventType, facts: Any) -> str:
     match type_:
         case EventType.STEP_COMPLETED:
-            return _name(facts)
+            return name_step(facts)
         case EventType.STEP_FAILED:
-            return f"{_name(facts)}, attempt {facts['attempt']} failed"
+            return f"{name_step(facts)}, attempt {facts['attempt']} failed"
         case EventType.NOTE:
-            return f"note {_name(facts)}"
+            return f"note {name_step(facts)}"
         case EventType.EMITTED | EventType.CHILD_STARTED:
             verb = "emitted" if type_ is EventType.EMITTED else "child"
             return f"{verb} {facts['workflow'] or ''} {facts['id']}"
@@ -89,7 +90,3 @@ def _label(type_: EventType, facts: Any) -> str:
             return f"released: {facts['reason']}"
         case _:
             return type_.lower().replace("_", " ")
-
-
-def _name(facts: Any) -> str:
-    return str(facts["name"]) if facts["key"] is None else f"{facts['name']}/{facts['key']}"

@@ -1,0 +1,23 @@
+"""Databases with many rows and with few, for tests of what a statement costs: made once for a module."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support.fakes import VirtualCore
+
+
+def filled_core(fill: Callable[[Path, int], VirtualCore], number: int) -> Any:
+    """Return a fixture of the database that `fill(path, number)` makes. It has the name that it is given."""
+
+    @pytest.fixture(scope="module")
+    def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+        filled = fill(tmp_path_factory.mktemp("filled") / "agent.db", number)
+        yield filled
+        filled.close()
+
+    return core
