@@ -40,7 +40,7 @@ def test_lone_emit_costs_its_insert_and_a_commit(tmp_path):
 def test_emits_of_a_hundred_tasks_share_statements_commits_and_hops(tmp_path):
     cost = asyncio.run(accepted(tmp_path / "emits.db", 1000, emitters=100))
     assert cost.rows == 1
-    assert cost.statements <= 6 * cost.commits + 0.01  # a busy machine makes more and smaller commits
+    assert cost.statements <= 0.08
     assert cost.commits <= 0.025
     assert cost.hops <= 0.025
 
