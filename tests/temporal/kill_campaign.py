@@ -209,10 +209,12 @@ def main() -> int:
     parser.add_argument("--live", type=int, default=8)
     parser.add_argument("--timeout", type=float)
     args = parser.parse_args()
+    chosen = [case for case in CASES if args.names == "all" or case.name in args.names.split(",")]
+    if len(chosen) != (len(CASES) if args.names == "all" else len(args.names.split(","))):
+        parser.error(f"NAMES are of {', '.join(case.name for case in CASES)}, or all; not {args.names}")
     folder = Path(tempfile.mkdtemp(prefix="craftcore-kills-"))
     (folder / "work").mkdir()
     server = DevServer(folder / "server.db" if args.server_kills else None)
-    chosen = [case for case in CASES if args.names == "all" or case.name in args.names.split(",")]
     campaign = Campaign(
         settings=server.settings,
         folder=folder / "work",
