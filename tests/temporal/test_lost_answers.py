@@ -26,6 +26,9 @@ from craftcore.temporal.workflow.journal_messages import (
     JournalBatch,
     JournalCall,
     Outcome,
+    Written,
+    read_answers,
+    write_batch,
 )
 from craftcore.temporal.workflow.messages import OpenQuestion, TaskView
 from tests.support.processes import PATIENCE
@@ -163,8 +166,8 @@ async def test_late_outcome_after_a_decision_is_noted_for_a_person(app, client, 
 
     async def report_late() -> TaskView:
         batch = JournalBatch(token=1, calls=[settle(key)])
-        sent = await handle.execute_update("journal", batch, id="late", result_type=list[JournalAnswer])
-        assert [(answer.is_late, answer.error) for answer in sent] == [(True, LEASE_LOST)]
+        sent = await handle.execute_update("journal", write_batch(batch), id="late", result_type=list[Written])
+        assert [(answer.is_late, answer.error) for answer in read_answers(sent)] == [(True, LEASE_LOST)]
         view: TaskView = await client.view(task)
         return view
 

@@ -14,7 +14,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.errors import LeaseLost, PayloadTooLarge
 from craftcore.failpoints import Failpoint, hit
-from craftcore.temporal.workflow.journal_messages import LEASE_LOST, JournalAnswer, JournalBatch, JournalCall
+from craftcore.temporal.workflow.journal_messages import (
+    LEASE_LOST,
+    JournalAnswer,
+    JournalBatch,
+    JournalCall,
+    Written,
+    read_answers,
+    write_batch,
+)
 
 RETRY_SECONDS = 0.5
 """How often a cluster that cannot be reached is asked again."""
@@ -97,14 +105,12 @@ class UpdateSender:
         while True:
             hit(Failpoint.WRITER_FLUSHING)
             try:
-                answers: list[JournalAnswer] = await self._handle.execute_update(
-                    "journal",
-                    JournalBatch(token=self._token, calls=calls),
-                    id=id,
-                    result_type=list[JournalAnswer],
+                batch = JournalBatch(token=self._token, calls=calls)
+                sent: list[Written] = await self._handle.execute_update(
+                    "journal", write_batch(batch), id=id, result_type=list[Written]
                 )
                 hit(Failpoint.WRITER_FLUSHED)
-                return answers
+                return read_answers(sent)
             except WorkflowUpdateFailedError as error:
                 lost = isinstance(error.cause, ApplicationError) and error.cause.type == LEASE_LOST
                 if not lost:

@@ -1,8 +1,16 @@
-"""The calls of a journal, which an entry sends to the workflow of its task, and the answers."""
+"""The calls of a journal, which an entry sends to the workflow of its task, and the answers.
+
+Both are sent as JSON objects that leave out what has its default. The converter of the library would need 2 ms for each
+batch, twice, where a whole update takes 10.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import msgspec
 
 from craftcore.activities.model import Activity
 from craftcore.temporal.workflow.messages import TaskStart
@@ -83,3 +91,35 @@ class JournalBatch:
 
     token: int
     calls: list[JournalCall]
+
+
+Written = dict[str, Any]
+"""A message as it is sent."""
+
+DEFAULTS = {kind: {one.name: one.default for one in fields(kind)} for kind in (JournalCall, JournalAnswer)}
+
+
+def write_batch(batch: JournalBatch) -> Written:
+    """Return a batch as it is sent."""
+    return {"token": batch.token, "calls": [_write(call) for call in batch.calls]}
+
+
+def read_batch(sent: Written) -> JournalBatch:
+    """Return the batch that was sent, also by an earlier version, which wrote the defaults as well."""
+    return msgspec.convert(sent, JournalBatch)
+
+
+def write_answers(answers: Sequence[JournalAnswer]) -> list[Written]:
+    """Return the answers as they are sent."""
+    return [_write(answer) for answer in answers]
+
+
+def read_answers(sent: list[Written]) -> list[JournalAnswer]:
+    """Return the answers that were sent."""
+    return msgspec.convert(sent, list[JournalAnswer])
+
+
+def _write(message: JournalCall | JournalAnswer) -> Written:
+    """Return the fields that differ from their defaults."""
+    defaults = DEFAULTS[type(message)]
+    return {name: value for name, value in msgspec.to_builtins(message).items() if value != defaults[name]}

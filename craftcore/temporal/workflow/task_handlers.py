@@ -23,8 +23,10 @@ with workflow.unsafe.imports_passed_through():
         NOT_FOUND,
         STATE_REFUSED,
         JournalAnswer,
-        JournalBatch,
         JournalCall,
+        Written,
+        read_batch,
+        write_answers,
     )
     from craftcore.temporal.workflow.messages import TASK_LOOK, WORKFLOW, Mail, TaskStart, TaskState, first_arguments
     from craftcore.temporal.workflow.priorities import make_priority
@@ -55,16 +57,18 @@ class TaskHandlers:
     # The journal
 
     @workflow.update(name="journal")
-    async def record_batch(self, batch: JournalBatch) -> list[JournalAnswer]:
+    async def record_batch(self, sent: Written) -> list[Written]:
         """Record the calls of an entry, in one commit of the cluster with all that they bring about."""
         self._limits.updates += 1
+        batch = read_batch(sent)
         answers = [await self._record(batch.token, call) for call in batch.calls]
         if batch.token == self._token and self._limits.is_due(self._state):
-            return [replace(answer, rolls_over=True) for answer in answers]
-        return answers
+            answers = [replace(answer, rolls_over=True) for answer in answers]
+        return write_answers(answers)
 
     @record_batch.validator
-    def _refuse_lost(self, batch: JournalBatch) -> None:
+    def _refuse_lost(self, sent: Written) -> None:
+        batch = read_batch(sent)
         if batch.token != self._token and any(call.kind != "settle" for call in batch.calls):
             raise ApplicationError("the turn is over; nothing was written", type=LEASE_LOST)
 

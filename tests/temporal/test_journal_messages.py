@@ -1,0 +1,55 @@
+"""What a journal sends arrives as it was, and short."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from craftcore.temporal.workflow.journal_messages import (
+    JournalAnswer,
+    JournalBatch,
+    JournalCall,
+    read_answers,
+    read_batch,
+    write_answers,
+    write_batch,
+)
+
+BATCHES = st.builds(JournalBatch, token=st.integers(0, 99), calls=st.lists(st.from_type(JournalCall), max_size=3))
+ANSWERS = st.lists(st.from_type(JournalAnswer), max_size=3)
+
+
+@given(BATCHES)
+def test_batch_is_read_as_sent(batch):
+    assert read_batch(json.loads(json.dumps(write_batch(batch)))) == batch
+
+
+@given(ANSWERS)
+def test_answers_are_read_as_sent(answers):
+    assert read_answers(json.loads(json.dumps(write_answers(answers)))) == answers
+
+
+@given(BATCHES)
+def test_batch_of_an_earlier_version_is_read(batch):
+    """It had all fields, also those with their defaults, as stored histories have them."""
+    assert read_batch(json.loads(json.dumps(asdict(batch)))) == batch
+
+
+def test_record_of_a_step_sends_nothing_else():
+    call = JournalCall(kind="record", event_type="STEP_COMPLETED", text="{}", memo="one")
+
+    assert write_batch(JournalBatch(token=1, calls=[call])) == {
+        "token": 1,
+        "calls": [{"kind": "record", "event_type": "STEP_COMPLETED", "text": "{}", "memo": "one"}],
+    }
+    assert write_answers([JournalAnswer()]) == [{}]
+
+
+def test_malformed_batch_is_refused():
+    with pytest.raises(msgspec.ValidationError):
+        read_batch({"token": "one", "calls": []})
