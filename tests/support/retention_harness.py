@@ -61,6 +61,8 @@ def assert_sound(core: VirtualCore) -> None:
 
 
 def dump(core: VirtualCore) -> dict[str, list[dict[str, Any]]]:
-    """Every row of every table."""
-    names = core.rows("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'")
-    return {row["name"]: core.rows(f"SELECT * FROM {row['name']}") for row in names}
+    """Every row of every table, in one snapshot."""
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
+    with core.reading() as reader:
+        names = [row["name"] for row in reader.fetch_all(tables)]
+        return {name: reader.fetch_all(f"SELECT * FROM {name}") for name in names}

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import ast
-import json
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,7 +15,6 @@ from craftcore.web.actions.table import ACTIONS
 from craftcore.web.page import Redirect
 from tests.cli.conftest import cli, clock, here  # noqa: F401 - fixtures
 from tests.support.commands import BY_HAND, line
-from tests.support.processes import PATIENCE, environment
 from tests.support.web_actions import ADA, BOB, make_site, send, state_now, subject_of
 
 WEB = Path(__file__).parents[2] / "craftcore" / "web"
@@ -167,56 +163,3 @@ def test_forms_alone_open_a_transaction():
                 found.add((path.relative_to(WEB).as_posix(), name))
 
     assert found == {("actions/form.py", "run_once")}
-
-
-KILLED = """
-import os, signal, sys
-from dataclasses import replace
-from pathlib import Path
-from craftcore.storage import commit as commits
-from craftcore.storage import database as databases
-from craftcore.web.actions import table
-from tests.support import web_actions
-from tests.support.populated_database import NOON, World
-from tests.support.fakes import VirtualClock
-
-database, name, world, seen, error, place = sys.argv[1:]
-die = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
-action = table.ACTIONS[name]
-if place == "before":
-    def run(tx, scope, services, id, form):
-        action.run(tx, scope, services, id, form)
-        die()
-    web_actions.ACTIONS = {name: replace(action, run=run)}
-else:
-    from craftcore.operations import audit_scope
-    audit_scope.ring = die  # the first thing after the commit
-site = web_actions.make_site(Path(database), VirtualClock(now=NOON))
-web_actions.send(site, name, eval(world), seen=seen, once="once", error=error)
-"""
-
-
-@pytest.mark.parametrize("place", ["before", "after"])
-@pytest.mark.parametrize(
-    "name", ["inbox answer", "activity resolve", "task cancel", "dead requeue", "schedule run-now"]
-)
-def test_kill_leaves_all_of_an_action_or_nothing(here, database, clock, cli, name, place):  # noqa: F811
-    """With its audit row, before the commit and after it; the form that is sent again does the rest."""
-    site = make_site(database, clock)
-    action = ACTIONS[name]
-    seen = state_now(site, action, subject_of(action, here.world))
-    arguments = [str(database), name, repr(here.world), seen, "", place]
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, *arguments], env=environment(), cwd=Path(__file__).parents[2], timeout=PATIENCE
-    )
-    assert killed.returncode == -9
-
-    rows = here.rows()
-    assert [json.loads(row.details_json)["request"] for row in rows] == ([] if place == "before" else ["once"])
-    again = send(site, name, here.world, seen=seen, once="once")
-    assert isinstance(again, Redirect)
-    assert (again.notice == ALREADY) is (place == "after")
-    assert len(here.rows()) == 1
-    site.services.close()
-    here.core.close()
-    assert cli("verify").code == 0

@@ -1,0 +1,85 @@
+"""Pages that are killed at the commit of an operator action.
+
+As a program it imports the page once. For each line that it reads it forks a process that sends one form and is killed
+by SIGKILL, before the COMMIT of the form's transaction or after it.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Literal
+
+import apsw
+import pytest
+
+from craftcore.failpoints import kill_process
+from craftcore.storage.commit import commit
+from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.support.fakes import VirtualClock
+from tests.support.populated_database import NOON, World
+from tests.support.processes import environment
+from tests.support.web_actions import make_site, send
+
+Place = Literal["before", "after"]
+WAITS_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class KilledPage:
+    """The program, and the forms that it sends."""
+
+    process: subprocess.Popen[str]
+
+    def send(self, database: Path, name: str, world: World, seen: str, error: str, place: Place) -> int:
+        """Send a form from a process that dies on the way; return its exit code, minus the signal."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps([str(database), name, asdict(world), seen, error, place]) + "\n")
+        self.process.stdin.flush()
+        return int(self.process.stdout.readline())
+
+
+@contextmanager
+def killed_pages() -> Iterator[KilledPage]:
+    """Run the program until the block is left."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.support.killed_page"],
+        cwd=Path(__file__).parents[2],
+        env=environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        yield KilledPage(process)
+
+
+def send_and_die(database: str, name: str, world: dict[str, str], seen: str, error: str, place: Place) -> None:
+    """Send a form once, and kill this process at the commit of its transaction."""
+
+    def commit_and_die(connection: apsw.Connection, path: Path) -> None:
+        assert connection.changes() > 0, "the transaction changed nothing"
+        if place == "after":
+            commit(connection, path)
+        kill_process()
+
+    pytest.MonkeyPatch().setattr("craftcore.storage.database.commit", commit_and_die)
+    site = make_site(Path(database), VirtualClock(now=NOON))
+    send(site, name, World(**world), seen=seen, once="once", error=error)
+
+
+def main() -> None:
+    """Answer each line with the exit code of the process that was forked for it."""
+    be_a_warm_parent()
+    for line in sys.stdin:
+        print(wait(fork(send_and_die, *json.loads(line)), WAITS_SECONDS), flush=True)
+
+
+if __name__ == "__main__":
+    main()
