@@ -50,14 +50,22 @@ class Services:
     """One database with the services on it. Raises a StorageError when it cannot be opened.
 
     With `read_only` it is never opened to write: what would is refused with PermissionRefused. `vfs` as for Database.
+    `database`: the class that opens the file.
     """
 
     def __init__(
-        self, path: Path, config: Config, clock: Clock | None = None, *, read_only: bool = False, vfs: str | None = None
+        self,
+        path: Path,
+        config: Config,
+        clock: Clock | None = None,
+        *,
+        read_only: bool = False,
+        vfs: str | None = None,
+        database: type[Database] = Database,
     ) -> None:
         self.config = config
         self.clock: Clock = clock or SystemClock()
-        self.database = Database(
+        self.database = database(
             path,
             self.clock,
             synchronous=config.storage.synchronous,

@@ -201,20 +201,28 @@ class Database:
         except OSError as error:
             raise translate_os(error, self.path) from error
         try:
-            connection = self.connect_to_read(with_checks, self._busy_timeout if within is None else within)
+            connection = self._open_reader(with_checks, self._busy_timeout if within is None else within)
         except apsw.Error as error:
             raise self._read_error(error) from error
+        is_whole = False
         try:
             if within is not None:
                 connection.set_progress_handler(lambda: time.monotonic() - began > within, STEPS_BETWEEN_LOOKS)
             connection.execute("BEGIN")
             yield Reader(connection)
+            is_whole = True
         except apsw.InterruptError as error:
             raise StorageError(f"{self.path}: reading took longer than {within or 0:g} s, and was ended") from error
         except apsw.Error as error:
             raise self._read_error(error) from error
         finally:
-            connection.close()
+            self._close_reader(connection, may_be_kept=is_whole and not with_checks)
+
+    def _open_reader(self, with_checks: bool, patience: float) -> apsw.Connection:
+        return self.connect_to_read(with_checks, patience)
+
+    def _close_reader(self, connection: apsw.Connection, *, may_be_kept: bool) -> None:
+        connection.close()
 
     def _read_error(self, error: apsw.Error) -> StorageError:
         """Return why it cannot be read: a WAL that was taken away looks like a damaged file."""

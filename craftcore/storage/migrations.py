@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
 
@@ -20,14 +20,14 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
 """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Migration:
     """One numbered file."""
 
     name: str
     sql: str
 
-    @property
+    @cached_property
     def sha256(self) -> str:
         return sha256(self.sql.encode()).hexdigest()
 

@@ -77,7 +77,8 @@ class Listener:
 class Live:
     """The topics and listeners of one process. All but `render` and the watch runs on the event loop.
 
-    `on_news` is called in the thread that renders, before it does. `is_stopping`: the server ends; so do all streams.
+    `on_news` is called in the thread that renders, before it does; `on_end`, when the last listener has gone.
+    `is_stopping`: the server ends; so do all streams.
     """
 
     def __init__(
@@ -87,10 +88,11 @@ class Live:
         render: Render,
         *,
         on_news: Callable[[], object] = lambda: None,
+        on_end: Callable[[], object] = lambda: None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._watch, self._topics, self._render = watch, frozenset(topics), render
-        self._on_news, self._is_stopping = on_news, is_stopping
+        self._on_news, self._on_end, self._is_stopping = on_news, on_end, is_stopping
         self._listeners: set[Listener] = set()
         self._frames: dict[Key, Frame] = {}
         self._stale: set[Key] = set()
@@ -176,6 +178,7 @@ class Live:
                     self._end()
         finally:
             await self._call(self._watch.close)
+            await self._call(self._on_end)
             self._thread.shutdown()
             self._thread, self._task = None, None
             self._frames.clear()

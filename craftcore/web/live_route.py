@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
@@ -10,13 +12,16 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 
 from craftcore.config.web_people import WebPerson
 from craftcore.errors import InvalidInput, StateRefused
+from craftcore.services import Services
 from craftcore.web.body import BodyRefused, parse_fields
 from craftcore.web.live import Live
 from craftcore.web.pages.inbox_page import read_inbox
 from craftcore.web.pages.now_page import read_now
+from craftcore.web.repeated_reads import RepeatedReads
 from craftcore.web.request_gate import find_cookie
 from craftcore.web.request_rules import Headers
 from craftcore.web.site import Asked, Site
+from craftcore.web.verdict import VerdictReader
 from craftcore.web.visit import Visit
 from craftcore.web.watch import FileWatch
 
@@ -33,9 +38,18 @@ class LiveRoute:
 
     def __init__(self, site: Site) -> None:
         self._site = site
-        watch = FileWatch(site.services.database)
+        shared = site.services
+        self._services = Services(
+            shared.database.path, shared.config, shared.clock, read_only=True, database=RepeatedReads
+        )
+        self._verdicts = VerdictReader(self._services, time.monotonic)
         self._live = Live(
-            watch, TOPICS, self._draw, on_news=site.verdicts.forget, is_stopping=lambda: site.is_stopping()
+            FileWatch(shared.database),
+            TOPICS,
+            self._draw,
+            on_news=self._forget_verdicts,
+            on_end=self._services.close,
+            is_stopping=lambda: site.is_stopping(),
         )
 
     async def answer(self, request: Request) -> Response:
@@ -51,13 +65,18 @@ class LiveRoute:
             return PlainTextResponse(f"{error.message}\n", 503)
         person: WebPerson = request.scope["person"]
         cookie = find_cookie(Headers(request.scope["headers"]), self._site.door.cookie)
-        is_allowed = (lambda: True) if cookie is None else (lambda: self._site.people.has_login(cookie))
+        is_allowed = (lambda: True) if cookie is None else self._site.people.make_login_check(cookie)
         stream = self._live.stream(topics, person.may, is_allowed)
         return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+    def _forget_verdicts(self) -> None:
+        self._site.verdicts.forget()
+        self._verdicts.forget()
 
     def _draw(self, topic: str, role: str) -> str:
         """Return the fragment of a topic for a role. Its template has no visit: no form, no payload, no person."""
         person = WebPerson(name="", may="act" if role == "act" else "look")
-        visit = self._site.visit(Asked(person=person, address="", path={}, query={}, form={}))
-        facts = {**TOPICS[topic](visit), "verdict": self._site.verdicts.read(), "now": visit.now}
+        asked = Asked(person=person, address="", path={}, query={}, form={})
+        visit = replace(self._site.visit(asked), services=self._services, verdicts=self._verdicts)
+        facts = {**TOPICS[topic](visit), "verdict": self._verdicts.read(), "now": visit.now}
         return self._site.templates.get_template(f"live/{topic}.html").render(facts)

@@ -134,10 +134,16 @@ class People:
         self._logins.move_to_end(key)
         return login.person
 
-    def has_login(self, cookie: str) -> bool:
-        """Return whether a login is still there. Unlike `find_login`, this does not count as its use."""
-        login, now = self._logins.get(_hash(cookie)), self._clock()
-        return login is not None and now - login.used <= IDLE_SECONDS and now - login.began <= LIFE_SECONDS
+    def make_login_check(self, cookie: str) -> Callable[[], bool]:
+        """Return a function that says whether a login is still there. Unlike `find_login`, it does not count as its
+        use."""
+        key = _hash(cookie)
+
+        def has_login() -> bool:
+            login, now = self._logins.get(key), self._clock()
+            return login is not None and now - login.used <= IDLE_SECONDS and now - login.began <= LIFE_SECONDS
+
+        return has_login
 
     def log_out(self, cookie: str) -> None:
         """Forget a login."""
