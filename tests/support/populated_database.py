@@ -58,9 +58,9 @@ class Here:
             return list(list_rows(reader))
 
 
-def a_world(path: Path) -> World:
+def a_world(path: Path, now: float = NOON) -> World:
     """Make it. Schedules wait for the clock, and everything is held."""
-    clock = VirtualClock(now=NOON, seed=1)  # its ids are none that a command of the test's own clock will take
+    clock = VirtualClock(now=now, seed=1)  # its ids are none that a command of the test's own clock will take
     core = VirtualCore(path, clock)
     _schedules(core)
     core.close()

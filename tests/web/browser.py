@@ -76,3 +76,34 @@ def _note_origin(found: Visitor, url: str) -> None:
     own = urlsplit(found.site.address).netloc
     if urlsplit(url).netloc not in ("", own):
         found.faults.append(f"asked {url}")
+
+
+def press_tab_until(page: Page, selector: str, most: int = 60) -> None:
+    """Press Tab until what the selector names has the focus. Each place on the way shows that it has it."""
+    for _ in range(most):
+        page.keyboard.press("Tab")
+        focused = page.locator("*:focus")
+        seen = focused.evaluate(_FOCUS, selector)
+        assert seen["outline"], f"no sign of the focus on {seen['text']}"
+        assert seen["inside"], f"the focus is outside the window, on {seen['text']}"
+        if seen["reached"]:
+            return
+    raise AssertionError(f"Tab does not reach {selector}")
+
+
+def press_and_load(page: Page, key: str) -> None:
+    """Press a key that leads to another page, and wait for that."""
+    with page.expect_navigation():
+        page.keyboard.press(key)
+
+
+_FOCUS = """(one, selector) => {
+    const style = getComputedStyle(one), place = one.getBoundingClientRect();
+    return {
+        reached: one.matches(selector),
+        outline: one.matches(":focus-visible") && style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2,
+        inside: place.width > 0 && place.bottom > 0 && place.right > 0
+            && place.top < innerHeight && place.left < innerWidth,
+        text: one.outerHTML.slice(0, 120),
+    };
+}"""
