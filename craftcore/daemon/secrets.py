@@ -40,7 +40,7 @@ class Secrets:
     def _variable(self, name: str) -> str:
         if name not in self._environ:
             raise NoEffect(
-                f"the secret env:{name} is not there: set {name} in the environment of the daemon, and start it again"
+                f"the secret env:{name} is not there: set {name} in the environment of this process, and start it again"
             )
         text = self._environ[name]
         if not _is_text(text):
@@ -51,7 +51,7 @@ class Secrets:
         directory = self._environ.get(DIRECTORY)
         if not directory:
             raise NoEffect(
-                f"the secret credential:{name} cannot be looked up, for ${DIRECTORY} is not set: run the daemon as a "
+                f"the secret credential:{name} cannot be looked up, for ${DIRECTORY} is not set: run this process as a "
                 f"systemd unit with LoadCredential={name}:/path/to/its/file"
             )
         content = _content(Path(directory, name))

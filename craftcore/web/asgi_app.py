@@ -77,7 +77,8 @@ def make_app(site: Site) -> ASGIApp:
         Route("/logout", _Login(site).leave, methods=["POST"]),
         Route("/{path:path}", _MissingPage(site).answer, methods=["GET", "POST"]),
     ]
-    return Gate(Starlette(routes=routes), site.people, site.settings, site.door)
+    app = Starlette(routes=routes, exception_handlers={BodyRefused: site.refuse_body})
+    return Gate(app, site.people, site.settings, site.door)
 
 
 class _Up:
@@ -112,17 +113,11 @@ class _Login:
         self._by_proxy = bool(site.settings.trusted_header)
 
     async def show(self, request: Request) -> Response:
-        try:
-            query = parse_fields(request.scope["query_string"])
-        except BodyRefused as error:
-            return await self._site.run(self._site.draw_error, None, error.status, error.why)
+        query = parse_fields(request.scope["query_string"])
         return await self._draw(show_login(self._site.people, query, by_proxy=self._by_proxy))
 
     async def check(self, request: Request) -> Response:
-        try:
-            form = await read_form(request)
-        except BodyRefused as error:
-            return await self._site.run(self._site.draw_error, None, error.status, error.why)
+        form = await read_form(request)
         checked = check_login(self._site.people, form, by_proxy=self._by_proxy)
         if isinstance(checked, Page):
             return await self._draw(checked)

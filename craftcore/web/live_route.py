@@ -13,7 +13,7 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from craftcore.config.web_people import WebPerson
 from craftcore.errors import InvalidInput, StateRefused
 from craftcore.services import Services
-from craftcore.web.body import BodyRefused, parse_fields
+from craftcore.web.body import parse_fields
 from craftcore.web.live import Live
 from craftcore.web.pages.inbox_page import read_inbox
 from craftcore.web.pages.now_page import read_now
@@ -57,8 +57,6 @@ class LiveRoute:
         try:
             topics = parse_fields(request.scope["query_string"]).get("topic", "").split(",")
             self._live.require_place(topics)
-        except BodyRefused as error:
-            return PlainTextResponse(f"{error.why}\n", error.status)
         except InvalidInput as error:
             return PlainTextResponse(f"{error.message}\n", 400)
         except StateRefused as error:

@@ -92,19 +92,21 @@ class Site:
         """Return the endpoint of a page function: it reads the form, runs the function in a thread, and draws."""
 
         async def answer(request: Request) -> Response:
-            try:
-                asked = Asked(
-                    person=request.scope["person"],
-                    address=request.scope["path"],
-                    path=request.path_params,
-                    query=parse_fields(request.scope["query_string"]),
-                    form=await read_form(request) if request.method == "POST" else {},
-                )
-            except BodyRefused as error:
-                return await self.run(self.draw_error, request.scope["person"], error.status, error.why)
+            asked = Asked(
+                person=request.scope["person"],
+                address=request.scope["path"],
+                path=request.path_params,
+                query=parse_fields(request.scope["query_string"]),
+                form=await read_form(request) if request.method == "POST" else {},
+            )
             return await self.run(self._answer, function, asked)
 
         return answer
+
+    async def refuse_body(self, request: Request, error: Exception) -> Response:
+        """Return the page of a form or query that cannot be taken."""
+        assert isinstance(error, BodyRefused)
+        return await self.run(self.draw_error, request.scope["person"], error.status, error.why)
 
     async def run(self, function: Callable[..., Response], *args: Any) -> Response:
         """Run a function that draws in one of the threads."""

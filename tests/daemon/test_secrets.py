@@ -68,7 +68,7 @@ def test_replaced_secret_is_read_again(credentials):
 
 def test_missing_environment_secret_is_named_with_a_remedy():
     assert refusal(Secrets({}), "env:SMTP_PASSWORD") == (
-        "the secret env:SMTP_PASSWORD is not there: set SMTP_PASSWORD in the environment of the daemon, "
+        "the secret env:SMTP_PASSWORD is not there: set SMTP_PASSWORD in the environment of this process, "
         "and start it again"
     )
 
