@@ -30,7 +30,7 @@ from craftcore.daemon.lock_file import (
 from craftcore.daemon.lock_note import LockInfo
 from craftcore.errors import DaemonRunning
 from craftcore.forks import run_in_forked_children
-from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.files.open_files import OpenFiles
 
 
 class DaemonLock:

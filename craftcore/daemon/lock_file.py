@@ -15,8 +15,8 @@ from pathlib import Path
 
 from craftcore.daemon.lock_note import NOTE_MAX_BYTES, LockInfo, note_from, note_line
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused, StorageError, StorageFull
+from craftcore.storage.files.whole_file import flush_folder
 from craftcore.storage.sqlite_errors import NO_ROOM, storage_full_error
-from craftcore.storage.whole_file import flush_folder
 
 ENDS = ".lock"
 

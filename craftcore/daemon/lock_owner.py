@@ -16,7 +16,7 @@ from pathlib import Path
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_file import lock_path
 from craftcore.errors import PermissionRefused, StateRefused
-from craftcore.storage.wal_locks import LOCKS
+from craftcore.storage.files.wal_locks import LOCKS
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from craftcore.errors import DatabaseInvalid, NotFound, RowInvalid, StorageError
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
 from craftcore.services import Services
-from craftcore.storage.file_size import WAL_LONG, give_back, wal_in_use
+from craftcore.storage.files.file_size import WAL_LONG, give_back, wal_in_use
 
 log = structlog.get_logger(__name__)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from craftcore.engine.engine import Engine
-from craftcore.storage.file_size import wal_in_use
+from craftcore.storage.files.file_size import wal_in_use
 
 LOCK_WAIT_WORTH_SAYING = 1.0
 WAL_WORTH_SAYING = 64 << 20

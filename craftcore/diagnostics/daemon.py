@@ -15,8 +15,8 @@ from craftcore.diagnostics.health import checkpoint_text, slow_text, unreachable
 from craftcore.diagnostics.write_lock import Holder, write_lock_holder
 from craftcore.engine.live_state import LiveState
 from craftcore.serialization.time_text import clock_time
-from craftcore.storage.daemon_files import lost_text, name_lost_by_daemon
 from craftcore.storage.doorbell_client import doorbell_path
+from craftcore.storage.files.daemon_files import lost_text, name_lost_by_daemon
 
 ANSWER_SECONDS = 5.0
 

@@ -31,7 +31,7 @@ from craftcore.engine.live_state import live_state
 from craftcore.errors import ConfigInvalid
 from craftcore.retention.service import Retention
 from craftcore.services import Services
-from craftcore.storage.daemon_files import lost_text, name_lost_by_daemon
+from craftcore.storage.files.daemon_files import lost_text, name_lost_by_daemon
 
 
 class Doctor:

@@ -13,8 +13,8 @@ from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.diagnostics.health import is_pinned, reader_text
 from craftcore.storage.doorbell_client import doorbell_path
-from craftcore.storage.file_size import wal_bytes, wal_in_use
-from craftcore.storage.wal_locks import reader_pids
+from craftcore.storage.files.file_size import wal_bytes, wal_in_use
+from craftcore.storage.files.wal_locks import reader_pids
 
 OTHERS, OTHERS_WRITE = 0o077, 0o022
 

@@ -26,8 +26,8 @@ from craftcore.diagnostics.write_lock import Holder
 from craftcore.retention.size_limit import is_near
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
-from craftcore.storage.daemon_files import lost_text
-from craftcore.storage.file_size import WAL_LONG
+from craftcore.storage.files.daemon_files import lost_text
+from craftcore.storage.files.file_size import WAL_LONG
 from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS
 from craftcore.triggers.listing_store import LATELY
 from craftcore.triggers.start_holds import HoldTarget

@@ -27,9 +27,9 @@ from craftcore.serialization.time_text import add_iso_times
 from craftcore.services import Services
 from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 from craftcore.storage.facts import get_fact, number
-from craftcore.storage.file_size import wal_bytes, wal_in_use
+from craftcore.storage.files.file_size import wal_bytes, wal_in_use
+from craftcore.storage.files.wal_locks import reader_pids
 from craftcore.storage.transaction import Reader
-from craftcore.storage.wal_locks import reader_pids
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.listing_store import TaskLists
 from craftcore.triggers.cut_off import counts_document

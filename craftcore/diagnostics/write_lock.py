@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from craftcore.storage.wal_locks import writer_pid
+from craftcore.storage.files.wal_locks import writer_pid
 
 KEPT_SECONDS = 1.0
 """A commit holds it for some milliseconds."""

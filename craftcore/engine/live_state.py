@@ -15,7 +15,7 @@ from craftcore.clock import YEAR_10000
 from craftcore.errors import StorageFull
 from craftcore.storage.epochs import newest_epoch
 from craftcore.storage.facts import get_fact, set_fact
-from craftcore.storage.open_files import unreachable_reason
+from craftcore.storage.files.open_files import unreachable_reason
 from craftcore.storage.transaction import Reader, Transaction
 
 if TYPE_CHECKING:  # a command that only reads the state must not pay for the engine

@@ -14,7 +14,7 @@ from craftcore.retention.size_store import TableSizes
 from craftcore.services import Services
 from craftcore.storage.backup.restore import Origin
 from craftcore.storage.facts import LastSeen
-from craftcore.storage.file_size import count_free_pages, give_back
+from craftcore.storage.files.file_size import count_free_pages, give_back
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers import start_holds
 from craftcore.triggers.start_holds import HoldTarget

@@ -14,7 +14,7 @@ import structlog
 
 from craftcore.errors import StorageBusy, StorageError, StorageFull
 from craftcore.storage.connection import CHECKPOINT_PAGES, limit_wal
-from craftcore.storage.file_size import wal_bytes
+from craftcore.storage.files.file_size import wal_bytes
 from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS as FAILS_SECONDS
 from craftcore.storage.sqlite_errors import translate
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import apsw
 
 from craftcore.errors import DatabaseInvalid, OutcomeUnknown, StorageError
-from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.files.open_files import OpenFiles
 from craftcore.storage.sqlite_errors import is_undone, translate
 
 CAN_BE_EMITTED_AGAIN = "Emitting the same spec again ends as one row"

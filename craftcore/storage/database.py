@@ -37,9 +37,9 @@ from craftcore.storage.connection import (
     refuse_unwritable,
     switch_journal,
 )
-from craftcore.storage.daemon_files import refuse_lost_by_daemon
-from craftcore.storage.file_modes import close_to_others, make_folders
-from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.files.daemon_files import refuse_lost_by_daemon
+from craftcore.storage.files.file_modes import close_to_others, make_folders
+from craftcore.storage.files.open_files import OpenFiles
 from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.write_pacer import WritePacer, busy_timeout_handler

@@ -14,8 +14,8 @@ from craftcore.storage.batch import After, Before, WorkItem, group_items, run_gr
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.commit import begin, close, commit, require_same, roll_back
 from craftcore.storage.database import Database
+from craftcore.storage.files.open_files import OpenFiles
 from craftcore.storage.flush_times import FlushTimes
-from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.user_sql.user_transaction import UserConnection
 from craftcore.storage.write_pacer import LockWait
 

@@ -14,7 +14,7 @@ from craftcore.diagnostics.health import Health
 from craftcore.web.actions.form import send_form, show_form
 from craftcore.web.actions.table import ACTIONS
 from craftcore.web.body import BodyRefused, parse_fields, read_form
-from craftcore.web.live_route import LiveRoute
+from craftcore.web.live.route import LiveRoute
 from craftcore.web.login import check_login, find_next, show_login
 from craftcore.web.page import Page
 from craftcore.web.pages import (

@@ -21,7 +21,7 @@ import h11
 from uvicorn.protocols.http.flow_control import CLOSE_HEADER
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
-from craftcore.web.live import LISTENERS_MAX
+from craftcore.web.live.topics import LISTENERS_MAX
 from craftcore.web.request_gate import HEADERS
 from craftcore.web.request_rules import HEAD_MAX_BYTES
 

@@ -309,7 +309,7 @@ def test_wal_pinned_by_a_reader_is_reported_with_the_process_id(core, found, dat
         assert (level, do) == ("warn", f"ps -fp {pid}")
         assert f"process {pid} keeps a snapshot open" in text
 
-        monkeypatch.setattr("craftcore.storage.wal_locks.LOCKS", database.with_name("none"))
+        monkeypatch.setattr("craftcore.storage.files.wal_locks.LOCKS", database.with_name("none"))
         assert found()["WAL"][0] == "ok", "less than it may have by itself"
         monkeypatch.setattr("craftcore.diagnostics.health.WAL_LARGE_BYTES", 1 << 20)
         assert found()["WAL"][::2] == ("warn", f"fuser -v {database}")

@@ -26,7 +26,7 @@ from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.live_state import LiveState
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import delete_fact, set_fact
-from craftcore.storage.wal_locks import LOCKS
+from craftcore.storage.files.wal_locks import LOCKS
 from craftcore.triggers.listing_store import DEAD, FAILED
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded

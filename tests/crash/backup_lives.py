@@ -28,11 +28,11 @@ from craftcore.cli.database import backup as cli_backup
 from craftcore.cli.database import restore as cli_restore
 from craftcore.cli.main import main as craftcore
 from craftcore.engine import boot
-from craftcore.storage import whole_file
 from craftcore.storage.backup import backup, restore, staging_file
 from craftcore.storage.backup.backup import complete
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.backup.staging_file import BEGINS
+from craftcore.storage.files import whole_file
 from tests.crash.forks import be_a_warm_parent, fork, wait
 from tests.support.fakes import NEW_YEAR, VirtualClock
 

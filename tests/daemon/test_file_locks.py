@@ -30,7 +30,7 @@ from craftcore.engine.engine import Engine
 from craftcore.errors import DaemonRunning
 from craftcore.services import Services
 from craftcore.storage.connection import read_passively
-from craftcore.storage.file_size import wal_in_use
+from craftcore.storage.files.file_size import wal_in_use
 from tests.support.kernel_locks import HELD, locks_of
 from tests.support.metrics_client import listening, scrape
 from tests.support.processes import APP, a_daemon, craftcore, until
@@ -238,15 +238,15 @@ MAY_OPEN = {
     "daemon/lock_file.py": "the lock file",
     "daemon/lifespan.py": "/proc",
     "files.py": "a file that a person names",
-    "storage/daemon_files.py": "the lock file",
+    "storage/files/daemon_files.py": "the lock file",
     "storage/backup/staging_file.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
     "storage/backup/backup.py": "the descriptor of a file in the making, which it does not close",
     "storage/migrations.py": "files of the package",
-    "storage/file_modes.py": "by O_PATH, which opens no file: its close drops no locks",
+    "storage/files/file_modes.py": "by O_PATH, which opens no file: its close drops no locks",
     "storage/backup/restore.py": "the database that is replaced, under the daemon's lock; closed after SQLite",
     "storage/doorbell_client.py": "a folder, by O_PATH",
-    "storage/wal_locks.py": "/proc",
-    "storage/whole_file.py": "a file in the making, and folders",
+    "storage/files/wal_locks.py": "/proc",
+    "storage/files/whole_file.py": "a file in the making, and folders",
     "temporal/cluster_connection.py": "the certificate and the key of a client",
     "testing/crash_cell.py": "what the processes of a crash matrix printed",
     "testing/crash_life.py": "what a process of a crash matrix prints",

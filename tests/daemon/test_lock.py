@@ -19,9 +19,9 @@ from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.daemon.lock_file import lock_path
 from craftcore.daemon.lock_note import LockInfo
 from craftcore.errors import CannotCreate, DaemonRunning, PermissionRefused
-from craftcore.storage.daemon_files import name_lost_by_daemon
 from craftcore.storage.facts import LastSeen
-from craftcore.storage.open_files import OpenFiles
+from craftcore.storage.files.daemon_files import name_lost_by_daemon
+from craftcore.storage.files.open_files import OpenFiles
 from tests.support.other_users import NOBODY, as_root
 
 STARTED = 1_767_323_045.0  # 2026-01-02T03:04:05Z

@@ -17,7 +17,7 @@ from craftcore.daemon.retention_loop import RetentionLoop
 from craftcore.daemon.status_line import Condition, status_text
 from craftcore.storage import checkpoints as writing
 from craftcore.storage.facts import set_fact
-from craftcore.storage.file_size import wal_bytes
+from craftcore.storage.files.file_size import wal_bytes
 from craftcore.storage.transaction import Transaction
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.support.engine_harness import Lab, lab

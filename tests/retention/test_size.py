@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from craftcore.config import RetentionSettings
-from craftcore.storage.file_size import KEPT_FREE, count_free_pages
+from craftcore.storage.files.file_size import KEPT_FREE, count_free_pages
 from craftcore.triggers.settlement import Succeeded
 from tests.support.attempts import begin, end
 from tests.support.fakes import VirtualCore

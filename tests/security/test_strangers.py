@@ -17,9 +17,9 @@ import pytest
 from craftcore.cli.main import main as craftcore
 from craftcore.daemon import lock, lock_file
 from craftcore.errors import CraftcoreError, PermissionRefused
-from craftcore.storage import file_modes, whole_file
 from craftcore.storage.backup import backup, restore, staging_file
 from craftcore.storage.backup.manifest import manifest_path
+from craftcore.storage.files import file_modes, whole_file
 from tests.support.backups import ask, emit, named, rotate, take
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.other_users import NOBODY, a_shared_place, as_root, as_stranger

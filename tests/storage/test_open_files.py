@@ -12,9 +12,9 @@ import pytest
 from craftcore import Producer
 from craftcore.errors import DatabaseInvalid, OutcomeUnknown, StorageError
 from craftcore.storage.database import Database
+from craftcore.storage.files.open_files import OpenFiles
 from craftcore.storage.migrate import migrate
 from craftcore.storage.migrations import Migration
-from craftcore.storage.open_files import OpenFiles
 from craftcore.storage.writer import Writer
 from tests.support.fakes import VirtualClock
 

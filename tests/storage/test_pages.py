@@ -9,7 +9,7 @@ import pytest
 from craftcore.storage import checkpoints as writing
 from craftcore.storage.checkpoints import WAL_KEPT
 from craftcore.storage.database import Database
-from craftcore.storage.file_size import (
+from craftcore.storage.files.file_size import (
     KEPT_FREE,
     can_shrink,
     count_free_pages,

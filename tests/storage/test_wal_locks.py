@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from craftcore.storage import wal_locks
-from craftcore.storage.wal_locks import reader_pids, writer_pid
+from craftcore.storage.files import wal_locks
+from craftcore.storage.files.wal_locks import reader_pids, writer_pid
 from tests.support.fakes import VirtualCore
 from tests.support.processes import a_reader
 

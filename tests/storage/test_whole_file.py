@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from craftcore.errors import CannotCreate, PermissionRefused, StorageError
-from craftcore.storage.whole_file import write_whole
+from craftcore.storage.files.whole_file import write_whole
 from tests.support.other_users import a_shared_place, as_root, as_stranger
 from tests.support.processes import a_program, until
 
@@ -21,7 +21,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from typing import Any
-from craftcore.storage.whole_file import write_whole
+from craftcore.storage.files.whole_file import write_whole
 
 for number in range(1_000_000):
     write_whole(Path("record.json"), bytes([97 + number % 26]) * (1 << 20))
@@ -147,7 +147,7 @@ import resource, signal, sys
 from pathlib import Path
 from typing import Any
 from craftcore.errors import CraftcoreError
-from craftcore.storage.whole_file import write_whole
+from craftcore.storage.files.whole_file import write_whole
 
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -10,7 +10,7 @@ from craftcore.config import RetentionSettings
 from craftcore.executions.chain.verify import Verification
 from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention, Step
-from craftcore.storage.file_size import give_back
+from craftcore.storage.files.file_size import give_back
 from craftcore.storage.integrity import check_file
 from tests.support.fakes import VirtualCore
 

@@ -12,8 +12,8 @@ import pytest
 
 from craftcore.errors import InvalidInput, StateRefused
 from craftcore.storage.database import Database
-from craftcore.web.live import LISTENERS_MAX, RETRY_SECONDS, Live, make_frame
-from craftcore.web.watch import FileWatch
+from craftcore.web.live.topics import LISTENERS_MAX, RETRY_SECONDS, Live, make_frame
+from craftcore.web.live.watch import FileWatch
 from tests.support.fakes import VirtualCore
 from tests.support.trigger_steps import emit
 

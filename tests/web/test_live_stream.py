@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from craftcore.triggers.model import TriggerSpec
-from craftcore.web.live import LISTENERS_MAX
+from craftcore.web.live.topics import LISTENERS_MAX
 from tests.support.processes import APP, a_daemon, until
 from tests.support.web_site import serving
 

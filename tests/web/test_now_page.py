@@ -47,6 +47,37 @@ def test_work_of_a_daemon_is_shown_with_its_attempt_and_the_rates(folder):
         assert "No daemon runs" not in text
 
 
+WRITER = """
+import anyio
+from craftcore import App, TaskContext
+app = App("writer")
+
+@app.workflow("report")
+async def report(ctx: TaskContext) -> None:
+    await ctx.progress({"doing": "writing", "token": "s3cret"})
+    await anyio.sleep_forever()
+"""
+
+
+def test_running_task_tells_its_progress_and_leads_to_its_cancellation(folder):
+    (folder / "app.py").write_text(WRITER)
+    with a_daemon(folder, "app:app") as daemon, serving(folder / "agent.db") as site:
+        daemon.ready()
+        id = emit(site, "report")
+        until(lambda: "writing" in site.get("/now").text, "the progress")
+
+        of_ada = section(site.get("/now").text, "At work", raw=True)
+        assert f'href="/tasks/{id}"' in of_ada
+        assert f'href="/tasks/{id}/cancel">cancel…</a>' in of_ada
+        assert "s3cret" not in of_ada
+        assert site.get(f"/tasks/{id}/cancel").status_code == 200
+
+        of_bob = section(site.get("/now", "bob").text, "At work", raw=True)
+        assert f'href="/tasks/{id}"' in of_bob
+        assert "cancel" not in of_bob
+        assert "writing" not in of_bob, "a person who may only look sees no payload"
+
+
 def test_page_says_how_the_last_daemon_ended_and_lists_cut_off_work(folder):
     with a_daemon(folder, "app:app") as daemon, serving(folder / "agent.db") as site:
         daemon.ready()

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from craftcore.storage.database import Database
-from craftcore.web.watch import AGAIN_SECONDS, FileWatch
+from craftcore.web.live.watch import AGAIN_SECONDS, FileWatch
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.trigger_steps import emit
 

@@ -23,7 +23,7 @@ from craftcore.operations.audit_scope import AuditScope
 from craftcore.retention.service import Retention
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
-from craftcore.storage.file_size import wal_bytes
+from craftcore.storage.files.file_size import wal_bytes
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import list_pending, require_current
 from craftcore.storage.migrate import migrate as migrate_file

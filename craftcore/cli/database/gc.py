@@ -19,7 +19,7 @@ from craftcore.retention.service import Retention
 from craftcore.retention.size_store import TableSizes
 from craftcore.serialization.plurals import format_count
 from craftcore.services import Services
-from craftcore.storage.file_size import can_shrink, count_free_pages, rebuild
+from craftcore.storage.files.file_size import can_shrink, count_free_pages, rebuild
 
 NEEDS = "the settings have a mistake: by the default ages it might take what should stay"
 

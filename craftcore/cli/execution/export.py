@@ -11,7 +11,7 @@ from craftcore.cli.base import Command
 from craftcore.cli.lookup import find_record, refuse_database
 from craftcore.cli.session import Session
 from craftcore.serialization.plurals import format_count
-from craftcore.storage.whole_file import write_whole
+from craftcore.storage.files.whole_file import write_whole
 
 
 @click.command(

@@ -24,8 +24,8 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import add_iso_times
+from craftcore.storage.files.whole_file import write_whole
 from craftcore.storage.transaction import Reader
-from craftcore.storage.whole_file import write_whole
 
 HEAD_MAX_BYTES = 64 << 10
 

@@ -25,8 +25,8 @@ from craftcore.cli.service.units import (
 from craftcore.cli.session import Session
 from craftcore.errors import CannotCreate, InvalidInput, PermissionRefused
 from craftcore.files import NoRegularFile, open_regular
+from craftcore.storage.files.whole_file import write_whole
 from craftcore.storage.sqlite_errors import translate_os
-from craftcore.storage.whole_file import write_whole
 
 UNIT_MODE, SECRET_MODE = 0o644, 0o600
 UNIT_MAX_BYTES = 1 << 20

@@ -13,8 +13,8 @@ from craftcore.daemon.metrics.counters import Counters
 from craftcore.daemon.metrics.gauge_store import Gauges, read_gauges
 from craftcore.errors import CraftcoreError
 from craftcore.services import Services
-from craftcore.storage.file_size import wal_bytes, wal_in_use
-from craftcore.storage.open_files import unreachable_reason
+from craftcore.storage.files.file_size import wal_bytes, wal_in_use
+from craftcore.storage.files.open_files import unreachable_reason
 from craftcore.version import installed_version
 
 READ_SECONDS = 2.0

@@ -34,11 +34,11 @@ from craftcore.storage.backup.staging_file import (
 )
 from craftcore.storage.database import Database
 from craftcore.storage.facts import get_fact
+from craftcore.storage.files.whole_file import write_whole
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import require_current
 from craftcore.storage.sqlite_errors import translate_os
 from craftcore.storage.transaction import Reader
-from craftcore.storage.whole_file import write_whole
 
 MANIFEST_MAX_BYTES = 1 << 20
 NAMED = re.compile(r"-[0-9]{8}T[0-9]{6}Z(-[0-9]+)?\.db\Z")

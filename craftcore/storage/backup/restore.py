@@ -26,11 +26,11 @@ from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_sta
 from craftcore.storage.connection import APPLICATION_ID, refuse_foreign, switch_journal
 from craftcore.storage.database import Database
 from craftcore.storage.facts import get_fact
+from craftcore.storage.files.whole_file import flush_folder
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import list_pending, migrate
 from craftcore.storage.migrations import list_migrations
 from craftcore.storage.sqlite_errors import translate, translate_os
-from craftcore.storage.whole_file import flush_folder
 
 READ_BYTES = 1 << 20
 KEPT = ".before-restore-"

@@ -23,9 +23,9 @@ import apsw
 from craftcore.clock import Clock
 from craftcore.errors import CannotCreate, CraftcoreError, PermissionRefused, StorageBusy, StorageError
 from craftcore.storage.database import Database
-from craftcore.storage.file_modes import make_folders
+from craftcore.storage.files.file_modes import make_folders
+from craftcore.storage.files.whole_file import IN_FOLDER, is_at, require_in_place, stat_at
 from craftcore.storage.sqlite_errors import translate_os
-from craftcore.storage.whole_file import IN_FOLDER, is_at, require_in_place, stat_at
 
 BEGINS = ".craftcore-draft-"
 SIDES = ("-wal", "-shm", "-journal")

@@ -17,7 +17,7 @@ from craftcore.errors import CraftcoreError
 from craftcore.retention.service import Retention
 from craftcore.serialization.display import format_bytes
 from craftcore.storage.damaged_rows import UNREADABLE
-from craftcore.storage.file_size import wal_bytes, wal_in_use
+from craftcore.storage.files.file_size import wal_bytes, wal_in_use
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
 

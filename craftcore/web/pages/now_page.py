@@ -9,9 +9,11 @@ from craftcore.diagnostics.due import explain_due
 from craftcore.diagnostics.starts import list_starts
 from craftcore.diagnostics.top import read_top
 from craftcore.storage.damaged_rows import Damaged
+from craftcore.web.excerpt import make_excerpt
 from craftcore.web.page import Page
+from craftcore.web.progress_store import ProgressStore, RunningTask
 from craftcore.web.spark import MINUTE, draw_bars
-from craftcore.web.timeline import Entry, Timeline
+from craftcore.web.timeline import Entry, Timeline, page_address
 from craftcore.web.timeline_store import TimelineStore
 from craftcore.web.visit import Visit
 
@@ -32,10 +34,12 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
     top = read_top(visit.services, looked=looked.status)
     status = looked.status.document
     daemon, now = status["daemon"], visit.now
+    running, cut_off = ([row for row in top.document[name] if "damaged" not in row] for name in ("running", "cut_off"))
     due = [row["id"] for row in top.document["due_next"] if row.get("kind") == "trigger" and row["due_at"] <= now]
     with visit.reading() as reader:
         timeline, damaged = TimelineStore().read(reader, now // MINUTE * MINUTE)
         rates = visit.rates.read(reader, now)
+        tasks = ProgressStore().find_tasks(reader, [row["id"] for row in running])
         starts = list_starts(reader, 1, runs=daemon["running"])
         waiting = explain_due(
             reader,
@@ -52,8 +56,9 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "daemon": daemon,
         "start": starts[0] if starts else None,
         "counts": status["counts"],
-        "running": [row for row in top.document["running"] if "damaged" not in row],
-        "cut_off": [row for row in top.document["cut_off"] if "damaged" not in row],
+        "running": [_describe_running(visit, row, tasks.get(row["id"])) for row in running],
+        "cut_off": cut_off,
+        "may_act": visit.may_act,
         "damaged": [*top.damaged, *damaged, *(one for one in waiting if isinstance(one, Damaged))],
         "waiting": [one for one in waiting if not isinstance(one, Damaged)],
         "rates": rates,
@@ -63,6 +68,17 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "entries": entries[:ROWS_SHOWN],
         "has_more": len(entries) > ROWS_SHOWN or any(lane.more for lane in timeline.lanes),
         "now": now,
+    }
+
+
+def _describe_running(visit: Visit, row: dict[str, Any], task: RunningTask | None) -> dict[str, Any]:
+    """Return what runs, with its task, what that says of itself as far as this person may see it, and where to end
+    it."""
+    return {
+        **row,
+        "task_id": None if task is None else task.id,
+        "progress": None if task is None else make_excerpt(visit, task.progress),
+        "cancel": page_address("triggers", row["id"]) if task is None else page_address("tasks", task.id),
     }
 
 

@@ -13,17 +13,17 @@ from starlette.responses import PlainTextResponse, Response, StreamingResponse
 from craftcore.config.web_people import WebPerson
 from craftcore.errors import InvalidInput, StateRefused
 from craftcore.services import Services
+from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.web.body import parse_fields
-from craftcore.web.live import Live
+from craftcore.web.live.topics import Live
+from craftcore.web.live.watch import FileWatch
 from craftcore.web.pages.inbox_page import read_inbox
 from craftcore.web.pages.now_page import read_now
-from craftcore.web.repeated_reads import RepeatedReads
 from craftcore.web.request_gate import find_cookie
 from craftcore.web.request_rules import Headers
 from craftcore.web.site import Asked, Site
 from craftcore.web.verdict import VerdictReader
 from craftcore.web.visit import Visit
-from craftcore.web.watch import FileWatch
 
 TOPICS: Mapping[str, Callable[[Visit], Mapping[str, Any]]] = {
     "verdict": lambda visit: {},

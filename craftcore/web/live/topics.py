@@ -18,7 +18,7 @@ from typing import NamedTuple, TypeVar
 import structlog
 
 from craftcore.errors import CraftcoreError, InvalidInput, StateRefused
-from craftcore.web.watch import LOOKS_SECONDS, FileWatch
+from craftcore.web.live.watch import LOOKS_SECONDS, FileWatch
 
 log = structlog.get_logger()
 T = TypeVar("T")

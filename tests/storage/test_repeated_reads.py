@@ -8,7 +8,7 @@ import apsw
 import pytest
 
 from craftcore.errors import NotFound, StorageError
-from craftcore.web.repeated_reads import RepeatedReads
+from craftcore.storage.repeated_reads import RepeatedReads
 from tests.support.trigger_steps import emit
 
 COUNT = "SELECT count(*) FROM triggers"

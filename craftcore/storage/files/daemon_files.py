@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from craftcore.errors import DatabaseInvalid, StorageError
-from craftcore.storage.open_files import SIDES, inode_numbers
+from craftcore.storage.files.open_files import SIDES, inode_numbers
 
 NOTE_MAX_BYTES = 4096
 
