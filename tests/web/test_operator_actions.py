@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-import ast
 import shutil
-from pathlib import Path
 
 import pytest
 
 from craftcore.errors import CraftcoreError, NotFound, PermissionRefused, StateRefused
 from craftcore.web.actions.form import ALREADY
-from craftcore.web.actions.model import OperatorAction
 from craftcore.web.actions.table import ACTIONS
 from craftcore.web.page import Redirect
 from tests.cli.conftest import cli, clock, here  # noqa: F401 - fixtures
 from tests.support.commands import BY_HAND, line
 from tests.support.web_actions import ADA, BOB, make_site, send, state_now, subject_of
 
-WEB = Path(__file__).parents[2] / "craftcore" / "web"
 SINGLE = [name for name in ACTIONS if not name.endswith(" --all")]
 FINDS = [name for name in ACTIONS if ACTIONS[name].find is not None]
 
@@ -125,41 +121,3 @@ def test_second_action_is_refused_as_by_the_command(site, here, cli, database, t
     else:
         assert isinstance(by_page, Redirect)
         assert by_command.code == 0 or by_page.notice.partition(": ")[2] in by_command.out, by_command
-
-
-@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
-def test_action_calls_the_operation_of_its_command_and_nothing_else(action: OperatorAction):
-    """The function of an action calls one function of craftcore.operations; the services are only handed on."""
-    operations = {"maintenance", "schedules", "activities", "executions", "tasks", "triggers"}
-    module = WEB / "actions" / f"{action.run.__module__.rpartition('.')[2]}.py"
-    functions = {node.name: node for node in ast.parse(module.read_text()).body if isinstance(node, ast.FunctionDef)}
-
-    def calls(name: str) -> list[str]:
-        found = []
-        for node in ast.walk(functions[name]):
-            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-                found += [f"{node.value.id}.{node.attr}"] if node.value.id in operations else []
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id.startswith("_"):
-                found += calls(node.id) if node.id in functions and node.id != name else []
-        return [one for one in found if not one.endswith("DeadDone")]
-
-    def uses(name: str) -> set[str]:
-        parts = [node.value for node in ast.walk(functions[name]) if isinstance(node, ast.Attribute)]
-        return {one.id for one in parts if isinstance(one, ast.Name)} & {"services", "tx"}
-
-    assert len(calls(action.run.__name__)) == 1, calls(action.run.__name__)
-    assert uses(action.run.__name__) <= {"services"}
-    assert action.name.removesuffix(" --all") in BY_HAND
-
-
-def test_forms_alone_open_a_transaction():
-    """Nothing else of the page does, by whatever way: run_once is called in one place."""
-    ways = {"transaction", "audited_transaction", "operator_transaction", "run_once", "connect"}
-    found = set()
-    for path in WEB.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
-            if name in ways:
-                found.add((path.relative_to(WEB).as_posix(), name))
-
-    assert found == {("actions/form.py", "run_once")}

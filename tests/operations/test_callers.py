@@ -1,0 +1,148 @@
+"""Each operator action is one function of `craftcore.operations`: its command calls it, and its form, and nobody else.
+
+The code is read as syntax trees. What is not one to one is listed here, with the reason.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter, defaultdict
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.routing import Route
+
+from craftcore.cli.base import OperatorCommand
+from craftcore.web.actions.table import ACTIONS
+from craftcore.web.asgi_app import make_app
+from craftcore.web.request_gate import Gate
+from tests.support import operation_uses, prose
+from tests.support.commands import commands
+from tests.support.web_actions import make_site
+
+COMMANDS = {
+    name: operation_uses.used_by(command.callback)
+    for name, command in commands()
+    if isinstance(command, OperatorCommand) and command.callback is not None
+}
+FORMS = {name: operation_uses.used_by(action.run) for name, action in ACTIONS.items()}
+
+OF_NONE = {"db migrate"}
+"""It writes the tables that operations need, and its rows with them."""
+
+OF_TWO = {
+    "trigger cancel": ["triggers.cancel", "triggers.cancel_all"],  # ids, or --all
+    "db gc": ["maintenance.give_pages_back", "maintenance.take_old"],  # batches, each with a transaction of its own
+}
+
+SHARED = {
+    "schedules.declare": {"schedule add", "schedule edit"},
+    "executions.decide": {"execution retry", "execution skip"},  # the decision is an argument
+    "triggers.requeue": {"trigger requeue", "dead requeue"},  # the same on a FAILED one and on a DEAD one
+}
+
+OF_THE_PAGE = {"triggers.requeue_error", "triggers.discard_error"}
+"""All of one error: the command has --all."""
+
+
+def callers(uses: dict[str, list[str]]) -> dict[str, set[str]]:
+    found = defaultdict(set)
+    for name, used in uses.items():
+        for one in used:
+            found[one].add(name)
+    return dict(found)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_operator_command_calls_a_single_operation(name):
+    assert COMMANDS[name] == OF_TWO.get(name, COMMANDS[name][:1])
+    assert bool(COMMANDS[name]) is (name not in OF_NONE)
+
+
+@pytest.mark.parametrize("operation", sorted(operation_uses.actions()))
+def test_operation_is_called_by_a_single_command(operation):
+    found = callers(COMMANDS).get(operation, set())
+
+    if operation in SHARED:
+        assert found == SHARED[operation]
+    else:
+        assert len(found) == (operation not in OF_THE_PAGE), found
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_form_calls_the_operation_of_its_command(name):
+    [operation] = FORMS[name]
+
+    assert operation in (OF_THE_PAGE if name.endswith(" --all") else COMMANDS[name])
+
+
+def test_operation_has_a_single_form():
+    more = {operation: names for operation, names in callers(FORMS).items() if len(names) > 1}
+
+    assert more == {"executions.decide": {"execution retry", "execution skip"}}
+
+
+def test_commands_alone_call_operations():
+    """What a module of the command line names is reached from a command, and nothing else calls it."""
+    found = Counter(one for used in operation_uses.used_in("cli").values() for one in used)
+    reached = Counter(one for used in COMMANDS.values() for one in used)
+
+    assert found == reached - Counter(["executions.decide"])  # both commands reach it through one function
+
+
+def test_forms_alone_call_operations_on_the_page():
+    assert {module.rpartition("/")[0] for module in operation_uses.used_in("web")} == {"web/actions"}
+
+
+def test_operations_are_called_by_the_name_of_their_module():
+    """These tests would not see an action that is imported by itself."""
+    imported = operation_uses.imported_into("cli") | operation_uses.imported_into("web")
+
+    assert imported & operation_uses.actions() == set()
+    assert imported >= operation_uses.MODULES
+
+
+def routes(database: Any, clock: Any) -> list[Route]:
+    site = make_site(database, clock)
+    app = make_app(site)
+    site.services.close()
+    assert isinstance(app, Gate)
+    assert isinstance(app._app, Starlette)
+    return [route for route in app._app.routes if isinstance(route, Route)]
+
+
+def test_post_routes_are_forms_and_the_login(tmp_path, clock):
+    posts = [route.path for route in routes(tmp_path / "none.db", clock) if "POST" in (route.methods or ())]
+
+    forms = [action.path for action in ACTIONS.values()]
+    assert Counter(posts) == Counter([*forms, "/login", "/logout", "/{path:path}"])  # the last is the missing page
+    assert Counter(forms).most_common(1)[0][1] == 1
+
+
+@pytest.mark.parametrize("action", ACTIONS.values(), ids=ACTIONS)
+def test_form_leaves_its_transaction_to_the_operation(action):
+    """It neither writes by itself, nor calls a service past the operation."""
+    module = action.run.__module__.removeprefix("craftcore.").replace(".", "/")
+    node = operation_uses.functions(prose.PACKAGE / f"{module}.py")[action.run.__name__]
+    parts = [one.value for one in ast.walk(node) if isinstance(one, ast.Attribute)]
+
+    assert {one.id for one in parts if isinstance(one, ast.Name)} & {"services", "tx", "scope"} == set()
+
+
+def test_page_opens_no_transaction():
+    """By no way, and past no door: an operation of a form opens it, in the one place that calls run_once."""
+    ways = {"transaction", "audited_transaction", "operator_transaction", "run_once", "connect", "connect_and_watch"}
+    found: set[tuple[str, str]] = set()
+    for path, tree in prose.modules():
+        if not path.is_relative_to(prose.PACKAGE / "web"):
+            continue
+        module = path.relative_to(prose.PACKAGE / "web").as_posix()
+        for node in ast.walk(tree):
+            match node:
+                case ast.Call(func=ast.Attribute(value=ast.Name(id="apsw" | "sqlite3" as name))):
+                    found.add((module, name))
+                case ast.Attribute(attr=name) | ast.Name(id=name) if name in ways:
+                    found.add((module, name))
+
+    assert found == {("actions/form.py", "run_once")}
