@@ -9,10 +9,11 @@ from craftcore.activities.model import Activity
 from craftcore.errors import StateRefused
 from craftcore.executions.record import ExecutionRecord
 from craftcore.schedules.model import Schedule
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.tasks.model import Question, Task
 from craftcore.triggers.model import Trigger
 
-Subject = Task | Trigger | Question | Activity | Schedule | ExecutionRecord
+Subject = Task | Trigger | Question | Activity | Schedule | ExecutionRecord | Damaged
 
 
 def state_text(subject: Subject) -> str:
@@ -31,6 +32,8 @@ def state_text(subject: Subject) -> str:
             return f"{subject.status}"
         case ExecutionRecord():
             return f"{subject.status}"
+        case Damaged():
+            return "damaged"
 
 
 def require_unchanged(id: str, subject: Subject, seen: str) -> None:

@@ -23,7 +23,7 @@ OF_AN_ERROR_MAX = 500
 class DeadDone(NamedTuple):
     """The result for the dead letters of one error. `refused`: why some stay dead, a sentence for each."""
 
-    done: list[Trigger]
+    done: list[Trigger | Damaged]
     refused: list[str]
 
 
@@ -58,27 +58,38 @@ def requeue(tx: Transaction, scope: AuditScope, services: Services, trigger_ids:
     return done
 
 
-def discard(tx: Transaction, scope: AuditScope, services: Services, trigger_ids: Iterable[str]) -> list[Trigger]:
-    """Take triggers off the list of dead letters, all or none. Raises NotFound or StateRefused."""
-    done = [services.triggers.discard(tx, id) for id in trigger_ids]
-    for row in done:
-        scope.record(row.id)
-    return done
+def discard(
+    tx: Transaction, scope: AuditScope, services: Services, trigger_ids: Iterable[str]
+) -> list[Trigger | Damaged]:
+    """Take triggers off the list of dead letters, all or none. One that cannot be read is returned as Damaged.
+
+    Raises NotFound or StateRefused.
+    """
+    return [_discard(tx, scope, services, id) for id in trigger_ids]
 
 
 def requeue_error(tx: Transaction, scope: AuditScope, services: Services, error: str) -> DeadDone:
     """Give the newest dead letters of one error all their attempts again: 500 at most. Others stay as they are."""
-    return _change_error(tx, scope, services.triggers.requeue, error)
+
+    def requeue_letter(letter: Trigger | Damaged) -> Trigger:
+        if isinstance(letter, Damaged):
+            raise StateRefused(f"trigger {letter.id} is damaged: {letter.wrong}")
+        done = services.triggers.requeue(tx, letter.id)
+        scope.record(done.id)
+        return done
+
+    return _change_error(tx, requeue_letter, error)
 
 
 def discard_error(tx: Transaction, scope: AuditScope, services: Services, error: str) -> DeadDone:
-    """Take the newest dead letters of one error off the list: 500 at most."""
-    return _change_error(tx, scope, services.triggers.discard, error)
+    """Take the newest dead letters of one error off the list: 500 at most, those that cannot be read included."""
+    return _change_error(tx, lambda letter: _discard(tx, scope, services, str(letter.id)), error)
 
 
-def dead_letters(reader: Reader) -> list[str]:
-    """Return the ids of all dead letters that can be read."""
-    return [letter.id for letter in require_readable(TriggerLists().list_dead(reader, DEAD_MAX))]
+def dead_letters(reader: Reader, *, with_damaged: bool = False) -> list[str]:
+    """Return the ids of all dead letters. Raises UnreadableRow when one cannot be read, unless `with_damaged`."""
+    found = TriggerLists().list_dead(reader, DEAD_MAX)
+    return [str(letter.id) for letter in (found if with_damaged else require_readable(found))]
 
 
 def make_reason(reason: str | None) -> str:
@@ -86,20 +97,23 @@ def make_reason(reason: str | None) -> str:
     return f"cancelled: {reason}" if reason else "cancelled"
 
 
-def _change_error(
-    tx: Transaction, scope: AuditScope, change: Callable[[Transaction, str], Trigger], error: str
-) -> DeadDone:
-    """Change each readable dead letter of an error. One whose change is refused stays as it is."""
-    done: list[Trigger] = []
+def _discard(tx: Transaction, scope: AuditScope, services: Services, id: str) -> Trigger | Damaged:
+    damaged = services.triggers.discard_damaged(tx, id)
+    if damaged is not None:
+        scope.record(id, damaged=damaged.wrong)
+        return damaged
+    done = services.triggers.discard(tx, id)
+    scope.record(done.id)
+    return done
+
+
+def _change_error(tx: Transaction, change: Callable[[Trigger | Damaged], Trigger | Damaged], error: str) -> DeadDone:
+    """Change each dead letter of an error. One whose change is refused stays as it is."""
+    done: list[Trigger | Damaged] = []
     refused: list[str] = []
     for letter in TriggerPageStore().list_dead(tx, OF_AN_ERROR_MAX, error=error):
-        if isinstance(letter, Damaged):
-            refused.append(f"trigger {letter.id} is damaged: {letter.wrong}")
-            continue
         try:
-            done.append(change(tx, letter.id))
+            done.append(change(letter))
         except StateRefused as why:
             refused.append(why.message)
-            continue
-        scope.record(letter.id)
     return DeadDone(done, refused)

@@ -12,7 +12,9 @@ from typing import cast
 
 from craftcore.clock import Clock
 from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Row, Transaction, get_single_result
+from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import (
     HELD_UNTIL,
@@ -42,6 +44,7 @@ class TriggerService:
         self._payload_max_bytes = payload_max_bytes
         self._store = TriggerStore()
         self._hands = OperatorStore()
+        self._damaged = DamagedTriggerStore()
         self.follower: TriggerListener = NullListener()
 
     # Emit
@@ -276,6 +279,20 @@ class TriggerService:
                 f"trigger {trigger_id} is {trigger.status}; only one that is DEAD or FAILED can be discarded, once"
             )
         return self.get(tx, trigger_id)
+
+    def discard_damaged(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Damaged | None:
+        """Take a dead letter off the list whose row cannot be read. None when it can, and nothing was written.
+
+        Raises StateRefused when it is not DEAD.
+        """
+        found = self._damaged.find(tx, trigger_id)
+        if found is None:
+            return None
+        if not self._damaged.discard(tx, found.seq, reason):
+            raise StateRefused(
+                f"trigger {trigger_id} is damaged, and {found.status}; only a damaged one that is DEAD can be discarded"
+            )
+        return found.row
 
 
 def _emitted_result(row: NewTrigger) -> Emitted:

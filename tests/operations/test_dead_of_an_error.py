@@ -29,6 +29,12 @@ def bury(core: VirtualCore, outcome: Failed, **spec: object) -> str:
     return emitted.id
 
 
+def status_of(core: VirtualCore, id: str) -> str:
+    """The status of a row that may be damaged."""
+    [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=id)
+    return str(row["status"])
+
+
 def change(core: VirtualCore, operation: object, error: str) -> triggers.DeadDone:
     with closing(core), audited_transaction(core, ADA, "dead requeue") as (tx, scope):
         return operation(tx, scope, core, error)  # type: ignore[operator, no-any-return]
@@ -77,15 +83,28 @@ def test_dead_letters_beyond_the_limit_stay(core, clock, monkeypatch):
     assert look(core, oldest).status is TriggerStatus.DEAD
 
 
-def test_damaged_dead_letter_is_named_and_left(core):
+def test_damaged_dead_letter_is_named_and_not_requeued(core):
     damaged = bury(core, LATE)
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT)")
 
-    result = change(core, triggers.discard_error, "AGENT_TIMEOUT")
+    result = change(core, triggers.requeue_error, "AGENT_TIMEOUT")
 
     assert result.done == []
     assert result.refused[0].startswith(f"trigger {damaged} is damaged: ")
+    assert status_of(core, damaged) == "DEAD"
+
+
+def test_damaged_dead_letter_is_discarded_with_others_of_its_error(core):
+    damaged, whole = bury(core, LATE), bury(core, LATE)
+    with core.transaction() as tx:
+        tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT) WHERE id = :id", id=damaged)
+
+    result = change(core, triggers.discard_error, "AGENT_TIMEOUT")
+
+    assert {row.id for row in result.done} == {damaged, whole}
+    assert result.refused == []
+    assert status_of(core, damaged) == status_of(core, whole) == "FAILED"
 
 
 def test_error_without_dead_letters_changes_nothing(core):

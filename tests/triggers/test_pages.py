@@ -10,6 +10,7 @@ import pytest
 from craftcore.storage import row_spans
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.triggers import page_store
+from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.page_store import TriggerFilter, TriggerPageStore
 from tests.executions.test_listing_plans import plans_of
@@ -192,6 +193,21 @@ def test_dead_letters_are_read_by_their_index(crowd):
         "SEARCH triggers USING INDEX triggers_dead (settled_at<?)"
     ]
     assert not [line for line in letters if "TEMP B-TREE" in line]
+
+
+def test_damaged_dead_letter_is_found_by_an_index(crowd):
+    with undone(crowd) as tx:
+        tx.run("UPDATE triggers SET description = CAST(X'ff' AS TEXT) WHERE seq = 7")
+        [row] = tx.fetch_all("SELECT id FROM triggers WHERE seq = 7")
+    by_id = plans_of(crowd, lambda tx: DamagedTriggerStore().find(tx, row["id"]))
+    by_escapes = plans_of(crowd, lambda tx: DamagedTriggerStore().find(tx, "\\xff"))
+
+    assert [line for line in by_id if "triggers" in line] == [
+        "SEARCH triggers USING INDEX triggers_id (id=?)",
+        "SEARCH triggers USING INTEGER PRIMARY KEY (rowid=?)",
+    ]
+    assert "SCAN triggers USING INDEX triggers_dead" in by_escapes
+    assert not [line for line in by_escapes if "TEMP B-TREE" in line]
 
 
 def test_search_for_an_error_ends_after_the_newest_dead_letters(crowd, monkeypatch):

@@ -11,8 +11,11 @@ from craftcore.cli.lookup import resolve_id
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.view import print_triggers, requeued_text, say_done, tasks_of
 from craftcore.operations import triggers
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader
+from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.listing_store import TriggerLists
+from craftcore.triggers.model import Trigger
 
 
 @click.group(cls=CommandGroup)
@@ -77,13 +80,26 @@ def discard(session: Session, /, ids: tuple[str, ...], everything: bool, yes: bo
     """Take dead letters off the list; they stay readable as FAILED.
 
     A FAILED trigger can be discarded by its id, too: then `craftcore status` does not name it any more. `craftcore
-    trigger requeue` can still give them another life, until retention removes their payload.
+    trigger requeue` can still give them another life, until retention removes their payload. A dead letter whose row
+    is damaged can be discarded, and not requeued.
     """
     ids_or_all(ids, everything, yes, "discard every dead letter")
     core = session.core()
     with session.write(core) as (tx, scope):
-        done = triggers.discard(tx, scope, core, _choose_ids(tx, ids, everything))
-    say_done(session, done, lambda row: f"is discarded, and stays readable as {row.status}")
+        chosen = triggers.dead_letters(tx, with_damaged=True) if everything else [_find_letter(tx, id) for id in ids]
+        done = triggers.discard(tx, scope, core, dict.fromkeys(chosen))
+    say_done(session, done, format_discarded)
+
+
+def format_discarded(row: Trigger | Damaged) -> str:
+    if isinstance(row, Damaged):
+        return f"is discarded, and stays damaged: {row.wrong}"
+    return f"is discarded, and stays readable as {row.status}"
+
+
+def _find_letter(reader: Reader, given: str) -> str:
+    """Return the id that is meant; of a damaged dead letter, the id as lists show it."""
+    return given if DamagedTriggerStore().find(reader, given) else resolve_id(reader, given)
 
 
 def _choose_ids(reader: Reader, ids: tuple[str, ...], everything: bool) -> list[str]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from craftcore.cli.damaged_list import print_list
 from craftcore.cli.session import Session
@@ -22,6 +22,8 @@ from craftcore.triggers.model import Trigger
 
 COLUMNS = ("id", "created", "workflow", "source", "status", "due", "attempts", "reason")
 ONE_LINE_EACH = 50
+
+Done = TypeVar("Done", bound=Trigger | Damaged)
 
 
 def tasks_of(reader: Reader, found: list[Trigger]) -> dict[str, Task]:
@@ -64,10 +66,11 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
     )
 
 
-def say_done(session: Session, done: list[Trigger], words: Callable[[Trigger], str]) -> None:
+def say_done(session: Session, done: Sequence[Done], words: Callable[[Done], str]) -> None:
     """Print the changed triggers: a line each, a line for many, or an array."""
     if session.json:
-        session.out.document([trigger_document(row) for row in done])
+        documents = [damaged_document(row) if isinstance(row, Damaged) else trigger_document(row) for row in done]
+        session.out.document(documents)
         return
     if len(done) > ONE_LINE_EACH:
         for text, count in Counter(words(row) for row in done).items():

@@ -9,10 +9,12 @@ from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
+from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
+from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.store import TriggerStore
 
@@ -29,6 +31,12 @@ def find_trigger(reader: Reader, id: str) -> Trigger:
     if (trigger := TriggerStore().get(reader, id)) is None:
         raise NotFound(f"no trigger has the id {id!r:.80}: perhaps retention deleted it; its record may still be there")
     return trigger
+
+
+def find_dead_letter(reader: Reader, id: str) -> Trigger | Damaged:
+    """Return the trigger, or what is wrong with its row. Raises NotFound."""
+    damaged = DamagedTriggerStore().find(reader, id)
+    return find_trigger(reader, id) if damaged is None else damaged.row
 
 
 def find_question(reader: Reader, id: str) -> Question:

@@ -16,6 +16,7 @@ from craftcore.storage.transaction import Reader, Transaction
 from craftcore.web.actions.model import REASON, REQUIRED_REASON, Form, FormField, OperatorAction, text_of
 from craftcore.web.actions.subjects import (
     find_activity,
+    find_dead_letter,
     find_question,
     find_record,
     find_task,
@@ -194,7 +195,7 @@ ACTIONS = (
     OperatorAction(
         name="dead discard", path="/triggers/{id}/discard", back="/triggers/{id}", button="discard",
         says="Take the trigger off the list of dead letters. It stays readable as FAILED.",
-        run=discard, find=find_trigger, is_final=True,
+        run=discard, find=find_dead_letter, is_final=True,
     ),
     OperatorAction(
         name="execution retry", path="/records/{id}/retry", back="/records/{id}", button="retry",

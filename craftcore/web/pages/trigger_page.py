@@ -13,6 +13,7 @@ from craftcore.errors import NotFound
 from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.storage.damaged_rows import Damaged, readable_value, try_read
 from craftcore.storage.transaction import Row
+from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 from craftcore.web.page import Page
@@ -41,7 +42,8 @@ def show_trigger(visit: Visit) -> Page:
             raise NotFound(f"no trigger has the id {id!r:.80}")
         if not isinstance(trigger, Trigger):
             status = 404 if trigger is None else 200
-            facts["damaged"] = trigger
+            found = None if trigger is None else DamagedTriggerStore().find(reader, id)
+            facts |= {"damaged": trigger, "is_dead": found is not None and found.status == TriggerStatus.DEAD}
             return Page(template="trigger_gone.html", title=f"Trigger {id}", facts=facts, status=status)
         task = read_task(reader, trigger)
         booting = is_booting(reader, note, held=daemon_runs)
