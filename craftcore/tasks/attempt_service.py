@@ -24,8 +24,16 @@ ACTS_MAX = 100
 """Unfinished activities of a task that are read."""
 
 
-def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs: bool) -> AttemptFacts:
-    """Return what is known of an attempt beside its record."""
+def facts_of(
+    reader: Reader,
+    record: ExecutionRecord,
+    now: float,
+    *,
+    daemon_runs: bool,
+    known_faults: list[str] | None = None,
+) -> AttemptFacts:
+    """Return what is known of an attempt beside its record. `known_faults`: what is wrong with the record, where that
+    was asked before; None: it is asked."""
     trigger = TriggerStore().get(reader, record.trigger_id)
     task = None if record.task_id is None else TaskStore().get(reader, record.task_id)
     [newest] = ExecutionListStore().ids_of(reader, record.trigger_id, 1) or [record.id]
@@ -45,7 +53,7 @@ def facts_of(reader: Reader, record: ExecutionRecord, now: float, *, daemon_runs
         daemon_runs=daemon_runs,
         acts=_unended_acts(reader, task),
         irreversible=sum(event.type == EventType.ACTIVITY_INTENT for event in record.events),
-        not_replayable=refusal_to_replay(record) if record.status is Status.SUCCESS else None,
+        not_replayable=refusal_to_replay(record, known_faults) if record.status is Status.SUCCESS else None,
         task_is_over=task is not None and not task.status.is_live,
     )
 

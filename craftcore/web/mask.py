@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 MASKED = "***"
@@ -44,5 +46,14 @@ def _mask_text(text: str, words: Sequence[str], depth: int) -> str:
 
 
 def _is_secret(key: str, words: Sequence[str]) -> bool:
-    folded = key.casefold().replace("-", "_")
-    return any(word.casefold().replace("-", "_") in folded for word in words)
+    return _find_words(tuple(words)).search(_fold(key)) is not None
+
+
+@lru_cache(maxsize=8)
+def _find_words(words: tuple[str, ...]) -> re.Pattern[str]:
+    """Return the pattern that finds one of the words; of no words, one that finds nothing."""
+    return re.compile("|".join(re.escape(_fold(word)) for word in words) or r"(?!)")
+
+
+def _fold(text: str) -> str:
+    return text.casefold().replace("-", "_")

@@ -31,6 +31,9 @@ LINE_MAX = 80
 SHORT = 8
 """Characters of an id in a table; the link has all of them."""
 
+SIGNS = {"waiting": "○", "work": "▶", "done": "●", "person": "◆", "failed": "✕", "unknown": "⚡"}
+"""The sign of each meaning."""
+
 ActionForm = Callable[[Visit, str, str, str], Mapping[str, Any] | None]
 
 
@@ -62,17 +65,27 @@ def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> 
         "sent": escape,  # what this person sent is sent again, unchanged
     }
     env.globals["new_request"] = make_request
+    env.globals["sign_element"] = sign_element
     env.globals["action"] = pass_context(_ActionElement(make_form))
     return env
 
 
 def make_printable(value: Any) -> Any:
     """Return a printed value: None as nothing, text with what does not print escaped; line breaks stay."""
+    kind = type(value)
+    if kind is str:  # by far the most of a page
+        return value if value.isprintable() and "\\" not in value else _escape_lines(value)
     if value is None:
         return ""
-    if not isinstance(value, str) or isinstance(value, Verbatim) or hasattr(value, "__html__"):
+    if kind is Markup or not isinstance(value, str) or isinstance(value, Verbatim) or hasattr(value, "__html__"):
         return value
-    return "\n".join(map(escape_control, value.split("\n")))
+    return _escape_lines(value)
+
+
+def sign_element(meaning: str, word: str = "") -> Markup:
+    """Return a meaning as its sign and a word, in its colour. `word` empty: the name of the meaning."""
+    said = escape(make_printable(word or meaning))
+    return Markup(f'<span class="sign {meaning}"><span aria-hidden="true">{SIGNS[meaning]}</span> {said}</span>')
 
 
 def moment_element(at: float | None) -> Markup | str:
@@ -83,7 +96,8 @@ def moment_element(at: float | None) -> Markup | str:
         iso = datetime.fromtimestamp(at, UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return f"{at!r}"
-    return Markup('<time datetime="{}">{}</time>').format(iso, clock_time(at))
+    text = f"{iso[:10]} {iso[11:19]}Z" if at >= 0 else clock_time(at)
+    return Markup(f'<time datetime="{iso}">{text}</time>')
 
 
 def shorten_id(id: str) -> str:
@@ -117,6 +131,10 @@ def payload_element(context: Context, value: Any) -> Markup | str:
         "is_open": visit.settings.payloads == "shown",
     }
     return Markup(context.environment.get_template("payload.html").render(facts))
+
+
+def _escape_lines(text: str) -> str:
+    return "\n".join(map(escape_control, text.split("\n")))
 
 
 class _ActionElement:

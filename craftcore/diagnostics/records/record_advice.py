@@ -26,11 +26,21 @@ class Advice:
     reasons: tuple[Finding, ...] = ()
 
 
-def read_advice(reader: Reader, database: Path, record: ExecutionRecord, now: float, *, weight: float) -> Advice:
-    """Return what to do about an attempt. `weight`: of the priority, as the settings of triggers have it."""
+def read_advice(
+    reader: Reader,
+    database: Path,
+    record: ExecutionRecord,
+    now: float,
+    *,
+    weight: float,
+    known_faults: list[str] | None = None,
+) -> Advice:
+    """Return what to do about an attempt. `weight`: of the priority, as the settings of triggers have it.
+    `known_faults`: of the record, as `facts_of` takes them."""
     note, daemon_runs = read_note(database)
     booting = is_booting(reader, note, held=daemon_runs)
-    found = assess(facts_of(reader, record, now, daemon_runs=daemon_runs and not booting))
+    runs = daemon_runs and not booting
+    found = assess(facts_of(reader, record, now, daemon_runs=runs, known_faults=known_faults))
     if found.state is not State.WAITS:
         return Advice(recommendation=found)
     task = None if record.task_id is None else TaskStore().get(reader, record.task_id)

@@ -161,7 +161,9 @@ def record_faults(record: ExecutionRecord) -> list[str]:
     if record.chain_seq is not None and (lacks := [name for name in SEALED if getattr(record, name) is None]):
         wrong.append(f"it is in the chain and lacks what every record there has: {', '.join(lacks)}")
     if forgotten := [
-        str(event.seq) for event in record.events if _is_forgotten(event.type, event.task_seq, event.memo)
+        str(event.seq)
+        for event in record.events
+        if event.memo is None and event.task_seq is not None and event.type in ALWAYS_WITH_A_MEMO
     ]:
         wrong.append(
             f"event {', '.join(forgotten)} has lost its memo, as when a daemon could not read it and set it aside"
@@ -223,7 +225,3 @@ def _is_whole(record: ExecutionRecord) -> bool:
         and (record.response_json is not None or record.response_hash is None)
         and all(event.payload_json != "" for event in record.events)
     )
-
-
-def _is_forgotten(type_: str, task_seq: int | None, memo: str | None) -> bool:
-    return memo is None and task_seq is not None and type_ in ALWAYS_WITH_A_MEMO

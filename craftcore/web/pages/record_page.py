@@ -43,10 +43,11 @@ def show_record(visit: Visit) -> Page:
         if isinstance(record, Damaged):
             return Page(template="damaged.html", title=f"Record {id}", facts={"row": record})
         weight = services.config.triggers.priority_weight
-        advice = try_read(
-            "the advice", lambda: read_advice(reader, services.database.path, record, visit.now, weight=weight)
-        )
         faults = [fault.wrong for fault in Verification(reader, visit.now).faults_of(record)]
+        advice = try_read(
+            "the advice",
+            lambda: read_advice(reader, services.database.path, record, visit.now, weight=weight, known_faults=faults),
+        )
     older = [event for event in record.events if before is None or event.seq < before]
     shown = older[-EVENTS_SHOWN:]
     facts = {
