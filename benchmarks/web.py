@@ -17,14 +17,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
-from urllib.parse import quote
 
-from benchmarks import history
+from benchmarks import history, web_history
 from craftcore.config import Config
 from craftcore.producer import Producer
 from craftcore.services import Services
 from craftcore.triggers.model import TriggerSpec
-from craftcore.web.asgi_app import PAGES
 
 APP = """
 from craftcore import App, TaskContext
@@ -52,8 +50,6 @@ may = "act"
 TOKEN = "ada-has-a-long-token"
 EACH = 100
 PER_SECOND = 300
-DEEP_TASKS = 5
-"""Tasks of 2,000 steps each: 10,000 events."""
 TABS = 100
 SECONDS = 10.0
 REQUESTS = 5_000
@@ -68,36 +64,14 @@ def main() -> None:
         folder = Path(name)
         database = folder / "bench.db"
         history.make(database, settled=settled, pending=10_000)
+        web_history.add_rows(Services(database, Config()))
         (folder / "web_app.py").write_text(APP)
         (folder / "web.toml").write_text(SETTINGS)
         command = [sys.executable, "-m", "craftcore", "--db", str(database)]
         with _process([*command, "run", "web_app:app"], folder), Producer(database) as producer:
-            ids = _fill(producer, database)
+            ids = web_history.add_tasks(producer, Services(database, Config()))
             with _process([*command, "--config", "web.toml", "web", "--listen", "unix:web.sock"], folder) as web:
                 asyncio.run(_measure(web, folder, ids, producer, settled))
-
-
-def _fill(producer: Producer, database: Path) -> dict[str, str]:
-    """Make tasks with many events and a question; return an id for each page of one thing."""
-    deep = [producer.emit("deep").id for _ in range(DEEP_TASKS)]
-    asks, services = producer.emit("ask").id, Services(database, Config())
-    with services.reading() as reader:
-        settled = reader.fetch_value("SELECT id FROM triggers WHERE status = 'DONE' LIMIT 1 OFFSET 1000")
-    until = time.monotonic() + 300
-    while time.monotonic() < until:
-        with services.reading() as reader:
-            question = reader.fetch_value("SELECT id FROM questions LIMIT 1")
-            ended = reader.fetch_value("SELECT count(*) FROM tasks WHERE status = 'DONE' AND workflow = 'deep'")
-        if question is not None and ended == DEEP_TASKS:
-            break
-        time.sleep(0.2)
-    return {
-        "/q/{id}": question,
-        "/tasks/{id}": deep[0],
-        "/triggers/{id}": settled,
-        "/records/{id}": f"exec-{settled}.1",
-        "asks": asks,
-    }
 
 
 async def _measure(
@@ -133,9 +107,7 @@ async def _measure(
 
 async def _pages(socket: Path, cookie: str, ids: dict[str, str]) -> None:
     """Print what each page takes beside a daemon that runs 300 triggers a second."""
-    addresses = [path.replace("{id}", quote(ids.get(path, ""), safe="")) for path, _ in PAGES if _can_show(path, ids)]
-    addresses += ["/tasks?workflow=nothing", "/triggers?workflow=nothing", f"/find?q={ids['/triggers/{id}'][:8]}"]
-    for address in addresses:
+    for address in web_history.list_addresses(ids):
         times, size = [], 0
         for _ in range(EACH):
             began = time.perf_counter()
@@ -145,15 +117,11 @@ async def _pages(socket: Path, cookie: str, ids: dict[str, str]) -> None:
             size = len(body)
         times.sort()
         p95 = times[EACH * 95 // 100]
-        title = re.sub(r"[0-9a-f-]{30,}", "ID", address)
+        title = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{20,}", "ID", address)
         print(
-            f"    {title:32} {status}  p50 {median(times):6.1f} ms  p95 {p95:6.1f} ms"
+            f"    {title:44} {status}  p50 {median(times):6.1f} ms  p95 {p95:6.1f} ms"
             f"  {size / 1000:6.1f} KB    (p95 at most 50 ms, 100 KB)"
         )
-
-
-def _can_show(path: str, ids: dict[str, str]) -> bool:
-    return "{id}" not in path or path in ids
 
 
 async def _with_tabs(pid: int, socket: Path, cookie: str, producer: Producer) -> float:

@@ -29,6 +29,15 @@ SELECT id, created_at, workflow, status, error_code, latency_ms, trigger_id, att
  ORDER BY seq DESC
  LIMIT :limit
 """
+EARLIER = """
+SELECT id
+  FROM executions
+ WHERE task_id = :task_id
+   AND task_id IS NOT NULL
+   AND seq < (SELECT seq FROM executions WHERE id = :id)
+ ORDER BY seq DESC
+ LIMIT 1
+"""
 NEWEST = _NEWEST.format(walk="NOT INDEXED\n WHERE 1")
 NEWEST_FAILED = _NEWEST.format(walk="INDEXED BY executions_error\n WHERE status = 'error'")
 NEWEST_INCOMPLETE = _NEWEST.format(walk="INDEXED BY executions_incomplete\n WHERE status = 'incomplete'")
@@ -105,6 +114,11 @@ class ExecutionListStore:
             (f"exec-{trigger_id}.", f"exec-{trigger_id}/", limit),
         )
         return [id_ for (id_,) in rows]
+
+    def find_earlier(self, tx: Reader, task_id: str, id: str) -> str | None:
+        """Return the id of the record of a task that comes before this one; None when there is none."""
+        found: str | None = tx.fetch_value(EARLIER, task_id=task_id, id=id)
+        return found
 
     def headers_of(self, tx: Reader, trigger_id: str, limit: int) -> list[Row]:
         """Return what is short of a trigger's records, the newest first."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from craftcore.diagnostics.tasks.task_history import TaskHistory
 from craftcore.serialization.time_text import clock_time
@@ -37,8 +38,7 @@ SHAPES_MAX = 300
 """A picture with more marks is drawn with outlines."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class Shape(NamedTuple):
     """A mark and where it is drawn. `text`: as much of its label as its bar has space for; empty: too little."""
 
     mark: Mark

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import socket
 import sys
@@ -88,6 +89,8 @@ def serve(
         link = f"{base}/login?link={people.make_link(actor().name or 'operator')}"
     announce(place, link)
     notifier.notify_ready("serving the page")
+    gc.collect()
+    gc.freeze()  # the modules: otherwise each full collection walks over all of them, while a page waits
     try:
         server.run(sockets=[listening])
     finally:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
 from functools import lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
 
@@ -70,7 +70,9 @@ class Group(NamedTuple):
     @property
     def mark(self) -> Mark | None:
         """The worst of its marks; None when it has no occurrence."""
-        return next((mark for mark in WORST_FIRST if self.counts[mark]), None)
+        if len(self.counts) < 2:
+            return next(iter(self.counts), None)
+        return next(mark for mark in WORST_FIRST if mark in self.counts)
 
     @property
     def text(self) -> str:
@@ -147,9 +149,11 @@ def draw_strip(schedule: Schedule, lines: Iterable[MarkedLine], now: float, *, i
     bounds = list_days(schedule.timezone, now)
     since = bounds[0] if is_whole or not marked else max(bounds[0], marked[0].occurrence.decided_at)
     counted: list[Counter[Mark]] = [Counter() for _ in range(DAYS)]
-    for mark, day, number in [*_place_lines(marked, schedule, bounds), *_place_undecided(schedule, bounds, now)]:
+    totals: Counter[Mark] = Counter()
+    for mark, day, number in chain(_place_lines(marked, schedule, bounds), _place_undecided(schedule, bounds, now)):
         if 0 <= day < DAYS:
             counted[day][mark] += number
+            totals[mark] += number
     zone = schedule.timezone
     whole_days = DAYS - bisect_left(bounds, since)
     is_daily = since <= bounds[0] or whole_days >= WHOLE_DAYS_MIN
@@ -158,9 +162,6 @@ def draw_strip(schedule: Schedule, lines: Iterable[MarkedLine], now: float, *, i
     else:
         newest = [(line.occurrence, line.mark) for line in marked[-DAYS:]]
         groups = [Group(one.nominal_at, zone, Counter({mark: one.count}), is_day=False) for one, mark in newest]
-    totals: Counter[Mark] = Counter()
-    for counts in counted:
-        totals.update(counts)
     return Strip(groups, totals, count_unaccounted(schedule, [line.occurrence for line in marked]), since, is_daily)
 
 
@@ -214,8 +215,12 @@ def _place_lines(
     """Yield each line as its mark, a day, and how many occurrences of it came that day."""
     for line in marked:
         occurrence = line.occurrence
-        first, last = _find_day(bounds, occurrence.nominal_at), _find_day(bounds, occurrence.last_at)
-        numbers = [occurrence.count] if first == last else _split(occurrence, schedule, bounds, first, last)
+        first = _find_day(bounds, occurrence.nominal_at)
+        last = first if occurrence.count == 1 else _find_day(bounds, occurrence.last_at)
+        if first == last:
+            yield line.mark, first, occurrence.count
+            continue
+        numbers = _split(occurrence, schedule, bounds, first, last)
         yield from ((line.mark, first + offset, number) for offset, number in enumerate(numbers) if number)
 
 

@@ -129,6 +129,13 @@ def test_record_is_found_by_its_id_and_by_its_trigger(crowd):
     assert not any(line.startswith("SCAN") for line in plans_of(crowd, lambda tx: RecordStore().get(tx, "exec-x.1")))
 
 
+def test_record_before_another_of_a_task_is_found_by_the_index_of_tasks(crowd):
+    plan = plans_of(crowd, lambda tx: LISTING.find_earlier(tx, "lived", "exec-fine-7.1"))
+
+    assert any("USING COVERING INDEX executions_task" in line or "USING INDEX executions_task" in line for line in plan)
+    assert not any(line.startswith("SCAN") or "TEMP B-TREE" in line for line in plan)
+
+
 def test_error_codes_in_use_are_read_from_the_index_of_failures(crowd):
     plan = plans_of(crowd, LISTING.error_codes)
 

@@ -112,6 +112,61 @@ def test_payload_of_an_event_is_masked_by_the_name_of_its_key(site, world):
         assert "Rome" not in site.get(address, "bob").text
 
 
+def test_all_events_of_a_long_task_are_reached_from_its_page(site, world):
+    """Its picture has the newest; a link goes on with those before them, over all its records."""
+    with site.services.reading() as reader:
+        newest = reader.fetch_value(
+            "SELECT max(events.seq) FROM executions JOIN events ON events.execution_seq = executions.seq "
+            "WHERE executions.id = :id",
+            id=record_of(site, world.asks),
+        )
+    added = 750
+    spoil(
+        site.services,
+        """
+        WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :added)
+        INSERT INTO event_rows (execution_seq, seq, type, at, payload_json, task_seq, turn)
+        SELECT executions.seq, :newest + n, 'NOTE', tasks.created_at + n, '{"data":null,"key":"'||n||'","name":"far"}',
+               tasks.seq, executions.turn
+          FROM tasks
+          JOIN executions ON task_id = tasks.id
+          JOIN numbers
+         WHERE tasks.id = :id
+        """,
+        id=world.asks,
+        newest=newest,
+        added=added,
+    )
+    seen: set[str] = set()
+    address = f"/tasks/{world.asks}"
+    first = site.get(address).text
+    for text in (first, site.get(f"{address}?events=500").text, site.get(f"{address}?events=9999").text):
+        assert f"The newest {100 if text is first else 500} events; there are more" in text
+    [address] = re.findall(r'<a href="([^"]+)">Events before these', first)
+    pages = 0
+    while address:
+        text = site.get(address.replace("&amp;", "&")).text
+        seen |= set(re.findall(r"far/\d+", text))
+        [address] = re.findall(r'<p class="more"><a href="([^"]+)"', text) or [""]
+        pages += 1
+    assert seen == {f"far/{n}" for n in range(1, added - 100 + 1)}
+    assert pages <= 9
+
+
+def test_record_links_to_the_previous_attempt(site, world):
+    with site.services.reading() as reader:
+        ids = [
+            id
+            for (id,) in reader.fetch_tuples(
+                "SELECT id FROM executions WHERE task_id = ?1 ORDER BY seq DESC", (world.failed,)
+            )
+        ]
+    links = [
+        re.findall(r'<a href="/records/([^"]+)">the previous attempt', site.get(f"/records/{id}").text) for id in ids
+    ]
+    assert links == [*([before] for before in ids[1:]), []]
+
+
 def test_task_with_a_damaged_part_shows_the_others(site, world):
     with site.services.reading() as reader:
         seq = reader.fetch_value("SELECT seq FROM tasks WHERE id = :id", id=world.asks)

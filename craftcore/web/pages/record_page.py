@@ -8,6 +8,7 @@ from craftcore.diagnostics.records.record_advice import Advice, read_advice
 from craftcore.diagnostics.records.record_documents import error_document
 from craftcore.executions.chain.seal import Event
 from craftcore.executions.chain.verify import Verification
+from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.executions.record import ExecutionRecord, refusal_to_replay
 from craftcore.serialization.display import json_or_text
 from craftcore.storage.damaged_rows import Damaged, try_read
@@ -43,6 +44,7 @@ def show_record(visit: Visit) -> Page:
         if isinstance(record, Damaged):
             return Page(template="damaged.html", title=f"Record {id}", facts={"row": record})
         weight = services.config.triggers.priority_weight
+        earlier = None if record.task_id is None else ExecutionListStore().find_earlier(reader, record.task_id, id)
         faults = [fault.wrong for fault in Verification(reader, visit.now).faults_of(record)]
         advice = try_read(
             "the advice",
@@ -58,6 +60,7 @@ def show_record(visit: Visit) -> Page:
         "advice": advice,
         "lines": [_make_line(visit, event) for event in shown],
         "older": change_query(visit, before=shown[0].seq) if len(older) > len(shown) else None,
+        "earlier": earlier,
         "envelope": json_or_text(record.envelope_json),
         "response": json_or_text(record.response_json),
         "actions": [] if isinstance(advice, Damaged) else list_actions(record, advice),

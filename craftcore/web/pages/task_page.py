@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 from craftcore.audit.listing_store import AuditFilter, AuditListStore
 from craftcore.daemon.lock import read_note
 from craftcore.diagnostics.live_counts import is_booting
 from craftcore.diagnostics.reasons.trigger_reasons import task_reasons
 from craftcore.diagnostics.tasks.task_details import hold_reason, read_readable_details
-from craftcore.diagnostics.tasks.task_history import read_task_history
+from craftcore.diagnostics.tasks.task_history import TaskHistory, read_task_history
 from craftcore.diagnostics.text.audit_text import actor_text
+from craftcore.executions.listing_store import ExecutionListStore
 from craftcore.storage.damaged_rows import Damaged, try_read
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task, TaskStatus
@@ -18,12 +20,12 @@ from craftcore.web.actions.subjects import find_task
 from craftcore.web.excerpt import excerpt_of_event
 from craftcore.web.links import change_query, read_number
 from craftcore.web.page import Page
-from craftcore.web.picture import EVENTS_MAX, Picture, make_picture
+from craftcore.web.picture import Picture, make_picture
 from craftcore.web.pictures.mark import Mark
 from craftcore.web.visit import Visit
 
-EVENTS_SHOWN = 100
-"""Events that are drawn at first: a page of 100 KB has space for them."""
+EVENTS_SHOWN, EVENTS_MOST = 100, 500
+"""Events that are drawn at first, and at most. The pages of records have those before them."""
 
 LINES_SHOWN, LINES_BESIDE_MANY = 200, 100
 """Rows of the table of marks on one page; beside a picture of very many marks, which is large itself, fewer."""
@@ -45,10 +47,17 @@ class Lines(NamedTuple):
     earlier: str | None
 
 
+class Drawn(NamedTuple):
+    """A picture. `earlier`: the address of the events before it; None: there are none."""
+
+    picture: Picture
+    earlier: str | None
+
+
 def show_task(visit: Visit) -> Page:
     """Return the page of a task. Raises NotFound."""
     id = visit.path["id"]
-    shown = min(read_number(visit, "events") or EVENTS_SHOWN, EVENTS_MAX)
+    shown = min(read_number(visit, "events") or EVENTS_SHOWN, EVENTS_MOST)
     note, daemon_runs = read_note(visit.services.database.path)
     with visit.reading() as reader:
         task = try_read(id, lambda: find_task(reader, id))
@@ -62,20 +71,20 @@ def show_task(visit: Visit) -> Page:
                 reader, task, visit.now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting
             ),
         )
-        picture = try_read(
-            "the picture",
-            lambda: make_picture(read_task_history(reader, task, visit.now, daemon_runs=daemon_runs, limit=shown)),
-        )
+        drawn = try_read("the picture", lambda: _draw(reader, task, visit.now, daemon_runs=daemon_runs, limit=shown))
         held = hold_reason(reader, task)
         details = read_readable_details(reader, task)
         audit = _read_audit(reader, task, details)
+    picture = drawn if isinstance(drawn, Damaged) else drawn.picture
     facts = {
         "task": task,
         "held": held,
         "reasons": reasons,
         "picture": picture,
         "lines": None if isinstance(picture, Damaged) else _list_lines(visit, picture),
-        "more_events": change_query(visit, events=EVENTS_MAX) if shown < EVENTS_MAX else None,
+        "earlier_events": None if isinstance(drawn, Damaged) else drawn.earlier,
+        "more_events": change_query(visit, events=EVENTS_MOST) if shown < EVENTS_MOST else None,
+        "most": EVENTS_MOST,
         "audit": audit,
         "actions": list_actions(task, held),
         **details,
@@ -90,6 +99,20 @@ def list_actions(task: Task, held: str | None) -> list[str]:
     if not task.status.is_live:
         return []
     return ["task cancel", "task signal"] if held is None else ["task retry", "task cancel", "task signal"]
+
+
+def _draw(reader: Reader, task: Task, now: float, *, daemon_runs: bool, limit: int) -> Drawn:
+    history = read_task_history(reader, task, now, daemon_runs=daemon_runs, limit=limit)
+    return Drawn(make_picture(history), _find_earlier(reader, history) if history.has_more else None)
+
+
+def _find_earlier(reader: Reader, history: TaskHistory) -> str:
+    """Return the address of the events before those of a history: in their record, or in the one before it."""
+    first = history.events[0]
+    before = ExecutionListStore().find_earlier(reader, history.task.id, first.execution_id) if first.seq == 1 else None
+    if before is not None:
+        return f"/records/{quote(before, safe='')}"
+    return f"/records/{quote(first.execution_id, safe='')}?before={first.seq}"
 
 
 def _list_lines(visit: Visit, picture: Picture) -> Lines:

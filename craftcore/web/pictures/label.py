@@ -10,7 +10,7 @@ from craftcore.diagnostics.text.event_text import name_step
 from craftcore.executions.model import EventType
 from craftcore.web.pictures.mark import MarkKind, Sense
 
-KINDS = {
+KINDS: Mapping[str, tuple[MarkKind, Sense]] = {
     EventType.STEP_COMPLETED: (MarkKind.STEP, Sense.DONE),
     EventType.STEP_FAILED: (MarkKind.STEP, Sense.FAILED),
     EventType.ACTIVITY_INTENT: (MarkKind.INTENT, Sense.WORK),
@@ -23,16 +23,15 @@ KINDS = {
 }
 """The types of events that do not look like all others."""
 
+TYPES: Mapping[str, EventType] = {one.value: one for one in EventType}
+
 PLAIN = (MarkKind.EVENT, Sense.WORK)
 LABEL_MAX = 120
 
 
 def kind_of(type_: str) -> tuple[MarkKind, Sense]:
     """Return how an event is drawn; one of unknown type is a plain one."""
-    try:
-        return KINDS.get(EventType(type_), PLAIN)
-    except ValueError:
-        return PLAIN
+    return KINDS.get(type_, PLAIN)
 
 
 def latency_of(type_: str, facts: Any) -> float:
@@ -46,7 +45,7 @@ def latency_of(type_: str, facts: Any) -> float:
 def event_label(type_: str, facts: Any) -> str:
     """Return `write`, `bank.transfer INTENT`, `RETRY`. A damaged event, or one of unknown type, has its type."""
     try:
-        return _label(EventType(type_), facts)[:LABEL_MAX]
+        return _label(TYPES[type_], facts)[:LABEL_MAX]
     except (ValueError, KeyError, TypeError, AttributeError):
         return type_[:LABEL_MAX]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import NamedTuple
 
 from craftcore.web.pictures.mark import Mark, MarkKind
 
@@ -40,8 +41,7 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Placed:
+class Placed(NamedTuple):
     """A mark and the level in its lane at which it is drawn."""
 
     mark: Mark
@@ -110,5 +110,5 @@ def _lane(title: str, marks: list[Mark]) -> Lane:
                 ends.append(mark.until)
             else:
                 ends[level] = max(ends[level], mark.until)
-        placed.append(Placed(mark=mark, level=level))
+        placed.append(Placed(mark, level))
     return Lane(title=title, placed=tuple(placed), levels=max(1, len(ends)))

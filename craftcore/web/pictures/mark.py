@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 
 class MarkKind(StrEnum):
@@ -34,8 +33,7 @@ class Sense(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(NamedTuple):
     """One mark, from one row.
 
     row         the row that it comes from: `event exec-….1 3`, `wait ID`, `record ID`, `epoch 7`
