@@ -11,7 +11,7 @@ from functools import partial
 import anyio
 import structlog
 from temporalio.client import Client
-from temporalio.worker import UnsandboxedWorkflowRunner, Worker
+from temporalio.worker import Worker
 
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, CraftcoreError
@@ -32,6 +32,7 @@ from craftcore.temporal.task_look import TaskLook
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
+from craftcore.temporal.workflow_runner import ReplayableRunner
 
 log = structlog.get_logger(__name__)
 
@@ -56,8 +57,8 @@ async def working(
 
     It declares the schedules of the app before the block begins. `revision` is theirs, as for `declare_schedules`.
 
-    Its workflows are all ours, and run outside of the sandbox of the library, which costs a fifth of a step. Histories
-    are replayed in the sandbox by the tests.
+    Its workflows are all ours, and run outside of the sandbox of the library. Histories are replayed in the sandbox by
+    the tests.
     """
     if unsupported := list_unsupported(app):
         raise ConfigInvalid("; ".join(unsupported))
@@ -86,7 +87,7 @@ async def polling(app: Registry, client: Client, settings: TemporalSettings, con
             client,
             task_queue=settings.task_queue or app.name,
             workflows=[TaskWorkflow, GateWorkflow, ScheduleWorkflow],
-            workflow_runner=UnsandboxedWorkflowRunner(),
+            workflow_runner=ReplayableRunner(),
             activities=[turns.run, GateLook(client).list_ended, TaskLook(client).read_id, schedules.move],
             max_concurrent_activities=config.daemon.concurrency,
             sticky_queue_schedule_to_start_timeout=timedelta(seconds=settings.sticky_timeout),

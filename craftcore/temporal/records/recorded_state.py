@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from copy import deepcopy
 from dataclasses import replace
-from typing import Any
 
 from temporalio import workflow
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
@@ -16,6 +15,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowInsta
 from craftcore.errors import StateRefused
 from craftcore.temporal.workflow.messages import WORKFLOW, TaskEnd, TaskStart, TaskState
 from craftcore.temporal.workflow.task import TaskWorkflow
+from craftcore.temporal.workflow_runner import InstanceAround
 
 _replayed: list[TaskState] = []
 """The states of the workflows that are being replayed; the last one is the newest."""
@@ -36,29 +36,17 @@ class RecordedTask(TaskWorkflow):
         return await super().run(start, carried, packed)
 
 
-class _KeptInstance(WorkflowInstance):
+class _KeptInstance(InstanceAround):
     """A replayed workflow. Its state is copied before an eviction cancels what waits in it."""
 
     def __init__(self, instance: WorkflowInstance, kept: list[TaskState]) -> None:
-        self._instance = instance
+        super().__init__(instance)
         self._kept = kept
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         if any(job.HasField("remove_from_cache") for job in act.jobs) and _replayed:
             self._kept.append(deepcopy(_replayed.pop()))
-        return self._instance.activate(act)
-
-    def get_serialization_context(self, command_info: Any) -> Any:
-        return self._instance.get_serialization_context(command_info)
-
-    def get_external_store_context(self, command_info: Any) -> Any:
-        return self._instance.get_external_store_context(command_info)
-
-    def get_info(self) -> workflow.Info:
-        return self._instance.get_info()
-
-    def get_thread_id(self) -> int | None:
-        return self._instance.get_thread_id()
+        return super().activate(act)
 
 
 class _KeepingRunner(UnsandboxedWorkflowRunner):

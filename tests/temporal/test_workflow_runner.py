@@ -1,0 +1,76 @@
+"""A query may come to a worker before the workflow task whose events it shows."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from uuid import uuid4
+
+import anyio
+import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory, WorkflowUpdateFailedError
+from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunner
+
+from craftcore.temporal.workflow_runner import ReplayableRunner
+from tests.support.processes import PATIENCE
+from tests.temporal.early_query import QUEUE, Asking, make_worker
+from tests.temporal.worker_processes import ROOT
+
+pytestmark = pytest.mark.anyio
+FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+
+
+async def ask_early(address: str, runner: WorkflowRunner, folder: Path) -> WorkflowHistory:
+    """Kill a worker, end its activity, ask another worker, and then answer. Return the history."""
+    client, token_file = await Client.connect(address), folder / "token"
+    command = [sys.executable, "-m", "tests.temporal.early_query", address, str(token_file)]
+    with subprocess.Popen(command, cwd=ROOT) as killed:
+        handle = await client.start_workflow(Asking.run, id=uuid4().hex, task_queue=QUEUE)
+        while not token_file.exists() or not token_file.read_bytes():  # noqa: ASYNC110 - a file has no event
+            await anyio.sleep(0.05)
+        await anyio.sleep(0.3)
+        killed.kill()
+    async with anyio.create_task_group() as beside:
+        seen: list[bool] = []
+
+        async def ask() -> None:
+            seen.append(await handle.query(Asking.read_open))
+
+        beside.start_soon(ask)
+        await anyio.sleep(0.2)
+        await client.get_async_activity_handle(task_token=token_file.read_bytes()).complete(None)
+        async with make_worker(client, runner, token_file):
+            while not seen:  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.05)
+            while True:
+                with suppress(WorkflowUpdateFailedError):  # the question opens in the same workflow task
+                    await handle.execute_update(Asking.answer)
+                    break
+            await handle.result()
+    assert seen == [True], "the question was shown before its workflow task"
+    return await handle.fetch_history()
+
+
+async def replay(history: WorkflowHistory) -> Exception | None:
+    replayer = Replayer(workflows=[Asking], workflow_runner=UnsandboxedWorkflowRunner())
+    return (await replayer.replay_workflow(history, raise_on_replay_failure=False)).replay_failure
+
+
+async def test_history_replays_although_a_query_came_before_its_workflow_task(cluster, tmp_path):
+    with anyio.fail_after(PATIENCE):
+        history = await ask_early(cluster.address, ReplayableRunner(), tmp_path)
+
+        assert [event.event_type for event in history.events].count(FAILED) == 1
+        assert await replay(history) is None
+
+
+@pytest.mark.campaign
+async def test_runner_of_the_library_writes_a_history_that_does_not_replay(cluster, tmp_path):
+    """When this fails, the library is mended, and our runner is not needed any more."""
+    with anyio.fail_after(PATIENCE):
+        history = await ask_early(cluster.address, UnsandboxedWorkflowRunner(), tmp_path)
+
+        assert await replay(history) is not None
