@@ -166,7 +166,11 @@ class Wait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """The whole row of a question, with the id and workflow of its task, and the key of its activity if it has one."""
+    """The whole row of a question, with the id and workflow of its task, and the key of its activity if it has one.
+
+    `question`: the whole text, with the arguments of that activity. `asked`: its first line without them, as they may
+    hold secrets; the whole text where there is no activity.
+    """
 
     seq: int
     id: str
@@ -178,6 +182,7 @@ class Question:
     activity_key: str | None
     kind: QuestionKind
     question: str
+    asked: str
     options: tuple[str, ...] | None
     default_json: str
     by_message: bool
@@ -199,6 +204,11 @@ class Question:
                 return "has expired"
             case _:
                 return "is withdrawn: its task does not need an answer any more"
+
+
+def question_asked(text: str, *, is_about_activity: bool) -> str:
+    """Return the first line of a question about an activity, without what its options mean; else the whole text."""
+    return text.partition("\n")[0] if is_about_activity else text
 
 
 class NewTask(NamedTuple):

@@ -9,9 +9,8 @@ from typing import Any
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.damaged_rows import Damaged, model_of, model_reader, read_rows
 from craftcore.storage.transaction import Reader, Row, Transaction
-from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus
+from craftcore.tasks.model import NewQuestion, Question, QuestionKind, QuestionStatus, question_asked
 
-BEFORE_ARGUMENTS = " Its arguments: "
 REQUEST_SHOWN = 600
 """Characters of the arguments that a question about an activity shows."""
 
@@ -177,18 +176,19 @@ def _find(tx: Reader, condition: str, **params: Any) -> Question | None:
 def question_of(row: Row) -> Question:
     """Return the model of a full row."""
     options = row["options_json"]
+    text, is_about_activity = row["question"], row["activity_seq"] is not None
+    asked = question_asked(text, is_about_activity=is_about_activity)
+    # only the row of the activity holds its arguments
+    arguments = f" Its arguments: {_shorten_arguments(row['request_json'])}" if is_about_activity else ""
     return model_of(
         Question,
         row,
-        question=row["question"] if row["activity_seq"] is None else _add_arguments(row),
+        question=f"{asked}{arguments}{text[len(asked) :]}",
+        asked=asked,
         options=None if options is None else tuple(json.loads(options)),
     )
 
 
-def _add_arguments(row: Row) -> str:
-    """Return the question about an activity as it is put: with its arguments, which only the activity's row holds."""
-    request = row["request_json"] or "arguments that are not kept"
-    if len(request) > REQUEST_SHOWN:
-        request = request[:REQUEST_SHOWN] + "…"
-    asked, newline, choices = row["question"].partition("\n")
-    return f"{asked}{BEFORE_ARGUMENTS}{request}{newline}{choices}"
+def _shorten_arguments(request_json: str | None) -> str:
+    request = request_json or "arguments that are not kept"
+    return request if len(request) <= REQUEST_SHOWN else request[:REQUEST_SHOWN] + "…"

@@ -13,7 +13,7 @@ from craftcore.registry.registry import Registry
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_error, timeout_seconds
 from craftcore.serialization.arguments import Duration
 from craftcore.serialization.display import json_or_text
-from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task
+from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, question_asked
 from craftcore.tasks.work_store import Failure, WorkFilter, WorkResult, WorkUpdate
 from craftcore.temporal.cluster_connection import translating
 from craftcore.temporal.entries.update_journal import ask_waiting
@@ -205,6 +205,7 @@ def _make_question(asked: dict[str, Any]) -> Question:
         activity_key=asked["activity_key"],
         kind=QuestionKind(asked["kind"]),
         question=asked["question"],
+        asked=question_asked(asked["question"], is_about_activity=asked["activity_key"] is not None),
         options=None if asked["options"] is None else tuple(asked["options"]),
         default_json=asked["default_json"],
         by_message=asked["by_message"],

@@ -18,7 +18,6 @@ from markupsafe import Markup, escape
 from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.finding import Finding
 from craftcore.diagnostics.text.printable import Verbatim
-from craftcore.diagnostics.text.question_text import text_without_arguments
 from craftcore.operations.seen import state_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
@@ -60,7 +59,6 @@ def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> 
         "part": url_part,
         "payload": pass_context(payload_element),
         "remedies": describe_remedies,
-        "asked": text_without_arguments,
         "seen": state_text,
         "sent": escape,  # what this person sent is sent again, unchanged
     }

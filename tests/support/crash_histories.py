@@ -218,8 +218,9 @@ class HistoryBuilder:
         question = Question(
             seq=number, id=f"q{number}", task_seq=1, task_id="t", workflow="report",
             wait_seq=None if wait is None else wait.seq, activity_seq=None, activity_key=None,
-            kind=QuestionKind.ASK, question="publish?", options=("publish", "hold"), default_json="null",
-            by_message=False, status=QuestionStatus.ANSWERED if is_answered else QuestionStatus.OPEN,
+            kind=QuestionKind.ASK, question="publish?", asked="publish?", options=("publish", "hold"),
+            default_json="null", by_message=False,
+            status=QuestionStatus.ANSWERED if is_answered else QuestionStatus.OPEN,
             answer="publish" if is_answered else None, note=None, answered_by="ada (web)" if is_answered else None,
             created_at=self.now if wait is None else wait.created_at, expires_at=None, closed_at=closed,
         )  # fmt: skip

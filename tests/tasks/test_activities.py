@@ -102,7 +102,8 @@ def test_question_about_a_doubt_has_all_facts_a_person_needs(core, clock):
     assert "Did pay happen?" in question.question
     assert "called at 2026-01-01 00:00:00 UTC" in question.question
     assert f"{activity.reason} ({activity.error_message})" in question.question
-    assert '{"amount":7}' in question.question
+    assert question.question.startswith(f'{question.asked} Its arguments: {{"amount":7}}\n')
+    assert question.asked.endswith(f"{activity.reason} ({activity.error_message}).")
     assert look(core, running.task.id).reason == "waits for an answer"
 
 

@@ -21,7 +21,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.listing_store import TaskLists
 from craftcore.tasks.mailbox_store import MailStore
-from craftcore.tasks.model import Task
+from craftcore.tasks.model import Question, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.turn_event_store import MemoStore
 from craftcore.tasks.wait_store import WaitStore
@@ -43,8 +43,12 @@ def read_details(reader: Reader, task: Task) -> dict[str, Any]:
 
 
 def read_readable_details(reader: Reader, task: Task) -> dict[str, Any]:
-    """Return all parts of a task; a part with a damaged row is Damaged, and does not stop the others."""
-    return {name: _try_part(reader, task, name) for name in PARTS}
+    """Return all parts of a task; a part with a damaged row is Damaged, and does not stop the others.
+
+    The questions are models: a person who may not see arguments sees what was asked.
+    """
+    parts = {**PARTS, "questions": _list_questions}
+    return {name: _try_part(reader, task, name, part) for name, part in parts.items()}
 
 
 def read_events(reader: Reader, task: Task, limit: int) -> tuple[list[dict[str, Any]], bool]:
@@ -53,12 +57,16 @@ def read_events(reader: Reader, task: Task, limit: int) -> tuple[list[dict[str, 
     return [event_document(event) for event in stream[-limit:]], len(stream) > limit
 
 
-def _try_part(reader: Reader, task: Task, name: str) -> Any | Damaged:
-    return try_read(name.replace("_", " "), lambda: PARTS[name](reader, task))
+def _try_part(reader: Reader, task: Task, name: str, part: Part) -> Any | Damaged:
+    return try_read(name.replace("_", " "), lambda: part(reader, task))
+
+
+def _list_questions(reader: Reader, task: Task) -> list[Question]:
+    return QuestionStore().list_newest_of_task(reader, task.seq, QUESTIONS_SHOWN)
 
 
 def _read_questions(reader: Reader, task: Task) -> list[dict[str, Any]]:
-    return [question_document(one) for one in QuestionStore().list_newest_of_task(reader, task.seq, QUESTIONS_SHOWN)]
+    return [question_document(one) for one in _list_questions(reader, task)]
 
 
 def _read_activities(reader: Reader, task: Task) -> list[dict[str, Any]]:

@@ -7,20 +7,13 @@ from shlex import quote
 from craftcore.serialization.display import json_or_text, shorten
 from craftcore.serialization.time_text import clock_time, relative_text
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, TaskStatus
-from craftcore.tasks.question_store import BEFORE_ARGUMENTS
 
 SAID_MAX = 200
 
 
 def question_text(question: Question) -> str:
     """Return `question 0192… "Send it?"`, cut to what fits into a sentence."""
-    text = text_without_arguments(question.question, question.activity_key)
-    return f'question {question.id} "{shorten(text, SAID_MAX)}"'
-
-
-def text_without_arguments(text: str, activity_key: str | None) -> str:
-    """Return the text of a question; of one about an activity without its arguments, which may hold secrets."""
-    return text if activity_key is None else text.partition(BEFORE_ARGUMENTS)[0]
+    return f'question {question.id} "{shorten(question.asked, SAID_MAX)}"'
 
 
 def answer_deadline_text(question: Question, task: Task, now: float) -> str:

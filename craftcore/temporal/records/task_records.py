@@ -11,7 +11,7 @@ from craftcore.executions.model import Reason, Status, envelope, execution_id
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.responses import error_text
 from craftcore.serialization.canonical import canonicalize
-from craftcore.tasks.model import Question, QuestionStatus, Task, TaskStatus
+from craftcore.tasks.model import Question, QuestionStatus, Task, TaskStatus, question_asked
 from craftcore.temporal.records.history_events import TaskAttempt
 from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.workflow.mailbox import activity_of
@@ -47,6 +47,7 @@ def list_questions(found: RecordedTask) -> list[Question]:
             activity_key=activity_of(state, wait),
             kind=question.kind,
             question=question.question,
+            asked=question_asked(question.question, is_about_activity=activity_of(state, wait) is not None),
             options=None if question.options is None else tuple(question.options),
             default_json=question.default_json,
             by_message=question.by_message,

@@ -126,12 +126,10 @@ def _list_lines(visit: Visit, picture: Picture) -> Lines:
 
 def _read_audit(reader: Reader, task: Task, details: dict[str, Any]) -> list[dict[str, Any]]:
     """Return what operators did to a task, its questions and its activities, newest first."""
-    parts = [
-        str(one[key])
-        for name, key in (("questions", "id"), ("activities", "key"))
-        if not isinstance(details[name], Damaged)
-        for one in details[name]
-    ]
+    questions, activities = (
+        [] if isinstance(details[name], Damaged) else details[name] for name in ("questions", "activities")
+    )
+    parts = [*(str(one.id) for one in questions), *(str(one["key"]) for one in activities)]
     rows = AuditListStore().list_newest(reader, AUDIT_SHOWN, AuditFilter(subject=task.id, parts=parts))
     return [
         {"at": row.at, "actor": actor_text(row), "action": row.action, "subject": row.subject, "reason": row.reason}

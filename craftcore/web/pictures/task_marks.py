@@ -10,7 +10,6 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from craftcore.diagnostics.tasks.task_history import TaskHistory
-from craftcore.diagnostics.text.question_text import text_without_arguments
 from craftcore.tasks.model import Question, QuestionStatus, TaskStatus, Wait, WaitKind
 from craftcore.web.pictures.attempt_marks import AttemptMarks
 from craftcore.web.pictures.label import LABEL_MAX
@@ -88,7 +87,7 @@ def _wait(wait: Wait, question: Question | None, now: float) -> Mark:
     is_open = wait.resolved_at is None
     label = wait.name if wait.event is None or wait.kind is WaitKind.QUESTION else f"{wait.name} for {wait.event}"
     if question is not None:
-        label = f"{wait.name} asks: {text_without_arguments(question.question, question.activity_key)}"
+        label = f"{wait.name} asks: {question.asked}"
     if wait.resolved_by is not None:
         label = f"{label[:LABEL_MAX]}, ended by {wait.resolved_by}"
     return Mark(
@@ -107,7 +106,6 @@ def _wait(wait: Wait, question: Question | None, now: float) -> Mark:
 
 
 def _question(question: Question, now: float) -> Mark:
-    asked = text_without_arguments(question.question, question.activity_key)
     return Mark(
         kind=MarkKind.QUESTION,
         meaning=Sense.PERSON,
@@ -118,7 +116,7 @@ def _question(question: Question, now: float) -> Mark:
         turn=None,
         attempt=None,
         lane=question.id,
-        label=f"a person was asked: {asked}"[: 2 * LABEL_MAX],
+        label=f"a person was asked: {question.asked}"[: 2 * LABEL_MAX],
         is_open=question.closed_at is None,
     )
 
