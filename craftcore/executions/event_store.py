@@ -43,6 +43,21 @@ SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq
  ORDER BY seq
 """
 
+TEXTS = """
+SELECT seq, first_events, last_events
+  FROM executions
+ WHERE id = ?1
+"""
+
+BEFORE = """
+SELECT seq, type, at, payload_json, task_seq, turn, memo, activity_seq
+  FROM event_rows
+ WHERE execution_seq = ?1
+   AND seq < ?2
+ ORDER BY seq DESC
+ LIMIT ?3
+"""
+
 ADD_EVENT = BulkStatement("INSERT INTO event_rows (execution_seq, seq, type, at, payload_json) VALUES {rows}", width=5)
 
 EventRow = tuple[int, int, str, float, str]
@@ -80,6 +95,15 @@ class EventStore:
         """Return the stream of one record, whose row has these texts."""
         between = map(Event._make, tx.fetch_tuples(BETWEEN, (execution_seq,)))
         return (*events_of(first or ""), *between, *events_of(last or ""))
+
+    def list_before(self, tx: Reader, execution_id: str, before: int, limit: int) -> list[Event] | None:
+        """Return the newest events of a record with a number below `before`, the oldest first; None when there is no
+        such record. The cost does not grow with the events of the record."""
+        for seq, first, last in tx.fetch_tuples(TEXTS, (execution_id,)):
+            between = list(map(Event._make, tx.fetch_tuples(BEFORE, (seq, before, limit))))[::-1]
+            found = [*events_of(first or ""), *between, *events_of(last or "")]
+            return [event for event in found if event.seq < before][-limit:]
+        return None
 
     def list_of_record(self, tx: Reader, execution_seq: int) -> list[Row]:
         """Return the stream of one record."""

@@ -32,7 +32,7 @@ SELECT id, created_at, workflow, status, error_code, latency_ms, trigger_id, att
 EARLIER = """
 SELECT id
   FROM executions
- WHERE task_id = :task_id
+ WHERE task_id = (SELECT task_id FROM executions WHERE id = :id)
    AND task_id IS NOT NULL
    AND seq < (SELECT seq FROM executions WHERE id = :id)
  ORDER BY seq DESC
@@ -115,9 +115,9 @@ class ExecutionListStore:
         )
         return [id_ for (id_,) in rows]
 
-    def find_earlier(self, tx: Reader, task_id: str, id: str) -> str | None:
-        """Return the id of the record of a task that comes before this one; None when there is none."""
-        found: str | None = tx.fetch_value(EARLIER, task_id=task_id, id=id)
+    def find_earlier(self, tx: Reader, id: str) -> str | None:
+        """Return the id of the record before this one, of the same task; None when there is none."""
+        found: str | None = tx.fetch_value(EARLIER, id=id)
         return found
 
     def headers_of(self, tx: Reader, trigger_id: str, limit: int) -> list[Row]:

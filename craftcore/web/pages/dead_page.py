@@ -11,7 +11,9 @@ from craftcore.web.links import change_query, read_filter, read_number
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
 
-SHOWN = 50
+SHOWN = 25
+"""Each with two forms and a message of its error."""
+
 CORRUPT = "corrupt row"
 """The reason of what was set aside: its payload is lost, so it can only be discarded."""
 

@@ -32,8 +32,8 @@ from craftcore.web.strip import MarkedLine, Strip, draw_strip, mark_line
 from craftcore.web.visit import Visit
 
 SHOWN, NOTABLE_SHOWN, NEXT_SHOWN = 50, 20, 10
-LINES_READ = 1_000
-"""Lines of the account that a strip is drawn from: the newest."""
+LINES_READ = 750
+"""Lines of the account that a strip is drawn from: the newest. A month of hours has fewer."""
 
 
 class AccountStrip(NamedTuple):

@@ -109,7 +109,7 @@ def _draw(reader: Reader, task: Task, now: float, *, daemon_runs: bool, limit: i
 def _find_earlier(reader: Reader, history: TaskHistory) -> str:
     """Return the address of the events before those of a history: in their record, or in the one before it."""
     first = history.events[0]
-    before = ExecutionListStore().find_earlier(reader, history.task.id, first.execution_id) if first.seq == 1 else None
+    before = ExecutionListStore().find_earlier(reader, first.execution_id) if first.seq == 1 else None
     if before is not None:
         return f"/records/{quote(before, safe='')}"
     return f"/records/{quote(first.execution_id, safe='')}?before={first.seq}"
