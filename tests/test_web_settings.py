@@ -83,7 +83,7 @@ def test_commented_person_of_the_shipped_file_is_valid(load):
         ("[web]\nhost = 3", "web.host is unknown; "),
         ('[web]\nperson = "ada"', "web.person must be written as [[web.person]], once for each"),
         ('[web.person]\nname = "ada"', "web.person must be written as [[web.person]], once for each"),
-        ("[[web.person]]\nmay = 'act'", "web.person 1: name is None; allowed: a name of letters, digits and ._@+-"),
+        ("[[web.person]]\nmay = 'act'", "web.person 1: name is missing; give a name of letters, digits and ._@+-"),
         ('[[web.person]]\nname = "ada b"', "web.person 1: name is 'ada b'; allowed: a name of letters"),
         ('[[web.person]]\nname = ""', "web.person 1: name is ''; allowed: a name of letters"),
         (f"{PERSON}password = 'x'", "web.person 1: password is unknown; allowed: name, token, may, in_doubt"),

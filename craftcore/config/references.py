@@ -21,7 +21,7 @@ _PORT_OF = re.compile(r"(?:\[([^\]]*:[^\]]*)\]|([^:\[\]]+)):([0-9]{1,5})")
 _OF_SEVERAL_LINES = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 REFERENCE_SAID = (
-    '"env:NAME", a variable of the daemon\'s environment, or "credential:NAME", a file in $CREDENTIALS_DIRECTORY; '
+    '"env:NAME", a variable of the environment, or "credential:NAME", a file in $CREDENTIALS_DIRECTORY; '
     "never the secret itself"
 )
 ADDRESS_SAID = "an address like ada@example.org or Ada Lovelace <ada@example.org>"

@@ -50,7 +50,9 @@ def _mistakes_of_person(table: dict[str, Any], names: set[str]) -> Iterator[str]
         yield f"{shown:.80} is unknown; allowed: {', '.join(known)}"
         return
     name = table.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
+    if name is None:
+        yield f"name is missing; give {NAME_SAID}"
+    elif not isinstance(name, str) or not _NAME.fullmatch(name):
         yield f"name is {name!r:.60}; allowed: {NAME_SAID}"
     elif name in names:
         yield f"name {name} is given twice"

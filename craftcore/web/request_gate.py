@@ -58,7 +58,8 @@ class Gate:
         headers = Headers(scope["headers"])
         judged = judge_head(scope["raw_path"], scope["query_string"], headers) or self._judge(scope["method"], headers)
         if isinstance(judged, Refusal):
-            await PlainTextResponse(f"{judged.why}\n", judged.status)(scope, receive, send)
+            ends = {"connection": "close"} if judged.status == 400 else None  # where its body ends is not certain
+            await PlainTextResponse(f"{judged.why}\n", judged.status, ends)(scope, receive, send)
             return
         scope["person"] = judged
         path: str = scope["path"]
@@ -66,7 +67,8 @@ class Gate:
             if scope["method"] == "POST" or path == "/live":
                 await PlainTextResponse("log in first\n", 403)(scope, receive, send)
             else:
-                wanted = b"/login?next=" + quote(path, safe="/").encode()
+                asked = scope["raw_path"] + (b"?" + scope["query_string"] if scope["query_string"] else b"")
+                wanted = b"/login?next=" + quote(asked, safe="/").encode()
                 await send({"type": "http.response.start", "status": 303, "headers": [(b"location", wanted)]})
                 await send({"type": "http.response.body", "body": b""})
             return

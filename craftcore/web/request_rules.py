@@ -1,6 +1,6 @@
 """Which requests are refused before anything is read: by their host, their origin, and their proxy. Pure.
 
-Head     at most 8 KB
+Head     at most 8 KB, and one length of the body
 Host     a name of this machine, or one of `web.hosts`: against DNS rebinding
 Origin   a POST comes from this page: https://developer.mozilla.org/docs/Web/HTTP/Reference/Headers/Sec-Fetch-Site
 Proxy    the header that names a user counts only from a proxy that is known
@@ -52,10 +52,15 @@ class Headers:
 
 
 def judge_head(path: bytes, query: bytes, headers: Headers) -> Refusal | None:
-    """Refuse a head that is too large. The server itself refuses only one that does not arrive at once."""
-    if len(path) + len(query) + headers.size <= HEAD_MAX_BYTES:
-        return None
-    return Refusal(431, f"the head of a request has at most {HEAD_MAX_BYTES:,} bytes")
+    """Refuse a head that is too large, or that says in two ways where its body ends: a proxy may read the other one.
+
+    The server itself refuses only a large head that does not arrive at once.
+    """
+    if len(path) + len(query) + headers.size > HEAD_MAX_BYTES:
+        return Refusal(431, f"the head of a request has at most {HEAD_MAX_BYTES:,} bytes")
+    if headers.list_values("transfer-encoding") and headers.list_values("content-length"):
+        return Refusal(400, "a request has a Content-Length or a Transfer-Encoding, not both")
+    return None
 
 
 def judge_host(headers: Headers, hosts: Collection[str]) -> Refusal | None:

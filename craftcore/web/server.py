@@ -139,7 +139,8 @@ def open_socket(where: Endpoint, beside: Path) -> tuple[socket.socket, str]:
     except OSError as error:
         listening.close()
         place = path or f"{where.host}:{where.port}"
-        raise CannotCreate(f"web.listen: cannot listen at {place}: {error.strerror or error}", path=place) from error
+        why = f"web.listen: cannot listen at {place}: {error.strerror or error}; name another place with --listen"
+        raise CannotCreate(why, path=place) from error
     except BaseException:
         listening.close()
         raise

@@ -43,7 +43,7 @@ def test_work_of_a_daemon_is_shown_with_its_attempt_and_the_rates(folder):
 
         assert "slow" in section(text, "At work")
         assert f'href="/triggers/{running}"' in text
-        assert "0 of them failed; 1 still run" in section(text, "Rates of the last hour")
+        assert "0 of them failed; 1 has no end" in section(text, "Rates of the last hour")
         assert "No daemon runs" not in text
 
 

@@ -6,13 +6,13 @@ import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from urllib.parse import urlencode
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
 from craftcore.web.request_gate import HEADERS
 from tests.support.populated_database import World
-from tests.support.raw_http import Answer, exchange, request
+from tests.support.raw_http import Answer, connected, exchange, receive_all, request
 from tests.support.web_site import SAME_ORIGIN, TOKENS, Site, serving
 
 PASSED = 303
@@ -168,6 +168,29 @@ def test_pages_are_not_shown_without_a_login(page):
     ):
         assert request(page.socket, "/", f"Cookie: {wrong}").status == PASSED, wrong
     assert request(page.socket, "/").headers.count(("location", "/login?next=/")) == 1
+
+
+def test_login_leads_to_the_page_that_was_asked_for(page):
+    """With its filter. An address that leads elsewhere leads to the inbox."""
+    same, site = "Sec-Fetch-Site: same-origin", page.socket
+    for path, reached in (("/tasks?status=DONE&session=a%20b", None), ("/q/%C3%A9", None), ("//evil.example/", "/")):
+        [login] = request(site, path).values("location")
+        [wanted] = parse_qs(urlsplit(login).query)["next"]
+        body = urlencode({"name": "ada", "token": TOKENS["ada"], "next": wanted}).encode()
+
+        assert request(site, "/login", same, method="POST", body=body).values("location") == [reached or path]
+
+
+def test_request_with_two_lengths_is_refused_and_its_connection_closed(page):
+    lines = "Sec-Fetch-Site: same-origin\r\nContent-Length: 5\r\nTransfer-Encoding: chunked\r\n"
+    head = f"POST /login HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n0\r\n\r\n"
+
+    with connected(page.socket) as connection:
+        connection.sendall(f"{head}GET /up HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+        received = receive_all(connection).decode()
+
+    assert received.startswith("HTTP/1.1 400 ")
+    assert received.count("HTTP/1.1 ") == 1, received
 
 
 def test_cookies_of_other_programs_of_this_machine_are_no_hindrance(page):

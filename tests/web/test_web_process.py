@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from craftcore.web.server import make_cookie_name
 from tests.support.metrics_client import free_port
 from tests.support.processes import PATIENCE, environment, until
 from tests.support.web_site import SETTINGS, TOKENS, forms, serving
@@ -64,7 +65,7 @@ def test_address_in_use_is_refused(database):
     with serving(database, port=port):
         ended = run_web(database, "--listen", f"127.0.0.1:{port}", **SECRETS)
 
-    assert (ended.returncode, "Address already in use" in ended.stderr) == (73, True)
+    assert (ended.returncode, "Address already in use; name another place with --listen" in ended.stderr) == (73, True)
 
 
 def test_missing_database_has_a_page_that_says_so(tmp_path):
@@ -105,6 +106,14 @@ def test_read_only_page_draws_no_form_and_refuses_each(database, world, argument
 )
 def test_user_of_a_proxy_on_a_port_needs_its_secret(proxied, headers, status):
     assert proxied.get("/doubt", "", headers=headers).status_code == status
+
+
+def test_user_of_a_proxy_keeps_the_live_stream_with_the_cookie_of_an_earlier_login(proxied):
+    cookie = make_cookie_name(proxied.database)
+    named = {"Remote-User": "ada", "X-Craftcore-Proxy": "the-secret-of-the-proxy", "Cookie": f"{cookie}=of-a-past-run"}
+
+    with proxied.client("").stream("GET", "/live?topic=verdict", headers=named) as response:
+        assert any(line.startswith("data: ") for line in response.iter_lines())
 
 
 @pytest.fixture(scope="module")

@@ -62,10 +62,16 @@ class LiveRoute:
         except StateRefused as error:
             return PlainTextResponse(f"{error.message}\n", 503)
         person: WebPerson = request.scope["person"]
-        cookie = find_cookie(Headers(request.scope["headers"]), self._site.door.cookie)
-        is_allowed = (lambda: True) if cookie is None else self._site.people.make_login_check(cookie)
-        stream = self._live.stream(topics, person.may, is_allowed)
+        stream = self._live.stream(topics, person.may, self._make_login_check(request))
         return StreamingResponse(stream, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+
+    def _make_login_check(self, request: Request) -> Callable[[], bool]:
+        """Return a function that says whether the listener is still let in. Without a login it came from a proxy, which
+        lets it in again for each stream; a cookie that it also has is of an earlier login."""
+        cookie = find_cookie(Headers(request.scope["headers"]), self._site.door.cookie)
+        if cookie is not None and (has_login := self._site.people.make_login_check(cookie))():
+            return has_login
+        return lambda: True
 
     def _forget_verdicts(self) -> None:
         self._site.verdicts.forget()
