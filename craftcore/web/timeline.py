@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from craftcore.errors import ScheduleInvalid
@@ -21,6 +22,9 @@ SLOT = 900.0
 
 DENSE = 12
 """Occurrences from which a schedule is drawn as a band."""
+
+EXPANDED_MAX = 512
+"""Schedules whose occurrences are kept: those of a page in two minutes."""
 
 WIDTH = 960.0
 """The width of the picture, in its own units."""
@@ -122,25 +126,33 @@ def make_lane(
 def expand_schedules(schedules: Iterable[Schedule], now: float) -> tuple[list[Entry], list[Band]]:
     """Return the occurrences of these schedules within the day: one by one, or as a band. One that is due already
     is the first."""
-    entries, bands = [], []
+    entries: list[Entry] = []
+    bands: list[Band] = []
     for schedule in schedules:
-        href = page_address("schedules", schedule.id)
-        moments = list_firings(schedule, now)
-        if len(moments) <= DENSE:
-            entries += [Entry(at=at, kind="schedule", name=schedule.id, href=href) for at in moments]
-            continue
-        number, last = count_firings(schedule, now)
-        bands.append(
-            Band(
-                first_at=moments[0],
-                last_at=last,
-                count=number,
-                name=schedule.id,
-                expression=schedule.expression,
-                href=href,
-            )
-        )
+        found = _expand(schedule, now)
+        if isinstance(found, Band):
+            bands.append(found)
+        else:
+            entries += found
     return entries, bands
+
+
+@lru_cache(maxsize=EXPANDED_MAX)
+def _expand(schedule: Schedule, now: float) -> tuple[Entry, ...] | Band:
+    """Return the occurrences of one schedule. They follow from its row and the minute, so they are kept."""
+    href = page_address("schedules", schedule.id)
+    moments = list_firings(schedule, now)
+    if len(moments) <= DENSE:
+        return tuple(Entry(at=at, kind="schedule", name=schedule.id, href=href) for at in moments)
+    number, last = count_firings(schedule, now)
+    return Band(
+        first_at=moments[0],
+        last_at=last,
+        count=number,
+        name=schedule.id,
+        expression=schedule.expression,
+        href=href,
+    )
 
 
 def list_firings(schedule: Schedule, now: float) -> list[float]:

@@ -19,7 +19,6 @@ from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, visitor
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 
-WIDTHS, THEMES = (360, 1280), ("light", "dark")
 SERIOUS = ("serious", "critical")
 PATHS = [path for path, _ in PAGES]
 
@@ -66,8 +65,15 @@ def picture_of(page, path, theme, width):
         page.screenshot(path=Path(folder) / f"{name}-{theme}-{width}.png", full_page=True)
 
 
-@pytest.mark.parametrize("theme", THEMES)
-@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (360, "dark"),
+        (1280, "light"),
+        pytest.param(360, "light", marks=pytest.mark.campaign),
+        pytest.param(1280, "dark", marks=pytest.mark.campaign),
+    ],
+)
 def test_pages_have_no_fault_in_a_browser(browser, shown, world, width, theme):
     from axe_playwright_python.sync_playwright import Axe
 
