@@ -52,6 +52,11 @@ class WebSettings:
     unknown_users: Literal["refuse", "look"] = "refuse"
     person: People = ()
 
+    @property
+    def has_proxy_users(self) -> bool:
+        """True when there are users whom a proxy could let in."""
+        return bool(self.trusted_header) and (bool(self.person) or self.unknown_users == "look")
+
     def link_question(self, id: str) -> str | None:
         """Return the address of the page of a question; None: no host is named."""
         return f"https://{add_brackets(self.hosts[0])}/q/{quote(id, safe='')}" if self.hosts else None

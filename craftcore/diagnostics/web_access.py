@@ -51,11 +51,11 @@ def login_findings(settings: WebSettings, environ: Mapping[str, str]) -> Iterato
         if mistake is not None:
             wrong += 1
             yield fail("web", f"{what}: {mistake}")
-    if not (settings.trusted_header or any(person.token for person in settings.person)):
+    if not (settings.has_proxy_users or any(person.token for person in settings.person)):
         yield warn("web", "no one can log in but by the link of a terminal: give [[web.person]] a token")
     elif not wrong:
         ways = [format_count(sum(1 for person in settings.person if person.token), "person with a token", PEOPLE)]
-        if settings.trusted_header:
+        if settings.has_proxy_users:
             ways.append("users of the proxy")
         left = f"; not looked up here: {unseen} of {len(named)} secrets, which the page's unit has" if unseen else ""
         yield make_passed("web", f"login: {' and '.join(ways)}{left}")

@@ -71,10 +71,10 @@ def serve(
     people = People(settings, get_process_secret, time.monotonic, read_only=read_only)
     people.require_tokens()
     has_terminal = sys.stdout.isatty()
-    if not (has_terminal or people.has_tokens or settings.trusted_header):
+    if not (has_terminal or people.has_tokens or settings.has_proxy_users):
         raise ConfigInvalid(
-            "no one can log in: give [[web.person]] a token, or name the trusted_header of a proxy, "
-            "or start craftcore web in a terminal, which prints a link"
+            "no one can log in: give [[web.person]] a token, or name the trusted_header of a proxy and its people. "
+            "In a terminal, craftcore web prints a link"
         )
     listening, path = open_socket(where, services.database.path)
     door = Door(on_port=not path, cookie=make_cookie_name(services.database.path), trusted_secret=trusted_secret)

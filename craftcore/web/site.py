@@ -67,7 +67,7 @@ class Asked:
 
 
 class Site:
-    """The page of one database. `read_only`: the file is never opened to write."""
+    """The page of one database: its settings and people, and what is read once for all visits."""
 
     def __init__(self, services: Services, people: People, door: Door) -> None:
         self.services = services

@@ -66,7 +66,7 @@ def test_tokens_are_looked_up_in_this_environment(tmp_path: Path, environ, level
 
 
 def test_secret_of_the_proxy_is_looked_up_too():
-    settings = WebSettings(trusted_header="Remote-User", trusted_secret="env:PROXY")
+    settings = WebSettings(trusted_header="Remote-User", trusted_secret="env:PROXY", person=(WebPerson(name="eve"),))
 
     assert told(login_findings(settings, {"PROXY": ""})) == [
         ("FAIL", "web.trusted_secret: the secret env:PROXY is empty: give it its text")
@@ -76,8 +76,9 @@ def test_secret_of_the_proxy_is_looked_up_too():
     ]
 
 
-def test_page_without_a_way_to_log_in_is_a_warning():
-    [(level, text)] = told(login_findings(WebSettings(hosts=("a.example",)), {}))
+@pytest.mark.parametrize("header", ["", "Remote-User"])
+def test_page_without_a_way_to_log_in_is_a_warning(header):
+    [(level, text)] = told(login_findings(WebSettings(hosts=("a.example",), trusted_header=header), {}))
 
     assert level == "warn"
     assert "no one can log in but by the link of a terminal" in text

@@ -45,6 +45,7 @@ BY_PROXY = '[web]\ntrusted_header = "Remote-User"'
     ("settings", "arguments", "env", "code", "said"),
     [
         ("", [], {}, 78, "no one can log in: give [[web.person]] a token"),
+        (BY_PROXY, ["--listen", "unix:web.sock"], {}, 78, "no one can log in: give [[web.person]] a token"),
         (SETTINGS, [], {}, 78, "web.person ada: the secret env:WEB_ADA is not there"),
         (SETTINGS, [], {**SECRETS, "WEB_BOB": "short"}, 78, "web.person bob: the token is shorter than 16 characters"),
         (SETTINGS, ["--listen", "0.0.0.0:80"], SECRETS, 64, "nothing others can reach"),
