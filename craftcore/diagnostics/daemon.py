@@ -17,6 +17,7 @@ from craftcore.engine.live_state import LiveState
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.storage.files.daemon_files import lost_text, name_lost_by_daemon
+from craftcore.storage.files.wal_locks import list_wal_locks
 
 ANSWER_SECONDS = 5.0
 
@@ -25,7 +26,8 @@ ANSWER_SECONDS = 5.0
 class DaemonState:
     """The state of a daemon. `note` and `held`: the content of the lock file, and whether a process holds it.
     `has_bell`: there is a doorbell. `is_heard`: it answered a wake-up. `keeper`: another process that keeps the write
-    lock. `replaced`: the name of a file that the daemon has open, and that was deleted or replaced."""
+    lock. `replaced`: the name of a file that the daemon has open, and that was deleted or replaced.
+    `readers`: the processes that read the file at that moment."""
 
     note: LockInfo | None
     held: bool
@@ -33,6 +35,7 @@ class DaemonState:
     is_heard: bool
     keeper: Holder | None = None
     replaced: str | None = None
+    readers: tuple[int, ...] = ()
 
     @property
     def pid(self) -> int | None:
@@ -53,9 +56,15 @@ def find_daemon(path: Path) -> DaemonState:
     note, held = read_note(path)
     has_bell = Path(doorbell_path(path)).is_socket()
     heard = held and answers_doorbell(path, ANSWER_SECONDS)
-    keeper = write_lock_holder(path, note.pid if held and note is not None else None)
+    locks = list_wal_locks(path)
     return DaemonState(
-        note=note, held=held, has_bell=has_bell, is_heard=heard, keeper=keeper, replaced=name_lost_by_daemon(path)
+        note=note,
+        held=held,
+        has_bell=has_bell,
+        is_heard=heard,
+        keeper=write_lock_holder(path, note.pid if held and note is not None else None, locks.writer),
+        replaced=name_lost_by_daemon(path),
+        readers=tuple(locks.readers),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +29,6 @@ from craftcore.services import Services
 from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
 from craftcore.storage.facts import get_fact, number
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
-from craftcore.storage.files.wal_locks import reader_pids
 from craftcore.storage.transaction import Reader
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.listing_store import TaskLists
@@ -120,7 +120,7 @@ def read_status(core: Services, *, within: float | None = None) -> Status:
             "bytes": path.stat().st_size,
             "wal_bytes": wal_bytes(path),
             "wal_in_use_bytes": wal_in_use(path),
-            "wal_readers": other_reader_pids(path, looked.pid),
+            "wal_readers": list_other_readers(looked.readers, looked.pid),
             "retention": row["retention"],
             "disk": _disk_document(path),
         }
@@ -243,7 +243,7 @@ def _disk_document(path: Path) -> dict[str, int | None] | None:
     return {"free_bytes": free.bytes, "free_inodes": free.inodes}
 
 
-def other_reader_pids(path: Path, daemon: int | None) -> list[int]:
+def list_other_readers(found: Iterable[int], daemon: int | None) -> list[int]:
     """Return the processes that read the file now, besides this one and, while there is another, the daemon."""
-    pids = [pid for pid in reader_pids(path) if pid != os.getpid()]
+    pids = [pid for pid in found if pid != os.getpid()]
     return [pid for pid in pids if pid != daemon] or pids

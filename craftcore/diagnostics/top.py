@@ -4,9 +4,10 @@ index of what is live."""
 from __future__ import annotations
 
 import heapq
+from collections.abc import Mapping
 from dataclasses import dataclass
 from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
 from craftcore.diagnostics.status import Status, read_status
 from craftcore.serialization.time_text import add_iso_times
@@ -18,6 +19,8 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.triggers.claim_candidate_store import PRIORITIES
 from craftcore.triggers.listing_store import LATELY
 from craftcore.triggers.model import LIMITED_UNTIL
+
+T = TypeVar("T")
 
 SHOWN = 50
 """Rows of a section that are read: more than a screen holds."""
@@ -95,14 +98,13 @@ class Snapshot:
     failed: int
 
 
-def read_top(core: Services, before: Snapshot | None = None, looked: Status | None = None) -> Snapshot:
-    """Read the snapshot. `looked`: the status that it shows; None: it is read. Raises NotFound when there is no
-    database."""
-    looked = looked or read_status(core)
+def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
+    """Read the snapshot. Raises NotFound when there is no database."""
+    looked = read_status(core)
     status = looked.document
     with core.reading() as reader:
         found = {
-            "running": read_rows(reader, RUNNING, add_iso_times, limit=SHOWN),
+            "running": list_claimed(reader),
             "due_next": list_due_next(reader),
             "inbox": _inbox(reader),
             "failed": read_rows(reader, FAILED, add_iso_times, key="error", since=status["now"] - LATELY, limit=SHOWN),
@@ -112,8 +114,7 @@ def read_top(core: Services, before: Snapshot | None = None, looked: Status | No
             name: [damaged_document(one) if isinstance(one, Damaged) else one for one in rows]
             for name, rows in found.items()
         }
-        claims_live = status["daemon"]["running"] and not status["daemon"]["booting"]
-        told |= {"running": told["running"] if claims_live else [], "cut_off": [] if claims_live else told["running"]}
+        told |= split_claimed(told["running"], status)
         ended = reader.fetch_value(ENDED) or 0
         since = ended if before is None else before.ended
         return Snapshot(
@@ -131,6 +132,17 @@ def read_top(core: Services, before: Snapshot | None = None, looked: Status | No
             ended=ended,
             failed=reader.fetch_value(FAILED_SINCE, failed_max=FAILED_MAX, ended=since) or 0,
         )
+
+
+def list_claimed(reader: Reader) -> list[dict[str, Any] | Damaged]:
+    """Return the triggers whose attempt has begun, the longest first."""
+    return read_rows(reader, RUNNING, add_iso_times, limit=SHOWN)
+
+
+def split_claimed(rows: list[T], status: Mapping[str, Any]) -> dict[str, list[T]]:
+    """Return what is at work as `running`, or as `cut_off` where the daemon that began it is gone."""
+    claims_live = status["daemon"]["running"] and not status["daemon"]["booting"]
+    return {"running": rows if claims_live else [], "cut_off": [] if claims_live else rows}
 
 
 def list_due_next(reader: Reader) -> list[dict[str, Any] | Damaged]:

@@ -29,11 +29,10 @@ class Holder(NamedTuple):
         return f"pid {self.pid} ({self.program})" if self.program else f"pid {self.pid}"
 
 
-def write_lock_holder(path: Path, daemon: int | None) -> Holder | None:
+def write_lock_holder(path: Path, daemon: int | None, first: int | None) -> Holder | None:
     """Return the process, other than the daemon of that pid, that holds the write lock at every look within a second.
-    None when there is none, or the system does not tell."""
+    None when there is none, or the system does not tell. `first`: who held it at the first look."""
     until = time.monotonic() + KEPT_SECONDS
-    first = writer_pid(path)
     while first is not None and first != daemon:
         if time.monotonic() > until:
             return Holder(first, _program(first))

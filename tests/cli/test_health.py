@@ -26,7 +26,7 @@ from craftcore.engine.engine_facts import write_engine_facts
 from craftcore.engine.live_state import LiveState
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import delete_fact, set_fact
-from craftcore.storage.files.wal_locks import LOCKS
+from craftcore.storage.files.wal_locks import LOCKS, writer_pid
 from craftcore.triggers.listing_store import DEAD, FAILED
 from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.settlement import Succeeded
@@ -521,7 +521,7 @@ def test_producer_with_many_commits_is_not_reported_as_lock_holder(core, databas
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
         assert somebody.stdout is not None
         assert somebody.stdout.readline() == b"begun\n"
-        found = write_lock_holder(database, None)
+        found = write_lock_holder(database, None, writer_pid(database))
         somebody.kill()
 
     assert found is None

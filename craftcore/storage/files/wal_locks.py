@@ -6,8 +6,9 @@ its own connections too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 WRITE_BYTE = 120
 """The byte of the `-shm` file that a writer locks: WALINDEX_LOCK_OFFSET in SQLite's wal.c."""
@@ -18,19 +19,37 @@ READ_MARKS = range(123, 128)
 LOCKS = Path("/proc/locks")
 
 
-def reader_pids(path: Path) -> list[int]:
-    """Return the processes that have a snapshot of it open, by number. Empty where the system does not say; one in
-    another container is not seen."""
-    return sorted({pid for pid, first, last in _locks(path, "READ") if first in READ_MARKS and last in READ_MARKS})
+class WalLocks(NamedTuple):
+    """The processes that hold a lock, of one look at the list, which takes the kernel some milliseconds.
+
+    `readers`: they have a snapshot open, by number. `writer`: it holds the write lock; None: no process does. Both are
+    empty where the system does not tell. A process in another container is not seen.
+    """
+
+    readers: Sequence[int]
+    writer: int | None
+
+
+def list_wal_locks(path: Path) -> WalLocks:
+    """Return who holds the locks of a database now."""
+    found = list(_locks(path))
+    readers = {pid for kind, pid, first, last in found if kind == "READ" and {first, last} <= {*READ_MARKS}}
+    writers = (pid for kind, pid, first, last in found if kind == "WRITE" and first == last == WRITE_BYTE)
+    return WalLocks(sorted(readers), next(writers, None))
+
+
+def reader_pids(path: Path) -> Sequence[int]:
+    """Return the processes that have a snapshot of it open, by number."""
+    return list_wal_locks(path).readers
 
 
 def writer_pid(path: Path) -> int | None:
     """Return the process that holds the write lock; None when no process does, or the system does not tell."""
-    return next((pid for pid, first, last in _locks(path, "WRITE") if first == last == WRITE_BYTE), None)
+    return list_wal_locks(path).writer
 
 
-def _locks(path: Path, kind: str) -> Iterator[tuple[int, int, int]]:
-    """Yield the process, the first and the last byte of each lock of that kind."""
+def _locks(path: Path) -> Iterator[tuple[str, int, int, int]]:
+    """Yield the kind, the process, the first and the last byte of each lock."""
     real = path.resolve()
     try:
         index = real.with_name(f"{real.name}-shm").stat().st_ino
@@ -39,6 +58,6 @@ def _locks(path: Path, kind: str) -> Iterator[tuple[int, int, int]]:
         return
     for line in lines:  # 3: POSIX  ADVISORY  READ 15053 fe:00:2212282 124 124
         match line.split():
-            case [_, "POSIX", _, found, pid, file, first, last] if found == kind and file.endswith(f":{index}"):
+            case [_, "POSIX", _, kind, pid, file, first, last] if file.endswith(f":{index}"):
                 if pid.isdigit() and first.isdigit() and last.isdigit() and int(pid) > 0:
-                    yield int(pid), int(first), int(last)
+                    yield kind, int(pid), int(first), int(last)

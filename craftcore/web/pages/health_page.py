@@ -11,13 +11,14 @@ from typing import Any
 
 from craftcore.diagnostics.disk_space import disk_space_of
 from craftcore.diagnostics.starts import list_clock_events, list_starts
-from craftcore.diagnostics.status import other_reader_pids
+from craftcore.diagnostics.status import list_other_readers
 from craftcore.diagnostics.text.clock_text import clock_event_text
 from craftcore.errors import CraftcoreError
 from craftcore.retention.service import Retention
 from craftcore.serialization.display import format_bytes
 from craftcore.storage.damaged_rows import UNREADABLE
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
+from craftcore.storage.files.wal_locks import reader_pids
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
 
@@ -82,7 +83,7 @@ def read_file(visit: Visit) -> Any:
         "size": format_bytes(path.stat().st_size),
         "wal": format_bytes(wal_bytes(path)),
         "in_use": format_bytes(wal_in_use(path)),
-        "readers": other_reader_pids(path, None),
+        "readers": list_other_readers(reader_pids(path), None),
     }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from craftcore.diagnostics.due import explain_due
 from craftcore.diagnostics.starts import list_starts
-from craftcore.diagnostics.top import read_top
+from craftcore.diagnostics.top import list_claimed, list_due_next, split_claimed
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.web.excerpt import make_excerpt
 from craftcore.web.page import Page
@@ -31,15 +31,15 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
     looked = visit.verdicts.read()
     if looked.status is None:
         return {"problem": looked.text, "now": visit.now}
-    top = read_top(visit.services, looked=looked.status)
     status = looked.status.document
     daemon, now = status["daemon"], visit.now
-    running, cut_off = ([row for row in top.document[name] if "damaged" not in row] for name in ("running", "cut_off"))
-    due = [row["id"] for row in top.document["due_next"] if row.get("kind") == "trigger" and row["due_at"] <= now]
     with visit.reading() as reader:
+        claimed, due_next = list_claimed(reader), list_due_next(reader)
+        claims = split_claimed([row for row in claimed if not isinstance(row, Damaged)], status)
+        due = [row["id"] for row in due_next if not isinstance(row, Damaged) and is_due_trigger(row, now)]
         timeline, damaged = TimelineStore().read(reader, now // MINUTE * MINUTE)
         rates = visit.rates.read(reader, now)
-        tasks = ProgressStore().find_tasks(reader, [row["id"] for row in running])
+        tasks = ProgressStore().find_tasks(reader, [row["id"] for row in claims["running"]])
         starts = list_starts(reader, 1, runs=daemon["running"])
         waiting = explain_due(
             reader,
@@ -56,10 +56,10 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "daemon": daemon,
         "start": starts[0] if starts else None,
         "counts": status["counts"],
-        "running": [_describe_running(visit, row, tasks.get(row["id"])) for row in running],
-        "cut_off": cut_off,
+        "running": [_describe_running(visit, row, tasks.get(row["id"])) for row in claims["running"]],
+        "cut_off": claims["cut_off"],
         "may_act": visit.may_act,
-        "damaged": [*top.damaged, *damaged, *(one for one in waiting if isinstance(one, Damaged))],
+        "damaged": [*damaged, *(one for one in (*claimed, *due_next, *waiting) if isinstance(one, Damaged))],
         "waiting": [one for one in waiting if not isinstance(one, Damaged)],
         "rates": rates,
         "bars": draw_bars(rates.minutes),
@@ -69,6 +69,11 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "has_more": len(entries) > ROWS_SHOWN or any(lane.more for lane in timeline.lanes),
         "now": now,
     }
+
+
+def is_due_trigger(row: Mapping[str, Any], now: float) -> bool:
+    """Return whether a row of what comes next is a trigger whose time has come."""
+    return row["kind"] == "trigger" and bool(row["due_at"] <= now)
 
 
 def _describe_running(visit: Visit, row: dict[str, Any], task: RunningTask | None) -> dict[str, Any]:
