@@ -45,8 +45,8 @@ class TaskMoves(TaskHandlers):
         The cluster sees a worker that it cannot reach as a dead one. So an outage of the server could bury tasks that
         did nothing. A worker that outlives its entry says so as soon as it can, and that entry does not count. The task
         waits before its last entry and before its end, so that the workers have time to say it, and an outage to pass.
-        One file allows three crashes, because a suspect runs alone there. Here others run beside it, so it has ten: with
-        five, one of 81 innocent tasks failed under a hundred kills.
+        One file allows three crashes, because a suspect runs alone there. Here others run beside it, so it has ten:
+        with five, one of 81 innocent tasks failed under a hundred kills.
         """
         state = self._state
         if (crashes := len(state.idle_entries)) < IDLE_CRASHES_MAX - 1:
