@@ -22,7 +22,7 @@ WRONG = {
 
 
 def damage(database, id, change):
-    """What a bad disk makes of the row."""
+    """Damage the row as a bad disk would."""
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA ignore_check_constraints = 1")
     with unguarded(connection), lax(connection, "triggers"):

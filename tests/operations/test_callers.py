@@ -84,7 +84,7 @@ def test_operation_has_a_single_form():
 
 
 def test_commands_alone_call_operations():
-    """What a module of the command line names is reached from a command, and nothing else calls it."""
+    """Every operation that a command-line module names is reached from a command, and from nowhere else."""
     found = Counter(one for used in operation_uses.used_in("cli").values() for one in used)
     reached = Counter(one for used in COMMANDS.values() for one in used)
 

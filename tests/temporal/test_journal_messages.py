@@ -1,4 +1,4 @@
-"""What a journal sends arrives as it was, and short."""
+"""A journal message is read as it was sent, and leaves out what has its default."""
 
 from __future__ import annotations
 
