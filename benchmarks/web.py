@@ -142,7 +142,7 @@ async def _with_tabs(pid: int, socket: Path, cookie: str, producer: Producer) ->
 
 async def _listen(socket: Path, cookie: str) -> None:
     reader, writer = await asyncio.open_unix_connection(socket)
-    request = f"GET /live?topic=now,verdict HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n"
+    request = f"GET /live?topic=coming,now,verdict HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n"
     writer.write(request.encode())
     try:
         while await reader.read(1 << 16):

@@ -80,15 +80,19 @@ class Session:
                 )
         return self._settings
 
-    def core(self, *, needs_settings: bool = False) -> Services:
+    def core(self, *, needs_settings: bool = False, reads_repeatedly: bool = False) -> Services:
         """Return the database and its services, not yet opened.
 
         With `needs_settings` a mistake in the settings raises ConfigInvalid, because a default would do harm.
+        `reads_repeatedly`: for a process that reads for as long as it runs.
         """
         from craftcore.services import Services
+        from craftcore.storage.database import Database
+        from craftcore.storage.repeated_reads import RepeatedReads
 
         config = self.load_config() if needs_settings else self.settings()
-        return Services(self.path, config, read_only=self.is_read_only)
+        kind = RepeatedReads if reads_repeatedly else Database
+        return Services(self.path, config, read_only=self.is_read_only, database=kind)
 
     @property
     def is_read_only(self) -> bool:

@@ -261,6 +261,9 @@ class Database:
         self.connect().close()  # whoever made the file was killed on the way; only a writer can undo its half
         return open_to_read(self.path, patience, flags, self._vfs)
 
+    def close_readers(self) -> None:
+        """Close the connections that wait for a next reading: this class keeps none."""
+
     def close(self) -> None:
         """Close the synchronous door's connection, if it was ever used."""
         with self._door:

@@ -52,7 +52,7 @@ def facts_of(
         now=now,
         daemon_runs=daemon_runs,
         acts=_unended_acts(reader, task),
-        irreversible=sum(event.type == EventType.ACTIVITY_INTENT for event in record.events),
+        irreversible=[event.type for event in record.events].count(EventType.ACTIVITY_INTENT),
         not_replayable=refusal_to_replay(record, known_faults) if record.status is Status.SUCCESS else None,
         task_is_over=task is not None and not task.status.is_live,
     )

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
 
 from craftcore.executions.chain.seal import DAMAGED, events_of
 from craftcore.serialization.canonical import canonicalize
@@ -73,6 +74,17 @@ class StreamRow(NamedTuple):
     payload_json: str
 
 
+class NewestEvents(NamedTuple):
+    """The end of a task's stream, the oldest event first. `has_more`: there are older ones."""
+
+    rows: list[StreamRow]
+    has_more: bool
+
+
+SIZE_MAX = 4_000_000
+"""Characters of payloads from which no more events are read for a look at a stream."""
+
+
 class MemoStore:
     """Events of tasks. Holds nothing."""
 
@@ -109,14 +121,25 @@ class MemoStore:
         )
         return [StreamRow._make(row) for row in rows][::-1]
 
-    def list_newest(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
-        """Return the same as `stream`, at a cost that does not grow with the events of a record. Events of a text that
-        is not as it was written are missing."""
+    def list_newest(self, tx: Reader, task_id: str, limit: int) -> NewestEvents:
+        """Return the same as `stream`, at a cost that does not grow with the events of a record: fewer than `limit`
+        where their payloads have SIZE_MAX characters. Events of a text that is not as it was written are missing."""
         found: list[StreamRow] = []
+        size = 0
+        for row in self._walk_back(tx, task_id, limit + 1):
+            if len(found) == limit or size >= SIZE_MAX:
+                return NewestEvents(found[::-1], has_more=True)
+            found.append(row)
+            size += len(row.payload_json)
+        return NewestEvents(found[::-1], has_more=False)
+
+    def _walk_back(self, tx: Reader, task_id: str, limit: int) -> Iterator[StreamRow]:
         for id, turn, execution_seq, first, last in tx.fetch_tuples(NEWEST_RECORDS, (task_id,)):
-            rows = list(tx.fetch_tuples(NEWEST_ROWS, (execution_seq, limit)))[::-1]
-            texts = [[event[:4] for event in events_of(text or "") if event.type != DAMAGED] for text in (first, last)]
-            found += [StreamRow(id, turn, *event) for event in (*texts[0], *rows, *texts[1])][::-1]
-            if len(found) >= limit:
-                break
-        return found[:limit][::-1]
+            rows = tx.fetch_tuples(NEWEST_ROWS, (execution_seq, limit))
+            for event in chain(_events_backwards(last), rows, _events_backwards(first)):
+                yield StreamRow(id, turn, *event)
+
+
+def _events_backwards(text: str | None) -> list[tuple[Any, ...]]:
+    """Return the events of a text, the newest first: number, type, moment and payload."""
+    return [event[:4] for event in events_of(text or "") if event.type != DAMAGED][::-1]

@@ -13,14 +13,7 @@ LATELY = 86_400.0
 """Seconds for which a failure is news."""
 
 
-FAILED_SINCE = """
-WITH ended AS MATERIALIZED (
-    SELECT schedule_id, nominal_at, settled_at, error_code
-      FROM triggers INDEXED BY {index}
-     WHERE status = '{status}'
-       AND settled_at > :since
-       AND {reason}
-),
+WELL = """
 well AS MATERIALIZED (
     SELECT failing.schedule_id,
            (SELECT newest.nominal_at
@@ -35,7 +28,17 @@ well AS MATERIALIZED (
              ORDER BY newest.seq DESC
              LIMIT 1) AS succeeded_at
       FROM (SELECT DISTINCT schedule_id FROM ended WHERE schedule_id IS NOT NULL) AS failing
-)
+)"""
+"""The schedules of what `ended` badly, each with the newest occurrence that succeeded."""
+
+FAILED_SINCE = """
+WITH ended AS MATERIALIZED (
+    SELECT schedule_id, nominal_at, settled_at, error_code
+      FROM triggers INDEXED BY triggers_failed
+     WHERE status = 'FAILED'
+       AND settled_at > :since
+       AND reason = error_code
+),{well}
 SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || coalesce(error_code, '')) AS BLOB) AS newest
   FROM ended
   LEFT JOIN well ON well.schedule_id = ended.schedule_id
@@ -44,8 +47,23 @@ SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || coalesce(err
 """
 """The failures since a moment, without those of a schedule that has succeeded after them."""
 
-FAILED = FAILED_SINCE.format(status="FAILED", index="triggers_failed", reason="reason = error_code")
-DEAD = FAILED_SINCE.format(status="DEAD", index="triggers_dead", reason="TRUE")
+DEAD_SINCE = """
+WITH ended AS MATERIALIZED (
+    SELECT schedule_id, nominal_at
+      FROM triggers INDEXED BY triggers_dead
+     WHERE status = 'DEAD'
+       AND settled_at > :since
+       AND schedule_id IS NOT NULL
+),{well}
+SELECT (SELECT count(*) FROM triggers INDEXED BY triggers_dead WHERE status = 'DEAD' AND settled_at > :since)
+     - (SELECT count(*)
+          FROM ended
+          JOIN well ON well.schedule_id = ended.schedule_id
+         WHERE well.succeeded_at > ended.nominal_at)
+"""
+"""The same of dead letters. Those without a schedule are counted by the index alone."""
+
+FAILED, DEAD = FAILED_SINCE.format(well=WELL), DEAD_SINCE.format(well=WELL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +145,4 @@ class TriggerLists:
 
     def count_dead_since(self, tx: Reader, since: float) -> int:
         """Return how many became DEAD since then, without those of a schedule that has succeeded after them."""
-        row = tx.fetch_one(DEAD, since=since)
-        assert row is not None
-        return int(row["count"])
+        return int(tx.fetch_value(DEAD, since=since))

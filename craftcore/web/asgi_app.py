@@ -36,7 +36,7 @@ from craftcore.web.pages import (
     triggers_page,
 )
 from craftcore.web.people import LIFE_SECONDS
-from craftcore.web.request_gate import Gate, find_cookie
+from craftcore.web.request_gate import Gate, list_cookies
 from craftcore.web.request_rules import Headers
 from craftcore.web.site import PageFunction, Site
 
@@ -133,8 +133,7 @@ class _Login:
         return response
 
     async def leave(self, request: Request) -> Response:
-        cookie = find_cookie(Headers(request.scope["headers"]), self._site.door.cookie)
-        if cookie is not None:
+        for cookie in list_cookies(Headers(request.scope["headers"]), self._site.door.cookie):
             self._site.people.log_out(cookie)
         response = RedirectResponse("/login", 303)
         response.delete_cookie(self._site.door.cookie)

@@ -88,18 +88,15 @@ class Gate:
             return user
         if user is not None:
             return self._people.find_proxy_user(user) or Refusal(403, "this user of the proxy is not one of web.person")
-        cookie = find_cookie(headers, self._door.cookie)
-        return None if cookie is None else self._people.find_login(cookie)
+        logins = map(self._people.find_login, list_cookies(headers, self._door.cookie))
+        return next((person for person in logins if person is not None), None)
 
 
-def find_cookie(headers: Headers, name: str) -> str | None:
-    """Return the value of a cookie; None when it is missing."""
-    for text in headers.list_values("cookie"):
-        for pair in text.split(";"):  # http.cookies stops at one that another program of this machine has set badly
-            given, _, value = pair.strip().partition("=")
-            if given == name:
-                return value
-    return None
+def list_cookies(headers: Headers, name: str) -> list[str]:
+    """Return the values of a cookie: there are several when another program of this host has set one of that name, for
+    a port is not a part of it."""
+    pairs = (pair.strip().partition("=") for text in headers.list_values("cookie") for pair in text.split(";"))
+    return [value for given, _, value in pairs if given == name]  # http.cookies stops at one that is set badly
 
 
 def _is_open(path: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -42,6 +43,9 @@ log = structlog.get_logger(__name__)
 THREADS = 4
 """How many pages are read and drawn at once."""
 
+REST_SECONDS = 2.0
+"""Seconds after the last reading until the file is closed."""
+
 OWN_ERROR = "The page has an error of its own. The log of craftcore web has it."
 
 PageFunction = Callable[[Visit], Answer]
@@ -80,6 +84,7 @@ class Site:
         self.is_stopping: Callable[[], bool] = lambda: False
         self.templates = make_environment(make_form, make_request)
         self._threads: anyio.CapacityLimiter | None = None
+        self._rest: asyncio.TimerHandle | None = None
 
     @property
     def threads(self) -> anyio.CapacityLimiter:
@@ -110,7 +115,16 @@ class Site:
 
     async def run(self, function: Callable[..., Response], *args: Any) -> Response:
         """Run a function that draws in one of the threads."""
-        return await anyio.to_thread.run_sync(function, *args, limiter=self.threads)
+        try:
+            return await anyio.to_thread.run_sync(function, *args, limiter=self.threads)
+        finally:
+            self.close_later()
+
+    def close_later(self) -> None:
+        """Close the file some seconds from now, unless it is read again before."""
+        if self._rest is not None:
+            self._rest.cancel()
+        self._rest = asyncio.get_running_loop().call_later(REST_SECONDS, self.services.database.close_readers)
 
     def _answer(self, function: PageFunction, asked: Asked) -> Response:
         visit = self.visit(asked)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from urllib.parse import quote
 
 from craftcore.errors import ScheduleInvalid
@@ -22,9 +21,6 @@ SLOT = 900.0
 
 DENSE = 12
 """Occurrences from which a schedule is drawn as a band."""
-
-EXPANDED_MAX = 512
-"""Schedules whose occurrences are kept: those of a page in two minutes."""
 
 WIDTH = 960.0
 """The width of the picture, in its own units."""
@@ -123,23 +119,9 @@ def make_lane(
     return Lane(name=name, marks=marks, stripes=stripes, entries=tuple(within), more=more)
 
 
-def expand_schedules(schedules: Iterable[Schedule], now: float) -> tuple[list[Entry], list[Band]]:
-    """Return the occurrences of these schedules within the day: one by one, or as a band. One that is due already
-    is the first."""
-    entries: list[Entry] = []
-    bands: list[Band] = []
-    for schedule in schedules:
-        found = _expand(schedule, now)
-        if isinstance(found, Band):
-            bands.append(found)
-        else:
-            entries += found
-    return entries, bands
-
-
-@lru_cache(maxsize=EXPANDED_MAX)
-def _expand(schedule: Schedule, now: float) -> tuple[Entry, ...] | Band:
-    """Return the occurrences of one schedule. They follow from its row and the minute, so they are kept."""
+def expand_schedule(schedule: Schedule, now: float) -> tuple[Entry, ...] | Band:
+    """Return the occurrences of a schedule within the day: one by one, or as a band. One that is due already is the
+    first."""
     href = page_address("schedules", schedule.id)
     moments = list_firings(schedule, now)
     if len(moments) <= DENSE:

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
+from functools import lru_cache
 from operator import itemgetter
+from typing import Any
 
-from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import schedule_of
 from craftcore.storage.damaged_rows import Damaged, read_rows
 from craftcore.storage.transaction import Reader, Row
 from craftcore.triggers.claim_candidate_store import PRIORITIES
-from craftcore.web.timeline import DAY, Entry, Lane, Timeline, expand_schedules, make_lane, make_timeline, page_address
+from craftcore.web.spark import MINUTE
+from craftcore.web.timeline import (
+    DAY,
+    Band,
+    Entry,
+    Lane,
+    Timeline,
+    expand_schedule,
+    make_lane,
+    make_timeline,
+    page_address,
+)
 
 READ = 200
 """Rows of each kind that are read."""
+
+EXPANDED_MAX = 512
+"""Schedules whose occurrences are kept: those of two minutes."""
 
 SCHEDULES = """
 SELECT *
@@ -53,15 +68,21 @@ class TimelineStore:
     """Reads what comes. Holds nothing."""
 
     def read(self, tx: Reader, now: float) -> tuple[Timeline, list[Damaged]]:
-        """Return the timeline of the day that begins now, and the schedules that cannot be read."""
-        found = read_rows(tx, SCHEDULES, schedule_of, until=now + DAY, limit=READ)
-        schedules = [one for one in found if isinstance(one, Schedule)]
-        entries, bands = expand_schedules(schedules, now)
-        lane = make_lane("schedules", entries, now, bands=bands, more=len(found) == READ)
-        damaged = [one for one in found if isinstance(one, Damaged)]
-        return make_timeline(now, [lane, *self._trigger_lanes(tx, now)]), damaged
+        """Return the timeline of the day that begins with this minute, and the schedules that cannot be read.
 
-    def _trigger_lanes(self, tx: Reader, now: float) -> tuple[Lane, Lane]:
+        It is the same for the whole minute, unless what comes changes.
+        """
+        begin = now // MINUTE * MINUTE
+        found = read_rows(
+            tx, SCHEDULES, lambda row: _expand_row(tuple(row.items()), begin), until=begin + DAY, limit=READ
+        )
+        entries = [entry for one in found if not isinstance(one, Band | Damaged) for entry in one]
+        bands = [one for one in found if isinstance(one, Band)]
+        lane = make_lane("schedules", entries, begin, bands=bands, more=len(found) == READ)
+        damaged = [one for one in found if isinstance(one, Damaged)]
+        return make_timeline(begin, [lane, *self._trigger_lanes(tx, begin, now)]), damaged
+
+    def _trigger_lanes(self, tx: Reader, begin: float, now: float) -> tuple[Lane, Lane]:
         """Return the triggers, and apart from them those that end a wait, with the deadlines of running tasks."""
         rows = self._list_triggers(tx, now)
         more = len(rows) > READ
@@ -75,7 +96,7 @@ class TimelineStore:
                 )
             else:
                 waits.append(wait)
-        return make_lane("triggers", triggers, now, more=more), make_lane("waits", waits, now, more=more)
+        return make_lane("triggers", triggers, begin, more=more), make_lane("waits", waits, begin, more=more)
 
     def _list_triggers(self, tx: Reader, now: float) -> list[Row]:
         """Return the first ones due, one more than READ where there are more."""
@@ -103,6 +124,12 @@ class TimelineStore:
             href = href if question is None else page_address("q", question)
         what = first["event"] if first["kind"] == "event" else first["name"]
         return Entry(at=row["due_at"], kind=first["kind"], name=f"{task['workflow']}: {what}", href=href)
+
+
+@lru_cache(maxsize=EXPANDED_MAX)
+def _expand_row(row: tuple[tuple[str, Any], ...], now: float) -> tuple[Entry, ...] | Band:
+    """Return the occurrences of the schedule of a row. They follow from it and the minute, so they are kept."""
+    return expand_schedule(schedule_of(dict(row)), now)
 
 
 def _deadline(row: Row) -> Entry:

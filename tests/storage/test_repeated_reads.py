@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 
 import apsw
 import pytest
 
 from craftcore.errors import NotFound, StorageError
-from craftcore.storage.repeated_reads import RepeatedReads
+from craftcore.storage.repeated_reads import KEPT_MAX, RepeatedReads
 from tests.support.trigger_steps import emit
 
 COUNT = "SELECT count(*) FROM triggers"
@@ -62,7 +64,58 @@ def test_reading_within_a_reading_has_a_connection_of_its_own(core, database):
         assert outer.fetch_value(COUNT) == 0, "its snapshot is older"
         assert inner is not connection_of(outer)
 
-    assert read(database)[1] is inner, "one of them is kept"
+        kept = connection_of(outer)
+
+    assert read(database)[1] in (inner, kept)
+
+
+def test_readings_at_once_have_connections_of_their_own_and_few_are_kept(core, database):
+    with ExitStack() as all_at_once:
+        readers = [all_at_once.enter_context(database.reading()) for _ in range(KEPT_MAX + 2)]
+        connections = {connection_of(one) for one in readers}
+    assert len(connections) == KEPT_MAX + 2
+
+    with ExitStack() as all_at_once:
+        readers = [all_at_once.enter_context(database.reading()) for _ in range(KEPT_MAX + 2)]
+        assert len({connection_of(one) for one in readers} & connections) == KEPT_MAX
+
+
+def test_threads_never_share_a_snapshot(core, database):
+    """Each sees a count, and sees it again in the same snapshot, while triggers are added."""
+
+    def look(_: int) -> bool:
+        with database.reading() as reader:
+            first = reader.fetch_value(COUNT)
+            return bool(first == reader.fetch_value(COUNT))
+
+    with ThreadPoolExecutor(4) as threads:
+        looks = threads.map(look, range(400))
+        for _ in range(20):
+            emit(core)
+        assert all(looks)
+
+
+def test_closing_the_readers_leaves_the_next_reading_a_new_connection(core, database):
+    _, first = read(database)
+    database.close_readers()
+
+    with pytest.raises(apsw.ConnectionClosedError):
+        first.pragma("user_version")
+    assert read(database)[1] is not first
+
+
+def test_connection_of_a_file_that_was_replaced_meanwhile_is_not_kept(core, database):
+    path = core.database.path
+    with database.reading() as reader:
+        old = connection_of(reader)
+        core.close()
+        shutil.copy(path, path.with_name("copy.db"))
+        path.with_name("copy.db").rename(path)
+        read(database)  # it finds the new file
+
+    assert read(database)[1] is not old
+    with pytest.raises(apsw.ConnectionClosedError):
+        old.pragma("user_version")
 
 
 def test_replaced_file_is_read_from_then_on(core, database):

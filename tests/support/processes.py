@@ -230,3 +230,12 @@ def a_daemon(folder: Path, *arguments: str, **env: str) -> Iterator[DaemonProces
             yield daemon
         finally:
             daemon.close()
+
+
+def open_files(pid: int, database: Path) -> list[str]:
+    """Return the files of a database that a process has open, without those of the lock of its daemon."""
+    found = []
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+            found.append(os.readlink(link))
+    return [path for path in found if path.startswith(str(database.resolve())) and "lock" not in path]

@@ -94,7 +94,7 @@ USES: dict[str, Use] = {
         "triggers", of_world("waiting"), "the trigger is cancelled", f"cancelled: {WHY}", reason=WHY
     ),
     "dead requeue": a_use("triggers", lambda place: place.dead[0], "queued again", "PENDING"),
-    "dead discard": a_use("triggers", lambda place: place.dead[1], "discarded", "FAILED"),
+    "dead discard": a_use("triggers", lambda place: place.dead[1], "discarded", "Dead letters"),
     "execution retry": a_use(
         "records", lambda place: record_of(place.dead[2]), "is PENDING", "runs it again by itself", reason=WHY
     ),

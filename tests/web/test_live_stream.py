@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ import pytest
 
 from craftcore.triggers.model import TriggerSpec
 from craftcore.web.live.topics import LISTENERS_MAX
-from tests.support.processes import APP, a_daemon, until
+from tests.support.processes import APP, a_daemon, open_files, until
 from tests.support.web_site import serving
 
 
@@ -43,27 +42,27 @@ def emit(site, seconds=600):
         return services.triggers.emit(tx, TriggerSpec(workflow="sync", at=services.clock.now() + seconds)).id
 
 
-def open_files(site) -> list[str]:
-    """The files of the database that the page has open."""
-    folder = f"/proc/{site.process.pid}/fd"
-    found = []
-    for name in os.listdir(folder):
-        try:
-            found.append(os.readlink(f"{folder}/{name}"))
-        except FileNotFoundError:
-            continue
-    return [path for path in found if path.startswith(str(site.database.resolve())) and "lock" not in path]
-
-
 def test_listener_gets_its_topics_at_once_and_again_after_a_commit(site):
-    with listening(site, "now,verdict") as found:
-        first = dict([next(found), next(found)])
-        assert set(first) == {"now", "verdict"}
+    with listening(site, "coming,now,verdict") as found:
+        first = dict([next(found), next(found), next(found)])
+        assert set(first) == {"coming", "now", "verdict"}
 
         id = emit(site)
 
-        until_now = next(fragment for topic, fragment in found if topic == "now" and id in fragment)
-        assert "The next 24 hours" in until_now
+        coming = next(fragment for topic, fragment in found if topic == "coming" and id in fragment)
+        assert "The next 24 hours" in coming
+
+
+def test_trigger_due_at_once_is_not_among_those_to_come(site):
+    with listening(site, "coming,now") as found:
+        due, later = emit(site, seconds=0), None
+        for topic, fragment in found:
+            if topic == "now" and due in fragment and later is None:
+                later = emit(site)
+            if topic == "coming":
+                assert due not in fragment
+                if later is not None and later in fragment:
+                    return
 
 
 def test_fragment_has_no_form_and_nothing_of_a_person(site):
@@ -110,15 +109,16 @@ def test_stream_ends_with_the_page(site):
     assert site.process.wait() == 0
 
 
-def test_page_has_the_file_open_only_for_a_listener(site):
+def test_page_has_the_file_open_only_for_readers(site):
+    assert open_files(site.process.pid, site.database) == []
     site.get("/now")
-    assert open_files(site) == []
+    until(lambda: open_files(site.process.pid, site.database) == [], "the file was closed again")
 
     with listening(site, "verdict") as found:
         next(found)
-        assert open_files(site)
+        assert open_files(site.process.pid, site.database)
 
-    until(lambda: open_files(site) == [], "the end of the watch")
+    until(lambda: open_files(site.process.pid, site.database) == [], "the end of the watch")
 
 
 def test_listeners_beyond_the_limit_are_refused_and_pages_still_answer(site):
@@ -141,7 +141,7 @@ def test_listeners_beyond_the_limit_are_refused_and_pages_still_answer(site):
     finally:
         for caller in sockets:
             caller.close()
-    until(lambda: open_files(site) == [], "the end of all")
+    until(lambda: open_files(site.process.pid, site.database) == [], "the end of all")
 
 
 def test_death_of_the_daemon_changes_the_verdict_of_a_listener(database, tmp_path):

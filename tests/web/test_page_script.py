@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,7 @@ import pytest
 import craftcore.web
 from craftcore.triggers.model import TriggerSpec
 from tests.support.metrics_client import free_port
-from tests.support.processes import until
+from tests.support.processes import open_files, until
 from tests.support.web_site import serving
 from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, visitor
 
@@ -44,17 +43,14 @@ def person(browser, own):
 
 
 def emit(site, name):
+    """Emit a trigger that is due at once, which the fragment of this moment shows."""
     services = site.services
     with services.transaction() as tx:
-        services.triggers.emit(tx, TriggerSpec(workflow=name, at=services.clock.now() + 600))
+        services.triggers.emit(tx, TriggerSpec(workflow=name))
 
 
 def is_watched(site):
-    folder = f"/proc/{site.process.pid}/fd"
-    return any(
-        os.path.exists(f"{folder}/{name}") and os.readlink(f"{folder}/{name}").endswith("agent.db")
-        for name in os.listdir(folder)
-    )
+    return bool(open_files(site.process.pid, site.database))
 
 
 def test_script_is_small_as_shipped():

@@ -21,7 +21,7 @@ from craftcore.web.people import (
     People,
     TooManyTries,
 )
-from craftcore.web.request_gate import find_cookie
+from craftcore.web.request_gate import list_cookies
 from craftcore.web.request_rules import Headers, Refusal, judge_host, judge_method, judge_proxy
 
 ADA = WebPerson(name="ada", token="env:ADA", may="act")
@@ -148,7 +148,7 @@ def test_any_header_is_judged_without_an_error(lines):
 
     judge_host(given_headers, ["page.example"])
     judge_method("POST", given_headers)
-    find_cookie(given_headers, "x")
+    list_cookies(given_headers, "x")
 
 
 JSON = st.recursive(

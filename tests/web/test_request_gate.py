@@ -200,6 +200,8 @@ def test_cookies_of_other_programs_of_this_machine_are_no_hindrance(page):
     for line in (f'a={{"b": [1]}}; {mine}', f"=; ;; {mine};", f'{mine}; c="', f"é=1; {mine}", f"a=b=c;{mine}"):
         assert request(page.socket, "/", f"Cookie: {line}").status == 200, line
     assert request(page.socket, "/", 'Cookie: a="', f"Cookie: {mine}").status == 200
+    name = mine.partition("=")[0]
+    assert request(page.socket, "/", f"Cookie: {name}=of-another-program; {mine}").status == 200
 
 
 def test_login_sets_a_cookie_that_scripts_and_other_sites_do_not_get(page):

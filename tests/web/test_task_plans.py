@@ -87,7 +87,22 @@ def test_details_of_a_task_are_read_by_indexes(old):
 @pytest.mark.parametrize("limit", [1, 7, 10_000])
 def test_newest_events_are_the_end_of_the_stream(old, limit):
     with old.reading() as reader:
-        assert MemoStore().list_newest(reader, "lived", limit) == MemoStore().stream(reader, "lived", limit)
+        whole, found = MemoStore().stream(reader, "lived", 10_000), MemoStore().list_newest(reader, "lived", limit)
+
+    assert found == (whole[-limit:], len(whole) > limit)
+
+
+def test_events_with_large_payloads_are_fewer_and_lead_to_those_before(old, monkeypatch):
+    with old.reading() as reader:
+        whole = MemoStore().stream(reader, "lived", 10_000)
+        monkeypatch.setattr(
+            "craftcore.tasks.turn_event_store.SIZE_MAX", sum(len(one.payload_json) for one in whole[-5:])
+        )
+        found = MemoStore().list_newest(reader, "lived", 100)
+        history = read_task_history(reader, look(old, "lived"), NEW_YEAR + 1e6, daemon_runs=False, limit=SHOWN)
+
+    assert found == (whole[-5:], True)
+    assert (list(history.events), history.has_more) == (whole[-5:], True)
 
 
 @pytest.mark.parametrize("those", [TaskFilter(), TaskFilter(workflow="rare"), TaskFilter(status="FAILED")])

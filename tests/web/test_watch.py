@@ -12,6 +12,7 @@ import pytest
 from craftcore.storage.database import Database
 from craftcore.web.live.watch import AGAIN_SECONDS, FileWatch
 from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.processes import open_files
 from tests.support.trigger_steps import emit
 
 
@@ -110,18 +111,12 @@ def test_file_that_is_no_database_is_news_once(core, watch):
 
 
 def test_watch_opens_nothing_before_the_first_look_and_closes_everything(core, watch):
-    def open_files() -> list[str]:
-        paths = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
-        return [
-            path for path in paths if os.path.exists(path) and os.readlink(path).startswith(str(core.database.path))
-        ]
-
     core.close()
-    assert open_files() == []
+    assert open_files(os.getpid(), core.database.path) == []
     watch.has_news()
-    assert open_files()
+    assert open_files(os.getpid(), core.database.path)
 
     watch.close()
 
-    assert open_files() == []
+    assert open_files(os.getpid(), core.database.path) == []
     assert watch.has_news()

@@ -64,5 +64,5 @@ def web(session: Session, /, listen: str | None) -> None:
         elif link is not None:
             session.out.line("", Verbatim(link))  # a folded link leads nowhere
 
-    notifier, core = Notifier.from_environment(os.environ), session.core(needs_settings=True)
+    notifier, core = Notifier.from_environment(os.environ), session.core(needs_settings=True, reads_repeatedly=True)
     serve(core, listen, notifier, read_only=session.is_read_only, announce=announce)

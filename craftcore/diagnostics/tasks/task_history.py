@@ -108,10 +108,8 @@ class TaskHistory:
 
 
 def read_task_history(reader: Reader, task: Task, now: float, *, daemon_runs: bool, limit: int) -> TaskHistory:
-    """Return the newest `limit` events of a task, and the rows of their time: at most as many of
-    each kind."""
-    stream = MemoStore().list_newest(reader, task.id, limit + 1)
-    has_more, events = len(stream) > limit, tuple(stream[-limit:])
+    """Return the newest events of a task, at most `limit`, and the rows of their time: at most as many of each kind."""
+    events, has_more = MemoStore().list_newest(reader, task.id, limit)
     heads: tuple[Head, ...] = ()
     if events:
         rows = reader.fetch_tuples(HEADS, (task.id, events[0].execution_id, limit))
@@ -123,7 +121,7 @@ def read_task_history(reader: Reader, task: Task, now: float, *, daemon_runs: bo
     return TaskHistory(
         task=task,
         heads=heads,
-        events=events,
+        events=tuple(events),
         waits=tuple(sorted(waits, key=lambda wait: (wait.created_at, wait.seq))),
         questions=tuple(one for one in questions if one.created_at >= since),
         decisions=tuple(map(Decided._make, reader.fetch_tuples(DECISIONS, (task.seq, since, limit))))[::-1],

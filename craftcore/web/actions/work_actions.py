@@ -193,7 +193,7 @@ ACTIONS = (
         run=requeue, find=find_trigger,
     ),
     OperatorAction(
-        name="dead discard", path="/triggers/{id}/discard", back="/triggers/{id}", button="discard",
+        name="dead discard", path="/triggers/{id}/discard", back="/dead", button="discard",
         says="Take the trigger off the list of dead letters. It stays readable as FAILED.",
         run=discard, find=find_dead_letter, is_final=True,
     ),

@@ -77,7 +77,7 @@ class Listener:
 class Live:
     """The topics and listeners of one process. All but `render` and the watch runs on the event loop.
 
-    `on_news` is called in the thread that renders, before it does; `on_end`, when the last listener has gone.
+    `before_rendering` is called in the thread that renders, before it does; `on_end`, when the last listener has gone.
     `is_stopping`: the server ends; so do all streams.
     """
 
@@ -87,12 +87,12 @@ class Live:
         topics: Collection[str],
         render: Render,
         *,
-        on_news: Callable[[], object] = lambda: None,
+        before_rendering: Callable[[], object] = lambda: None,
         on_end: Callable[[], object] = lambda: None,
         is_stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         self._watch, self._topics, self._render = watch, frozenset(topics), render
-        self._on_news, self._on_end, self._is_stopping = on_news, on_end, is_stopping
+        self._before_rendering, self._on_end, self._is_stopping = before_rendering, on_end, is_stopping
         self._listeners: set[Listener] = set()
         self._frames: dict[Key, Frame] = {}
         self._stale: set[Key] = set()
@@ -157,13 +157,6 @@ class Live:
         self._listeners.clear()
         self._joined.set()
 
-    def _look(self) -> bool:
-        """Look for news, in the thread."""
-        if not self._watch.has_news():
-            return False
-        self._on_news()
-        return True
-
     def _is_over(self, is_allowed: Callable[[], bool]) -> bool:
         return self._closed or not is_allowed()
 
@@ -178,7 +171,7 @@ class Live:
                     self._end()
         finally:
             await self._call(self._watch.close)
-            await self._call(self._on_end)
+            self._on_end()
             self._thread.shutdown()
             self._thread, self._task = None, None
             self._frames.clear()
@@ -189,17 +182,16 @@ class Live:
     async def _update(self) -> None:
         """Look at the file once, and render what may have changed, was not rendered lately and is listened to."""
         keys = {key for listener in self._listeners for key in listener.keys}
-        if await self._call(self._look):
+        if await self._call(self._watch.has_news):
             self._stale |= keys
         self._stale = (self._stale | (keys - self._frames.keys())) & keys
-        changed = []
-        for key in sorted(self._stale):
-            if time.monotonic() - self._rendered_at.get(key, -RENDER_SECONDS) >= RENDER_SECONDS:
-                self._stale.discard(key)
-                self._rendered_at[key] = time.monotonic()
-                if await self._render_key(key):
-                    changed.append(key)
-        self._offer_all(changed)
+        now = time.monotonic()
+        due = sorted(one for one in self._stale if now - self._rendered_at.get(one, -RENDER_SECONDS) >= RENDER_SECONDS)
+        if due:
+            self._stale.difference_update(due)
+            self._rendered_at.update(dict.fromkeys(due, now))
+            await self._call(self._before_rendering)
+        self._offer_all([key for key in due if await self._render_key(key)])
 
     def _offer_all(self, changed: Collection[Key]) -> None:
         """Offer the changed frames, all at once: each listener is woken once. After a quiet time, wake all."""

@@ -12,7 +12,7 @@ from craftcore.storage.damaged_rows import Damaged
 from craftcore.web.excerpt import make_excerpt
 from craftcore.web.page import Page
 from craftcore.web.progress_store import ProgressStore, RunningTask
-from craftcore.web.spark import MINUTE, draw_bars
+from craftcore.web.spark import draw_bars
 from craftcore.web.timeline import Entry, Timeline, page_address
 from craftcore.web.timeline_store import TimelineStore
 from craftcore.web.visit import Visit
@@ -23,21 +23,20 @@ ROWS_SHOWN = 50
 
 def show_now(visit: Visit) -> Page:
     """Return the page of what happens."""
-    return Page(template="now.html", title="Now", facts=read_now(visit))
+    return Page(template="now.html", title="Now", facts={**read_now(visit), **read_coming(visit)})
 
 
 def read_now(visit: Visit) -> Mapping[str, Any]:
-    """Return the facts of its live fragment. Where the database cannot be read, only the reason."""
+    """Return the facts of the fragment of this moment. Where the database cannot be read, only the reason."""
     looked = visit.verdicts.read()
     if looked.status is None:
-        return {"problem": looked.text, "now": visit.now}
+        return {"problem": looked.text}
     status = looked.status.document
     daemon, now = status["daemon"], visit.now
     with visit.reading() as reader:
         claimed, due_next = list_claimed(reader), list_due_next(reader)
         claims = split_claimed([row for row in claimed if not isinstance(row, Damaged)], status)
         due = [row["id"] for row in due_next if not isinstance(row, Damaged) and is_due_trigger(row, now)]
-        timeline, damaged = TimelineStore().read(reader, now // MINUTE * MINUTE)
         rates = visit.rates.read(reader, now)
         tasks = ProgressStore().find_tasks(reader, [row["id"] for row in claims["running"]])
         starts = list_starts(reader, 1, runs=daemon["running"])
@@ -49,7 +48,6 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
             daemon_runs=daemon["running"],
             booting=daemon["booting"],
         )
-    entries = list_entries(timeline)
     return {
         "problem": None,
         "findings": looked.status.findings,
@@ -59,15 +57,27 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         "running": [_describe_running(visit, row, tasks.get(row["id"])) for row in claims["running"]],
         "cut_off": claims["cut_off"],
         "may_act": visit.may_act,
-        "damaged": [*damaged, *(one for one in (*claimed, *due_next, *waiting) if isinstance(one, Damaged))],
+        "damaged": [one for one in (*claimed, *due_next, *waiting) if isinstance(one, Damaged)],
+        "following": next((row for row in due_next if not isinstance(row, Damaged) and row["due_at"] > now), None),
         "waiting": [one for one in waiting if not isinstance(one, Damaged)],
         "rates": rates,
         "bars": draw_bars(rates.minutes),
+    }
+
+
+def read_coming(visit: Visit) -> Mapping[str, Any]:
+    """Return the facts of the fragment of the next 24 hours. They change with the minute, or with what comes."""
+    if visit.verdicts.read().status is None:
+        return {"timeline": None}
+    with visit.reading() as reader:
+        timeline, damaged = TimelineStore().read(reader, visit.now)
+    entries = list_entries(timeline)
+    return {
         "timeline": timeline,
+        "schedules_damaged": damaged,
         "bands": [stripe.band for lane in timeline.lanes for stripe in lane.stripes],
         "entries": entries[:ROWS_SHOWN],
         "has_more": len(entries) > ROWS_SHOWN or any(lane.more for lane in timeline.lanes),
-        "now": now,
     }
 
 

@@ -27,7 +27,7 @@ def show_question(visit: Visit) -> Answer:
         question = find_question(reader, visit.path["id"])
         task = TaskStore().get_by_seq(reader, question.task_seq)
         events = try_read(
-            None, lambda: [event_document(row) for row in MemoStore().list_newest(reader, task.id, EVENTS)]
+            None, lambda: [event_document(row) for row in MemoStore().list_newest(reader, task.id, EVENTS).rows]
         )
     if question.activity_key is not None and question.status is QuestionStatus.OPEN:
         return Redirect(f"/activities/{quote(question.activity_key, safe='')}")
@@ -42,7 +42,7 @@ def show_question(visit: Visit) -> Answer:
 
 
 def _read_events(reader: Reader, task_id: str) -> list[dict[str, Any]]:
-    return [event_document(row) for row in MemoStore().list_newest(reader, task_id, EVENTS)]
+    return [event_document(row) for row in MemoStore().list_newest(reader, task_id, EVENTS).rows]
 
 
 def _event_row(visit: Visit, row: dict[str, Any]) -> dict[str, Any]:
