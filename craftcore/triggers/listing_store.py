@@ -50,10 +50,13 @@ SELECT count(*) AS count, CAST(max(printf('%020.6f', settled_at) || coalesce(err
 DEAD_SINCE = """
 WITH ended AS MATERIALIZED (
     SELECT schedule_id, nominal_at
-      FROM triggers INDEXED BY triggers_dead
-     WHERE status = 'DEAD'
-       AND settled_at > :since
-       AND schedule_id IS NOT NULL
+      FROM (SELECT schedule_id, nominal_at
+              FROM triggers INDEXED BY triggers_dead
+             WHERE status = 'DEAD'
+               AND settled_at > :since
+             ORDER BY settled_at DESC
+             LIMIT :looked)
+     WHERE schedule_id IS NOT NULL
 ),{well}
 SELECT (SELECT count(*) FROM triggers INDEXED BY triggers_dead WHERE status = 'DEAD' AND settled_at > :since)
      - (SELECT count(*)
@@ -61,7 +64,10 @@ SELECT (SELECT count(*) FROM triggers INDEXED BY triggers_dead WHERE status = 'D
           JOIN well ON well.schedule_id = ended.schedule_id
          WHERE well.succeeded_at > ended.nominal_at)
 """
-"""The same of dead letters. Those without a schedule are counted by the index alone."""
+"""The same of dead letters: all are counted by the index alone, and of the newest those of such a schedule left out."""
+
+LOOKED = 1_000
+"""Dead letters that are looked at for their schedules."""
 
 FAILED, DEAD = FAILED_SINCE.format(well=WELL), DEAD_SINCE.format(well=WELL)
 
@@ -118,15 +124,15 @@ class TriggerLists:
         task is held, claimed, running, dead. Reads the partial indexes only."""
         row = tx.fetch_one(
             """
-            SELECT (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= :now) AS due,
+            SELECT count(*) FILTER (WHERE due_at <= :now) AS due,
                    (SELECT count(*) FROM limit_waits) AS limited,
-                   (SELECT count(*)
-                      FROM triggers
-                     WHERE status = 'PENDING' AND due_at > :now AND due_at < :limited) AS later,
-                   (SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at >= :held) AS held,
+                   count(*) FILTER (WHERE due_at > :now AND due_at < :limited) AS later,
+                   count(*) FILTER (WHERE due_at >= :held) AS held,
                    (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NULL) AS claimed,
                    (SELECT count(*) FROM triggers WHERE status = 'CLAIMED' AND started_at IS NOT NULL) AS running,
                    (SELECT count(*) FROM triggers WHERE status = 'DEAD') AS dead
+              FROM triggers INDEXED BY triggers_pending
+             WHERE status = 'PENDING'
             """,
             now=now,
             held=HELD_UNTIL,
@@ -145,4 +151,4 @@ class TriggerLists:
 
     def count_dead_since(self, tx: Reader, since: float) -> int:
         """Return how many became DEAD since then, without those of a schedule that has succeeded after them."""
-        return int(tx.fetch_value(DEAD, since=since))
+        return int(tx.fetch_value(DEAD, since=since, looked=LOOKED))
