@@ -21,12 +21,16 @@ from craftcore.schedules.model import FireCause, Occurrence, Outcome, Schedule, 
 from craftcore.schedules.occurrence_end_store import AccountLine, EndState, OccurrenceEnd
 from craftcore.schedules.recurrence.occurrences import count
 from craftcore.schedules.recurrence.timezones import find_zone, moment_of
-from craftcore.schedules.recurrence.timing import Startup
+from craftcore.schedules.recurrence.timing import Startup, Timing
 from craftcore.schedules.tick_plan import MISFIRE_GRACE, jitter
 
 DAYS = 30
 WHOLE_DAYS_MIN = 7
 """Days that the lines must reach back for a strip of days; otherwise each of the newest lines has a mark."""
+
+
+COUNTS_KEPT = 1024
+"""Counts of occurrences that are kept: three for each schedule of many pages."""
 
 
 class Mark(StrEnum):
@@ -256,9 +260,15 @@ def _place_undecided(schedule: Schedule, bounds: Sequence[float], now: float) ->
 def _count(schedule: Schedule, after: float, until: float) -> int:
     """Return how many occurrences lie in (after, until]; 0 when this machine does not know its zone."""
     try:
-        return count(schedule.timing, after, until)
+        return _count_occurrences(schedule.timing, after, until)
     except ScheduleInvalid:
         return 0
+
+
+@lru_cache(maxsize=COUNTS_KEPT)
+def _count_occurrences(timing: Timing, after: float, until: float) -> int:
+    """Return the same, and keep it: a strip asks for the same spans until its schedule fires again."""
+    return count(timing, after, until)
 
 
 def _find_day(bounds: Sequence[float], moment: float) -> int:

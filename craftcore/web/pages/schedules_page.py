@@ -15,9 +15,9 @@ from craftcore.web.page import Page
 from craftcore.web.pages.schedule_page import AccountStrip, read_strip
 from craftcore.web.visit import Visit
 
-SHOWN = 20
-LINES_READ = 640
-"""Lines of accounts that the strips of one page are drawn from: of 20 schedules, each has those of a month of days."""
+SHOWN = 15
+LINES_READ = 480
+"""Lines of accounts that the strips of one page are drawn from: of 15 schedules, each has those of a month of days."""
 
 
 class ScheduleRow(NamedTuple):
