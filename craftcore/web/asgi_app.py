@@ -78,6 +78,7 @@ def make_app(site: Site) -> ASGIApp:
         Route("/{path:path}", _MissingPage(site).answer, methods=["GET", "POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={BodyRefused: site.refuse_body})
+    app.router.redirect_slashes = False  # an address that does not begin with a slash is no other one
     return Gate(app, site.people, site.settings, site.door)
 
 

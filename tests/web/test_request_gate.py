@@ -151,6 +151,14 @@ def test_method_beside_get_head_and_post_is_refused(page, method):
     assert request(page.socket, "/", cookie_of(page, "ada"), "Sec-Fetch-Site: same-origin", method=method).status == 405
 
 
+@pytest.mark.parametrize("target", ["tasks", "*", "tasks/", "x@y", "?q=1"])
+def test_address_without_a_slash_at_its_begin_leads_nowhere(page, target):
+    answer = request(page.socket, target, cookie_of(page, "ada"))
+
+    assert answer.status in (400, 404)
+    assert answer.values("location") == []
+
+
 def test_head_has_the_headers_of_a_page_and_no_body(page):
     answer = request(page.socket, "/", cookie_of(page, "ada"), method="HEAD")
 
