@@ -35,6 +35,7 @@ from craftcore.web.page import Answer, Page, Redirect
 from craftcore.web.people import People
 from craftcore.web.request_gate import Door
 from craftcore.web.template_environment import make_environment
+from craftcore.web.timeline_store import TimelineStore
 from craftcore.web.verdict import READ_SECONDS, VerdictReader
 from craftcore.web.visit import Visit
 
@@ -80,6 +81,7 @@ class Site:
         self.door = door
         self.verdicts = VerdictReader(services, time.monotonic)
         self.rates = HourRates()
+        self.timelines = TimelineStore()
         self.notices = Notices(time.monotonic)
         self.is_stopping: Callable[[], bool] = lambda: False
         self.templates = make_environment(make_form, make_request)
@@ -162,6 +164,7 @@ class Site:
             form=asked.form,
             now=self.services.clock.now(),
             rates=self.rates,
+            timelines=self.timelines,
         )
 
     def draw(self, page: Page, visit: Visit) -> Response:

@@ -6,15 +6,15 @@ import heapq
 from collections.abc import Iterator
 from functools import lru_cache
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 from craftcore.schedules.store import schedule_of
 from craftcore.storage.damaged_rows import Damaged, read_rows
 from craftcore.storage.transaction import Reader, Row
 from craftcore.triggers.claim_candidate_store import PRIORITIES
-from craftcore.web.spark import MINUTE
 from craftcore.web.timeline import (
     DAY,
+    SLOT,
     Band,
     Entry,
     Lane,
@@ -29,7 +29,7 @@ READ = 200
 """Rows of each kind that are read."""
 
 EXPANDED_MAX = 512
-"""Schedules whose occurrences are kept: those of two minutes."""
+"""Schedules whose occurrences are kept: those of two timelines."""
 
 SCHEDULES = """
 SELECT *
@@ -60,27 +60,61 @@ SELECT id, workflow, deadline_at
  ORDER BY deadline_at
  LIMIT :limit
 """
+SOON = 1.0
+"""Seconds within which a trigger is due and does not come any more: it may have been emitted after `now` was read."""
+
 LOOKED = 1000
 """The newest running tasks whose deadlines are looked at."""
 
 
+AHEAD = """
+SELECT rowid, updated_at, next_at
+  FROM schedules INDEXED BY schedules_next
+ WHERE next_at IS NOT NULL
+   AND next_at <= ?1
+ ORDER BY next_at
+ LIMIT ?2
+"""
+"""What changes with each change of one of these schedules."""
+
+
+class ScheduleLane(NamedTuple):
+    """The lane of the schedules, those that cannot be read, and the rows of AHEAD that it was made from."""
+
+    begin: float
+    ahead: list[tuple[Any, ...]]
+    lane: Lane
+    damaged: list[Damaged]
+
+
 class TimelineStore:
-    """Reads what comes. Holds nothing."""
+    """Reads what comes, for all viewers of one process, and keeps the lane of schedules that did not change. Threads
+    may share it."""
+
+    def __init__(self) -> None:
+        self._kept: ScheduleLane | None = None
 
     def read(self, tx: Reader, now: float) -> tuple[Timeline, list[Damaged]]:
-        """Return the timeline of the day that begins with this minute, and the schedules that cannot be read.
-
-        It is the same for the whole minute, unless what comes changes.
+        """Return the timeline of the day that begins with this quarter of an hour, and the schedules that cannot be
+        read. It is the same for all of that, unless what comes changes.
         """
-        begin = now // MINUTE * MINUTE
+        begin = now // SLOT * SLOT
+        schedules = self._schedule_lane(tx, begin)
+        return make_timeline(begin, [schedules.lane, *self._trigger_lanes(tx, begin, now)]), schedules.damaged
+
+    def _schedule_lane(self, tx: Reader, begin: float) -> ScheduleLane:
+        ahead, kept = list(tx.fetch_tuples(AHEAD, (begin + DAY, READ))), self._kept
+        if kept is not None and (kept.begin, kept.ahead) == (begin, ahead):
+            return kept
         found = read_rows(
             tx, SCHEDULES, lambda row: _expand_row(tuple(row.items()), begin), until=begin + DAY, limit=READ
         )
         entries = [entry for one in found if not isinstance(one, Band | Damaged) for entry in one]
         bands = [one for one in found if isinstance(one, Band)]
         lane = make_lane("schedules", entries, begin, bands=bands, more=len(found) == READ)
-        damaged = [one for one in found if isinstance(one, Damaged)]
-        return make_timeline(begin, [lane, *self._trigger_lanes(tx, begin, now)]), damaged
+        made = ScheduleLane(begin, ahead, lane, [one for one in found if isinstance(one, Damaged)])
+        self._kept = None if made.damaged else made  # a repair by hand may leave these columns as they are
+        return made
 
     def _trigger_lanes(self, tx: Reader, begin: float, now: float) -> tuple[Lane, Lane]:
         """Return the triggers, and apart from them those that end a wait, with the deadlines of running tasks."""
@@ -101,7 +135,7 @@ class TimelineStore:
     def _list_triggers(self, tx: Reader, now: float) -> list[Row]:
         """Return the first ones due, one more than READ where there are more."""
         lines = [
-            tx.fetch_all(TRIGGERS, priority=priority, now=now, until=now + DAY, limit=READ + 1)
+            tx.fetch_all(TRIGGERS, priority=priority, now=now + SOON, until=now + DAY, limit=READ + 1)
             for (priority,) in list(tx.fetch_tuples(PRIORITIES))
         ]
         return list(_take(heapq.merge(*lines, key=itemgetter("due_at")), READ + 1))
@@ -128,7 +162,7 @@ class TimelineStore:
 
 @lru_cache(maxsize=EXPANDED_MAX)
 def _expand_row(row: tuple[tuple[str, Any], ...], now: float) -> tuple[Entry, ...] | Band:
-    """Return the occurrences of the schedule of a row. They follow from it and the minute, so they are kept."""
+    """Return the occurrences of the schedule of a row. They follow from it and the begin, so they are kept."""
     return expand_schedule(schedule_of(dict(row)), now)
 
 

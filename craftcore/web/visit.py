@@ -11,13 +11,15 @@ from craftcore.config.web_settings import WebSettings
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader
 from craftcore.web.hour_rates import HourRates
+from craftcore.web.timeline_store import TimelineStore
 from craftcore.web.verdict import READ_SECONDS, VerdictReader
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
     """The argument of a page function. `path`: the parts of the address that the route names; `query` and `form`: texts
-    by name, the last of several. `now` in epoch seconds. `verdicts` and `rates` are read once for all visits."""
+    by name, the last of several. `now` in epoch seconds. `verdicts`, `rates` and `timelines` keep what they read for
+    all visits."""
 
     services: Services
     verdicts: VerdictReader
@@ -29,6 +31,7 @@ class Visit:
     form: Mapping[str, str]
     now: float
     rates: HourRates
+    timelines: TimelineStore
 
     @property
     def may_act(self) -> bool:

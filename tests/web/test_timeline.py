@@ -20,6 +20,7 @@ from craftcore.web.timeline import (
     WIDTH,
     Band,
     Entry,
+    Lane,
     Timeline,
     count_firings,
     expand_schedule,
@@ -236,6 +237,41 @@ def copy_rows(core: VirtualCore, table: str, number: int, changes: dict[str, str
             """,
             more=number,
         )
+
+
+def test_lane_of_unchanged_schedules_is_kept_and_a_change_is_seen(core):
+    timelines = TimelineStore()
+
+    def schedules() -> Lane:
+        with core.reading() as reader:
+            return timelines.read(reader, core.clock.now())[0].lanes[0]
+
+    put(core, when="every 6h")
+    first = schedules()
+    assert schedules() is first
+
+    core.clock.advance(seconds=1)
+    put(core, when="every 1h")
+    assert len(schedules().entries) + len(schedules().stripes) != len(first.entries)
+    kept = schedules()
+    core.clock.advance(seconds=SLOT)
+    assert schedules() is not kept
+
+
+def test_damaged_schedule_is_read_again_each_time(core):
+    timelines = TimelineStore()
+    put(core, when="every 6h")
+    with core.reading() as reader:
+        kept = timelines.read(reader, core.clock.now())
+
+    with core.transaction() as tx:
+        tx.run("UPDATE schedules SET workflow = CAST(x'ff' AS TEXT), updated_at = updated_at + 1")
+    with core.reading() as reader:
+        assert [len(timelines.read(reader, core.clock.now())[1]) for _ in range(2)] == [1, 1]
+    with core.transaction() as tx:
+        tx.run("UPDATE schedules SET workflow = 'sync'")
+    with core.reading() as reader:
+        assert timelines.read(reader, core.clock.now())[1] == kept[1] == []
 
 
 def test_timeline_reads_only_live_rows_by_indexes(crowd):

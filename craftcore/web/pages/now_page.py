@@ -14,7 +14,6 @@ from craftcore.web.page import Page
 from craftcore.web.progress_store import ProgressStore, RunningTask
 from craftcore.web.spark import draw_bars
 from craftcore.web.timeline import Entry, Timeline, page_address
-from craftcore.web.timeline_store import TimelineStore
 from craftcore.web.visit import Visit
 
 DUE_SHOWN = 10
@@ -66,11 +65,11 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
 
 
 def read_coming(visit: Visit) -> Mapping[str, Any]:
-    """Return the facts of the fragment of the next 24 hours. They change with the minute, or with what comes."""
+    """Return the facts of the fragment of the next 24 hours. They change with what comes."""
     if visit.verdicts.read().status is None:
         return {"timeline": None}
     with visit.reading() as reader:
-        timeline, damaged = TimelineStore().read(reader, visit.now)
+        timeline, damaged = visit.timelines.read(reader, visit.now)
     entries = list_entries(timeline)
     return {
         "timeline": timeline,
