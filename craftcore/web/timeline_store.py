@@ -75,7 +75,7 @@ SELECT rowid, updated_at, next_at
  ORDER BY next_at
  LIMIT ?2
 """
-"""What changes with each change of one of these schedules."""
+"""Values of which one changes with each change of one of these schedules."""
 
 
 class ScheduleLane(NamedTuple):
