@@ -26,14 +26,7 @@ class SessionGates:
         if start.session_id is None:
             return None
         gate = make_session_gate_id(self._task_queue, start.session_id)
-        call = Announcement(
-            holder=workflow_id,
-            mark=self._clock.new_id(),
-            priority=start.priority,
-            source=start.source,
-            supersedes=start.supersedes,
-            is_later=start.is_later,
-        )
+        call = start.make_announcement(holder=workflow_id, mark=self._clock.new_id())
         limit = GateLimit(id=gate, places=1)
         await self._client.start_workflow(
             GATE,

@@ -68,20 +68,20 @@ def test_second_person_is_refused_with_the_state_of_now(site, world):
     assert len(audit_rows(site)) == 1
 
 
-def test_person_who_may_look_is_led_to_look_and_not_to_answer(site, world):
+def test_inbox_leads_a_person_without_the_right_to_act_to_look(site, world):
     shown = site.get("/", "bob").text
 
     assert f'href="/q/{world.question}">look</a>' in shown
     assert ">answer</a>" not in shown
 
 
-def test_decision_about_nothing_names_what_is_missing(site, world):
+def test_empty_decision_names_the_missing_field(site, world):
     address = f"/activities/{world.in_doubt}"
     [form] = [form for form in forms(site.get(address).text) if form.action.endswith("/resolve")]
 
     answer = site.post(form.action, form.hidden)
 
-    assert (answer.status_code, "What is known is empty: go back, and fill it in" in answer.text) == (400, True)
+    assert (answer.status_code, "Decision is empty: go back, and fill it in" in answer.text) == (400, True)
 
 
 def test_activity_in_doubt_is_decided_with_a_reference(site, world):

@@ -34,7 +34,11 @@ def list_questions(found: RecordedTask) -> list[Question]:
     state, task = found.state, found.task
     if state is None:
         return []
-    asked = [(wait, state.asked[wait.name].question) for wait in state.open_waits if wait.name in state.asked]
+    asked = [
+        (wait, state.asked[wait.name].question, activity_of(state, wait))
+        for wait in state.open_waits
+        if wait.name in state.asked
+    ]
     return [
         Question(
             seq=wait.seq,
@@ -44,10 +48,10 @@ def list_questions(found: RecordedTask) -> list[Question]:
             workflow=task.workflow,
             wait_seq=wait.seq,
             activity_seq=question.activity_seq,
-            activity_key=activity_of(state, wait),
+            activity_key=key,
             kind=question.kind,
             question=question.question,
-            asked=question_asked(question.question, is_about_activity=activity_of(state, wait) is not None),
+            asked=question_asked(question.question, is_about_activity=key is not None),
             options=None if question.options is None else tuple(question.options),
             default_json=question.default_json,
             by_message=question.by_message,
@@ -59,7 +63,7 @@ def list_questions(found: RecordedTask) -> list[Question]:
             expires_at=wait.due_at,
             closed_at=None,
         )
-        for wait, question in asked
+        for wait, question, key in asked
         if question is not None
     ]
 

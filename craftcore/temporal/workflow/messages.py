@@ -7,7 +7,7 @@ from typing import Any
 
 from craftcore.activities.model import Activity
 from craftcore.tasks.model import NewWait, Task, Wait
-from craftcore.temporal.workflow.gate_messages import GateLimit
+from craftcore.temporal.workflow.gate_messages import Announcement, GateLimit
 
 WORKFLOW = "craftcore.task"
 ROLLOVER = "rollover:"
@@ -53,6 +53,18 @@ class TaskStart:
     gate_idle: float = 3600.0
     gate_signals_max: int = 1_500
     """The limits of a gate that the task starts, as in GateStart."""
+
+    def make_announcement(self, *, holder: str, mark: str, is_first: bool = False) -> Announcement:
+        """Return how the gate of its session learns of it, before it is emitted."""
+        return Announcement(
+            holder=holder,
+            mark=mark,
+            priority=self.priority,
+            source=self.source,
+            supersedes=self.supersedes,
+            is_later=self.is_later,
+            is_first=is_first,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -116,15 +116,7 @@ class TaskGates:
         """Tell the gate of its session that a trigger is about to be emitted. None: it is of no session."""
         if start.session_id is None:
             return None
-        call = Announcement(
-            holder=workflow_id,
-            mark=str(workflow.uuid4()),
-            priority=start.priority,
-            source=start.source,
-            supersedes=start.supersedes,
-            is_later=start.is_later,
-            is_first=is_first,
-        )
+        call = start.make_announcement(holder=workflow_id, mark=str(workflow.uuid4()), is_first=is_first)
         await self._tell(self._limit_of(start.session_id), "announce", call)
         return call
 

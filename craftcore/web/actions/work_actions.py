@@ -160,7 +160,7 @@ ACTIONS = (
         name="activity resolve", path="/activities/{id}/resolve", back="/activities/{id}", button="decide",
         says="Decide about an irreversible action whose outcome is unknown.",
         run=resolve, find=find_activity,
-        fields=(FormField(name="decision", label="What is known", required=True, choices=DECISIONS), REFERENCE, NOTE),
+        fields=(FormField(name="decision", label="Decision", required=True, choices=DECISIONS), REFERENCE, NOTE),
         final_choices=frozenset({Decision.RESEND, Decision.GIVE_UP}), decides_doubt=is_about_activity,
     ),
     OperatorAction(
