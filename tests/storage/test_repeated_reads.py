@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from threading import Event
 
 import apsw
 import pytest
@@ -132,6 +134,57 @@ def test_replaced_file_is_read_from_then_on(core, database):
     assert first is not second
     with pytest.raises(apsw.ConnectionClosedError):
         first.pragma("user_version")
+
+
+@pytest.fixture
+def hasty_threads():
+    """Threads that take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_reading_that_begins_after_a_replacement_never_sees_the_old_file(core, database, hasty_threads):
+    """Others look at the same time, and give back connections to the old file."""
+    path, newest, stop = core.database.path, [0], Event()
+    core.close()
+    files = [path.with_name(f"{number}.db") for number in range(1, 21)]
+    for number, file in enumerate(files, 1):
+        shutil.copy(path, file)
+        connection = apsw.Connection(str(file))
+        connection.pragma("user_version", number)
+        connection.close()
+
+    def look() -> list[tuple[int, int]]:
+        stale = []
+        while not stop.is_set():
+            known = newest[0]
+            with database.reading() as reader:
+                seen = reader.fetch_value("PRAGMA user_version")
+            if known and seen < known:
+                stale.append((known, seen))
+        return stale
+
+    with ThreadPoolExecutor(4) as threads:
+        looks = [threads.submit(look) for _ in range(4)]
+        for number, file in enumerate(files, 1):
+            file.rename(path)
+            newest[0] = number
+            for _ in range(20):
+                read(database)
+        stop.set()
+
+    assert [one.result() for one in looks] == [[], [], [], []]
+
+
+def test_connection_whose_transaction_sqlite_ended_is_not_used_again(core, database):
+    """SQLite ends it after an error of the disk, also when the reading goes on."""
+    with database.reading() as reader:
+        first = connection_of(reader)
+        first.execute("ROLLBACK")
+
+    assert read(database)[1] is not first
 
 
 def test_missing_file_is_not_found_although_a_connection_was_kept(core, database):
