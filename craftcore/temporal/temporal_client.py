@@ -22,6 +22,7 @@ from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import find_limits
 from craftcore.temporal.entries.update_journal import NO_TASK_ID, make_emitted, start_of
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.queries import ask
 from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskStart, TaskView, first_arguments
@@ -185,7 +186,7 @@ class TemporalClient:
     async def view(self, task_id: str) -> TaskView:
         """Return a task as it is, also after its end, as long as a worker runs. Raises NotFound."""
         try:
-            view: TaskView = await self._handle(task_id).query("view", result_type=TaskView)
+            view: TaskView = await ask(self._handle(task_id), "view", result_type=TaskView)
         except RPCError as error:
             raise make_not_found(task_id, error) from error
         return view

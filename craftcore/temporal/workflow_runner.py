@@ -4,7 +4,7 @@ A worker that does not have a workflow in memory builds it from its history, als
 library (temporalio 1.35) applies newer events, too, like the end of an activity, which belong to the next workflow
 task. The rest of that task is applied after them. A replay gets both at once, with updates first, so the order of
 commands differs, and the workflow never goes on. Here that workflow task is failed once. The server sends it again, and
-the workflow is built from its history.
+the workflow is built from its history. Where the task was of a query, that fails, and the client asks again.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
+from craftcore.temporal.queries import REBUILT
+
 log = structlog.get_logger()
 
 CHANGES_NOTHING = frozenset({"query_workflow", "remove_from_cache"})
-WHY = "a query had applied events of this workflow task: the workflow is built from its history again"
 
 
 class InstanceAround(WorkflowInstance):
@@ -71,7 +72,7 @@ class ReplayableInstance(InstanceAround):
         info = self.get_info()
         log.info("temporal.workflow_rebuilt", workflow=info.workflow_id, run=info.run_id, events=act.history_length)
         completion = WorkflowActivationCompletion(run_id=act.run_id)
-        completion.failed.failure.message = WHY
+        completion.failed.failure.message = REBUILT
         return completion
 
 

@@ -27,6 +27,7 @@ from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.queries import ask
 from craftcore.temporal.workflow.journal_messages import Intent, JournalAnswer, JournalCall, Outcome
 from craftcore.temporal.workflow.messages import TaskStart
 from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSource, TriggerStatus
@@ -236,9 +237,8 @@ class TemporalJournal:
 async def ask_waiting(client: Client, task_id: str, event: str) -> bool:
     """Return whether a task waits for this event now. False also when no worker answers: a signal needs none."""
     try:
-        waits: bool = await client.get_workflow_handle(workflow_id_of_task(task_id)).query(
-            "waits_for", event, result_type=bool, rpc_timeout=ANSWER_PATIENCE
-        )
+        handle = client.get_workflow_handle(workflow_id_of_task(task_id))
+        waits: bool = await ask(handle, "waits_for", event, result_type=bool, timeout=ANSWER_PATIENCE)
         return waits
     except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
         return False

@@ -14,6 +14,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.errors import LeaseLost, PayloadTooLarge
 from craftcore.failpoints import Failpoint, hit
+from craftcore.temporal.queries import ask
 from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
     JournalAnswer,
@@ -70,7 +71,7 @@ class UpdateSender:
         workflow has ended."""
         while True:
             try:
-                return await self._handle.query(name, args=args, result_type=result_type)
+                return await ask(self._handle, name, *args, result_type=result_type)
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise LeaseLost(_LOST.message) from error

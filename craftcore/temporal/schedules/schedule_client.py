@@ -24,6 +24,7 @@ from craftcore.schedules.model import FireCause, Occurrence, Outcome, Schedule
 from craftcore.schedules.occurrence_store import occurrence_of
 from craftcore.schedules.store import schedule_of
 from craftcore.temporal.ids import workflow_id_of_schedule
+from craftcore.temporal.queries import ask
 from craftcore.temporal.task_operations import ANSWER_SECONDS
 from craftcore.temporal.workflow.schedule_messages import SCHEDULE_WORKFLOW, ScheduleAnswer, ScheduleBook, ScheduleCall
 
@@ -70,7 +71,7 @@ class ScheduleClient:
     async def view(self, schedule_id: str) -> ScheduleBook:
         """Return a schedule as it is. Raises NotFound, and StillWaiting without a worker."""
         handle = self._client.get_workflow_handle(workflow_id_of_schedule(schedule_id))
-        book: ScheduleBook = await self._await(schedule_id, handle.query("view", result_type=ScheduleBook))
+        book: ScheduleBook = await self._await(schedule_id, ask(handle, "view", result_type=ScheduleBook))
         return book
 
     async def list_ids(self, task_queue: str = "") -> list[str]:
