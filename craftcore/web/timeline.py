@@ -19,8 +19,11 @@ DAY = 86_400.0
 SLOT = 900.0
 """Seconds of the timeline within which marks are one."""
 
-DENSE = 12
-"""Occurrences from which a schedule is drawn as a band."""
+SPAN = DAY + SLOT
+"""Seconds of the timeline: it begins with a slot, and shows a day from each moment of that on."""
+
+DENSE = 13
+"""Occurrences of a schedule that are drawn one by one, those of every two hours. More than that are a band."""
 
 WIDTH = 960.0
 """The width of the picture, in its own units."""
@@ -41,7 +44,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Band:
-    """A schedule that fires too often for single marks, from its first occurrence within the day to its last."""
+    """A schedule that fires too often for single marks, from its first occurrence on the timeline to its last."""
 
     first_at: float
     last_at: float
@@ -99,18 +102,18 @@ class Timeline:
 
 
 def make_timeline(now: float, lanes: Iterable[Lane]) -> Timeline:
-    """Return the picture of the day that begins now."""
+    """Return the picture of the time that begins now."""
     step = HOURS_BETWEEN * 3600.0
     hours = (now // step + 1) * step
     ticks = tuple((hours + number * step, place(hours + number * step, now)) for number in range(int(DAY // step)))
-    return Timeline(begin=now, end=now + DAY, ticks=ticks, lanes=tuple(lanes))
+    return Timeline(begin=now, end=now + SPAN, ticks=ticks, lanes=tuple(lanes))
 
 
 def make_lane(
     name: str, entries: Sequence[Entry], now: float, *, bands: Sequence[Band] = (), more: bool = False
 ) -> Lane:
-    """Return one line. An entry that is late is drawn at its begin, and one beyond the day not at all."""
-    within = sorted((one for one in entries if one.at <= now + DAY), key=lambda one: one.at)
+    """Return one line. An entry that is late is drawn at its begin, and one beyond the end not at all."""
+    within = sorted((one for one in entries if one.at <= now + SPAN), key=lambda one: one.at)
     slots: dict[int, list[Entry]] = {}
     for one in within:
         slots.setdefault(int(max(0.0, one.at - now) // SLOT), []).append(one)
@@ -120,7 +123,7 @@ def make_lane(
 
 
 def expand_schedule(schedule: Schedule, now: float) -> tuple[Entry, ...] | Band:
-    """Return the occurrences of a schedule within the day: one by one, or as a band. One that is due already is the
+    """Return the occurrences of a schedule on the timeline: one by one, or as a band. One that is due already is the
     first."""
     href = page_address("schedules", schedule.id)
     moments = list_firings(schedule, now)
@@ -138,19 +141,19 @@ def expand_schedule(schedule: Schedule, now: float) -> tuple[Entry, ...] | Band:
 
 
 def list_firings(schedule: Schedule, now: float) -> list[float]:
-    """Return the first occurrences within the day, at most one more than DENSE. Where its zone is
+    """Return the first occurrences on the timeline, at most one more than DENSE. Where its zone is
     unknown, only the stored one."""
     late = [schedule.next_at] if schedule.next_at is not None and schedule.next_at <= now else []
     try:
         moments = list_upcoming(schedule, now, DENSE + 1 - len(late))
     except ScheduleInvalid:  # its zone is gone from this machine; the next tick disables it, and says so
         moments = [] if schedule.next_at is None or late else [schedule.next_at]
-    return late + [at for at in moments if now < at <= now + DAY]
+    return late + [at for at in moments if now < at <= now + SPAN]
 
 
 def count_firings(schedule: Schedule, now: float) -> tuple[int, float]:
-    """Return how many occurrences there are within the day, and about when the last one is."""
-    end = now + DAY if schedule.until_at is None else min(now + DAY, schedule.until_at)
+    """Return how many occurrences there are on the timeline, and about when the last one is."""
+    end = now + SPAN if schedule.until_at is None else min(now + SPAN, schedule.until_at)
     after = max(schedule.high_water_at, schedule.skip_to_at or 0.0, now)
     number = count(schedule.timing, after, end)
     left = None if schedule.max_runs is None else max(0, schedule.max_runs - schedule.runs)
@@ -166,7 +169,7 @@ def page_address(pages: str, id: str) -> str:
 
 def place(at: float, now: float) -> float:
     """Return where a moment is in the picture, between 0 and WIDTH."""
-    return round(min(1.0, max(0.0, (at - now) / DAY)) * WIDTH, 1)
+    return round(min(1.0, max(0.0, (at - now) / SPAN)) * WIDTH, 1)
 
 
 def _make_stripe(band: Band, now: float) -> Stripe:

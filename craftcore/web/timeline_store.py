@@ -15,6 +15,7 @@ from craftcore.triggers.claim_candidate_store import PRIORITIES
 from craftcore.web.timeline import (
     DAY,
     SLOT,
+    SPAN,
     Band,
     Entry,
     Lane,
@@ -103,11 +104,11 @@ class TimelineStore:
         return make_timeline(begin, [schedules.lane, *self._trigger_lanes(tx, begin, now)]), schedules.damaged
 
     def _schedule_lane(self, tx: Reader, begin: float) -> ScheduleLane:
-        ahead, kept = list(tx.fetch_tuples(AHEAD, (begin + DAY, READ))), self._kept
+        ahead, kept = list(tx.fetch_tuples(AHEAD, (begin + SPAN, READ))), self._kept
         if kept is not None and (kept.begin, kept.ahead) == (begin, ahead):
             return kept
         found = read_rows(
-            tx, SCHEDULES, lambda row: _expand_row(tuple(row.items()), begin), until=begin + DAY, limit=READ
+            tx, SCHEDULES, lambda row: _expand_row(tuple(row.items()), begin), until=begin + SPAN, limit=READ
         )
         entries = [entry for one in found if not isinstance(one, Band | Damaged) for entry in one]
         bands = [one for one in found if isinstance(one, Band)]

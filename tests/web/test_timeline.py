@@ -17,6 +17,7 @@ from craftcore.web.timeline import (
     DAY,
     DENSE,
     SLOT,
+    SPAN,
     WIDTH,
     Band,
     Entry,
@@ -32,7 +33,7 @@ from craftcore.web.timeline import (
 from craftcore.web.timeline_store import READ, TimelineStore
 from tests.executions.test_listing_plans import plans_of
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
-from tests.support.schedule_steps import put, stored
+from tests.support.schedule_steps import put, stored, tick
 from tests.support.task_steps import a_question, a_sleep, begin, for_event, on_event, suspend
 from tests.support.trigger_steps import emit
 from tests.triggers.test_claim_plans import steps_of, undone
@@ -67,11 +68,27 @@ def test_dense_schedule_is_a_band_and_a_rare_schedule_is_marks(core):
     [lane, *_] = read(core).lanes
 
     [stripe] = lane.stripes
-    assert (stripe.band.name, stripe.band.expression, stripe.band.count) == ("sweep", "every 5m", 288)
+    assert (stripe.band.name, stripe.band.expression, stripe.band.count) == ("sweep", "every 5m", 291)
     assert stripe.width == pytest.approx(WIDTH, rel=0.01)
     assert [(one.at - NEW_YEAR, one.name, one.href) for one in lane.entries] == [
         (7 * HOUR, "brief", "/schedules/brief")
     ]
+
+
+def test_daily_schedule_that_has_just_fired_is_shown_with_its_next_occurrence(core, clock):
+    put(core, when="10 12 * * *", timezone="UTC")
+    clock.advance(hours=12, minutes=14)
+    tick(core)
+
+    assert entries(core, "schedules") == [(DAY - 240, "schedule", "job")]
+
+
+def test_schedule_of_every_two_hours_is_marks_in_each_quarter_of_an_hour(core, clock):
+    put(core, when="0 */2 * * *", timezone="UTC")
+
+    for number in range(8):
+        assert len(entries(core, "schedules")) in (12, 13), number
+        clock.advance(seconds=SLOT)
 
 
 def test_pending_trigger_is_on_the_timeline_until_a_day_from_now(core, clock):
@@ -181,14 +198,14 @@ def test_occurrence_of_a_day_is_a_mark_or_counted_in_a_band(example, timing, sin
 
     found = expand_schedule(schedule, now)
 
-    fires = [at for at in list_upcoming(schedule, now, 3000) if now < at <= now + DAY]
+    fires = [at for at in list_upcoming(schedule, now, 3000) if now < at <= now + SPAN]
     if len(fires) <= DENSE:
         assert not isinstance(found, Band)
         assert [one.at for one in found] == fires
     else:
         assert isinstance(found, Band)
         assert (found.first_at, found.count) == (fires[0], len(fires))
-        assert fires[-1] <= found.last_at <= now + DAY
+        assert fires[-1] <= found.last_at <= now + SPAN
         assert count_firings(schedule, now)[0] == len(fires)
 
 
@@ -198,11 +215,11 @@ def test_marks_are_bounded_in_order_and_count_every_entry_once(offsets):
 
     lane = make_lane("triggers", found, NEW_YEAR)
 
-    assert sum(mark.count for mark in lane.marks) == len(lane.entries) == sum(one <= DAY for one in offsets)
+    assert sum(mark.count for mark in lane.marks) == len(lane.entries) == sum(one <= SPAN for one in offsets)
     lefts = [mark.left for mark in lane.marks]
     assert lefts == sorted(lefts)
     assert all(0 <= left <= WIDTH for left in lefts)
-    assert len(lane.marks) <= DAY / SLOT + 1
+    assert len(lane.marks) <= SPAN / SLOT + 1
 
 
 @given(st.floats(0, 4e9))
