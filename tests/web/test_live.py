@@ -230,3 +230,7 @@ def test_frame_carries_each_line_and_nothing_that_ends_an_event():
     assert all(line.startswith("data: ") for line in lines[1:-2])
     assert lines[-2:] == ["", ""]
     assert b"\r" not in frame.text
+
+
+def test_frame_of_an_empty_fragment_has_a_line_of_data():
+    assert make_frame("coming", "").text == b"event: coming\ndata: \n\n"

@@ -69,6 +69,16 @@ def test_commit_is_shown_without_a_reload(own, person):
     assert page.evaluate("window.kept") == "yes"
 
 
+def test_what_comes_is_not_shown_any_more_when_the_database_is_gone(own, person):
+    page = person.open("/now")
+    page.wait_for_selector("[data-live=coming] section")
+
+    own.database.unlink()
+
+    page.wait_for_selector("[data-live=now] .failed:has-text('no such database')")
+    page.wait_for_selector("[data-live=coming] section", state="detached")
+
+
 def test_open_details_keep_their_fragment_until_a_key(own, person):
     page = person.open("/now")
     page.click("summary:has-text('query') >> nth=0")

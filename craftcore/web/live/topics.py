@@ -238,6 +238,7 @@ class Live:
 
 
 def make_frame(topic: str, fragment: str) -> Frame:
-    """Return the event that carries a fragment: each line of it is a line of data."""
-    lines = "".join(f"data: {line}\n" for line in fragment.splitlines())
+    """Return the event that carries a fragment: each line of it is a line of data. An empty fragment has one line, for
+    a browser drops an event without data."""
+    lines = "".join(f"data: {line}\n" for line in fragment.splitlines() or [""])
     return Frame(hashlib.sha256(fragment.encode()).digest(), f"event: {topic}\n{lines}\n".encode())
