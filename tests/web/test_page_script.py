@@ -69,7 +69,7 @@ def test_commit_is_shown_without_a_reload(own, person):
     assert page.evaluate("window.kept") == "yes"
 
 
-def test_what_comes_is_not_shown_any_more_when_the_database_is_gone(own, person):
+def test_timeline_is_not_shown_any_more_when_the_database_is_gone(own, person):
     page = person.open("/now")
     page.wait_for_selector("[data-live=coming] section")
 
