@@ -163,6 +163,25 @@ def test_watch_ends_with_the_last_listener_and_begins_again_with_a_fresh_read(co
     run(core, fragments, work)
 
 
+def test_frame_from_before_a_commit_is_not_sent_to_a_later_listener(core, fragments):
+    """A person leaves the page, changes something on another one, and comes back."""
+
+    async def work(live: Live) -> None:
+        other, first = live.stream(["fixed"], "act"), live.stream(["count"], "act")
+        for stream in (other, first):
+            await following(stream)
+            await following(stream)
+        await first.aclose()
+        emit(core)
+        await until(lambda: fragments.rendered["fixed", "act"] >= 2)
+
+        again = live.stream(["count"], "act")
+        await following(again)
+        assert await following(again) == "event: count\ndata: <p>act: 1</p>\n\n"
+
+    run(core, fragments, work)
+
+
 def test_listeners_are_limited_and_a_place_is_free_after_an_end(core, fragments):
     async def work(live: Live) -> None:
         streams = [live.stream(["fixed"], "act") for _ in range(LISTENERS_MAX)]

@@ -183,6 +183,9 @@ class Live:
     async def _update(self) -> None:
         """Look at the file once, and render what may have changed, was not rendered lately and is listened to."""
         keys = {key for listener in self._listeners for key in listener.keys}
+        for key in self._rendered_at.keys() - keys:  # it would be old when somebody listens to it again
+            self._frames.pop(key, None)
+            del self._rendered_at[key]
         if await self._call(self._watch.has_news):
             self._stale |= keys
         self._stale = (self._stale | (keys - self._frames.keys())) & keys
