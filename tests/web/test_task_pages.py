@@ -153,6 +153,29 @@ def test_all_events_of_a_long_task_are_reached_from_its_page(site, world):
     assert pages <= 9
 
 
+def test_task_with_large_payloads_has_no_link_to_more_events(site, world):
+    spoil(
+        site.services,
+        """
+        INSERT INTO event_rows (execution_seq, seq, type, at, payload_json, task_seq, turn)
+        SELECT executions.seq, 1000 + value, 'NOTE', tasks.created_at + value,
+               json_object('data', printf('%.*c', 2000000, 'x'), 'key', value, 'name', 'large'), tasks.seq,
+               executions.turn
+          FROM tasks
+          JOIN executions ON task_id = tasks.id
+          JOIN json_each('[1, 2, 3]')
+         WHERE tasks.id = :id
+        """,
+        id=world.asks,
+    )
+
+    text = site.get(f"/tasks/{world.asks}").text
+
+    assert "The newest 2 events; there are more." in text
+    assert "Events before these" in text
+    assert "Show the newest" not in text
+
+
 def test_record_links_to_the_previous_attempt(site, world):
     with site.services.reading() as reader:
         ids = [

@@ -76,6 +76,7 @@ def show_task(visit: Visit) -> Page:
         details = read_readable_details(reader, task)
         audit = _read_audit(reader, task, details)
     picture = drawn if isinstance(drawn, Damaged) else drawn.picture
+    has_all_asked = not isinstance(picture, Damaged) and picture.events >= shown  # large payloads leave fewer
     facts = {
         "task": task,
         "held": held,
@@ -83,7 +84,7 @@ def show_task(visit: Visit) -> Page:
         "picture": picture,
         "lines": None if isinstance(picture, Damaged) else _list_lines(visit, picture),
         "earlier_events": None if isinstance(drawn, Damaged) else drawn.earlier,
-        "more_events": change_query(visit, events=EVENTS_MOST) if shown < EVENTS_MOST else None,
+        "more_events": change_query(visit, events=EVENTS_MOST) if has_all_asked and shown < EVENTS_MOST else None,
         "most": EVENTS_MOST,
         "audit": audit,
         "actions": list_actions(task, held),
