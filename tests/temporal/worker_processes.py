@@ -33,7 +33,7 @@ class Workers:
         self._environment = os.environ | {"PYTHONPATH": str(ROOT), **(environment or {})}
         self.killed = 0
         self.exited = 0
-        """Workers that ended by themselves: there should be none."""
+        """Workers that ended by themselves, and not by SIGKILL, as the witness does: there should be none."""
         self._running = [self._start() for _ in range(count)]
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -43,7 +43,7 @@ class Workers:
     def kill(self, *places: int) -> None:
         """Kill these workers at once, and start others in their places."""
         for place in places:
-            self.exited += self._running[place].poll() is not None
+            self.exited += self._running[place].poll() not in (None, -signal.SIGKILL)
             self._running[place].send_signal(signal.SIGKILL)
         for place in places:
             self._running[place].wait(PATIENCE)
