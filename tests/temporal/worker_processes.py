@@ -33,7 +33,7 @@ class Workers:
         self._environment = os.environ | {"PYTHONPATH": str(ROOT), **(environment or {})}
         self.killed = 0
         self.exited = 0
-        """Workers that ended by themselves, and not by SIGKILL, as the witness does: there should be none."""
+        """Workers that ended by themselves, and not by SIGKILL: there should be none."""
         self._running = [self._start() for _ in range(count)]
 
     def _start(self) -> subprocess.Popen[bytes]:
