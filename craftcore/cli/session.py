@@ -20,6 +20,7 @@ from craftcore.serialization.plurals import format_count
 if TYPE_CHECKING:
     from craftcore.operations.audit_scope import AuditScope
     from craftcore.services import Services
+    from craftcore.storage.database import Database
     from craftcore.storage.transaction import Transaction
 
 DATABASE = "craftcore.db"
@@ -80,19 +81,17 @@ class Session:
                 )
         return self._settings
 
-    def core(self, *, needs_settings: bool = False, reads_repeatedly: bool = False) -> Services:
+    def core(self, *, needs_settings: bool = False, database: type[Database] | None = None) -> Services:
         """Return the database and its services, not yet opened.
 
         With `needs_settings` a mistake in the settings raises ConfigInvalid, because a default would do harm.
-        `reads_repeatedly`: for a process that reads for as long as it runs.
+        `database`: the class that opens the file; None: Database.
         """
         from craftcore.services import Services
         from craftcore.storage.database import Database
-        from craftcore.storage.repeated_reads import RepeatedReads
 
         config = self.load_config() if needs_settings else self.settings()
-        kind = RepeatedReads if reads_repeatedly else Database
-        return Services(self.path, config, read_only=self.is_read_only, database=kind)
+        return Services(self.path, config, read_only=self.is_read_only, database=database or Database)
 
     @property
     def is_read_only(self) -> bool:

@@ -54,6 +54,7 @@ def web(session: Session, /, listen: str | None) -> None:
         raise ConfigInvalid(f"craftcore web needs {error.name}: pip install 'craftcore[web]'") from error
     from craftcore.daemon import logging
     from craftcore.daemon.sd_notify import Notifier
+    from craftcore.storage.repeated_reads import RepeatedReads
 
     journal = logging.is_journal_stream(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
@@ -64,5 +65,6 @@ def web(session: Session, /, listen: str | None) -> None:
         elif link is not None:
             session.out.line("", Verbatim(link))  # a folded link leads nowhere
 
-    notifier, core = Notifier.from_environment(os.environ), session.core(needs_settings=True, reads_repeatedly=True)
+    notifier = Notifier.from_environment(os.environ)
+    core = session.core(needs_settings=True, database=RepeatedReads)
     serve(core, listen, notifier, read_only=session.is_read_only, announce=announce)
