@@ -20,10 +20,11 @@ async def ask(
 
     Raises RPCError, WorkflowQueryFailedError and WorkflowQueryRejectedError as the library does.
     """
-    for _ in range(TRIES_MAX - 1):
+    tries = 0
+    while True:
         try:
             return await handle.query(name, args=args, result_type=result_type, rpc_timeout=timeout)
         except WorkflowQueryFailedError as error:
-            if REBUILT not in str(error):
+            tries += 1
+            if REBUILT not in str(error) or tries == TRIES_MAX:
                 raise
-    return await handle.query(name, args=args, result_type=result_type, rpc_timeout=timeout)
