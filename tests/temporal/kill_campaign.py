@@ -55,7 +55,7 @@ class Campaign:
     played: dict[str, list[Played]] = field(default_factory=dict)
     tallies: dict[str, Tally] = field(default_factory=dict)
     killed: int = 0
-    exited: int = 0
+    exits: list[int] = field(default_factory=list)
     _ends_feeding: bool = False
 
     async def play(self, seconds: float) -> dict[str, Tally]:
@@ -85,7 +85,7 @@ class Campaign:
                         around.cancel_scope.cancel()
             finally:
                 workers.close()
-                self.killed, self.exited = workers.killed, workers.exited
+                self.killed, self.exits = workers.killed, workers.exits
         for case in self.cases:
             tally, played = self.tallies[case.name], self.played[case.name]
             tally.tasks, tally.crashes = len(played), sum(one.crashes for one in played)
@@ -233,7 +233,7 @@ def main() -> int:
     finally:
         server.close()
         print(
-            f"{folder}: {campaign.killed} kills, {campaign.exited} exits, {args.server_kills} of the server", flush=True
+            f"{folder}: {campaign.killed} kills, exits {campaign.exits}, {args.server_kills} of the server", flush=True
         )
     for name, tally in tallies.items():
         print(name, {key: value for key, value in asdict(tally).items() if key != "wrong"})

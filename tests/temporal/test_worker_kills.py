@@ -19,7 +19,7 @@ async def judge(campaign: Campaign, seconds: float) -> None:
         case.name: (0, 0) for case in campaign.cases
     }
     assert campaign.killed >= campaign.kills
-    assert campaign.exited == 0 or campaign.server_kills
+    assert campaign.exits == [] or campaign.server_kills
     assert all(tally.tasks for tally in tallies.values())
 
 

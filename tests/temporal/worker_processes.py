@@ -32,8 +32,8 @@ class Workers:
         self._folder = folder
         self._environment = os.environ | {"PYTHONPATH": str(ROOT), **(environment or {})}
         self.killed = 0
-        self.exited = 0
-        """Workers that ended by themselves, and not by SIGKILL: there should be none."""
+        self.exits: list[int] = []
+        """The exit codes of workers that ended by themselves: there should be none."""
         self._running = [self._start() for _ in range(count)]
 
     def _start(self) -> subprocess.Popen[bytes]:
@@ -43,7 +43,8 @@ class Workers:
     def kill(self, *places: int) -> None:
         """Kill these workers at once, and start others in their places."""
         for place in places:
-            self.exited += self._running[place].poll() not in (None, -signal.SIGKILL)
+            if (code := self._running[place].poll()) is not None:
+                self.exits.append(code)
             self._running[place].send_signal(signal.SIGKILL)
         for place in places:
             self._running[place].wait(PATIENCE)
@@ -53,8 +54,10 @@ class Workers:
     def replace_dead(self) -> None:
         """Start others in the places of those that killed themselves."""
         for place, worker in enumerate(self._running):
-            if worker.poll() is not None:
-                self.exited += worker.returncode != -signal.SIGKILL
+            code = worker.poll()
+            if code not in (None, -signal.SIGKILL):
+                self.exits.append(code)
+            if code is not None:
                 self._running[place] = self._start()
 
     def kill_some(self, chance: random.Random) -> None:
