@@ -129,7 +129,7 @@ def test_list_shows_each_schedule_with_its_strip(backup):
     assert "at startup" in words_of(text)
 
 
-def test_list_goes_on_after_twenty_schedules(tmp_path):
+def test_list_goes_on_after_fifteen_schedules(tmp_path):
     core = a_core(tmp_path / "agent.db")[0]
     for number in range(28):
         put(core, id=f"job-{number:02}")
