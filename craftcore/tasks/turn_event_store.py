@@ -33,6 +33,9 @@ SELECT seq, type, at, payload_json
  LIMIT ?2
 """
 
+SIZE_MAX = 4_000_000
+"""Characters of payloads. Once the events of one look at a stream have as many, no more are read."""
+
 FAILURE_MARK = "!"
 """A character of the identities of failed tries, and of no other."""
 
@@ -79,10 +82,6 @@ class NewestEvents(NamedTuple):
 
     rows: list[StreamRow]
     has_more: bool
-
-
-SIZE_MAX = 4_000_000
-"""Characters of payloads from which no more events are read for a look at a stream."""
 
 
 class MemoStore:

@@ -62,11 +62,10 @@ SELECT id, workflow, deadline_at
  LIMIT :limit
 """
 SOON = 1.0
-"""Seconds within which a trigger is due and does not come any more: it may have been emitted after `now` was read."""
+"""Seconds. A trigger that is due within them is not shown: it may have been emitted after `now` was read."""
 
 LOOKED = 1000
 """The newest running tasks whose deadlines are looked at."""
-
 
 AHEAD = """
 SELECT rowid, updated_at, next_at
@@ -96,8 +95,8 @@ class TimelineStore:
         self._kept: ScheduleLane | None = None
 
     def read(self, tx: Reader, now: float) -> tuple[Timeline, list[Damaged]]:
-        """Return the timeline of the day that begins with this quarter of an hour, and the schedules that cannot be
-        read. It is the same for all of that, unless what comes changes.
+        """Return the timeline, which begins with the quarter of an hour of `now`, and the schedules that cannot be
+        read. Within that quarter it changes only with what comes.
         """
         begin = now // SLOT * SLOT
         schedules = self._schedule_lane(tx, begin)
