@@ -65,11 +65,12 @@ class Outside:
 
     async def _until_over(self, connection: apsw.Connection) -> None:
         while True:
-            open_questions = asked(connection)
+            with connection:  # in one snapshot: between two, a task may stop to ask, and look as if it were over
+                open_questions = asked(connection)
+                due_at = None if open_questions else next_due(connection)
             for one in open_questions:
                 await self._answer(one)
             now = self.world.now()
-            due_at = None if open_questions else next_due(connection)
             if not open_questions and (due_at is None or due_at > now + SOON):
                 return
             if due_at is not None and due_at > now:  # nothing else is to be done
