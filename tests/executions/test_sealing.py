@@ -9,12 +9,12 @@ import random
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
-from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, record_hash
+from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, float_texts, record_hash
 from craftcore.executions.model import envelope
 from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.canonical import canonicalize, sha256_of
@@ -67,6 +67,14 @@ def test_envelope_hash_equals_that_of_plain_json(value):
     metadata = {"requestId": "t-1", "source": "MESSAGE", "sessionId": "s", "description": 'say "hi" é\n'}
     asked = {"version": "1.0", "intent": {"name": "brief", "version": "2.0"}, "payload": {"value": value}}
     assert made.hash == independently({**asked, "metadata": metadata})
+
+
+@given(st.lists(st.floats() | st.floats(1e-4, 1e16) | st.floats(0, 4e9) | st.integers() | st.text(), max_size=4))
+@example([1e-4, 1e16])
+@example([9.9e-05, 1.0])
+@example([1767225600.25, 9999999999999998.0, 0.0001])
+def test_floats_in_an_event_are_as_repr_writes_them(numbers):
+    assert float_texts(numbers) == [repr(number) for number in numbers]
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)
