@@ -227,24 +227,31 @@ def test_run_now_from_the_page_is_in_the_account(site: Site):
     assert "(run-now)" in text
 
 
-def test_frequent_schedule_shows_its_newest_occurrences(tmp_path):
-    core, clock = a_core(tmp_path / "agent.db", before=2502 * 60)
+def make_frequent(tmp_path: Path, lines: int) -> VirtualCore:
+    """A schedule of every minute with so many lines in its account, most of them copies of its first."""
+    core, clock = a_core(tmp_path / "agent.db", before=(lines + 1) * 60)
     put(core, id="often", when="every 1m", overlap=Overlap.ALLOW)
     clock.advance(60)
     tick(core)
     with core.transaction() as tx:
         tx.run(
             """
-            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 2500)
+            WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < :copies)
             INSERT INTO schedule_occurrences (schedule_id, generation, cause, nominal_at, last_at, count, outcome,
                                               reason, trigger_id, decided_at)
             SELECT schedule_id, generation, cause, nominal_at + 60 * n, nominal_at + 60 * n, 1, outcome, reason,
                    trigger_id || n, nominal_at + 60 * n
               FROM schedule_occurrences, numbers
-            """
+            """,
+            copies=lines - 1,
         )
-        tx.run("UPDATE schedules SET high_water_at = high_water_at + 60 * 2500")
+        tx.run("UPDATE schedules SET high_water_at = high_water_at + 60 * :copies", copies=lines - 1)
     core.close()
+    return core
+
+
+def test_frequent_schedule_shows_its_newest_occurrences(tmp_path):
+    make_frequent(tmp_path, 2501)
     with serving(tmp_path / "agent.db") as site:
         one, many = site.get("/schedules/often").text, site.get("/schedules").text
 
@@ -253,3 +260,25 @@ def test_frequent_schedule_shows_its_newest_occurrences(tmp_path):
     assert len(signs) == 30
     assert label.endswith("0 unaccounted")
     assert "by occurrence" in many
+
+
+def test_account_is_paged_to_its_end_past_damaged_lines(tmp_path):
+    core = make_frequent(tmp_path, 130)
+    seqs = [row["seq"] for row in core.rows("SELECT seq FROM schedule_occurrences ORDER BY seq DESC")]
+    damaged = {seqs[3], seqs[70]}
+    with core.transaction() as tx:
+        for seq in damaged:
+            tx.run("UPDATE schedule_occurrences SET reason = CAST(x'ff' AS TEXT) WHERE seq = :seq", seq=seq)
+    core.close()
+    found: list[str] = []
+    address: str | None = "/schedules/often"
+
+    with serving(tmp_path / "agent.db") as site:
+        while address is not None:
+            account = site.get(address).text.partition("<h2>All occurrences</h2>")[2]
+            found += re.findall(r'data-label="Occurrence">([^<]*)<', account)
+            older = re.search(r'href="([^"]*before=[^"]*)"', account)
+            address = older and html.unescape(older[1])
+
+    assert len(found) == 130 - len(damaged)
+    assert found == sorted({*found}, reverse=True)

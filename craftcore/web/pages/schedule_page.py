@@ -36,12 +36,23 @@ LINES_READ = 750
 """Lines of the account that a strip is drawn from: the newest. A month of hours has fewer."""
 
 
-class AccountStrip(NamedTuple):
-    """A strip, the lines that it was drawn from, newest first, and those that are damaged."""
+class Account(NamedTuple):
+    """Lines of the account of a schedule, newest first, and those that are damaged."""
 
-    strip: Strip
     lines: Sequence[MarkedLine]
     damaged: Sequence[Damaged]
+
+    @property
+    def length(self) -> int:
+        """How many lines were read."""
+        return len(self.lines) + len(self.damaged)
+
+
+class AccountStrip(NamedTuple):
+    """A strip, and what it was drawn from."""
+
+    strip: Strip
+    account: Account
 
 
 class LineText(NamedTuple):
@@ -65,16 +76,15 @@ def show_schedule(visit: Visit) -> Page:
         if isinstance(schedule, Damaged):
             return Page(template="schedule.html", title=id, facts={"schedule": None, "damaged": [schedule]})
         reading = read_strip(reader, schedule, LINES_READ, now)
-        found = OccurrenceEndStore().list_lines(reader, id, SHOWN + 1, before=before or ALL_LINES)
-        notable = [line for line in reading.lines if line.mark in NOT_PLANNED][:NOTABLE_SHOWN]
+        account = reading.account if before is None else _read_account(reader, schedule, SHOWN + 1, before)
+        shown = account.lines[:SHOWN]
+        notable = [line for line in reading.account.lines if line.mark in NOT_PLANNED][:NOTABLE_SHOWN]
         facts: dict[str, Any] = {
             "reasons": schedule_reasons(reader, schedule, now, daemon_runs=daemon_runs),
             "running": AccountStore().running_occurrence(reader, id),
             "notable": [_describe(reader, line, schedule, finds_dead=True) for line in notable],
         }
-        lines = [mark_line(line, schedule) for line in found if isinstance(line, AccountLine)][:SHOWN]
-        facts["account"] = [_describe(reader, line, schedule) for line in lines]
-    has_more = len(found) > SHOWN and bool(lines)
+        facts["account"] = [_describe(reader, line, schedule) for line in shown]
     return Page(
         template="schedule.html",
         title=id,
@@ -88,8 +98,8 @@ def show_schedule(visit: Visit) -> Page:
             "next": next_occurrence_finding(schedule, now),
             "strip": reading.strip,
             "since": local_time_text(reading.strip.since, schedule.timezone),
-            "damaged": reading.damaged,
-            "older": change_query(visit, before=lines[-1].occurrence.seq) if has_more else None,
+            "damaged": reading.account.damaged,
+            "older": change_query(visit, before=shown[-1].occurrence.seq) if shown and account.length > SHOWN else None,
             "actions": list_actions(schedule, is_ahead=any(one.code == "ahead" for one in facts["reasons"])),
         },
     )
@@ -97,10 +107,14 @@ def show_schedule(visit: Visit) -> Page:
 
 def read_strip(reader: Reader, schedule: Schedule, limit: int, now: float) -> AccountStrip:
     """Return the strip of a schedule, drawn from the newest lines of its account, `limit` at most."""
-    found = OccurrenceEndStore().list_lines(reader, schedule.id, limit)
+    account = _read_account(reader, schedule, limit)
+    return AccountStrip(draw_strip(schedule, account.lines, now, is_whole=account.length < limit), account)
+
+
+def _read_account(reader: Reader, schedule: Schedule, limit: int, before: int = ALL_LINES) -> Account:
+    found = OccurrenceEndStore().list_lines(reader, schedule.id, limit, before=before)
     lines = [mark_line(line, schedule) for line in found if isinstance(line, AccountLine)]
-    strip = draw_strip(schedule, lines, now, is_whole=len(found) < limit)
-    return AccountStrip(strip, lines, [line for line in found if isinstance(line, Damaged)])
+    return Account(lines, [line for line in found if isinstance(line, Damaged)])
 
 
 def list_actions(schedule: Schedule, *, is_ahead: bool) -> list[str]:
