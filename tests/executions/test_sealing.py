@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
-from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, float_texts, record_hash
+from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, format_floats, record_hash
 from craftcore.executions.model import envelope
 from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.canonical import canonicalize, sha256_of
@@ -73,8 +73,8 @@ def test_envelope_hash_equals_that_of_plain_json(value):
 @example([1e-4, 1e16])
 @example([9.9e-05, 1.0])
 @example([1767225600.25, 9999999999999998.0, 0.0001])
-def test_floats_in_an_event_are_as_repr_writes_them(numbers):
-    assert float_texts(numbers) == [repr(number) for number in numbers]
+def test_floats_in_an_event_are_written_as_by_repr(numbers):
+    assert format_floats(numbers) == [repr(number) for number in numbers]
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)

@@ -130,14 +130,16 @@ def event_texts(events: Sequence[Event]) -> list[str]:
         f"{'null' if turn is None else repr(turn)},{_name(memo)},"
         f"{'null' if activity_seq is None else repr(activity_seq)}]"
         for (seq, type_, _, payload, task_seq, turn, memo, activity_seq), at in zip(
-            events, float_texts([event.at for event in events]), strict=True
+            events, format_floats([event.at for event in events]), strict=True
         )
     ]
 
 
-def float_texts(numbers: Sequence[float]) -> list[str]:
-    """Return the `repr` of each. msgspec writes the same for what needs no exponent, in a fifth of the time; a bad disk
-    may have made a text of a number, too."""
+def format_floats(numbers: Sequence[float]) -> list[str]:
+    """Return the `repr` of each. msgspec writes the same in a fifth of the time, unless an exponent is needed.
+
+    A bad disk may have made a text of a number.
+    """
     if {*map(type, numbers)} == {float} and min(numbers) >= SMALLEST_PLAIN and max(numbers) < LEAST_WITH_EXPONENT:
         return _encode(numbers).decode()[1:-1].split(",")
     return [repr(number) for number in numbers]
