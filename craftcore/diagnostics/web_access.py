@@ -38,16 +38,16 @@ def find_libraries() -> Iterator[Finding]:
 def login_findings(settings: WebSettings, environ: Mapping[str, str]) -> Iterator[Finding]:
     """Check that someone can log in, and each secret that this environment can see."""
     secrets = Secrets(environ)
-    named = [(f"web.person {person.name}", person.token, TOKEN_MIN) for person in settings.person if person.token]
+    named = [(f"web.person {person.name}", person.token, "token") for person in settings.person if person.token]
     if settings.trusted_secret:
-        named.append(("web.trusted_secret", settings.trusted_secret, 0))
+        named.append(("web.trusted_secret", settings.trusted_secret, "secret"))
     unseen, wrong = 0, 0
-    for what, reference, least in named:
+    for what, reference, noun in named:
         found = secret_reference(reference)
         if found is None or not (environ.get(DIRECTORY) if found.scheme == "credential" else found.name in environ):
             unseen += 1
             continue
-        mistake = _find_mistake(secrets, reference, least)
+        mistake = _find_mistake(secrets, reference, noun)
         if mistake is not None:
             wrong += 1
             yield fail("web", f"{what}: {mistake}")
@@ -61,10 +61,11 @@ def login_findings(settings: WebSettings, environ: Mapping[str, str]) -> Iterato
         yield make_passed("web", f"login: {' and '.join(ways)}{left}")
 
 
-def _find_mistake(secrets: Secrets, reference: str, least: int) -> str | None:
-    """Return what is wrong with a secret; None: nothing."""
+def _find_mistake(secrets: Secrets, reference: str, noun: str) -> str | None:
+    """Return what is wrong with a secret; None: nothing. `noun`: the word for it."""
     try:
-        return f"the token is shorter than {least} characters" if len(secrets.get(reference)) < least else None
+        is_short = len(secrets.get(reference)) < TOKEN_MIN
+        return f"the {noun} is shorter than {TOKEN_MIN} characters" if is_short else None
     except NoEffect as error:
         return str(error)
 

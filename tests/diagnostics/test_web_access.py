@@ -72,6 +72,9 @@ def test_secret_of_the_proxy_is_looked_up_too():
         ("FAIL", "web.trusted_secret: the secret env:PROXY is empty: give it its text")
     ]
     assert told(login_findings(settings, {"PROXY": "short"})) == [
+        ("FAIL", f"web.trusted_secret: the secret is shorter than {TOKEN_MIN} characters")
+    ]
+    assert told(login_findings(settings, {"PROXY": "p" * TOKEN_MIN})) == [
         ("ok", "login: 0 people with a token and users of the proxy")
     ]
 

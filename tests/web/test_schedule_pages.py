@@ -22,7 +22,9 @@ from tests.support.attempts import again, end
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.schedule_steps import DAY, put, start_daemon, stored, tick, triggers
 from tests.support.trigger_steps import BROKEN
-from tests.support.web_site import Site, forms, serving
+from tests.support.web_site import SETTINGS, Site, forms, serving
+
+HIDDEN = SETTINGS.replace("[web]", '[web]\npayloads = "hidden"')
 
 STRIP = re.compile(r'<span class="strip" role="img" aria-label="([^"]*)">(.*?)</span>', re.DOTALL)
 
@@ -217,6 +219,21 @@ def test_schedule_ahead_of_the_clock_can_go_on_from_now(tmp_path):
 
     assert "ahead of the clock" in words_of(text)
     assert "/schedules/ahead/reanchor" in {form.action for form in forms(text)}
+
+
+@pytest.mark.parametrize(("settings", "person", "shown"), [(SETTINGS, "ada", True), (SETTINGS, "bob", False),
+                                                           (HIDDEN, "ada", False)])  # fmt: skip
+def test_command_of_a_schedule_is_shown_as_payloads_are(tmp_path, settings, person, shown):
+    core, _ = a_core(tmp_path / "agent.db")
+    payload = {"argv": ["curl", "-H", "Authorization: Bearer hunter2"]}
+    put(core, id="curl", when="every 1h", workflow="command.run", payload=payload)
+    core.close()
+
+    with serving(tmp_path / "agent.db", settings=settings) as site:
+        pages = [site.get(address, person).text for address in ("/schedules/curl", "/schedules", "/now", "/")]
+
+    assert ["hunter2" in page for page in pages] == [shown, False, False, False]
+    assert "command.run" in pages[0]
 
 
 def test_run_now_from_the_page_is_in_the_account(site: Site):

@@ -94,7 +94,7 @@ def show_schedule(visit: Visit) -> Page:
             "schedule": schedule,
             "document": schedule_document(schedule),
             "expression": expression_text(schedule.expression, schedule.timing, schedule.timezone),
-            "command": command_line(schedule),
+            "command": command_line(schedule) if visit.shows_payloads else None,
             "next": next_occurrence_finding(schedule, now),
             "strip": reading.strip,
             "since": local_time_text(reading.strip.since, schedule.timezone),
