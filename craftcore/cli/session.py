@@ -20,7 +20,6 @@ from craftcore.serialization.plurals import format_count
 if TYPE_CHECKING:
     from craftcore.operations.audit_scope import AuditScope
     from craftcore.services import Services
-    from craftcore.storage.database import Database
     from craftcore.storage.transaction import Transaction
 
 DATABASE = "craftcore.db"
@@ -81,17 +80,15 @@ class Session:
                 )
         return self._settings
 
-    def core(self, *, needs_settings: bool = False, database: type[Database] | None = None) -> Services:
+    def core(self, *, needs_settings: bool = False) -> Services:
         """Return the database and its services, not yet opened.
 
         With `needs_settings` a mistake in the settings raises ConfigInvalid, because a default would do harm.
-        `database`: the class that opens the file; None: Database.
         """
         from craftcore.services import Services
-        from craftcore.storage.database import Database
 
         config = self.load_config() if needs_settings else self.settings()
-        return Services(self.path, config, read_only=self.is_read_only, database=database or Database)
+        return Services(self.path, config, read_only=self.is_read_only)
 
     @property
     def is_read_only(self) -> bool:

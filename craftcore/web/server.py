@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from types import FrameType
@@ -18,7 +19,9 @@ import structlog
 import uvicorn
 
 from craftcore.audit.caller import actor
+from craftcore.config import Config
 from craftcore.config.references import ENDPOINT_SAID, Endpoint, endpoint
+from craftcore.config.web_people import TOKEN_MIN
 from craftcore.config.web_settings import WebSettings, relation_mistakes
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.secrets import get_process_secret
@@ -26,6 +29,7 @@ from craftcore.daemon.unix_socket import bind, require_free
 from craftcore.errors import CannotCreate, ConfigInvalid, InvalidInput
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.services import Services
+from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.web.asgi_app import make_app
 from craftcore.web.connections import server_options
 from craftcore.web.people import People
@@ -36,6 +40,9 @@ log = structlog.get_logger(__name__)
 
 BY_DEFAULT, UNDER_SYSTEMD = "127.0.0.1:8722", "unix:web.sock"
 BACKLOG = 128
+
+WRITE_SECONDS = 5.0
+"""How long a form waits for the write lock, unless storage.busy_timeout is shorter."""
 
 
 class QuietServer(uvicorn.Server):
@@ -50,6 +57,13 @@ class QuietServer(uvicorn.Server):
         self.force_exit, self.should_exit = self.should_exit, True  # a second signal waits for no connection
         if (loop := getattr(self, "_loop", None)) is not None:
             loop.call_soon_threadsafe(self._ending.set)
+
+
+def open_services(database: Path, config: Config, *, read_only: bool) -> Services:
+    """Return the database and its services, as the page reads and writes them. Nothing is opened yet."""
+    patience = min(config.storage.busy_timeout, WRITE_SECONDS)
+    config = replace(config, storage=replace(config.storage, busy_timeout=patience))
+    return Services(database, config, read_only=read_only, database=RepeatedReads)
 
 
 def serve(
@@ -119,9 +133,12 @@ def read_trusted_secret(settings: WebSettings, where: Endpoint) -> str | None:
     if not settings.trusted_secret:
         return None
     try:
-        return get_process_secret(settings.trusted_secret)
+        secret = get_process_secret(settings.trusted_secret)
     except NoEffect as error:
         raise ConfigInvalid(f"web.trusted_secret: {error}") from error
+    if len(secret) < TOKEN_MIN:
+        raise ConfigInvalid(f"web.trusted_secret: the secret is shorter than {TOKEN_MIN} characters")
+    return secret
 
 
 def open_socket(where: Endpoint, beside: Path) -> tuple[socket.socket, str]:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
@@ -43,6 +44,10 @@ log = structlog.get_logger(__name__)
 
 THREADS = 4
 """How many pages are read and drawn at once."""
+
+WRITERS = 1
+"""How many forms are carried out at once: in threads of their own, so that one that waits for the write lock keeps no
+page from being read."""
 
 REST_SECONDS = 2.0
 """Seconds after the last reading until the file is closed."""
@@ -85,15 +90,9 @@ class Site:
         self.notices = Notices(time.monotonic)
         self.is_stopping: Callable[[], bool] = lambda: False
         self.templates = make_environment(make_form, make_request)
-        self._threads: anyio.CapacityLimiter | None = None
+        self._readers = anyio.CapacityLimiter(THREADS)
+        self._writers = anyio.CapacityLimiter(WRITERS)
         self._rest: asyncio.TimerHandle | None = None
-
-    @property
-    def threads(self) -> anyio.CapacityLimiter:
-        """The limit of threads, made on the event loop that uses it."""
-        if self._threads is None:
-            self._threads = anyio.CapacityLimiter(THREADS)
-        return self._threads
 
     def endpoint(self, function: PageFunction) -> Callable[[Request], Any]:
         """Return the endpoint of a page function: it reads the form, runs the function in a thread, and draws."""
@@ -106,7 +105,7 @@ class Site:
                 query=parse_fields(request.scope["query_string"]),
                 form=await read_form(request) if request.method == "POST" else {},
             )
-            return await self.run(self._answer, function, asked)
+            return await self.run(self._answer, function, asked, writes=request.method == "POST")
 
         return answer
 
@@ -115,10 +114,10 @@ class Site:
         assert isinstance(error, BodyRefused)
         return await self.run(self.draw_error, request.scope["person"], error.status, error.why)
 
-    async def run(self, function: Callable[..., Response], *args: Any) -> Response:
+    async def run(self, function: Callable[..., Response], *args: Any, writes: bool = False) -> Response:
         """Run a function that draws in one of the threads."""
         try:
-            return await anyio.to_thread.run_sync(function, *args, limiter=self.threads)
+            return await anyio.to_thread.run_sync(function, *args, limiter=self._writers if writes else self._readers)
         finally:
             self.close_later()
 
@@ -141,7 +140,7 @@ class Site:
             return self.draw(answer, visit)
         except CraftcoreError as error:
             status = next((status for kind, status in STATUSES if isinstance(error, kind)), 500)
-            return self.draw_error(asked.person, status, error.message)
+            return self.draw_error(asked.person, status, error.message, _find_subject(asked) if status == 409 else None)
         except UnreadableRow as error:
             return self.draw_error(asked.person, 503, f"a damaged row cannot be shown: {error}")
         except Exception as error:
@@ -186,10 +185,15 @@ class Site:
             self.templates.get_template(page.template).render(page.facts, title=page.title), page.status
         )
 
-    def draw_error(self, person: WebPerson | None, status: int, why: str) -> Response:
-        """Return the page of a refused request."""
+    def draw_error(self, person: WebPerson | None, status: int, why: str, back: str | None = None) -> Response:
+        """Return the page of a refused request. `back`: the page that shows the state that refused it."""
         title, template = "Not done" if status < 500 else "Error", "refused.html" if person is None else "error.html"
-        page = Page(template=template, title=title, facts={"why": why}, status=status)
+        page = Page(template=template, title=title, facts={"why": why, "back": back}, status=status)
         if person is None:
             return self.draw_plain(page)
         return self.draw(page, self.visit(Asked(person=person, address="", path={}, query={}, form={})))
+
+
+def _find_subject(asked: Asked) -> str:
+    """Return the address of the page that a form is about: that of the form without its last part."""
+    return quote(asked.address.rpartition("/")[0]) or "/"

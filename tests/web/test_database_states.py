@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 
 import apsw
 import pytest
@@ -67,7 +69,8 @@ def test_unreadable_database_has_a_page_that_says_so(site, state):
 
 def test_restored_database_is_shown_and_changed_without_a_new_start(site, world, tmp_path):
     shutil.copy(site.database, tmp_path / "restored.db")
-    site.post("/schedules/nightly/pause", {"once": "x", "seen": "ACTIVE"})
+    [form] = [form for form in forms(site.get("/schedules/nightly/pause").text) if form.action.endswith("/pause")]
+    site.post(form.action, form.hidden)
     assert "PAUSED" in site.get("/schedules/nightly").text
 
     remove(site.database)
@@ -103,6 +106,25 @@ def test_full_disk_refuses_an_action_and_says_why(database, world):
         assert "nothing was written" in refused.text
         resource.prlimit(site.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         assert site.post(form.action, {**form.hidden, "option": "0"}).status_code == 303
+
+
+def test_forms_that_wait_for_the_write_lock_keep_no_page_from_being_read(site):
+    pages = [site.get("/schedules/nightly").text for _ in range(6)]
+    sent = [next(form for form in forms(page) if form.action.endswith("/run")) for page in pages]
+
+    with ThreadPoolExecutor(len(sent)) as pool, closing(apsw.Connection(str(site.database))) as other:
+        other.execute("BEGIN IMMEDIATE")
+        answers = [pool.submit(site.post, form.action, form.hidden) for form in sent]
+        read = [site.get(address).status_code for address in ("/up", "/now", "/schedules/nightly")]
+        waiting = sum(not answer.done() for answer in answers)
+        other.execute("ROLLBACK")
+
+    assert read[1:] == [200, 200]
+    assert waiting > len(sent) // 2
+    statuses = [answer.result().status_code for answer in answers]
+    assert {*statuses} <= {303, 503}, statuses
+    account = site.get("/schedules/nightly").text.partition("All occurrences")[2]
+    assert account.count("(run-now)") == statuses.count(303) > 0
 
 
 def test_killed_daemon_is_down_and_a_killed_page_is_nothing_to_the_daemon(tmp_path):

@@ -39,6 +39,7 @@ SECRETS = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
 
 
 BY_PROXY = '[web]\ntrusted_header = "Remote-User"'
+SHORT = f'{BY_PROXY}\ntrusted_secret = "env:WEB_PROXY"\n[[web.person]]\nname = "eve"\n'
 
 
 @pytest.mark.parametrize(
@@ -50,6 +51,7 @@ BY_PROXY = '[web]\ntrusted_header = "Remote-User"'
         (SETTINGS, [], {**SECRETS, "WEB_BOB": "short"}, 78, "web.person bob: the token is shorter than 16 characters"),
         (SETTINGS, ["--listen", "0.0.0.0:80"], SECRETS, 64, "nothing others can reach"),
         (BY_PROXY, ["--listen", "127.0.0.1:8722"], {}, 78, "web.trusted_secret is not set"),
+        (SHORT, [], {"WEB_PROXY": "short"}, 78, "web.trusted_secret: the secret is shorter than 16 characters"),
         (SETTINGS, ["--listen", "unix:agent.db"], SECRETS, 73, "exists and is not a socket"),
     ],
 )  # fmt: skip

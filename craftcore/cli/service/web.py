@@ -49,12 +49,11 @@ def web(session: Session, /, listen: str | None) -> None:
     """
     config = session.load_config()
     try:
-        from craftcore.web.server import serve
+        from craftcore.web.server import open_services, serve
     except ImportError as error:
         raise ConfigInvalid(f"craftcore web needs {error.name}: pip install 'craftcore[web]'") from error
     from craftcore.daemon import logging
     from craftcore.daemon.sd_notify import Notifier
-    from craftcore.storage.repeated_reads import RepeatedReads
 
     journal = logging.is_journal_stream(sys.stderr, os.environ)
     logging.configure(config.log.level, config.log.format, stream=sys.stderr, under_systemd=journal)
@@ -66,5 +65,5 @@ def web(session: Session, /, listen: str | None) -> None:
             session.out.line("", Verbatim(link))  # a folded link leads nowhere
 
     notifier = Notifier.from_environment(os.environ)
-    core = session.core(needs_settings=True, database=RepeatedReads)
-    serve(core, listen, notifier, read_only=session.is_read_only, announce=announce)
+    services = open_services(session.path, config, read_only=session.is_read_only)
+    serve(services, listen, notifier, read_only=session.is_read_only, announce=announce)
