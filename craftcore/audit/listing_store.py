@@ -47,9 +47,11 @@ NEWEST_OF = _NEWEST.format(those="subject = :subject")
 bad disk damaged is listed with the others: its texts are read as bytes, and a missing number is 0."""
 
 REQUEST = """
-SELECT min(seq)
-  FROM (SELECT seq, details_json FROM audit_log ORDER BY seq DESC LIMIT :newest)
- WHERE json_extract(iif(json_valid(details_json), details_json, '{}'), '$.request') = :request
+SELECT request
+  FROM (SELECT json_extract(iif(json_valid(details_json), details_json, '{}'), '$.request') AS request
+          FROM (SELECT seq, details_json FROM audit_log ORDER BY seq DESC LIMIT :newest))
+ WHERE substr(request || ':', 1, length(:name) + 1) = :name || ':'
+ LIMIT 1
 """
 
 
@@ -101,9 +103,10 @@ class AuditListStore:
         )
         return [AuditRow(**{name: readable_value(value) for name, value in row.items()}) for row in rows]
 
-    def has_request(self, tx: Reader, request: str, newest: int) -> bool:
-        """Return whether one of the newest rows was written for a form with this random name."""
-        return tx.fetch_value(REQUEST, request=request, newest=newest) is not None
+    def find_request(self, tx: Reader, name: str, newest: int) -> str | None:
+        """Return the request of the newest rows that was made by a form with this random name; None: none was."""
+        found: str | None = tx.fetch_value(REQUEST, name=name, newest=newest)
+        return found
 
     def subjects_between(self, tx: Reader, first: str, end: str) -> list[str]:
         """Return the ids to which something was done, from `first` on and before `end`."""

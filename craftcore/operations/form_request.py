@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from craftcore.audit.listing_store import AuditListStore
 from craftcore.audit.model import Actor
+from craftcore.errors import StateRefused
 from craftcore.operations.audit_scope import AuditScope, operator_transaction
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
@@ -22,11 +23,15 @@ def run_once(
 ) -> T | None:
     """Run the operation of a form in one transaction, record it, and wake the daemon.
 
-    Return its result; None when the form with `actor.request` was sent before, and nothing is done twice. Raises as the
-    operation does; then nothing was written.
+    `actor.request` is the random name of the form, a colon, and a hash of what it asks for. Return the result of the
+    operation; None when the same was sent before, and nothing is done twice. Raises StateRefused for a form that was
+    sent before with other content, and as the operation does; then nothing was written.
     """
     assert actor.request, "a form has a random name"
     with operator_transaction(services, actor, action) as (tx, scope):
-        if AuditListStore().has_request(tx, actor.request, NEWEST):
-            return None
-        return operation(tx, scope)
+        sent = AuditListStore().find_request(tx, actor.request.partition(":")[0], NEWEST)
+        if sent is None:
+            return operation(tx, scope)
+        if sent != actor.request:
+            raise StateRefused("this form was sent before, with other content; nothing was done. Load the page again")
+        return None

@@ -9,6 +9,7 @@ from craftcore.errors import StateRefused
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.services import Services
 from craftcore.storage.damaged_rows import Damaged, require_readable
+from craftcore.storage.row_spans import NO_BOUND
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.triggers.listing_store import TriggerLists
@@ -68,8 +69,9 @@ def discard(
     return [_discard(tx, scope, services, id) for id in trigger_ids]
 
 
-def requeue_error(tx: Transaction, scope: AuditScope, services: Services, error: str) -> DeadDone:
-    """Give the newest dead letters of one error all their attempts again: 500 at most. Others stay as they are."""
+def requeue_error(tx: Transaction, scope: AuditScope, services: Services, error: str, until: float) -> DeadDone:
+    """Give the newest dead letters of one error, buried by `until`, all their attempts again: 500 at most. Others stay
+    as they are."""
 
     def requeue_letter(letter: Trigger | Damaged) -> Trigger:
         if isinstance(letter, Damaged):
@@ -78,12 +80,13 @@ def requeue_error(tx: Transaction, scope: AuditScope, services: Services, error:
         scope.record(done.id)
         return done
 
-    return _change_error(tx, requeue_letter, error)
+    return _change_error(tx, requeue_letter, error, until)
 
 
-def discard_error(tx: Transaction, scope: AuditScope, services: Services, error: str) -> DeadDone:
-    """Take the newest dead letters of one error off the list: 500 at most, those that cannot be read included."""
-    return _change_error(tx, lambda letter: _discard(tx, scope, services, str(letter.id)), error)
+def discard_error(tx: Transaction, scope: AuditScope, services: Services, error: str, until: float) -> DeadDone:
+    """Take the newest dead letters of one error, buried by `until`, off the list: 500 at most, those that cannot be
+    read included."""
+    return _change_error(tx, lambda letter: _discard(tx, scope, services, str(letter.id)), error, until)
 
 
 def dead_letters(reader: Reader, *, with_damaged: bool = False) -> list[str]:
@@ -107,11 +110,13 @@ def _discard(tx: Transaction, scope: AuditScope, services: Services, id: str) ->
     return done
 
 
-def _change_error(tx: Transaction, change: Callable[[Trigger | Damaged], Trigger | Damaged], error: str) -> DeadDone:
+def _change_error(
+    tx: Transaction, change: Callable[[Trigger | Damaged], Trigger | Damaged], error: str, until: float
+) -> DeadDone:
     """Change each dead letter of an error. One whose change is refused stays as it is."""
     done: list[Trigger | Damaged] = []
     refused: list[str] = []
-    for letter in TriggerPageStore().list_dead(tx, OF_AN_ERROR_MAX, error=error):
+    for letter in TriggerPageStore().list_dead(tx, OF_AN_ERROR_MAX, error=error, before=(until, NO_BOUND)):
         try:
             done.append(change(letter))
         except StateRefused as why:

@@ -11,12 +11,13 @@ that at once. At a start with the clock more than three hours back, they wait fo
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from craftcore.schedules.clock_event_store import record
 from craftcore.schedules.clock_step_store import ClockStepStore
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.facts import delete_fact, number, set_fact
-from craftcore.storage.transaction import Transaction
+from craftcore.storage.transaction import Reader, Transaction
 
 BACKWARD_MAX = 3 * 3600.0
 """Debian's cron, too, takes three hours for the most that a clock is set by on purpose."""
@@ -55,6 +56,17 @@ def clock_change(before: ClockSample, now: ClockSample) -> ClockChange:
     """Return what the wall clock did beyond going on, and how long the machine was suspended."""
     passed = now.boot_time - before.boot_time
     return ClockChange(step=now.wall - before.wall - passed, asleep=passed - (now.awake - before.awake))
+
+
+class HeldClock(NamedTuple):
+    """The time until which schedules wait for the clock; None: they do not."""
+
+    until: float | None
+
+
+def read_held_clock(reader: Reader) -> HeldClock:
+    """Return whether schedules wait for the clock, as the last look of the engine left it."""
+    return HeldClock(number(reader, "clock_held"))
 
 
 class ClockTrust:

@@ -18,7 +18,7 @@ from markupsafe import Markup, escape
 from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.finding import Finding
 from craftcore.diagnostics.text.printable import Verbatim
-from craftcore.operations.seen import state_text
+from craftcore.operations.seen import Subject, state_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.web.mask import TEXT_MAX, masked_text
@@ -33,13 +33,13 @@ SHORT = 8
 SIGNS = {"waiting": "○", "work": "▶", "done": "●", "person": "◆", "failed": "✕", "unknown": "⚡"}
 """The sign of each meaning."""
 
-ActionForm = Callable[[Visit, str, str, str], Mapping[str, Any] | None]
+ActionForm = Callable[[Visit, str, str, Subject], Mapping[str, Any] | None]
 
 
 def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> Environment:
     """Return the environment of the templates.
 
-    `make_form(visit, name, id, seen)`: the facts of an operator's form. `make_request()`: a random name for one.
+    `make_form(visit, name, id, subject)`: the facts of an operator's form. `make_request()`: a random name for one.
     """
     env = Environment(
         loader=PackageLoader("craftcore.web", "templates"),
@@ -151,6 +151,6 @@ class _ActionElement:
     def __init__(self, make_form: ActionForm) -> None:
         self._make_form = make_form
 
-    def __call__(self, context: Context, name: str, id: str, seen: str = "") -> Markup | str:
-        form = self._make_form(context["visit"], name, id, seen)
+    def __call__(self, context: Context, name: str, id: str, subject: Subject) -> Markup | str:
+        form = self._make_form(context["visit"], name, id, subject)
         return "" if form is None else _draw(context.environment, "action.html", form)

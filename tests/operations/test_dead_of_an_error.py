@@ -35,9 +35,9 @@ def status_of(core: VirtualCore, id: str) -> str:
     return str(row["status"])
 
 
-def change(core: VirtualCore, operation: object, error: str) -> triggers.DeadDone:
+def change(core: VirtualCore, operation: object, error: str, until: float | None = None) -> triggers.DeadDone:
     with closing(core), audited_transaction(core, ADA, "dead requeue") as (tx, scope):
-        return operation(tx, scope, core, error)  # type: ignore[operator, no-any-return]
+        return operation(tx, scope, core, error, tx.now if until is None else until)  # type: ignore[operator, no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -111,3 +111,16 @@ def test_error_without_dead_letters_changes_nothing(core):
     bury(core, LATE)
 
     assert change(core, triggers.requeue_error, "AGENT_ERROR") == triggers.DeadDone([], [])
+
+
+@pytest.mark.parametrize("operation", [triggers.requeue_error, triggers.discard_error])
+def test_dead_letter_buried_after_the_page_was_read_stays(core, clock, operation):
+    seen = bury(core, LATE)
+    until = look(core, seen).settled_at
+    clock.advance(1)
+    later = bury(core, LATE)
+
+    result = change(core, operation, "AGENT_TIMEOUT", until)
+
+    assert [row.id for row in result.done] == [seen]
+    assert look(core, later).status is TriggerStatus.DEAD

@@ -9,7 +9,6 @@ from craftcore.clock import Clock
 from craftcore.config import Config
 from craftcore.config.web_people import WebPerson
 from craftcore.config.web_settings import WebSettings
-from craftcore.operations.seen import state_text
 from craftcore.services import Services
 from craftcore.web.actions.form import send_form
 from craftcore.web.actions.model import OperatorAction
@@ -22,6 +21,7 @@ from tests.support.populated_database import World
 
 ADA = WebPerson(name="ada", may="act")
 BOB = WebPerson(name="bob")
+CAL = WebPerson(name="cal", may="act")
 SURE, WHY = {"confirmed": "1"}, {"reason": "why not"}
 
 IDS: dict[str, Callable[[World], str]] = {
@@ -78,15 +78,24 @@ def state_now(site: Site, action: OperatorAction, id: str) -> str:
     if action.find is None:
         return ""
     with site.services.reading() as reader:
-        return state_text(action.find(reader, id))
+        return action.state(action.find(reader, id))
 
 
 def send(
-    site: Site, name: str, world: World, *, seen: str, once: str, person: WebPerson = ADA, error: str = ""
+    site: Site,
+    name: str,
+    world: World,
+    *,
+    seen: str,
+    once: str,
+    person: WebPerson = ADA,
+    error: str = "",
+    **fields: str,
 ) -> Answer:
-    """Send the form of an action as this person. `error`: of the dead letters that are meant."""
+    """Send the form of an action as this person. `error`: of the dead letters that are meant. `fields`: others than its
+    usual ones."""
     action = ACTIONS[name]
-    given = {"error": error} if error else {}
-    form = {**FIELDS.get(name, SURE if action.is_final else {}), **given, "seen": seen, "once": once}
+    given = {"error": error, "until": "1e12"} if error else {}
+    form = {**FIELDS.get(name, SURE if action.is_final else {}), **given, **fields, "seen": seen, "once": once}
     path = {"id": subject_of(action, world)} if "{id}" in action.path else {}
     return send_form(action)(site.visit(Asked(person=person, address=action.path, path=path, query={}, form=form)))

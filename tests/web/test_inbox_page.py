@@ -63,7 +63,8 @@ def test_second_person_is_refused_with_the_state_of_now(site, world):
     late = site.post(shown[1].action, {**shown[1].hidden, "option": "1"}, "cal")
 
     assert late.status_code == 409
-    assert "was OPEN when you saw it, and is ANSWERED now; nothing was done" in late.text
+    assert "was OPEN when you saw it, and is ANSWERED by ada (web) now; nothing was done" in late.text
+    assert f'href="/q/{world.question}">as it is now</a>' in late.text
     assert answers_of(site, world.question)["answered_by"] == "ada (web)"
     assert len(audit_rows(site)) == 1
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from craftcore.operations import maintenance, schedules
 from craftcore.operations.audit_scope import AuditScope
+from craftcore.operations.seen import next_occurrence_text
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.start_holds import HoldTarget
 from craftcore.web.actions.model import REASON, Form, OperatorAction, text_of
-from craftcore.web.actions.subjects import find_schedule
+from craftcore.web.actions.subjects import find_held_clock, find_holds, find_schedule
 
 PAUSED = "paused on the page"
 
@@ -83,7 +84,7 @@ ACTIONS = (
     OperatorAction(
         name="schedule skip-next", path="/schedules/{id}/skip", back="/schedules/{id}", button="skip next",
         says="Skip the next occurrence.",
-        run=skip_next, find=find_schedule,
+        run=skip_next, find=find_schedule, state=next_occurrence_text,
     ),
     OperatorAction(
         name="schedule remove", path="/schedules/{id}/remove", back="/schedules", button="remove",
@@ -98,11 +99,11 @@ ACTIONS = (
     OperatorAction(
         name="schedule trust-clock", path="/health/trust-clock", back="/health", button="trust the clock",
         says="Accept the clock of the machine, so that held schedules go on.",
-        run=trust_clock, is_final=True,
+        run=trust_clock, find=find_held_clock, is_final=True,
     ),
     OperatorAction(
         name="release", path="/health/release", back="/health", button="release",
         says="End every hold and safe mode: what waits starts.",
-        run=release, is_final=True,
+        run=release, find=find_holds, is_final=True,
     ),
 )  # fmt: skip

@@ -11,10 +11,11 @@ from craftcore.audit.caller import actor
 from craftcore.errors import InvalidInput, PermissionRefused
 from craftcore.operations.audit_scope import AuditScope
 from craftcore.operations.form_request import run_once
-from craftcore.operations.seen import require_unchanged, state_text
+from craftcore.operations.seen import require_unchanged
+from craftcore.serialization.canonical import canonicalize, sha256_of
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.web.actions.model import OperatorAction
+from craftcore.web.actions.model import Form, OperatorAction
 from craftcore.web.actions.table import make_request
 from craftcore.web.page import Answer, Page, Redirect
 from craftcore.web.visit import Visit
@@ -51,10 +52,11 @@ def send_form(action: OperatorAction) -> Callable[[Visit], Answer]:
         def run_operation(tx: Transaction, scope: AuditScope) -> str:
             _require_doubt(action, visit, tx)
             if action.find is not None:
-                require_unchanged(id, action.find(tx, id), form.get("seen", ""))
+                require_unchanged(id or "it", action.state(action.find(tx, id)), form.get("seen", ""))
             return action.run(tx, scope, visit.services, id, form)
 
-        person = replace(actor(), person=visit.person.name, via=VIA, request=once)
+        request = f"{once}:{_make_digest(action, id, form)}"
+        person = replace(actor(), person=visit.person.name, via=VIA, request=request)
         said = run_once(visit.services, person, action.name, run_operation)
         return Redirect(_back(action, id), ALREADY if said is None else said)
 
@@ -74,7 +76,7 @@ def _make_page(action: OperatorAction, visit: Visit, *, is_asking: bool = False)
     with visit.reading() as reader:
         _require_doubt(action, visit, reader)
         if seen is None:
-            seen = "" if action.find is None else state_text(action.find(reader, id))
+            seen = "" if action.find is None else action.state(action.find(reader, id))
     sent = {} if not is_asking else {key: value for key, value in visit.form.items() if key not in OWN_FIELDS}
     facts: dict[str, Any] = {
         "action": action,
@@ -105,6 +107,12 @@ def _require_doubt(action: OperatorAction, visit: Visit, reader: Reader) -> None
     is_about_doubt = action.decides_doubt
     if not visit.person.in_doubt and is_about_doubt is not None and is_about_doubt(reader, visit.path.get("id", "")):
         raise PermissionRefused(f"{visit.person.name} may not decide about actions in doubt: nothing was done")
+
+
+def _make_digest(action: OperatorAction, id: str, form: Form) -> str:
+    """Return a hash of what a form asks for: a browser may send a form again with other content."""
+    asked = {name: value for name, value in form.items() if name not in OWN_FIELDS}
+    return sha256_of(canonicalize([action.name, id, asked])).removeprefix("sha256:")[:16]
 
 
 def _back(action: OperatorAction, id: str) -> str:

@@ -6,20 +6,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from craftcore.operations.audit_scope import AuditScope
-from craftcore.operations.seen import Subject
+from craftcore.operations.seen import Subject, state_text
 from craftcore.services import Services
 from craftcore.storage.transaction import Reader, Transaction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FormField:
-    """One field of a form. `choices`: pairs of value and label; empty: text of up to `max_chars` characters."""
+    """One field of a form. `choices`: pairs of value and label; empty: text of up to `max_chars` characters. A hidden
+    one comes from the page."""
 
     name: str
     label: str
     required: bool = False
     max_chars: int = 500
     choices: Sequence[tuple[str, str]] = ()
+    is_hidden: bool = False
 
 
 REASON = FormField(name="reason", label="Reason")
@@ -42,6 +44,7 @@ class OperatorAction:
     has_page      its form has an address of its own; without one it is only on the page of its subject
     final_choices the choices of a field that cannot be taken back
     find          reads what it is done to; None: no single thing. Raises NotFound
+    state         the text by which a form tells later whether that has changed
     decides_doubt whether it decides about an activity in doubt, which not every person may; None: never
     """
 
@@ -56,6 +59,7 @@ class OperatorAction:
     has_page: bool = True
     final_choices: frozenset[str] = frozenset()
     find: Callable[[Reader, str], Subject] | None = None
+    state: Callable[[Subject], str] = state_text
     decides_doubt: Callable[[Reader, str], bool] | None = None
 
     def must_confirm(self, form: Form) -> bool:

@@ -7,6 +7,7 @@ from craftcore.activities.store import ActivityStore
 from craftcore.errors import NotFound
 from craftcore.executions.record import ExecutionRecord
 from craftcore.executions.record_store import RecordStore
+from craftcore.schedules.clock_guard import HeldClock, read_held_clock
 from craftcore.schedules.model import Schedule
 from craftcore.schedules.store import ScheduleStore
 from craftcore.storage.damaged_rows import Damaged
@@ -16,6 +17,7 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.damaged_store import DamagedTriggerStore
 from craftcore.triggers.model import Trigger
+from craftcore.triggers.start_holds import StartHolds, read_holds
 from craftcore.triggers.store import TriggerStore
 
 
@@ -58,6 +60,16 @@ def find_schedule(reader: Reader, id: str) -> Schedule:
     if (schedule := ScheduleStore().get(reader, id)) is None:
         raise NotFound(f"no schedule has the id {id!r:.80}")
     return schedule
+
+
+def find_holds(reader: Reader, _id: str) -> StartHolds:
+    """Return all holds that stand."""
+    return read_holds(reader)
+
+
+def find_held_clock(reader: Reader, _id: str) -> HeldClock:
+    """Return whether schedules wait for the clock."""
+    return read_held_clock(reader)
 
 
 def find_record(reader: Reader, id: str) -> ExecutionRecord:

@@ -6,6 +6,7 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
+from craftcore.operations.seen import Subject
 from craftcore.web.actions import dead_actions, engine_actions, work_actions
 from craftcore.web.actions.model import OperatorAction
 from craftcore.web.visit import Visit
@@ -15,7 +16,7 @@ ACTIONS: Mapping[str, OperatorAction] = {
 }
 
 
-def make_form(visit: Visit, name: str, id: str, seen: str) -> Mapping[str, Any] | None:
+def make_form(visit: Visit, name: str, id: str, subject: Subject) -> Mapping[str, Any] | None:
     """Return the facts of an action's form on a page; None where the person may not use it.
 
     A form without fields that can be taken back is a button. Any other is a link to a page of its own.
@@ -26,7 +27,7 @@ def make_form(visit: Visit, name: str, id: str, seen: str) -> Mapping[str, Any] 
     return {
         "action": action,
         "id": id,
-        "seen": seen,
+        "seen": action.state(subject),
         "once": make_request(),
         "is_button": not action.fields and not action.is_final,
     }
