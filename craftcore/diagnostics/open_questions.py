@@ -20,7 +20,16 @@ class OpenQuestion(NamedTuple):
 
 def list_open_questions(reader: Reader, limit: int) -> list[OpenQuestion]:
     """Return the oldest open questions, oldest first."""
-    return [OpenQuestion(one, _task_of(reader, one)) for one in QuestionStore().open_ones(reader, limit)]
+    return _with_tasks(reader, QuestionStore().open_ones(reader, limit))
+
+
+def list_urgent_questions(reader: Reader, limit: int) -> list[OpenQuestion]:
+    """Return the open questions about actions in doubt, and after them those that end first."""
+    return _with_tasks(reader, QuestionStore().list_urgent(reader, limit))
+
+
+def _with_tasks(reader: Reader, questions: list[Question | Damaged]) -> list[OpenQuestion]:
+    return [OpenQuestion(one, _task_of(reader, one)) for one in questions]
 
 
 def _task_of(reader: Reader, question: Question | Damaged) -> Task | Damaged | None:

@@ -25,6 +25,32 @@ def test_inbox_lists_doubt_before_questions_and_links_to_each(site, world):
     assert text.index("Did it happen?") < text.index("ask asks")
 
 
+OLDER = """
+WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 55)
+INSERT INTO questions (id, task_seq, kind, question, created_at)
+SELECT 'older-' || n, task_seq, 'ask', 'Is it ' || n || '?', created_at
+  FROM numbers, (SELECT task_seq, created_at FROM questions WHERE id = :id)
+"""
+SOON = """
+INSERT INTO questions (id, task_seq, kind, question, created_at, expires_at)
+SELECT 'soon', task_seq, 'ask', 'Is it soon?', created_at, created_at + 60 FROM questions WHERE id = :id
+"""
+
+
+def test_inbox_of_many_shows_the_most_urgent_and_not_the_oldest(site, world):
+    with site.services.transaction() as tx:
+        tx.run(OLDER, id=world.question)
+        tx.run(SOON, id=world.question)
+        tx.run("UPDATE questions SET seq = 1000 WHERE activity_seq IS NOT NULL")  # it was asked last
+
+    text = site.get("/").text
+
+    places = [text.index(part) for part in ("Did it happen?", 'href="/q/soon"', f'href="/q/{world.question}"')]
+    assert places == sorted(places)
+    assert "These are the first 50." in text
+    assert 'href="/q/older-55"' not in text
+
+
 def test_question_is_answered_in_two_taps_by_the_person(site, world):
     page = site.get(f"/q/{world.question}")
     [form] = [form for form in forms(page.text) if form.action == f"/q/{world.question}/answer"]
