@@ -14,6 +14,7 @@ from temporalio.client import Client, WorkflowHandle
 
 from craftcore import ActivityUnknown, App, Call, Continue, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
+from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
@@ -75,6 +76,11 @@ def handle_of(connection: Client, task: str) -> WorkflowHandle[Any, Any]:
     return connection.get_workflow_handle(workflow_id_of_task(task))
 
 
+def entry_of(connection: Client, task: str, token: int = 1) -> OpenEntry:
+    """Return an entry of a task, as its worker has it."""
+    return OpenEntry(client=connection, workflow_id=workflow_id_of_task(task), task_id=task, token=token)
+
+
 def begin(key: str) -> JournalCall:
     """Return the intent of an act."""
     intent = Intent(key=key, action="send", policy="ask", args_hash="hash", request_json=None, ends_at=0.0)
@@ -112,7 +118,7 @@ async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(clien
         given_up.set()
 
     async with a_line(cluster.address) as line:
-        updates = UpdateSender(handle_of(await Client.connect(line.address), task), 1)
+        updates = UpdateSender(entry_of(await Client.connect(line.address), task))
         line.loses_answers = True
         async with anyio.create_task_group() as beside:
             beside.start_soon(send)
@@ -127,6 +133,30 @@ async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(clien
     assert [(one.status, one.calls) for one in (await client.view(task)).activities] == [("DONE", 1)]
     assert await count_completed(handle) == 2
     await client.cancel(task)
+
+
+async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_predecessor(client, connection, entered):
+    """Both have the same workflow id and an entry 1, and the worker of the first one was frozen."""
+    first = await client.emit("waits", dedup_key="again", dedup_scope="active")
+    await entered.wait()
+    run = (await handle_of(connection, first).describe()).run_id
+    late = UpdateSender(replace(entry_of(connection, first), run_id=run))
+    await client.cancel(first)
+    await client.result(first)
+    second = await client.emit("waits", dedup_key="again", dedup_scope="active")
+    while (await client.view(second)).entries == 0:  # noqa: ASYNC110 - it has no event
+        await anyio.sleep(0.02)
+
+    key, own = f"activity:{first}:1.1", f"activity:{second}:1.1"
+    answers = [await late.send(call) for call in (begin(key), settle(key))]
+    assert [(one.error, one.is_begun, one.is_late) for one in answers] == [
+        (LEASE_LOST, False, False),
+        (LEASE_LOST, False, True),
+    ]
+    assert (await UpdateSender(entry_of(connection, second)).send(begin(own))).is_begun  # it is no answer to the first
+    assert [one.key for one in (await client.view(second)).activities] == [own]
+    assert await late.query("act_keys", [], list[str]) == []
+    await client.cancel(second)
 
 
 async def test_decision_while_the_turn_is_on_its_way_to_ask_ends_the_doubt(app, client):

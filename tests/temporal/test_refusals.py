@@ -14,6 +14,7 @@ from craftcore import App, RetryPolicy, TaskContext
 from craftcore.activities.model import ActivityStatus, CallOutcome, Decision
 from craftcore.errors import ConfigInvalid, DuplicateTrigger, InvalidInput, LeaseLost, NotFound, StateRefused
 from craftcore.tasks.turn_event_store import NewEvent
+from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.settings import TemporalSettings
@@ -59,7 +60,7 @@ async def until_waiting(client: TemporalClient, task: str) -> None:
 async def test_journal_of_an_entry_that_is_over_is_refused(client):
     task = await client.emit("order")
     await until_waiting(client, task)
-    journal = TemporalJournal(client._handle(task), 1, START)
+    journal = TemporalJournal(OpenEntry(client=client.connection, workflow_id=task, task_id=task, token=1), START)
     event = NewEvent(0, "1", 1, 1, 1, "NOTE", "{}", "note:late")
     with pytest.raises(LeaseLost):
         await journal.record(event)

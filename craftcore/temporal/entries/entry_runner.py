@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
@@ -30,6 +30,7 @@ from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import refuse_other_limits, report_start
+from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.task_routing import choose_workflow
 from craftcore.temporal.entries.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal, ask_waiting
 from craftcore.temporal.entries.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
@@ -86,18 +87,18 @@ class EntryRunner:
 
     async def run(
         self,
-        workflow_id: str,
+        opened: OpenEntry,
         task_queue: str,
         given: EntryStart,
         attempt: Attempt,
         clock: ClusterClock,
-        may_be_lost: Callable[[], bool],
     ) -> EntryEnd:
-        """Run an entry to its end. `may_be_lost`: the cluster may have given it up."""
+        """Run an entry to its end."""
+        workflow_id = opened.workflow_id
         await report_start(self._client, workflow_id, given.limits, given.gates, lambda: attempt.stopped_by is not None)
         if given.is_paged:
-            given = await fetch_pages(UpdateSender(self._client.get_workflow_handle(workflow_id), given.token), given)
-        journal = self._open_journal(workflow_id, given, attempt, may_be_lost)
+            given = await fetch_pages(UpdateSender(opened), given)
+        journal = self._open_journal(opened, given, attempt)
         if not given.task.workflow:
             task = await choose_workflow(self._app, journal, given.task, attempt)
             if not isinstance(task, Task):
@@ -112,16 +113,12 @@ class EntryRunner:
             outcome = Released(reason="no heartbeat was acknowledged in time")
         return refuse_large(self._end_of(given, attempt, outcome, clock.now()))
 
-    def _open_journal(
-        self, workflow_id: str, given: EntryStart, attempt: Attempt, may_be_lost: Callable[[], bool]
-    ) -> TemporalJournal:
+    def _open_journal(self, opened: OpenEntry, given: EntryStart, attempt: Attempt) -> TemporalJournal:
         def roll_over() -> None:
             if isinstance(attempt.turn, Turn):
                 attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
 
-        handle = self._client.get_workflow_handle(workflow_id)
-        asks = partial(ask_waiting, self._client)
-        return TemporalJournal(handle, given.token, given.start, roll_over, asks, may_be_lost)
+        return TemporalJournal(opened, given.start, roll_over, partial(ask_waiting, self._client))
 
     async def _run(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock) -> Outcome:
         settings = self._config.tasks

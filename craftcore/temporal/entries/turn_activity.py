@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 from craftcore.engine.attempt import Attempt, Why
 from craftcore.temporal.entries.declared_limits import refuse_entry
 from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
+from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.user_loop import UserLoop
 from craftcore.temporal.workflow.messages import ACTIVITY, HANDED_BACK, EntryEnd, EntryStart
@@ -55,9 +56,16 @@ class TurnActivity:
         if (end := self._refuse(given, clock.now())) is not None:
             return end
         attempt = runner.make_attempt(given)
-        workflow_id = info.workflow_id or ""
         pulse = Pulse(self._client.get_async_activity_handle(task_token=info.task_token), given.start.heartbeat_timeout)
-        running = self._user.start(runner.run(workflow_id, info.task_queue, given, attempt, clock, pulse.may_be_lost))
+        opened = OpenEntry(
+            client=self._client,
+            workflow_id=info.workflow_id or "",
+            task_id=given.task.id,
+            token=given.token,
+            run_id=info.workflow_run_id,
+            may_be_lost=pulse.may_be_lost,
+        )
+        running = self._user.start(runner.run(opened, info.task_queue, given, attempt, clock))
         beating = asyncio.create_task(self._send_heartbeats(pulse, attempt, asyncio.wrap_future(running)))
         while not beating.done():
             try:
@@ -72,8 +80,8 @@ class TurnActivity:
                     task.uncancel()
         if not beating.cancelled() and beating.result():
             try:
-                await self._client.get_workflow_handle(workflow_id).signal("survived", given.token)
-            except RPCError:  # the task has ended, or the cluster is away again
+                await opened.run.signal("survived", given.token)
+            except RPCError:  # its run has ended, or the cluster is away again
                 pass
         return running.result()
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import structlog
-from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
+from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
@@ -25,6 +25,7 @@ from craftcore.serialization.encode import encode
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
+from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
 from craftcore.temporal.queries import ask
@@ -55,21 +56,17 @@ class TemporalJournal:
 
     def __init__(
         self,
-        handle: WorkflowHandle[Any, Any],
-        token: int,
+        entry: OpenEntry,
         start: TaskStart,
         on_rollover: Callable[[], None] = lambda: None,
         ask_waiting: Callable[[str, str], Awaitable[bool]] | None = None,
-        may_be_lost: Callable[[], bool] = lambda: False,
     ) -> None:
-        self._handle = handle
-        self._updates = UpdateSender(handle, token)
+        self._entry = entry
+        self._updates = UpdateSender(entry)
         self._on_rollover = on_rollover
         """Suspends the turn, by an exception, so that it goes on in the next run of its workflow."""
         self._ask_waiting = ask_waiting
         """Asks whether a task waits for an event. None: no task is asked."""
-        self._may_be_lost = may_be_lost
-        """Asks whether the cluster may have given the entry up. The clock says it, also when the process was frozen."""
         self._start = start
         self._known: set[str] | None = None
         """The keys of the activities that the task had when this entry asked first."""
@@ -77,7 +74,7 @@ class TemporalJournal:
         """The keys of the activities that this entry has begun, by seq."""
 
     def require_lease(self) -> None:
-        if self._may_be_lost():
+        if self._entry.may_be_lost():
             raise LeaseLost("no heartbeat was acknowledged in time; nothing is called any more")
 
     async def record(self, event: NewEvent) -> None:
@@ -104,7 +101,10 @@ class TemporalJournal:
         start = start_of(row, self._start.heartbeat_timeout)
         if child is not None:
             start = start_of(
-                row, self._start.heartbeat_timeout, self._handle.id, ends_with_parent=bool(child.ends_with_parent)
+                row,
+                self._start.heartbeat_timeout,
+                self._entry.workflow_id,
+                ends_with_parent=bool(child.ends_with_parent),
             )
         start = replace(start, gate_check=self._start.gate_check, gate_idle=self._start.gate_idle)
         answer = await self._commit(

@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import replace
+from hashlib import sha256
 from typing import Any
 
 import anyio
-from temporalio.client import WorkflowHandle, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
+from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.errors import LeaseLost, PayloadTooLarge
 from craftcore.failpoints import Failpoint, hit
+from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.queries import ask
 from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
@@ -35,12 +37,19 @@ SENT_MAX_BYTES = 1_800_000
 """Bytes of the texts of one update as they are sent: the server takes 2 MB in one payload."""
 
 
-class UpdateSender:
-    """Sends calls in updates. Calls that come while an update is on its way share the next update."""
+MARK_LENGTH = 16
+"""Characters of the hash of a task id in the ids of its updates."""
 
-    def __init__(self, handle: WorkflowHandle[Any, Any], token: int) -> None:
-        self._handle = handle
-        self._token = token
+
+class UpdateSender:
+    """Sends calls in updates. Calls that come while an update is on its way share the next update.
+
+    Another task may have the same workflow id by then. So an update says whose it is, and its id is of this task alone.
+    """
+
+    def __init__(self, entry: OpenEntry) -> None:
+        self._entry = entry
+        self._mark = f"{sha256(entry.task_id.encode()).hexdigest()[:MARK_LENGTH]}.{entry.token}"
         self._sent = 0
         self._waiting: list[tuple[JournalCall, asyncio.Future[JournalAnswer]]] = []
         self._sender: asyncio.Task[None] | None = None
@@ -71,7 +80,7 @@ class UpdateSender:
         workflow has ended."""
         while True:
             try:
-                return await ask(self._handle, name, *args, result_type=result_type)
+                return await ask(self._entry.run, name, *args, result_type=result_type)
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise LeaseLost(_LOST.message) from error
@@ -82,7 +91,7 @@ class UpdateSender:
             batch = self._take_batch()
             self._sent += 1
             try:
-                answers = await self._send([call for call, _ in batch], f"{self._token}.{self._sent}")
+                answers = await self._send([call for call, _ in batch], f"{self._mark}.{self._sent}")
             except Exception as error:
                 for _, answered in batch:
                     answered.set_exception(error)
@@ -106,24 +115,24 @@ class UpdateSender:
         while True:
             hit(Failpoint.WRITER_FLUSHING)
             try:
-                batch = JournalBatch(token=self._token, calls=calls)
-                sent: list[Written] = await self._handle.execute_update(
+                batch = JournalBatch(token=self._entry.token, calls=calls, task=self._entry.task_id)
+                sent: list[Written] = await self._entry.workflow.execute_update(
                     "journal", write_batch(batch), id=id, result_type=list[Written]
                 )
                 hit(Failpoint.WRITER_FLUSHED)
                 return read_answers(sent)
             except WorkflowUpdateFailedError as error:
-                lost = isinstance(error.cause, ApplicationError) and error.cause.type == LEASE_LOST
-                if not lost:
-                    raise
-                return await self._send_outcomes(calls, id)
+                match error.cause:
+                    case ApplicationError(type="LEASE_LOST"):
+                        return await self._send_outcomes(calls, id)
+                    case ApplicationError(type="NOT_FOUND"):  # its key is in use by another task
+                        return _list_over(calls)
+                raise
             except WorkflowUpdateRPCTimeoutOrCancelledError:
                 pass
             except RPCError as error:
-                if (
-                    error.status is RPCStatusCode.NOT_FOUND
-                ):  # the workflow has ended, and so what is in doubt is decided
-                    return [replace(_LOST, is_late=is_done(call)) for call in calls]
+                if error.status is RPCStatusCode.NOT_FOUND:
+                    return _list_over(calls)
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _send_outcomes(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:
@@ -136,6 +145,11 @@ class UpdateSender:
 
 
 _LOST = JournalAnswer(error=LEASE_LOST, message="the turn is over; nothing was written")
+
+
+def _list_over(calls: list[JournalCall]) -> list[JournalAnswer]:
+    """Return the answers of a task that has ended, and in which what was in doubt is decided."""
+    return [replace(_LOST, is_late=is_done(call)) for call in calls]
 
 
 def is_done(call: JournalCall) -> bool:

@@ -87,10 +87,12 @@ class JournalAnswer:
 
 @dataclass(frozen=True, kw_only=True)
 class JournalBatch:
-    """The calls of one entry that are recorded at once."""
+    """The calls of one entry that are recorded at once. `task`: whose entry it is; empty: an earlier version did not
+    say."""
 
     token: int
     calls: list[JournalCall]
+    task: str = ""
 
 
 Written = dict[str, Any]
@@ -101,7 +103,8 @@ DEFAULTS = {kind: {one.name: one.default for one in fields(kind)} for kind in (J
 
 def write_batch(batch: JournalBatch) -> Written:
     """Return a batch as it is sent."""
-    return {"token": batch.token, "calls": [_write(call) for call in batch.calls]}
+    whose = {"task": batch.task} if batch.task else {}
+    return {"token": batch.token, "calls": [_write(call) for call in batch.calls], **whose}
 
 
 def read_batch(sent: Written) -> JournalBatch:

@@ -68,7 +68,11 @@ class TaskHandlers:
 
     @record_batch.validator
     def _refuse_lost(self, sent: Written) -> None:
+        """Refuse what no open entry of this task has sent. Another task may have had the workflow id before, and its
+        entries had the same numbers."""
         batch = read_batch(sent)
+        if batch.task not in ("", self._state.task.id):
+            raise ApplicationError(f"task {batch.task} has ended; nothing was written", type=NOT_FOUND)
         if batch.token != self._token and any(call.kind != "settle" for call in batch.calls):
             raise ApplicationError("the turn is over; nothing was written", type=LEASE_LOST)
 

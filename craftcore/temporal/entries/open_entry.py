@@ -1,0 +1,37 @@
+"""The open entry that calls are sent for: its task, its number, and whether it may go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from temporalio.client import Client, WorkflowHandle
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenEntry:
+    """An entry of a task.
+
+    workflow_id  the workflow of the task; with a dedup key, another task may have the same one later
+    token        the number of the entry
+    run_id       the run that the entry belongs to: it goes on in no other; None: the last one
+    may_be_lost  asks whether the cluster may have given it up. The clock says it, also when the process was frozen
+    """
+
+    client: Client
+    workflow_id: str
+    task_id: str
+    token: int
+    run_id: str | None = None
+    may_be_lost: Callable[[], bool] = lambda: False
+
+    @property
+    def workflow(self) -> WorkflowHandle[Any, Any]:
+        """Return the workflow, whatever its run is, and whosever."""
+        return self.client.get_workflow_handle(self.workflow_id)
+
+    @property
+    def run(self) -> WorkflowHandle[Any, Any]:
+        """Return the run of the entry. It is of this task, also when it is over."""
+        return self.client.get_workflow_handle(self.workflow_id, run_id=self.run_id)
