@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from craftcore.cli.folded_text import INDENT, count_columns, fold_text
 from craftcore.daemon.log_format import escape_control
+from craftcore.diagnostics.text.command_text import paste
 from craftcore.diagnostics.text.printable import Verbatim
 from craftcore.errors import UnreadableRow
 
@@ -100,19 +100,6 @@ class Output:
         if style and "NO_COLOR" not in os.environ and sys.stdout.isatty():
             return f"\x1b[{_COLOURS[style]}m{text}\x1b[0m"
         return text
-
-
-def paste(*words: str) -> str:
-    """Return a command as it is pasted into a shell."""
-    return " ".join(map(_shell_word, words))
-
-
-def _shell_word(word: str) -> str:
-    """Quote a word where a shell would misread it. Characters that do not print are escaped in `$'…'`, which bash
-    reads."""
-    if word.isprintable():
-        return shlex.quote(word)
-    return "$'" + escape_control(word).replace("'", "\\'") + "'"
 
 
 def _fold_columns(widths: Sequence[int], room: int | None) -> list[list[int]]:

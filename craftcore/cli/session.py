@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.cli.base import OperatorCommand, name_of
-from craftcore.cli.output import Output, paste
+from craftcore.cli.output import Output
 from craftcore.config import Config
+from craftcore.config.database_path import database_option, find_database
 from craftcore.diagnostics.finding import Finding
+from craftcore.diagnostics.text.command_text import PROGRAM, add_database, paste
 from craftcore.errors import ConfigInvalid, NotFound, PermissionRefused
 from craftcore.serialization.plurals import format_count
 
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
     from craftcore.operations.audit_scope import AuditScope
     from craftcore.services import Services
     from craftcore.storage.transaction import Transaction
-
-DATABASE = "craftcore.db"
 
 
 class Session:
@@ -48,8 +48,7 @@ class Session:
 
         Raises NotFound for a relative path when the current directory was removed.
         """
-        given = self.db or self._environ.get("CRAFTCORE_DB")
-        path = Path(given) if given else state_directory(self._environ) / DATABASE
+        path = Path(self.db) if self.db else find_database(self._environ)
         _require_somewhere(path)
         return path
 
@@ -131,14 +130,11 @@ class Session:
         """Return the words of a command for the same database, or the same cluster."""
         if self.cluster is not None:
             return ("craftcore", "temporal", *words[:2], *self.cluster, *words[2:])
-        return ("craftcore", *self.database_option(self.db), *words)
+        return add_database((PROGRAM, *words), self.database_option(self.db))
 
     def database_option(self, path: str | None) -> tuple[str, ...]:
-        """Return `--db PATH`; nothing for None, or where CRAFTCORE_DB names that database already."""
-        named = self._environ.get("CRAFTCORE_DB")
-        if not path or (named and os.path.abspath(named) == os.path.abspath(path)):
-            return ()
-        return ("--db", path)
+        """Return `--db PATH`; nothing for None, or where a shell finds that database by itself."""
+        return database_option(path, self._environ)
 
     def say_without_daemon(self, core: Services) -> None:
         """Print a warning, with the command to start a daemon, unless one runs."""
@@ -160,14 +156,12 @@ def hint(*words: str) -> str:
     """Return a command to paste: `craftcore task show ID`, with `--db PATH` where this invocation has it."""
     context = click.get_current_context(silent=True)
     session = None if context is None else context.find_object(Session)
-    return paste(*(("craftcore", *words) if session is None else session.words(*words)))
+    return paste(*((PROGRAM, *words) if session is None else session.words(*words)))
 
 
 def finding_text(finding: Finding) -> str:
     """Return a finding in one sentence, with the commands that help at its end."""
-    commands = [
-        hint(*words) if program == "craftcore" else paste(program, *words) for program, *words in finding.remedies
-    ]
+    commands = [hint(*words) if program == PROGRAM else paste(program, *words) for program, *words in finding.remedies]
     return f"{finding.text}: {', '.join(commands)}" if commands else finding.text
 
 
@@ -182,11 +176,3 @@ def print_reasons(session: Session, headline: str, reasons: Sequence[Finding]) -
 def finding_document(finding: Finding) -> dict[str, Any]:
     """Return a reason as its JSON document."""
     return {"code": finding.code, "text": finding_text(finding), "query": finding.query}
-
-
-def state_directory(environ: Mapping[str, str]) -> Path:
-    """Return the default folder of a database: the first of $STATE_DIRECTORY, else the state directory of the user."""
-    if given := environ.get("STATE_DIRECTORY"):
-        return Path(given.split(":")[0])
-    home = environ.get("XDG_STATE_HOME")
-    return (Path(home) if home and home.startswith("/") else Path.home() / ".local" / "state") / "craftcore"

@@ -16,12 +16,12 @@ from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
 from craftcore.daemon.log_format import escape_control
-from craftcore.diagnostics.finding import Finding
 from craftcore.diagnostics.text.printable import Verbatim
 from craftcore.operations.seen import Subject, state_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.web.mask import TEXT_MAX, masked_text
+from craftcore.web.remedies import format_remedies
 from craftcore.web.visit import Visit
 
 LINE_MAX = 80
@@ -58,7 +58,7 @@ def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> 
         "short": shorten_id,
         "part": url_part,
         "payload": pass_context(payload_element),
-        "remedies": describe_remedies,
+        "remedies": format_remedies,
         "seen": state_text,
         "sent": escape,  # what this person sent is sent again, unchanged
     }
@@ -106,11 +106,6 @@ def shorten_id(id: str) -> str:
 def url_part(text: str) -> str:
     """Return a text as one part of an address."""
     return quote(text, safe="")
-
-
-def describe_remedies(finding: Finding) -> list[str]:
-    """Return the commands that help, as a person pastes them."""
-    return [" ".join(words) for words in finding.remedies]
 
 
 def payload_element(context: Context, value: Any) -> Markup | str:

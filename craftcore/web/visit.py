@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from craftcore.config.web_people import WebPerson
 from craftcore.config.web_settings import WebSettings
@@ -32,6 +33,11 @@ class Visit:
     now: float
     rates: HourRates
     timelines: TimelineStore
+
+    @property
+    def database(self) -> Path:
+        """The path of the database file."""
+        return self.services.database.path
 
     @property
     def may_act(self) -> bool:

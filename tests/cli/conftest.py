@@ -41,7 +41,9 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         if name.startswith("CRAFTCORE_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("STATE_DIRECTORY", str(database.parent))
-    monkeypatch.setattr("craftcore.cli.session.DATABASE", database.name)  # nobody has to name it, and no hint does
+    monkeypatch.setattr(
+        "craftcore.config.database_path.DATABASE", database.name
+    )  # nobody has to name it, and no hint does
     monkeypatch.setenv("COLUMNS", "80")  # help is laid out for the terminal that runs the tests, if there is one
     monkeypatch.chdir(tmp_path)
 

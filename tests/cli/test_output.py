@@ -8,8 +8,9 @@ import json
 import pytest
 
 from craftcore.cli.output import Output
-from craftcore.cli.session import Session, state_directory
+from craftcore.cli.session import Session
 from craftcore.clock import utc_iso
+from craftcore.config.database_path import state_directory
 from craftcore.errors import InvalidInput
 from craftcore.serialization.time_text import (
     add_iso_times,

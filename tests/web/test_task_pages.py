@@ -231,7 +231,7 @@ def test_record_page_verifies_the_seal_and_reports_a_broken_seal(site, world):
 def test_record_page_of_a_dead_letter_offers_its_retry(site, world):
     text = site.get(f"/records/{world.died}").text
 
-    assert f"craftcore execution retry {world.died}" in text
+    assert f"execution retry {world.died} --reason TEXT</code>" in text
     assert f'href="/records/{world.died}/retry"' in text
     assert [form.action for form in forms(site.get(f"/records/{world.died}", "bob").text)] == ["/logout"]
 

@@ -18,12 +18,12 @@ from craftcore.cli.execution.view import (
 )
 from craftcore.cli.exit_codes import BAD_FILTER, OF_A_LIST
 from craftcore.cli.lookup import find_record, parse_choice, parse_time_bound, require_text
-from craftcore.cli.output import paste
 from craftcore.cli.program_output import print_output, split_output
 from craftcore.cli.session import Session, finding_text
 from craftcore.cli.short_ids import count_digits
 from craftcore.diagnostics.records.record_advice import read_advice
 from craftcore.diagnostics.records.record_documents import envelope_document, event_document, record_document
+from craftcore.diagnostics.text.command_text import paste
 from craftcore.errors import ErrorCode, FilterInvalid
 from craftcore.executions.listing_store import ExecutionListStore, RecordFilter
 from craftcore.executions.model import Status

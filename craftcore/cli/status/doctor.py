@@ -11,11 +11,11 @@ import click
 
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import PROBLEM
-from craftcore.cli.output import paste
 from craftcore.cli.progress import Progress
 from craftcore.cli.session import Session
 from craftcore.diagnostics.doctor import Doctor
 from craftcore.diagnostics.finding import Finding, Level
+from craftcore.diagnostics.text.command_text import add_database, paste
 from craftcore.diagnostics.text.printable import Verbatim
 
 STYLES = {Level.OK: "good", Level.WARN: "warn", Level.FAIL: "bad"}
@@ -87,6 +87,4 @@ def _check_document(finding: Finding, session: Session) -> dict[str, Any]:
 
 def _paste(remedy: tuple[str, ...], session: Session) -> str:
     """Return the command as it is pasted, on this very database."""
-    program, *words = remedy
-    where = session.database_option(str(session.path.absolute())) if program == "craftcore" else ()
-    return paste(program, *where, *words)
+    return paste(*add_database(remedy, session.database_option(str(session.path.absolute()))))

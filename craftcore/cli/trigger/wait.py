@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from craftcore.cli.output import paste
 from craftcore.cli.session import Session, hint
 from craftcore.daemon.lock import read_note
+from craftcore.diagnostics.text.command_text import paste
 from craftcore.diagnostics.text.question_text import answer_commands, answer_text, question_text
 from craftcore.errors import StillWaiting
 from craftcore.executions.store import ExecutionStore

@@ -49,6 +49,7 @@ def read_now(visit: Visit) -> Mapping[str, Any]:
         )
     return {
         "problem": None,
+        "database": visit.database,
         "findings": looked.status.findings,
         "daemon": daemon,
         "start": starts[0] if starts else None,
