@@ -32,6 +32,7 @@ from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.sqlite_journal import SqliteJournal, SqliteTables
 from craftcore.engine.turn.stall_watch import Progress
 from craftcore.engine.turn.turn import TurnServices
+from craftcore.engine.workers.encoded import require_small
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import CraftcoreError, StorageFull
@@ -105,6 +106,7 @@ class Engine:
             workers=self._workers,
             settings=config.tasks,
             bounded=recorder.truncate_result,
+            require_small=require_small,
         )
         self._runner = Runner(app, doors, self._threads, config)
         self.progress = Progress(self._running_attempts, doors)

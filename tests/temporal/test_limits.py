@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Continue, RetryPolicy, TaskContext
+from craftcore import App, Call, Continue, RetryPolicy, TaskContext
 from tests.support.processes import PATIENCE
 from tests.temporal import test_rollover
 
@@ -100,6 +100,63 @@ async def test_state_of_a_megabyte_goes_on(app, tasks):
         return len(ctx.state or "")
 
     assert await tasks.end(await tasks.start("order", {}, updates=1)) == 1_000_000
+
+
+async def test_result_of_an_act_that_is_too_large_as_it_is_sent_is_not_stored(app, tasks):
+    """The provider was called: its end is on record, and the turn is told at once what a re-entry will find."""
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> str:
+        return '"' * 700_000
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> Any:
+        found = [await ctx.act(send, key="letter")]
+        if ctx.turn == 1:
+            return Continue(found[0]["result_unstored"])
+        return [ctx.state, found[0]["result_unstored"]]
+
+    task = await tasks.start("order", {}, updates=100)
+    before, after = await tasks.end(task)
+    assert before == after
+    assert "2,800,006 bytes as it is sent; on a cluster the limit is 1,800,000" in before
+    [act] = (await tasks.client.view(task)).activities
+    assert (act.status, act.result_json, act.result_unstored) == ("DONE", None, before)
+
+
+async def test_results_of_acts_that_are_too_large_together_are_found_at_a_re_entry(app, tasks):
+    calls: list[str] = []
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> str:
+        calls.append(call.key)
+        return make_noise(900_000)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        found: list[str] = []
+
+        async def one(number: int) -> None:
+            found.append(await ctx.act(send, key=f"letter-{number}"))
+
+        async with anyio.create_task_group() as beside:
+            for number in range(4):
+                beside.start_soon(one, number)
+        await ctx.sleep(0.01)
+        return sum(map(len, found))
+
+    assert await tasks.end(await tasks.start("order", {}, updates=100)) == 3_600_000
+    assert len(calls) == 4
+
+
+async def test_question_that_is_too_large_is_refused(app, tasks):
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> Any:
+        return await ctx.ask("which?", options=["\N{SNOWMAN}" * 3_990 + str(number) for number in range(100)])
+
+    code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100))
+    assert code == "PAYLOAD_TOO_LARGE"
+    assert "what it waits for has 2,39" in message
 
 
 async def test_forty_steps_run_at_once(app, tasks):

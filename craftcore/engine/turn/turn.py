@@ -16,7 +16,6 @@ from craftcore.engine.turn.continuation import budget_wait, resolve_delay
 from craftcore.engine.turn.journal import Journal, TurnTables
 from craftcore.engine.turn.pending_calls import PendingCall
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
-from craftcore.engine.workers.encoded import require_small
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import InvalidInput, KeyRequired, StateRefused, StepConflict
@@ -52,10 +51,11 @@ def in_step() -> Iterator[None]:
 class TurnServices(NamedTuple):
     """The services of the engine that a turn uses.
 
-    journal     the record of what a turn completes
-    tables      what ctx.transaction and ctx.schedules write in the commit that records it
-    accept      refuses a spec that the app could only fail
-    flights     the irreversible actions that are being called, by key
+    journal        the record of what a turn completes
+    tables         what ctx.transaction and ctx.schedules write in the commit that records it
+    accept         refuses a spec that the app could only fail
+    flights        the irreversible actions that are being called, by key
+    require_small  refuses a text that is over a limit, or else too much to be on record; it is told what the text is
     """
 
     journal: Journal
@@ -70,6 +70,7 @@ class TurnServices(NamedTuple):
     workers: WorkerPool
     settings: TaskSettings
     bounded: Callable[[str], str]
+    require_small: Callable[[str, int, str], None]
 
 
 class Turn(TurnState):
@@ -176,7 +177,7 @@ class Turn(TurnState):
 
     def require_small(self, text: str, what: str) -> None:
         """Raise PayloadTooLarge for what is too much to be put on record."""
-        require_small(text, self.doors.settings.result_max_bytes, what)
+        self.doors.require_small(text, self.doors.settings.result_max_bytes, what)
 
     def add_completed(self, memo: str | None, payload_json: str) -> None:
         """Add an event that is on disk."""

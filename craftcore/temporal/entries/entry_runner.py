@@ -21,7 +21,6 @@ from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import ErrorCode
 from craftcore.executions.chain.append import KnownRecord
 from craftcore.executions.recorder import Record, Routed
-from craftcore.executions.responses import truncate_result
 from craftcore.executions.store import OpenHeader
 from craftcore.registry.registry import Registry
 from craftcore.storage.event_loop import get_current_loop
@@ -30,10 +29,12 @@ from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
 from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import refuse_other_limits, report_start
+from craftcore.temporal.entries.no_tables import NoTables
 from craftcore.temporal.entries.open_entry import OpenEntry
+from craftcore.temporal.entries.sent_size import RECORD_MAX_BYTES, refuse_large, require_sendable, truncate_sent
 from craftcore.temporal.entries.task_routing import choose_workflow
-from craftcore.temporal.entries.update_journal import RECORD_MAX_BYTES, NoTables, TemporalJournal, ask_waiting
-from craftcore.temporal.entries.update_sender import SENT_MAX_BYTES, UpdateSender, measure_sent
+from craftcore.temporal.entries.update_journal import TemporalJournal, ask_waiting
+from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed, Outcome, Released, Succeeded, settle
@@ -111,7 +112,7 @@ class EntryRunner:
         outcome = await self._run(journal, attempt, clock)
         if is_lost(outcome):  # when the entry is still open, the turn goes on in the next one, at no cost
             outcome = Released(reason="no heartbeat was acknowledged in time")
-        return refuse_large(self._end_of(given, attempt, outcome, clock.now()))
+        return refuse_large(self._end_of(given, attempt, outcome, clock.now()), given)
 
     def _open_journal(self, opened: OpenEntry, given: EntryStart, attempt: Attempt) -> TemporalJournal:
         def roll_over() -> None:
@@ -135,6 +136,7 @@ class EntryRunner:
             workers=self._workers,
             settings=replace(settings, result_max_bytes=min(settings.result_max_bytes, RECORD_MAX_BYTES)),
             bounded=truncate_sent,
+            require_small=require_sendable,
         )
         runner = Runner(self._app, services, self._threads, self._config)
 
@@ -236,21 +238,6 @@ def make_entry(app: Registry, given: EntryStart) -> Entry | None:
 def is_lost(outcome: Outcome) -> bool:
     """Return whether an entry ended because it may have been given up."""
     return isinstance(outcome, Failed) and outcome.code == ErrorCode.LEASE_LOST
-
-
-def truncate_sent(result_json: str) -> str:
-    """Return the result of a task, or a stub with its size and hash when it is too large for the cluster."""
-    return truncate_result(result_json, RECORD_MAX_BYTES if measure_sent(result_json) <= SENT_MAX_BYTES else 0)
-
-
-def refuse_large(end: EntryEnd) -> EntryEnd:
-    """Return the end of an entry, or a failure when it is too large to be sent: the cluster would take it for a worker
-    that has died."""
-    if (size := measure_sent(end.state_json)) <= SENT_MAX_BYTES:
-        return end
-    message = f"the state has {size:,} bytes as it is sent; on a cluster the limit is {SENT_MAX_BYTES:,}"
-    code = ErrorCode.PAYLOAD_TOO_LARGE
-    return EntryEnd(status="FAILED", reason=code, error_code=code, error_message=message, steps=end.steps)
 
 
 async def fetch_pages(updates: UpdateSender, given: EntryStart) -> EntryStart:

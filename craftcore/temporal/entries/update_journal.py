@@ -20,7 +20,6 @@ from craftcore.errors import (
     NotFound,
     StateRefused,
 )
-from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.serialization.encode import encode
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
@@ -39,9 +38,6 @@ log = structlog.get_logger()
 
 IT_MAY_BE_DOUBLED = "the action was done, and its task had gone on without it: look whether it happened twice"
 NO_TASK_ID = "on a cluster, emit takes no task_id: send the task a signal"
-
-RECORD_MAX_BYTES = 1_500_000
-"""Bytes of one result."""
 
 ANSWER_PATIENCE = timedelta(seconds=2)
 """How long a signal waits for the answer whether its task waits for it."""
@@ -153,12 +149,13 @@ class TemporalJournal:
         if self._known is not None:
             self._known.add(new.key)
         answer = await self._commit(JournalCall(kind="begin", intent=intent))
-        assert answer.activity is not None, act
-        self._acts[answer.activity.seq] = new.key
-        return answer.activity.last_call if answer.is_begun else answer.activity
+        activity = answer.activity or await self._read_act(new.key)
+        assert activity is not None, act
+        self._acts[activity.seq] = new.key
+        return activity.last_call if answer.is_begun else activity
 
     async def find_intent(self, intent: NewIntent) -> StartedCall | None:
-        found: Activity | None = await self._updates.query("act", [intent.key], Activity | None)
+        found = await self._read_act(intent.key)
         if found is None or found.status != "INTENT" or found.execution_seq != intent.execution_seq:
             return None
         self._acts[found.seq] = intent.key
@@ -190,12 +187,16 @@ class TemporalJournal:
                 reference=reference,
             )
         )
-        assert answer.activity is not None, activity
-        return answer.activity
+        decided = answer.activity or await self._read_act(activity.key)
+        assert decided is not None, activity
+        return decided
 
     async def look(self, key: str) -> Activity | None:
         if key not in await self._known_keys():
             return None
+        return await self._read_act(key)
+
+    async def _read_act(self, key: str) -> Activity | None:
         found: Activity | None = await self._updates.query("act", [key], Activity | None)
         return found
 
@@ -242,29 +243,6 @@ async def ask_waiting(client: Client, task_id: str, event: str) -> bool:
         return waits
     except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
         return False
-
-
-class NoTables:
-    """The tables of a turn on a cluster: there are none."""
-
-    @property
-    def schedules(self) -> RuntimeSchedules:
-        raise InvalidInput("ctx.schedules is not there on a cluster: it writes rows of a database")
-
-    async def write_user(
-        self, fn: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
-    ) -> T:
-        raise InvalidInput(
-            "ctx.transaction is not there on a cluster: write to your own database in a ctx.step, under ctx.task_id"
-        )
-
-    async def write_own(
-        self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
-    ) -> T:
-        raise InvalidInput("ctx.schedules is not there on a cluster: it writes rows of a database")
-
-    async def read(self, call: Callable[..., T], *args: Any) -> T:
-        raise InvalidInput("ctx.schedules is not there on a cluster: it reads rows of a database")
 
 
 def start_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from hashlib import sha256
 from typing import Any
@@ -13,9 +12,10 @@ from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeou
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
-from craftcore.errors import LeaseLost, PayloadTooLarge
+from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
 from craftcore.temporal.entries.open_entry import OpenEntry
+from craftcore.temporal.entries.sent_size import SENT_MAX_BYTES, measure_call, require_sendable_call
 from craftcore.temporal.queries import ask
 from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
@@ -32,10 +32,6 @@ RETRY_SECONDS = 0.5
 
 CALLS_MAX = 100
 """Calls in one update."""
-
-SENT_MAX_BYTES = 1_800_000
-"""Bytes of the texts of one update as they are sent: the server takes 2 MB in one payload."""
-
 
 MARK_LENGTH = 16
 """Characters of the hash of a task id in the ids of its updates."""
@@ -59,11 +55,7 @@ class UpdateSender:
 
         Raises PayloadTooLarge: nothing was sent.
         """
-        if (size := size_of(call)) > SENT_MAX_BYTES:
-            raise PayloadTooLarge(
-                f"a record has {size:,} bytes as it is sent; on a cluster the limit is {SENT_MAX_BYTES:,}: store what "
-                "is large elsewhere and keep a reference"
-            )
+        require_sendable_call(call)
         answered: asyncio.Future[JournalAnswer] = asyncio.get_running_loop().create_future()
         self._waiting.append((call, answered))
         if self._sender is None or self._sender.done():
@@ -103,7 +95,7 @@ class UpdateSender:
         """Take the calls of the next update, as many as it has room for."""
         size = count = 0
         for call, _ in self._waiting[:CALLS_MAX]:
-            size += size_of(call)
+            size += measure_call(call)
             if count and size > SENT_MAX_BYTES:
                 break
             count += 1
@@ -155,16 +147,3 @@ def _list_over(calls: list[JournalCall]) -> list[JournalAnswer]:
 def is_done(call: JournalCall) -> bool:
     """Return whether a call says that an action was done."""
     return call.outcome is not None and call.outcome.status == "DONE"
-
-
-def size_of(call: JournalCall) -> int:
-    """Return the bytes of a call as it is sent, beside its short fields."""
-    outcome = "" if call.outcome is None else call.outcome.result_json or ""
-    request = "" if call.intent is None else call.intent.request_json or ""
-    payload = "" if call.start is None else call.start.payload_json
-    return sum(map(measure_sent, (call.text, outcome, request, payload, call.payload_json)))
-
-
-def measure_sent(text: str) -> int:
-    """Return the bytes of a text as it is sent: quotes and letters beyond ASCII are written as escapes."""
-    return len(json.dumps(text)) if text else 0

@@ -6,8 +6,9 @@ batch, twice, where a whole update takes 10.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
@@ -71,7 +72,10 @@ class JournalCall:
 
 @dataclass(frozen=True, kw_only=True)
 class JournalAnswer:
-    """The answer to a call. `error`: the code of what is raised. `is_begun`: the activity is to be called now."""
+    """The answer to a call. `error`: the code of what is raised. `is_begun`: the activity is to be called now.
+
+    `activity` None: the entry asks for it by a query, when it needs it.
+    """
 
     error: str | None = None
     message: str = ""
@@ -95,6 +99,9 @@ class JournalBatch:
     task: str = ""
 
 
+RESULTS_MAX_BYTES = 1_800_000
+"""Bytes of the results in the answers to one update: the server takes 2 MB in one payload."""
+
 Written = dict[str, Any]
 """A message as it is sent."""
 
@@ -112,6 +119,21 @@ def read_batch(sent: Written) -> JournalBatch:
     return msgspec.convert(sent, JournalBatch)
 
 
+def drop_large(answers: Sequence[JournalAnswer]) -> list[JournalAnswer]:
+    """Return the answers without the requests of activities, which an entry knows, and without the activities whose
+    results together are too much for one message."""
+    kept, size = [], 0
+    for answer in answers:
+        activity = answer.activity
+        if activity is None:
+            kept.append(answer)
+            continue
+        size += measure_sent(activity.result_json)
+        is_small = answer.is_begun or size <= RESULTS_MAX_BYTES or len(answers) == 1
+        kept.append(replace(answer, activity=replace(activity, request_json=None) if is_small else None))
+    return kept
+
+
 def write_answers(answers: Sequence[JournalAnswer]) -> list[Written]:
     """Return the answers as they are sent."""
     return [_write(answer) for answer in answers]
@@ -120,6 +142,11 @@ def write_answers(answers: Sequence[JournalAnswer]) -> list[Written]:
 def read_answers(sent: list[Written]) -> list[JournalAnswer]:
     """Return the answers that were sent."""
     return msgspec.convert(sent, list[JournalAnswer])
+
+
+def measure_sent(text: str | None) -> int:
+    """Return the bytes of a text as it is sent: quotes and letters beyond ASCII are written as escapes."""
+    return len(json.dumps(text)) if text else 0
 
 
 def _write(message: JournalCall | JournalAnswer) -> Written:

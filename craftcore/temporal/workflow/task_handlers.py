@@ -25,6 +25,7 @@ with workflow.unsafe.imports_passed_through():
         JournalAnswer,
         JournalCall,
         Written,
+        drop_large,
         read_batch,
         write_answers,
     )
@@ -64,7 +65,7 @@ class TaskHandlers:
         answers = [await self._record(batch.token, call) for call in batch.calls]
         if batch.token == self._token and self._limits.is_due(self._state):
             answers = [replace(answer, rolls_over=True) for answer in answers]
-        return write_answers(answers)
+        return write_answers(drop_large(answers))
 
     @record_batch.validator
     def _refuse_lost(self, sent: Written) -> None:
@@ -92,6 +93,7 @@ class TaskHandlers:
                 self._go_on_without_doubt()
                 if answer.is_late:
                     publish(state)
+                answer = replace(answer, activity=None)  # the entry knows it
                 return answer if token == self._token else replace(answer, error=LEASE_LOST)
             case "decide":
                 return task_ledger.decide_doubt(
@@ -170,8 +172,9 @@ class TaskHandlers:
 
     @workflow.query
     def act(self, key: str) -> Activity | None:
-        """Return the activity of this key; None when nothing was begun under it."""
-        return self._state.acts.get(key)
+        """Return the activity of this key, without its request; None when nothing was begun under it."""
+        found = self._state.acts.get(key)
+        return None if found is None else replace(found, request_json=None)
 
     @workflow.query
     def act_keys(self) -> list[str]:
