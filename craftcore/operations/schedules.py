@@ -137,7 +137,10 @@ def list_changed_fields(before: Schedule | None, put: DeclareResult) -> dict[str
 
 
 def _shorten(name: str, value: Any) -> Any:
+    """Return a side of a change as the log keeps it. A long payload is left out: of half of one, no reader could tell
+    what is secret."""
     if not isinstance(value, str):
         return value
-    short = shorten(value, CHANGED_MAX)
-    return json_or_text(value) if name == "payload" and short == value else short
+    if name != "payload":
+        return shorten(value, CHANGED_MAX)
+    return json_or_text(value) if len(value) <= CHANGED_MAX else f"(not kept: {len(value)} characters)"

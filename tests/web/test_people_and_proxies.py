@@ -1,16 +1,13 @@
-"""The person of a request: logins and their ages, the link, wrong tokens, proxies; and the masks of payloads."""
+"""The person of a request: logins and their ages, the link, wrong tokens and proxies."""
 
 from __future__ import annotations
-
-import json
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from craftcore.config.web_people import WebPerson
-from craftcore.config.web_settings import MASKED, WebSettings
-from craftcore.web.mask import mask
+from craftcore.config.web_settings import WebSettings
 from craftcore.web.notices import SECONDS, Notices
 from craftcore.web.people import (
     IDLE_SECONDS,
@@ -149,27 +146,6 @@ def test_any_header_is_judged_without_an_error(lines):
     judge_host(given_headers, ["page.example"])
     judge_method("POST", given_headers)
     list_cookies(given_headers, "x")
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4),
-    max_leaves=15,
-)
-
-
-@given(JSON, st.sampled_from(MASKED), st.booleans(), st.integers(0, 3))
-def test_secret_is_masked_at_any_depth_and_in_json_inside_text(around, word, is_upper, layers):
-    value: object = {"a": [around, {f"my {word.upper() if is_upper else word}!": "hunter-2"}]}
-    for _ in range(layers):
-        value = {"inner": json.dumps(value)}
-
-    assert "hunter-2" not in json.dumps(mask(value, MASKED))
-
-
-@given(JSON)
-def test_value_without_secret_keys_stays(value):
-    assert mask(value, ["\x00never"]) == value
 
 
 def test_notice_is_shown_once_and_within_a_minute(clock):

@@ -347,6 +347,25 @@ def test_changed_payload_in_the_audit_follows_the_setting(tmp_path, payloads, pe
     assert "change" in text
 
 
+def test_cut_payload_of_an_older_audit_row_shows_no_secret(tmp_path):
+    """Rows of earlier versions keep both ends of a long payload, and the key of the second may be cut away."""
+    core = a_core(tmp_path / "agent.db")
+    sides = [
+        '{"city":"Ulm","token":"s3cret',
+        '{"city":"Bonn","pass[... 90 characters cut ...]word":"s3cret"}',
+        '{"city":"Rome","note":"x[... 90 characters cut ...]s3cret"}',
+    ]
+    for side in sides:
+        details = {"payload": {"before": side, "after": {}}, "was": side}
+        core.do(audit, Actor(uid=1000, name="ada"), "schedule edit", "nightly", details=details)
+    core.close()
+    with serving(tmp_path / "agent.db") as site:
+        text = site.get("/audit").text
+
+    assert "s3cret" not in text
+    assert all(city in text for city in ("Ulm", "Bonn", "Rome"))
+
+
 @pytest.mark.parametrize("address", ["/dead", "/triggers", "/triggers?status=dead"])
 def test_list_of_long_messages_stays_small(tmp_path, address):
     core = a_core(tmp_path / "agent.db")

@@ -57,8 +57,7 @@ def show_audit(visit: Visit) -> Page:
 
 
 def _describe(row: AuditRow, visit: Visit) -> AuditLine:
-    details = other_details(row)
+    details = mask(other_details(row), visit.settings.mask)
     payload = details.pop("payload", None)
     channel = details_of(row).get("via", COMMAND_LINE)
-    words = visit.settings.mask
-    return AuditLine(row, actor_text(row), str(channel), details_text(mask(details, words)), payload)
+    return AuditLine(row, actor_text(row), str(channel), details_text(details), payload)
