@@ -4,19 +4,25 @@
 from __future__ import annotations
 
 import sys
+import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import anyio
-from temporalio.client import WorkflowHistory
+from temporalio.api.enums.v1 import EventType
+from temporalio.client import Client, WorkflowHistory
 
 from craftcore import App, Call, Continue, NoEffect, RetryPolicy, TaskContext
+from craftcore.activities.model import Decision
 from craftcore.temporal.ids import make_session_gate_id, workflow_id_of_schedule, workflow_id_of_task
 from craftcore.temporal.schedules.schedule_client import ScheduleClient
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.schedule_messages import ScheduleCall
+from tests.temporal.doubt_app import DoubtCell
+from tests.temporal.worker_processes import Workers, lines
 
 
 def history_app() -> App:
@@ -87,12 +93,48 @@ async def record_schedule(settings: TemporalSettings) -> WorkflowHistory:
         return await connection.get_workflow_handle(workflow_id_of_schedule(schedule_id)).fetch_history()
 
 
+async def record_cancel(settings: TemporalSettings, folder: Path, *, dies_first: bool) -> WorkflowHistory:
+    """Cancel a task whose worker has died in an act, after its effect, while no worker runs. `dies_first`: the cluster
+    knows of the death before the cancel. Return the history of the task, whose doubt a person has decided."""
+    settings = replace(settings, task_queue=folder.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
+    cell = ("ask", "does not", "crash", "effect")
+    connection = await Client.connect(settings.address)
+    client = TemporalClient(connection, DoubtCell(folder, *cell).app, settings)
+    workers = Workers("tests.temporal.doubt_app", [settings.address, *cell], folder, count=1)
+    try:
+        task = await client.emit("single")
+        handle = connection.get_workflow_handle(workflow_id_of_task(task))
+
+        async def wait_for(*events: EventType.ValueType) -> None:
+            while not {*events} <= {event.event_type for event in (await handle.fetch_history()).events}:  # noqa: ASYNC110
+                await anyio.sleep(0.05)
+
+        if dies_first:
+            await wait_for(EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT)
+        while not lines(folder / "effects"):  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.02)
+        await handle.cancel()
+        await wait_for(
+            EventType.EVENT_TYPE_ACTIVITY_TASK_TIMED_OUT, EventType.EVENT_TYPE_WORKFLOW_EXECUTION_CANCEL_REQUESTED
+        )
+        workers.replace_dead()
+        while (await client.view(task)).status != "CANCELLED":  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.1)
+        await client.decide(task, lines(folder / "effects")[0], Decision.HAPPENED, by="ada")
+        await client.result(task)
+        return await handle.fetch_history()
+    finally:
+        workers.close()
+
+
 async def main(arguments: list[str]) -> None:
     """Write the histories under this name."""
     (name,) = arguments
     settings = TemporalSettings(task_queue=name)
+    folder = Path(tempfile.mkdtemp(prefix=name))
     found = {
         name: await record_history(settings, steps=3),
+        f"{name}-cancel": await record_cancel(settings, folder, dies_first=False),
         f"{name}-gate": await record_gate(settings),
         f"{name}-schedule": await record_schedule(settings),
     }

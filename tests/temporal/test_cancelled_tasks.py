@@ -7,13 +7,18 @@ from dataclasses import replace
 
 import anyio
 import pytest
+from temporalio.api.enums.v1 import EventType
+from temporalio.worker import Replayer
 
 from craftcore import App, Call, Continue, Retry, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
+from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
+from tests.temporal.cluster_history import record_cancel
+from tests.temporal.worker_processes import lines
 
 pytestmark = pytest.mark.anyio
 
@@ -74,3 +79,17 @@ async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, c
 
     end = await client.result(task)
     assert (end.status, end.result_json) == ("DONE", '"went on"')
+
+
+@pytest.mark.parametrize("dies_first", [False, True], ids=["cancelled first", "dead first"])
+async def test_cancel_that_comes_with_the_death_of_a_worker_loses_no_doubt(cluster, tmp_path, dies_first):
+    """The workflow learns of both at once. Its act is in doubt, and the task ends with the decision of a person."""
+    folder = tmp_path / f"doubt-dead-{dies_first}"
+    folder.mkdir()
+    with anyio.fail_after(PATIENCE):
+        history = await record_cancel(cluster, folder, dies_first=dies_first)
+
+    assert history.events[-1].event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
+    end = history.events[-1].workflow_execution_completed_event_attributes.result.payloads[0].data
+    assert (b"CANCELLED" in end, len(lines(folder / "effects"))) == (True, 1)
+    await Replayer(workflows=[TaskWorkflow]).replay_workflow(history)

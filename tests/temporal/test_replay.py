@@ -18,7 +18,7 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
 from craftcore.temporal.workflow.gate import GateWorkflow
-from craftcore.temporal.workflow.messages import WORKFLOW
+from craftcore.temporal.workflow.messages import WORKFLOW, TaskEnd, TaskStart, TaskState
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
@@ -63,3 +63,25 @@ async def test_history_of_other_code_is_refused():
     replayer = Replayer(workflows=[OtherWorkflow], workflow_runner=UnsandboxedWorkflowRunner())
     with pytest.raises(workflow.NondeterminismError):
         await replayer.replay_workflow(read_history(HISTORIES_FOLDER / "0.1.0.json"))
+
+
+@workflow.defn(name=WORKFLOW)
+class CarelessWorkflow(TaskWorkflow):
+    """What the workflow must not become: it leaves an entry, and what that was calling."""
+
+    @workflow.init
+    def __init__(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> None:
+        super().__init__(start, carried, packed)
+
+    @workflow.run
+    async def run(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> TaskEnd:
+        return await super().run(start, carried, packed)
+
+    async def _leave_entry(self, *, died: bool = False) -> None:
+        self._token = 0
+
+
+async def test_task_with_an_intent_does_not_close():
+    replayer = Replayer(workflows=[CarelessWorkflow], workflow_runner=UnsandboxedWorkflowRunner())
+    with pytest.raises(RuntimeError, match="the end of these calls is not known: activity:"):
+        await replayer.replay_workflow(read_history(HISTORIES_FOLDER / "0.1.0-cancel.json"))

@@ -8,7 +8,7 @@ from craftcore.activities.model import ActivityStatus, Decision
 from craftcore.tasks.model import Resume, Task, TaskStatus
 from craftcore.temporal.workflow.journal_messages import NOT_FOUND, STATE_REFUSED, Intent, Outcome
 from craftcore.temporal.workflow.messages import TaskState
-from craftcore.temporal.workflow.task_ledger import begin_call, decide_doubt, leave_behind, settle_call
+from craftcore.temporal.workflow.task_ledger import begin_call, decide_doubt, leave_behind, list_intents, settle_call
 
 KEY = "activity:t-1:1.1"
 DONE = Outcome(status="DONE", reason="the provider answered", provider_ref="ref-1")
@@ -62,6 +62,13 @@ def test_call_of_a_lost_entry_is_in_doubt_with_the_end_of_its_time(state):
     assert leave_behind(state, 2, 5.0) == 0.0
     assert leave_behind(state, 1, 5.0) == 60.0
     assert state.acts[KEY].is_open
+
+
+def test_calls_of_all_entries_are_in_doubt_when_their_task_ends(state):
+    begin_call(state, 1, intent(), 0.0)
+    assert (leave_behind(state, 2, 5.0), list_intents(state)) == (0.0, [KEY])
+    assert (leave_behind(state, None, 5.0), list_intents(state)) == (60.0, [])
+    assert leave_behind(state, None, 5.0) == 0.0
 
 
 def test_doubt_with_the_policy_resend_delays_nothing(state):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -29,7 +31,13 @@ with workflow.unsafe.imports_passed_through():
         TaskView,
     )
     from craftcore.temporal.workflow.search_attributes import publish
-    from craftcore.temporal.workflow.task_moves import TaskMoves, make_cancelled_end, make_failure, sleep_until
+    from craftcore.temporal.workflow.task_moves import (
+        PUTS_IN_DOUBT,
+        TaskMoves,
+        make_cancelled_end,
+        make_failure,
+        sleep_until,
+    )
 
 ENTRY_MAX = timedelta(days=366)
 
@@ -54,8 +62,11 @@ class TaskWorkflow(TaskMoves):
             end = make_cancelled_end()
         except PayloadTooLarge as error:
             end = make_failure("too large", error.code, error.message)
+        if self._is_inside and workflow.patched(PUTS_IN_DOUBT):  # a cancel came with the end of its entry
+            await _run_shielded(self._leave_entry())
         self._set_task(status=TaskStatus(end.status), reason=end.reason)
-        await self._close(end)
+        await _run_shielded(self._finish(end))
+        self._refuse_intents()
         if end.status == TaskStatus.FAILED:
             raise ApplicationError(end.error_message or end.reason, end, type=end.error_code, non_retryable=True)
         return end
@@ -93,7 +104,7 @@ class TaskWorkflow(TaskMoves):
         state.entries += 1
         state.attempts += 1
         state.starts += 1
-        self._token, self._has_recorded = state.entries, False
+        self._token, self._has_recorded, self._is_inside = state.entries, False, True
         state.first_at = workflow.time() if state.first_at is None else state.first_at
         self._set_task(status=TaskStatus.RUNNING, reason="running")
         given = EntryStart(
@@ -113,8 +124,10 @@ class TaskWorkflow(TaskMoves):
             gates=state.gates,
             is_paged=not is_inline,
         )
+        end: EntryEnd | None = None
+        is_cancelled = False
         try:
-            end: EntryEnd = await workflow.execute_activity(
+            end = await workflow.execute_activity(
                 ACTIVITY,
                 given,
                 result_type=EntryEnd,
@@ -123,31 +136,35 @@ class TaskWorkflow(TaskMoves):
                 retry_policy=RetryPolicy(maximum_attempts=1),
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             )
+            state.idle_entries.clear()
         except ActivityError as error:
-            await self._close_journal()
-            until = task_ledger.leave_behind(state, state.entries, workflow.time())
-            if is_cancelled_exception(error):
-                raise asyncio.CancelledError from error
-            self._count_crash()
-            if until:  # its call may be on its way until then: nothing can be decided of it
-                await sleep_until(until)
-            return None
-        await self._close_journal()
-        state.idle_entries.clear()
+            is_cancelled = is_cancelled_exception(error)
+            if not is_cancelled:
+                self._count_crash()
+        await self._leave_entry(died=end is None)
+        if is_cancelled:
+            raise asyncio.CancelledError
         return end
 
-    async def _close_journal(self) -> None:
-        """Refuse the journal of the entry from now on, and let what it has begun come to its end."""
-        self._token = 0
-        await workflow.wait_condition(workflow.all_handlers_finished)
+    async def _leave_entry(self, *, died: bool = False) -> None:
+        """Refuse the journal of the entry from now on, let what it has begun come to its end, and put its calls without
+        an end in doubt. Nothing can be decided of them as long as they may be on their way.
 
-    async def _close(self, end: TaskEnd) -> None:
-        """Do what has to be done before the workflow closes. A cancel does not interrupt it."""
-        closing = asyncio.create_task(self._finish(end))
-        while not closing.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.shield(closing)
-        closing.result()
+        A cancel may break it off anywhere. Then it is repeated.
+        """
+        state, self._token = self._state, 0
+        await workflow.wait_condition(workflow.all_handlers_finished)
+        if died:
+            self._put_in_doubt(state.entries)
+        if task_ledger.list_intents(state) and workflow.patched(PUTS_IN_DOUBT):
+            self._put_in_doubt(None)
+        if self._calls_until:
+            await sleep_until(self._calls_until)
+        self._calls_until, self._is_inside = 0.0, False
+
+    def _put_in_doubt(self, token: int | None) -> None:
+        until = task_ledger.leave_behind(self._state, token, workflow.time())
+        self._calls_until = max(self._calls_until, until)
 
     async def _finish(self, end: TaskEnd) -> None:
         await self._gates.close()
@@ -201,6 +218,15 @@ class TaskWorkflow(TaskMoves):
             activities=list(state.acts.values()),
             late=state.late,
         )
+
+
+async def _run_shielded(work: Coroutine[Any, Any, None]) -> None:
+    """Do what has to be done before the workflow closes. A cancel does not interrupt it."""
+    doing = asyncio.create_task(work)
+    while not doing.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.shield(doing)
+    doing.result()
 
 
 def _new_task(start: TaskStart) -> Task:

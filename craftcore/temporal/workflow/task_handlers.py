@@ -39,7 +39,10 @@ LOOK_TIMEOUT = timedelta(seconds=60)
 
 
 class TaskHandlers:
-    """Holds the state of a task. `_token` is the entry whose journal is open; 0: none is."""
+    """Holds the state of a task. `_token` is the entry whose journal is open; 0: none is.
+
+    `_is_inside`: its last entry has not been left. `_calls_until`: the calls of that may be on their way until then.
+    """
 
     def __init__(self, start: TaskStart, state: TaskState) -> None:
         self._start = start
@@ -47,6 +50,8 @@ class TaskHandlers:
         self._limits = RunLimits(start)
         self._gates = TaskGates(start, state)
         self._token = 0
+        self._is_inside = False
+        self._calls_until = 0.0
         self._has_recorded = False
         self._survived: set[int] = set()
 

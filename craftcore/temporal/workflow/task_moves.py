@@ -13,13 +13,17 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.serialization.plurals import format_count
     from craftcore.tasks.model import CANCEL, QuestionKind, Resume, TaskStatus
     from craftcore.tasks.waits import has_renewed_budget
-    from craftcore.temporal.workflow import mailbox
+    from craftcore.temporal.workflow import mailbox, task_ledger
     from craftcore.temporal.workflow.carried import make_refusal, pack
     from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd
     from craftcore.temporal.workflow.task_handlers import TaskHandlers
 
 IDLE_CRASHES_MAX = 10
 """Crashes in a row in which a turn recorded nothing: then it is poison."""
+
+PUTS_IN_DOUBT = "puts every intent in doubt"
+"""The patch of tasks that end, and go on in another run, with no act at INTENT. Histories without it replay as before.
+"""
 
 TIMER_MIN_SECONDS = 0.001
 """Less than this would be no timer."""
@@ -156,7 +160,14 @@ class TaskMoves(TaskHandlers):
         await workflow.wait_condition(workflow.all_handlers_finished)
         if (arguments := pack(self._start, self._state)) is None:
             raise make_refusal(self._state)
+        self._refuse_intents()
         workflow.continue_as_new(args=arguments)
+
+    def _refuse_intents(self) -> None:
+        """Raise AssertionError while an act is at INTENT: then its task must not close, nor go on in another run. It
+        repeats its workflow task until its code is mended."""
+        if (left := task_ledger.list_intents(self._state)) and workflow.patched(PUTS_IN_DOUBT):
+            raise AssertionError(f"the end of these calls is not known: {', '.join(left)}")
 
 
 async def sleep_until(moment: float) -> None:
