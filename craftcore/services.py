@@ -32,7 +32,7 @@ from craftcore.tasks.turn_events import TurnRecorder
 from craftcore.tasks.turn_start import TurnStarter
 from craftcore.tasks.turn_stop import TurnStopper
 from craftcore.tasks.waits import WaitService
-from craftcore.tasks.work_store import WorkFilter, WorkResult, WorkStore, WorkUpdate
+from craftcore.tasks.work_store import FIND_MAX, WorkFilter, WorkResult, WorkStore, WorkUpdate
 from craftcore.triggers.claim_service import ClaimService
 from craftcore.triggers.model import NewTrigger, Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
@@ -41,9 +41,6 @@ from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.workflow_store import refuse_unknown
 
 T = TypeVar("T")
-
-FIND_MAX = 10_000
-"""How much work one search may return."""
 
 
 class Services:

@@ -20,6 +20,9 @@ from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger, TriggerStatus
 from craftcore.triggers.store import TriggerStore
 
+FIND_MAX = 10_000
+"""How much work one search may return."""
+
 ENDED = """
 SELECT asked.value AS id
   FROM json_each(:ids) AS asked

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
 from importlib import import_module
+from inspect import iscoroutinefunction
 from pathlib import Path
+from typing import Any, TypeVar
 
 from temporalio.client import Client
 from temporalio.converter import DataConverter
@@ -18,6 +21,8 @@ from craftcore.daemon.secrets import get_process_secret
 from craftcore.errors import ClusterUnavailable, ConfigInvalid, NotFound, PermissionRefused, StateRefused
 from craftcore.outcome_exceptions import NoEffect
 
+T = TypeVar("T")
+
 CONNECT_SECONDS = 10.0
 """How long an address may leave a connection without an answer."""
 
@@ -27,6 +32,9 @@ UNAVAILABLE = {
     RPCStatusCode.CANCELLED,
     RPCStatusCode.RESOURCE_EXHAUSTED,
 }
+BROKEN = "transport error"
+"""What the library says, with the status UNKNOWN, of a connection that broke during a call."""
+
 FORBIDDEN = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
 
 
@@ -75,13 +83,30 @@ def translating(settings: TemporalSettings) -> Iterator[None]:
         yield
     except RPCError as error:
         said = f"{' '.join(error.message.split()):.200}"
-        if error.status in UNAVAILABLE:
+        if error.status in UNAVAILABLE or (error.status is RPCStatusCode.UNKNOWN and BROKEN in said):
             raise ClusterUnavailable(f"{settings.address} does not answer ({said}): try later") from error
         if error.status in FORBIDDEN:
             raise PermissionRefused(f"{settings.address} refused the API key or certificate: {said}") from error
         if error.status is RPCStatusCode.NOT_FOUND:
             raise NotFound(f"{settings.address}, namespace {settings.namespace}: {said}") from error
         raise StateRefused(f"{settings.address} refused the call: {said}") from error
+
+
+def translate_calls(kind: type[T]) -> type[T]:
+    """Put each public call of a class within `translating`. Its objects have `_settings`."""
+    for name, call in list(vars(kind).items()):
+        if not name.startswith("_") and iscoroutinefunction(call):
+            setattr(kind, name, _translate(call))
+    return kind
+
+
+def _translate(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    @wraps(call)
+    async def call_translated(self: Any, *args: Any, **named: Any) -> Any:
+        with translating(self._settings):
+            return await call(self, *args, **named)
+
+    return call_translated
 
 
 def _get_secret(reference: str) -> str:

@@ -11,14 +11,15 @@ from temporalio.client import Client
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.registry.registry import Registry
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_error, timeout_seconds
-from craftcore.serialization.arguments import Duration
+from craftcore.serialization.arguments import Duration, require_whole_number
 from craftcore.serialization.display import json_or_text
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, question_asked
-from craftcore.tasks.work_store import Failure, WorkFilter, WorkResult, WorkUpdate
-from craftcore.temporal.cluster_connection import translating
-from craftcore.temporal.entries.update_journal import ask_waiting
-from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
-from craftcore.temporal.records.task_list import list_tasks
+from craftcore.tasks.work_store import FIND_MAX, Failure, WorkFilter, WorkResult, WorkUpdate
+from craftcore.temporal.addressee import ask_waiting
+from craftcore.temporal.cluster_connection import translate_calls
+from craftcore.temporal.ids import workflow_id_of_key
+from craftcore.temporal.records.task_list import ListedTask, WorkStatus, list_tasks, list_triggers, require_task_status
+from craftcore.temporal.records.task_runs import find_run
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
@@ -32,8 +33,12 @@ FOLLOW_SECONDS = 0.5
 BY_THE_APP = "the app"
 
 
+@translate_calls
 class ClusterRequests:
-    """The calls of one app to a cluster. `app` None: a program without its code."""
+    """The calls of one app to a cluster. `app` None: a program without its code.
+
+    Each raises ClusterUnavailable while the cluster cannot be reached, and PermissionRefused.
+    """
 
     def __init__(self, connection: Client, app: Registry | None, settings: TemporalSettings) -> None:
         self.requests = self
@@ -48,8 +53,7 @@ class ClusterRequests:
 
     async def emit_spec(self, spec: TriggerSpec) -> Emitted:
         """Start a task, and return the answer without a handle."""
-        with translating(self._settings):
-            return await self._client.emit_spec(spec)
+        return await self._client.emit_spec(spec)
 
     async def emit_many(self, specs: Sequence[TriggerSpec]) -> list[EmittedHandle[Any]]:
         """Start tasks one after the other. The first refusal stops it; its `details` have `emitted`, how many were
@@ -79,9 +83,9 @@ class ClusterRequests:
         """Tell a live task that something happened. True when it waited for just that a moment earlier."""
         if task_id is None or start is not None:
             raise InvalidInput("on a cluster, signal takes the id of a task, and no start: emit the task first")
-        with translating(self._settings):
-            waited = await ask_waiting(self._connection, task_id, event)
-            await self._client.signal(task_id, event, payload, sent_by=sent_by)
+        run = await find_run(self._connection, task_id)
+        waited = await ask_waiting(self._connection, task_id, event, run)
+        await self._client.signal(task_id, event, payload, sent_by=sent_by)
         return waited
 
     async def answer(
@@ -92,7 +96,7 @@ class ClusterRequests:
 
     async def cancel(self, task_id: str, reason: str = "cancelled") -> None:
         """Ask a task to end."""
-        await self._operations.cancel(workflow_id_of_task(task_id), by=BY_THE_APP, note=reason)
+        await self._operations.cancel(task_id, by=BY_THE_APP, note=reason)
 
     cancel_task = cancel
 
@@ -102,19 +106,19 @@ class ClusterRequests:
 
     async def retry_task(self, task_id: str) -> None:
         """Let a FAILED task try its last turn again."""
-        await self._operations.retry(workflow_id_of_task(task_id), by=BY_THE_APP, note=None)
+        await self._operations.retry(task_id, by=BY_THE_APP, note=None)
 
     async def task(self, task_id: str) -> Task | None:
         """Return a task as its history has it; None when there is none, or no worker has taken it yet."""
         try:
-            found = await self._operations.load(workflow_id_of_task(task_id))
+            found = await self._operations.load(task_id)
         except NotFound:
             return None
         return None if found.state is None else found.state.task
 
     async def state_of(self, id: str) -> Task | Trigger:
         """Return the task. Raises NotFound; StateRefused before its first turn, when it has no state yet."""
-        found = await self._operations.load(workflow_id_of_task(id))
+        found = await self._operations.load(id)
         if found.state is None:
             raise StateRefused(f"task {id} has not begun: no worker has taken it yet")
         return found.state.task
@@ -125,8 +129,7 @@ class ClusterRequests:
 
         within = timeout_seconds(timeout)
         try:
-            with translating(self._settings):
-                end = await asyncio.wait_for(self._client.result(id), within)
+            end = await asyncio.wait_for(self._client.result(id), within)
         except TimeoutError as error:
             raise timeout_error(id, within) from error
         failure = None if end.status == "DONE" else Failure(end.error_code, end.error_message)
@@ -149,12 +152,33 @@ class ClusterRequests:
             await asyncio.sleep(FOLLOW_SECONDS)
 
     async def find_ids(self, those: WorkFilter, limit: int) -> list[str]:
-        """Return the ids of the newest tasks that match."""
-        found = await list_tasks(
-            self._connection, limit=limit, status=those.status, workflow=those.workflow, session_id=those.session_id
+        """Return the ids of the newest tasks that match. Raises InvalidInput for a status or limit that there is
+        not."""
+        require_whole_number("limit", limit, 1, FIND_MAX, InvalidInput)
+        found = await self._list(those, limit)
+        ids = [await self._client.read_task_id(one.id, one.run_id) for one in found]
+        return list(dict.fromkeys(ids))  # a task that was retried is listed twice
+
+    async def _list(self, those: WorkFilter, limit: int) -> list[ListedTask]:
+        status, workflow, session_id = those.status, those.workflow, those.session_id
+        workflow_id = None if those.dedup_key is None else workflow_id_of_key(those.dedup_key)
+        if status == WorkStatus.PENDING:
+            return await list_triggers(
+                self._connection,
+                limit=limit,
+                status=WorkStatus.PENDING,
+                workflow=workflow,
+                session_id=session_id,
+                workflow_id=workflow_id,
+            )
+        return await list_tasks(
+            self._connection,
+            limit=limit,
+            status=None if status is None else require_task_status(status),
+            workflow=workflow,
+            session_id=session_id,
+            workflow_id=workflow_id,
         )
-        wanted = None if those.dedup_key is None else workflow_id_of_key(those.dedup_key)
-        return [await self._client.read_task_id(one.id) for one in found if wanted in (None, one.id)]
 
     async def find_work(self, those: WorkFilter, limit: int) -> list[Handle[Any]]:
         """Return the newest tasks that match."""
@@ -164,10 +188,9 @@ class ClusterRequests:
         """Return what waits for an answer, oldest task first. It needs no worker, and may lag by a second."""
         query = f"WorkflowType = '{WORKFLOW}' AND ExecutionStatus = 'Running' AND {ASKS_KEY.name} IS NOT NULL"
         found: list[Question] = []
-        with translating(self._settings):
-            async for listed in self._connection.list_workflows(query, limit=limit):
-                for asked in await listed.memo_value(QUESTIONS_MEMO, []):
-                    found.append(_make_question(asked))
+        async for listed in self._connection.list_workflows(query, limit=limit):
+            for asked in await listed.memo_value(QUESTIONS_MEMO, []):
+                found.append(_make_question(asked))
         return sorted(found, key=lambda one: one.created_at)[:limit]
 
     @property

@@ -36,6 +36,12 @@ def workflow_id_of_task(task_id: str) -> str:
     return _RUN.sub("", task_id) if task_id.startswith("k:") else task_id
 
 
+def first_run_of_task(task_id: str) -> str | None:
+    """Return the first run of a task with a dedup key; None for an id that names no run."""
+    found = _RUN.search(task_id) if task_id.startswith("k:") else None
+    return None if found is None else found[0][1:]
+
+
 def make_session_gate_id(task_queue: str, session_id: str) -> str:
     """Return the workflow id of the gate of a session: apps that share a namespace share no gate."""
     return f"lane:{task_queue}/{session_id}"

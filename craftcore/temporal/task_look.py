@@ -6,7 +6,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
-from craftcore.temporal.ids import task_id_of
+from craftcore.temporal.records.task_runs import read_run
 from craftcore.temporal.workflow.messages import TASK_LOOK
 
 
@@ -21,9 +21,8 @@ class TaskLook:
         """Return the id of the newest task of a workflow; the id of the workflow when it has gone meanwhile. Raises
         RPCError when the cluster cannot be asked."""
         try:
-            found = await self._client.get_workflow_handle(workflow_id).describe()
+            return (await read_run(self._client, workflow_id)).task_id
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return workflow_id
             raise
-        return task_id_of(workflow_id, found.raw_description.workflow_execution_info.first_run_id or found.run_id)

@@ -28,8 +28,10 @@ from craftcore.temporal.records.recorded_state import read_state
 from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_list import find_task_of_activity, find_workflow_id
 from craftcore.temporal.records.task_records import list_questions
-from craftcore.temporal.workflow import mailbox
+from craftcore.temporal.records.task_runs import RETRIED_TASK, find_last_run, find_run, open_task, signal_task
+from craftcore.temporal.workflow import carried, mailbox
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
+from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import STATUS_KEY
 
 ANSWER_SECONDS = 10.0
@@ -46,12 +48,13 @@ class TaskOperations:
         self._client = client
         self._within = ANSWER_SECONDS if within is None else within
 
-    async def load(self, workflow_id: str) -> RecordedTask:
+    async def load(self, task_id: str) -> RecordedTask:
         """Read a task from its history; it needs no worker. Raises NotFound; StateRefused for a foreign history."""
+        workflow_id = workflow_id_of_task(task_id)
         try:
-            runs = await read_runs(self._client, workflow_id)
+            runs = await read_runs(self._client, workflow_id, await find_last_run(self._client, task_id))
         except RPCError as error:
-            raise _make_refusal(workflow_id, error) from error
+            raise _make_refusal(task_id, error) from error
         history = await read_history(runs, self._client.data_converter)
         begun = any(event.HasField("workflow_task_completed_event_attributes") for event in runs.last.events)
         state = await read_state(runs.last, self._client.data_converter) if begun else None
@@ -93,30 +96,30 @@ class TaskOperations:
             raise NotFound(f"task {found.id} keeps no activity {whole}; see: craftcore temporal task events {found.id}")
         return found, act
 
-    async def signal(self, workflow_id: str, event: str, payload: Any, *, by: str) -> None:
-        """Tell a live task that something happened. Needs no worker. Raises NotFound."""
+    async def signal(self, task_id: str, event: str, payload: Any, *, by: str) -> None:
+        """Tell a live task that something happened. Needs no worker. Raises NotFound, and StateRefused after its
+        end."""
         mail = Mail(event=event, payload_json=encode(payload, "payload"), sent_by=by)
         try:
-            await self._client.get_workflow_handle(workflow_id).signal("deliver", mail)
+            await signal_task(self._client, task_id, "deliver", mail)
         except RPCError as error:
-            raise _make_refusal(workflow_id, error) from error
+            raise _make_refusal(task_id, error) from error
 
-    async def cancel(self, workflow_id: str, *, by: str, note: str | None) -> None:
-        """Ask a task to end. Needs no worker. Raises NotFound when it has ended."""
-        handle = self._client.get_workflow_handle(workflow_id)
+    async def cancel(self, task_id: str, *, by: str, note: str | None) -> None:
+        """Ask a task to end. Needs no worker. Raises NotFound, and StateRefused when it has ended."""
         try:
-            await handle.signal("note_operation", args=["task cancel", by, note])
-            await handle.cancel()
+            await signal_task(self._client, task_id, "note_operation", "task cancel", by, note)
+            await (await open_task(self._client, task_id)).cancel()
         except RPCError as error:
-            raise _make_refusal(workflow_id, error) from error
+            raise _make_refusal(task_id, error) from error
 
     async def answer(self, question_id: str, choice: str, *, by: str, note: str | None, reference: str | None) -> None:
         """Answer a question. Raises StateRefused, which names the first answer; StillWaiting without a worker."""
-        workflow_id = workflow_id_of_task(question_id.rpartition(".")[0])
+        task_id = question_id.rpartition(".")[0]
         try:
-            await self._update(workflow_id, "answer", [question_id, choice, by, note, reference])
+            await self._update(task_id, "answer", [question_id, choice, by, note, reference])
         except (StateRefused, NotFound) as error:
-            first = await self._find_operation(workflow_id, "inbox answer", question_id)
+            first = await self._find_operation(task_id, "inbox answer", question_id)
             if first is None:
                 raise
             raise StateRefused(
@@ -124,45 +127,56 @@ class TaskOperations:
             ) from error
 
     async def decide(
-        self, workflow_id: str, key: str, decision: Decision, *, by: str, note: str | None, reference: str | None
+        self, task_id: str, key: str, decision: Decision, *, by: str, note: str | None, reference: str | None
     ) -> None:
         """Decide about an action in doubt. Raises StateRefused when it is in none; StillWaiting without a worker."""
-        await self._update(workflow_id, "decide", [key, decision.value, reference, by, note])
+        await self._update(task_id, "decide", [key, decision.value, reference, by, note])
 
-    async def retry(self, workflow_id: str, *, by: str, note: str | None) -> None:
+    async def retry(self, task_id: str, *, by: str, note: str | None) -> None:
         """Start a run that goes on with the state of a failed task. Completed steps are kept. Needs no worker.
 
-        Raises NotFound; StateRefused when the task has not failed.
+        Raises NotFound; StateRefused when the task has not failed; PayloadTooLarge for a state that a run cannot carry.
         """
-        handle = self._client.get_workflow_handle(workflow_id)
         try:
-            seen = await handle.describe()
+            run = await find_run(self._client, task_id)
+            run_id = None if run is None else run.run_id
+            seen = await self._client.get_workflow_handle(workflow_id_of_task(task_id), run_id=run_id).describe()
         except RPCError as error:
-            raise _make_refusal(workflow_id, error) from error
-        task = await self.load(workflow_id)
+            raise _make_refusal(task_id, error) from error
+        task = await self.load(task_id)
         if seen.status is not WorkflowExecutionStatus.FAILED or task.state is None:
             status = task.state.task.status if task.state is not None else "not begun"
-            raise StateRefused(f"task {workflow_id} is {status}; only a FAILED task can be retried")
+            raise StateRefused(f"task {task_id} is {status}; only a FAILED task can be retried")
         first = task.runs.last.events[0].workflow_execution_started_event_attributes
         [start] = await self._client.data_converter.decode([first.input.payloads[0]], [TaskStart])
-        memo = {RETRIED_RUN: seen.run_id, "craftcore_retried_by": by, "craftcore_retried_note": note}
+        state = make_retry(task.state)
+        arguments = carried.pack(start, state)
+        if arguments is None:
+            raise carried.make_refusal(state)
+        memo = {
+            RETRIED_RUN: seen.run_id,
+            RETRIED_TASK: state.task.id,
+            "craftcore_retried_by": by,
+            "craftcore_retried_note": note,
+        }
         try:
             await self._client.start_workflow(
                 WORKFLOW,
-                args=[start, make_retry(task.state), None],
+                args=arguments,
                 id=seen.id,
                 task_queue=seen.task_queue,
                 task_timeout=timedelta(milliseconds=first.workflow_task_timeout.ToMilliseconds()),
                 id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
                 memo=memo,
                 search_attributes=seen.typed_search_attributes.updated(RUNNING),
+                priority=make_priority(start),
             )
         except WorkflowAlreadyStartedError as error:
-            raise StateRefused(f"task {workflow_id} was retried meanwhile, and goes on") from error
+            raise StateRefused(f"task {task_id} was retried meanwhile, and goes on") from error
 
-    async def _update(self, workflow_id: str, name: str, args: list[Any]) -> None:
-        handle = self._client.get_workflow_handle(workflow_id)
+    async def _update(self, task_id: str, name: str, args: list[Any]) -> None:
         try:
+            handle = await open_task(self._client, task_id)
             await asyncio.wait_for(handle.execute_update(name, args=args), self._within)
         except WorkflowUpdateFailedError as error:
             raise StateRefused(str(error.cause)) from error
@@ -172,10 +186,10 @@ class TaskOperations:
                 "start one, and look at the task before you send it again"
             ) from error
         except RPCError as error:
-            raise _make_refusal(workflow_id, error) from error
+            raise _make_refusal(task_id, error) from error
 
-    async def _find_operation(self, workflow_id: str, action: str, subject: str) -> Operation | None:
-        runs = await read_runs(self._client, workflow_id)
+    async def _find_operation(self, task_id: str, action: str, subject: str) -> Operation | None:
+        runs = (await self.load(task_id)).runs
         found = (await read_history(runs, self._client.data_converter)).operations
         return next((one for one in found if one.action == action and one.subject == subject), None)
 
@@ -198,11 +212,11 @@ def make_retry(state: TaskState) -> TaskState:
     )
 
 
-def _make_refusal(workflow_id: str, error: RPCError) -> Exception:
+def _make_refusal(task_id: str, error: RPCError) -> Exception:
     match error.status:
         case RPCStatusCode.NOT_FOUND if "already completed" in str(error):
-            return StateRefused(f"task {workflow_id} has ended")
+            return StateRefused(f"task {task_id} has ended")
         case RPCStatusCode.NOT_FOUND | RPCStatusCode.INVALID_ARGUMENT:
-            return NotFound(f"no task has the id {workflow_id!r:.200}; see: craftcore temporal task list")
+            return NotFound(f"no task has the id {task_id!r:.200}; see: craftcore temporal task list")
         case _:
             return error

@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
-from temporalio.client import Client, WorkflowFailureError, WorkflowHandle, WorkflowUpdateFailedError
+from temporalio.client import Client, WorkflowFailureError, WorkflowUpdateFailedError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, CancelledError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
@@ -15,21 +15,22 @@ from temporalio.service import RPCError, RPCStatusCode
 from craftcore.activities.model import Decision
 from craftcore.clock import SystemClock
 from craftcore.config import Config
-from craftcore.errors import ConfigInvalid, DuplicateTrigger, InvalidInput, NotFound, StateRefused
+from craftcore.errors import ConfigInvalid, NotFound, StateRefused
 from craftcore.registry.registry import Registry
 from craftcore.serialization.encode import encode
+from craftcore.temporal.emission import find_target, is_kept_forever, make_answer, start_of
 from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import find_limits
-from craftcore.temporal.entries.update_journal import NO_TASK_ID, make_emitted, start_of
-from craftcore.temporal.ids import task_id_of, workflow_id_of_key, workflow_id_of_task
+from craftcore.temporal.ids import task_id_of, workflow_id_of_task
 from craftcore.temporal.queries import ask
+from craftcore.temporal.records.task_runs import find_last_run, open_task, read_run, signal_task
 from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskStart, TaskView, first_arguments
 from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import make_first_attributes
 from craftcore.temporal.workflow.task_moves import make_cancelled_end
-from craftcore.triggers.model import DedupScope, Emitted, NewTrigger, TriggerSpec
+from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec
 
 
 class TemporalClient:
@@ -69,13 +70,8 @@ class TemporalClient:
         namespace without search attributes.
         """
         row = self._accept(spec)
-        if row.task_id is not None:
-            raise InvalidInput(NO_TASK_ID)
-        if row.on_duplicate == "replace":
-            raise InvalidInput("on a cluster, emit takes no on_duplicate='replace'")
+        workflow_id = find_target(row)
         start = self._start_of(row)
-        workflow_id = row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
-        is_forever = row.dedup_key is None or row.dedup_scope == "ever"
         announced = await self._gates.announce(workflow_id, start)
         try:
             handle = await self._client.start_workflow(
@@ -85,7 +81,7 @@ class TemporalClient:
                 task_queue=self._task_queue,
                 task_timeout=timedelta(seconds=self._settings.task_timeout),
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE
-                if is_forever
+                if is_kept_forever(row)
                 else WorkflowIDReusePolicy.ALLOW_DUPLICATE,
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
                 search_attributes=make_first_attributes(start.workflow, start.session_id),
@@ -100,26 +96,17 @@ class TemporalClient:
             raise
         except WorkflowAlreadyStartedError as error:
             await self._gates.withdraw(start, announced)
-            if row.on_duplicate == "error":
-                raise DuplicateTrigger(f"dedup_key {row.dedup_key} is in use; nothing was emitted") from error
-            held = make_emitted(row, await self.read_task_id(workflow_id, error.run_id), created=False)
-            return replace(
-                held,
-                held="id" if row.dedup_key is None else "dedup_key",
-                dedup_scope=None if row.dedup_scope is None else DedupScope(row.dedup_scope),
-            )
-        return make_emitted(row, task_id_of(workflow_id, handle.first_execution_run_id or ""), created=True)
+            return make_answer(row, await self.read_task_id(workflow_id, error.run_id), created=False)
+        return make_answer(row, task_id_of(workflow_id, handle.first_execution_run_id or ""), created=True)
 
     async def read_task_id(self, workflow_id: str, run_id: str | None = None) -> str:
         """Return the id of the task that has a workflow, or one of its runs. Raises NotFound."""
         if not workflow_id.startswith("k:"):
             return workflow_id
         try:
-            found = await self._client.get_workflow_handle(workflow_id, run_id=run_id).describe()
+            return (await read_run(self._client, workflow_id, run_id)).task_id
         except RPCError as error:
             raise make_not_found(workflow_id, error) from error
-        info = found.raw_description.workflow_execution_info
-        return task_id_of(workflow_id, info.first_run_id or found.run_id)
 
     def _start_of(self, row: NewTrigger) -> TaskStart:
         app = self._app
@@ -138,7 +125,7 @@ class TemporalClient:
     async def result(self, task_id: str) -> TaskEnd:
         """Wait for the end of a task, and return it, also when it failed. Raises NotFound."""
         try:
-            run_id = task_id.rpartition("@")[2] if task_id.startswith("k:") else None  # the key may be used again
+            run_id = await find_last_run(self._client, task_id)
             workflow_id = workflow_id_of_task(task_id)
             end: TaskEnd = await self._client.get_workflow_handle(
                 workflow_id, run_id=run_id, result_type=TaskEnd
@@ -162,7 +149,7 @@ class TemporalClient:
         """Tell a live task that something happened. It is kept until the task waits for it. Raises NotFound."""
         mail = Mail(event=event, payload_json=encode(payload, "payload"), sent_by=sent_by)
         try:
-            await self._handle(task_id).signal("deliver", mail)
+            await signal_task(self._client, task_id, "deliver", mail)
         except RPCError as error:
             raise make_not_found(task_id, error) from error
 
@@ -179,28 +166,27 @@ class TemporalClient:
     async def cancel(self, task_id: str) -> None:
         """Cancel a task. Raises NotFound."""
         try:
-            await self._handle(task_id).cancel()
+            await (await open_task(self._client, task_id)).cancel()
         except RPCError as error:
             raise make_not_found(task_id, error) from error
 
     async def view(self, task_id: str) -> TaskView:
         """Return a task as it is, also after its end, as long as a worker runs. Raises NotFound."""
         try:
-            view: TaskView = await ask(self._handle(task_id), "view", result_type=TaskView)
+            run_id = await find_last_run(self._client, task_id)
+            handle = self._client.get_workflow_handle(workflow_id_of_task(task_id), run_id=run_id)
+            view: TaskView = await ask(handle, "view", result_type=TaskView)
         except RPCError as error:
             raise make_not_found(task_id, error) from error
         return view
 
     async def _update(self, task_id: str, name: str, args: list[Any]) -> None:
         try:
-            await self._handle(task_id).execute_update(name, args=args)
+            await (await open_task(self._client, task_id)).execute_update(name, args=args)
         except WorkflowUpdateFailedError as error:
             raise StateRefused(str(error.cause)) from error
         except RPCError as error:
             raise make_not_found(task_id, error) from error
-
-    def _handle(self, task_id: str, result_type: type[Any] | None = None) -> WorkflowHandle[Any, Any]:
-        return self._client.get_workflow_handle(workflow_id_of_task(task_id), result_type=result_type)
 
 
 def make_not_found(task_id: str, error: RPCError) -> Exception:

@@ -12,7 +12,7 @@ import pytest
 from temporalio.client import WorkflowExecutionStatus
 
 from craftcore import App, Continue, Rate, RetryPolicy, TaskContext
-from craftcore.temporal.entries.update_journal import start_of
+from craftcore.temporal.emission import start_of
 from craftcore.temporal.ids import make_limit_gate_id, make_session_gate_id
 from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings

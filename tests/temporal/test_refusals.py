@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -21,7 +22,8 @@ from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import list_unsupported, working
 from craftcore.temporal.workflow.journal_messages import Outcome
-from craftcore.temporal.workflow.messages import TaskStart
+from craftcore.temporal.workflow.messages import TaskEnd, TaskStart
+from craftcore.triggers.model import OnDuplicate, TriggerSpec
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -90,6 +92,42 @@ async def test_turn_that_emits_a_taken_key_has_the_task_that_holds_the_key(app, 
         await client.signal(first, "go")
         await client.result(first)
     assert (await client.result(await client.emit("parent"))).result_json == f'"{first}"'
+
+
+@pytest.mark.parametrize("by", [{"id": "019acb4d-0000-7000-8000-000000000001"}, {"dedup_key": "held"}], ids=str)
+async def test_emission_in_a_turn_is_answered_as_that_of_a_program(app, client, by):
+    """An id is held for ever, also after the end of its task; a key may be held by a live one alone."""
+    options = by if "id" in by else {**by, "dedup_scope": "active"}
+
+    @app.workflow("plain")
+    async def plain() -> None: ...
+
+    workflow = "plain" if "id" in by else "order"
+
+    @app.workflow("emits")
+    async def emits(ctx: TaskContext, on_duplicate: OnDuplicate) -> list[Any]:
+        told = await ctx.emit(workflow, on_duplicate=on_duplicate, **options)
+        await ctx.sleep(0.01)  # the answer of the second entry is the one on record
+        return [told.id, told.created, told.held, told.dedup_scope]
+
+    async def end(on_duplicate: str) -> TaskEnd:
+        found: TaskEnd = await client.result(await client.emit("emits", {"on_duplicate": on_duplicate}))
+        return found
+
+    first = json.loads((await end("keep")).result_json or "null")
+    scope = None if "id" in by else "active"
+    assert first[1:] == [True, None, scope]
+    if "id" in by:
+        await client.result(first[0])
+    held = "id" if "id" in by else "dedup_key"
+    assert json.loads((await end("keep")).result_json or "null") == [first[0], False, held, scope]
+    told = await client.emit_spec(TriggerSpec(workflow=workflow, **options))
+    assert [told.id, told.created, told.held, told.dedup_scope] == [first[0], False, held, scope]
+    for on_duplicate, said in (("error", f"is held by task {first[0]}"), ("replace", "takes no on_duplicate")):
+        refused = await end(on_duplicate)
+        assert (refused.status, said in (refused.error_message or "")) == ("FAILED", True)
+        with pytest.raises(InvalidInput, match=said):
+            await client.emit(workflow, on_duplicate=on_duplicate, **options)
 
 
 async def test_free_dedup_key_makes_another_task_with_other_action_keys(client):

@@ -148,7 +148,7 @@ def resolve(
     confirm_by_person(yes, escape_control(confirmation_text(seen, decision)))
 
     async def send(operations: TaskOperations) -> tuple[RecordedTask, Activity]:
-        await operations.decide(task.workflow_id, seen.key, decision, by=actor().text, note=note, reference=reference)
+        await operations.decide(task.id, seen.key, decision, by=actor().text, note=note, reference=reference)
         return await operations.find_activity(seen.key)
 
     found, after = call_operations(session, send)

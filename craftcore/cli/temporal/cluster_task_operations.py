@@ -50,7 +50,7 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
     async def send(operations: TaskOperations) -> tuple[RecordedTask, bool]:
         found = await _find_live(operations, task_id)
         waits = [] if found.state is None else found.state.open_waits
-        await operations.signal(found.workflow_id, event, brought, by=actor().text)
+        await operations.signal(found.id, event, brought, by=actor().text)
         return found, any(wait.event == event for wait in waits)
 
     found, waited = call_operations(session, send)
@@ -117,7 +117,7 @@ def ask_to_end(session: Session, given: str, reason: str | None) -> RecordedTask
 
     async def send(operations: TaskOperations) -> RecordedTask:
         found = await _find_live(operations, given)
-        await operations.cancel(found.workflow_id, by=actor().text, note=reason)
+        await operations.cancel(found.id, by=actor().text, note=reason)
         return found
 
     return call_operations(session, send)
@@ -129,8 +129,8 @@ def try_again(session: Session, given: str, reason: str | None) -> RecordedTask:
 
     async def send(operations: TaskOperations) -> RecordedTask:
         found = await operations.find(given)
-        await operations.retry(found.workflow_id, by=actor().text, note=reason)
-        return await operations.load(found.workflow_id)
+        await operations.retry(found.id, by=actor().text, note=reason)
+        return await operations.load(found.id)
 
     return call_operations(session, send)
 

@@ -27,13 +27,14 @@ from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry, NewWait, Resume, Task, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
 from craftcore.tasks.turn_event_store import FAILURE_MARK
+from craftcore.temporal.addressee import look_for
 from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import refuse_other_limits, report_start
 from craftcore.temporal.entries.no_tables import NoTables
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.sent_size import RECORD_MAX_BYTES, refuse_large, require_sendable, truncate_sent
 from craftcore.temporal.entries.task_routing import choose_workflow
-from craftcore.temporal.entries.update_journal import TemporalJournal, ask_waiting
+from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.temporal.entries.update_sender import UpdateSender
 from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
@@ -119,7 +120,7 @@ class EntryRunner:
             if isinstance(attempt.turn, Turn):
                 attempt.turn.suspend_with(NewWait(name=f"{ROLLOVER}{given.token}", kind=WaitKind.TIMER))
 
-        return TemporalJournal(opened, given.start, roll_over, partial(ask_waiting, self._client))
+        return TemporalJournal(opened, given.start, roll_over, partial(look_for, self._client))
 
     async def _run(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock) -> Outcome:
         settings = self._config.tasks

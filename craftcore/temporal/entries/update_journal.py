@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
 from typing import Any, TypeVar
 
 import structlog
-from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
-from temporalio.service import RPCError
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
 from craftcore.errors import (
@@ -24,23 +21,21 @@ from craftcore.serialization.encode import encode
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
+from craftcore.temporal.addressee import Addressee
+from craftcore.temporal.emission import find_target, is_kept_forever, make_answer, make_emitted, start_of
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.update_sender import UpdateSender
-from craftcore.temporal.ids import workflow_id_of_key, workflow_id_of_task
-from craftcore.temporal.queries import ask
+from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.workflow.journal_messages import Intent, JournalAnswer, JournalCall, Outcome
 from craftcore.temporal.workflow.messages import TaskStart
-from craftcore.triggers.model import Claim, Emitted, NewTrigger, TriggerSource, TriggerStatus
+from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
 T = TypeVar("T")
 
 log = structlog.get_logger()
 
 IT_MAY_BE_DOUBLED = "the action was done, and its task had gone on without it: look whether it happened twice"
-NO_TASK_ID = "on a cluster, emit takes no task_id: send the task a signal"
 
-ANSWER_PATIENCE = timedelta(seconds=2)
-"""How long a signal waits for the answer whether its task waits for it."""
 
 ERRORS: dict[str, type[CraftcoreError]] = {
     error("").name: error for error in (IdempotencyConflict, NotFound, StateRefused, LeaseLost)
@@ -55,14 +50,14 @@ class TemporalJournal:
         entry: OpenEntry,
         start: TaskStart,
         on_rollover: Callable[[], None] = lambda: None,
-        ask_waiting: Callable[[str, str], Awaitable[bool]] | None = None,
+        look_for: Callable[[str, str], Awaitable[Addressee]] | None = None,
     ) -> None:
         self._entry = entry
         self._updates = UpdateSender(entry)
         self._on_rollover = on_rollover
         """Suspends the turn, by an exception, so that it goes on in the next run of its workflow."""
-        self._ask_waiting = ask_waiting
-        """Asks whether a task waits for an event. None: no task is asked."""
+        self._look_for = look_for
+        """Looks for a task that is signalled, and whether it waits for that. None: no task is looked for."""
         self._start = start
         self._known: set[str] | None = None
         """The keys of the activities that the task had when this entry asked first."""
@@ -90,10 +85,9 @@ class TemporalJournal:
         return True
 
     async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
-        if row.task_id not in (None, row.id):
-            raise InvalidInput(NO_TASK_ID)
-        workflow_id = row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
-        draft = event_of(make_emitted(row, "@ID@", "@CREATED@"))  # type: ignore[arg-type]
+        workflow_id = find_target(row, is_child=row.task_id == row.id)
+        draft = event_of(replace(make_emitted(row, "@ID@", created=True), created="@CREATED@"))  # type: ignore[arg-type]
+        held = event_of(make_emitted(row, "@ID@", created=False))
         start = start_of(row, self._start.heartbeat_timeout)
         if child is not None:
             start = start_of(
@@ -110,28 +104,35 @@ class TemporalJournal:
                 text=draft.payload_json,
                 memo=draft.memo,
                 workflow_id=workflow_id,
-                is_keyed_forever=row.dedup_scope == "ever",
+                is_keyed_forever=is_kept_forever(row),
+                refuses_duplicate=row.on_duplicate == "error",
+                held_text=held.payload_json,
                 start=start,
             )
         )
-        return make_emitted(row, answer.task_id, answer.created)
+        return make_answer(row, answer.task_id, created=answer.created)
 
     async def signal(
         self, task_id: str, event: str, payload: Any, *, sent_by: str, event_of: Callable[[bool], tuple[NewEvent, T]]
     ) -> T:
-        waited = self._ask_waiting is not None and await self._ask_waiting(task_id, event)  # a moment earlier
-        record, answer = event_of(waited)
         call = JournalCall(
             kind="signal",
-            text=record.payload_json,
-            memo=record.memo,
             workflow_id=workflow_id_of_task(task_id),
             event=event,
             payload_json=encode(payload, "payload"),
             by=sent_by,
         )
-        await self._commit(call)
-        return answer
+        tried = ""
+        while True:
+            seen = Addressee() if self._look_for is None else await self._look_for(task_id, event)  # a moment earlier
+            record, answer = event_of(seen.waits)
+            try:
+                await self._commit(replace(call, text=record.payload_json, memo=record.memo, run_id=seen.run_id))
+                return answer
+            except NotFound:
+                if seen.run_id in ("", tried):  # else it has gone on in its next run meanwhile
+                    raise
+                tried = seen.run_id
 
     # Irreversible actions
 
@@ -233,40 +234,3 @@ class TemporalJournal:
             raise ERRORS.get(answer.error, StateRefused)(answer.message)
         if answer.rolls_over and call.kind != "begin":  # what has begun is called, and has its end
             self._on_rollover()
-
-
-async def ask_waiting(client: Client, task_id: str, event: str) -> bool:
-    """Return whether a task waits for this event now. False also when no worker answers: a signal needs none."""
-    try:
-        handle = client.get_workflow_handle(workflow_id_of_task(task_id))
-        waits: bool = await ask(handle, "waits_for", event, result_type=bool, timeout=ANSWER_PATIENCE)
-        return waits
-    except (RPCError, WorkflowQueryFailedError, WorkflowQueryRejectedError):
-        return False
-
-
-def start_of(
-    row: NewTrigger, heartbeat_timeout: float, parent: str | None = None, *, ends_with_parent: bool = False
-) -> TaskStart:
-    """Return what a workflow is started with."""
-    return TaskStart(
-        workflow=row.workflow or "",
-        payload_json=row.payload_json,
-        source=row.source,
-        due_at=row.due_at,
-        description=row.description,
-        max_attempts=row.max_attempts,
-        parent=parent,
-        ends_with_parent=ends_with_parent,
-        heartbeat_timeout=heartbeat_timeout,
-        session_id=row.session_id,
-        priority=row.priority,
-        supersedes=row.supersedes,
-        is_later=row.due_at > row.created_at,
-        is_message=row.workflow is None and row.source == TriggerSource.MESSAGE and row.session_id is not None,
-        expires_at=row.expires_at,
-    )
-
-
-def make_emitted(row: NewTrigger, id: str, created: bool) -> Emitted:
-    return Emitted(id=id, created=created, status=TriggerStatus.PENDING, due_at=row.due_at)

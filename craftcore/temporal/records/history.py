@@ -32,13 +32,13 @@ class Runs:
         return self.histories[-1]
 
 
-async def read_runs(client: Client, workflow_id: str) -> Runs:
-    """Read the histories of a task. Runs that the retention of the namespace took are missing at the beginning.
+async def read_runs(client: Client, workflow_id: str, run_id: str | None = None) -> Runs:
+    """Read the histories of a task up to this run; None: to its last one. Runs that the retention of the namespace took
+    are missing at the beginning.
 
     Raises RPCError: NOT_FOUND when there is no such workflow.
     """
     found: list[WorkflowHistory] = []
-    run_id: str | None = None
     while len(found) < RUNS_MAX:
         try:
             history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()

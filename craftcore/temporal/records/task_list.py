@@ -16,7 +16,8 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client, WorkflowExecution, WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
-from craftcore.errors import ConfigInvalid, FilterInvalid, NotFound
+from craftcore.errors import ConfigInvalid, FilterInvalid, InvalidInput, NotFound
+from craftcore.serialization.arguments import show_value
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.workflow.messages import WORKFLOW
 
@@ -72,6 +73,7 @@ class ListedTask:
     """A task in a list. Without the search attributes `workflow` and `session_id` are None."""
 
     id: str
+    run_id: str
     workflow: str | None
     session_id: str | None
     status: str
@@ -88,14 +90,16 @@ async def list_tasks(
     status: str | None = None,
     workflow: str | None = None,
     session_id: str | None = None,
+    workflow_id: str | None = None,
     having: str | None = None,
     is_live: bool = False,
 ) -> list[ListedTask]:
-    """Return the newest tasks, newest first. `having`: a search attribute that must be there.
+    """Return the newest tasks, newest first. `having`: a search attribute that must be there. `workflow_id`: that
+    of a dedup key, which several tasks may have used.
 
     Raises ConfigInvalid when the namespace lacks the search attributes, FilterInvalid for a text no filter can hold.
     """
-    parts = [f"WorkflowType = {quote(WORKFLOW)}"]
+    parts = [f"WorkflowType = {quote(WORKFLOW)}", "ExecutionStatus != 'ContinuedAsNew'"]
     if status is not None:
         parts.append(FILTERS[status])
     if is_live:
@@ -104,9 +108,20 @@ async def list_tasks(
         parts.append(f"CraftcoreWorkflow = {quote(workflow)}")
     if session_id is not None:
         parts.append(f"CraftcoreSession = {quote(session_id)}")
+    if workflow_id is not None:
+        parts.append(f"WorkflowId = {quote(workflow_id)}")
     if having is not None:
         parts.append(f"{having} IS NOT NULL")
     return [_make_listed(one) for one in await _select(client, " AND ".join(parts), limit)]
+
+
+def require_task_status(status: str) -> str:
+    """Return the status of a task that this one of work means. Raises InvalidInput for one that there is not."""
+    of_task = TASK_STATUSES.get(WorkStatus(status), status) if status in WorkStatus.__members__ else status
+    if of_task not in FILTERS:
+        known = ", ".join(sorted({*FILTERS, *WorkStatus}))
+        raise InvalidInput(f"status {show_value(status)} is unknown on a cluster; it must be one of {known}")
+    return of_task
 
 
 async def read_status(client: Client, workflow_id: str, task_status: str) -> WorkStatus:
@@ -127,14 +142,17 @@ async def list_triggers(
     status: WorkStatus | None = None,
     workflow: str | None = None,
     session_id: str | None = None,
+    workflow_id: str | None = None,
 ) -> list[ListedTask]:
     """Return the newest triggers, newest first, each with its WorkStatus. Raises as `list_tasks`.
 
     For PENDING and RUNNING it looks through the live tasks, as the cluster has no list of those alone.
     """
-    of_task = None if status is None else TASK_STATUSES.get(status, str(status))
+    of_task = None if status is None else require_task_status(status)
     scanned = SCANNED_MAX if of_task == "RUNNING" else limit
-    listed = await list_tasks(client, limit=scanned, status=of_task, workflow=workflow, session_id=session_id)
+    listed = await list_tasks(
+        client, limit=scanned, status=of_task, workflow=workflow, session_id=session_id, workflow_id=workflow_id
+    )
     found: list[ListedTask] = []
     for first in range(0, len(listed), DESCRIBED_AT_ONCE):
         part = listed[first : first + DESCRIBED_AT_ONCE]
@@ -216,6 +234,7 @@ def _make_listed(one: WorkflowExecution) -> ListedTask:
     status = get_first("CraftcoreStatus") if cluster in ("RUNNING", "DONE") else None
     return ListedTask(
         id=one.id,
+        run_id=one.run_id,
         workflow=get_first("CraftcoreWorkflow"),
         session_id=get_first("CraftcoreSession"),
         status=status or cluster,

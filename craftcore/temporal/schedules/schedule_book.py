@@ -15,7 +15,7 @@ from craftcore.schedules.recurrence.timing import Startup
 from craftcore.schedules.store import ScheduleStore, columns_of, schedule_of
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Reader, Transaction
-from craftcore.temporal.entries.update_journal import start_of
+from craftcore.temporal.emission import start_of
 from craftcore.temporal.ids import workflow_id_of_key
 from craftcore.temporal.workflow.messages import TaskStart
 from craftcore.temporal.workflow.schedule_messages import ScheduleBook, Started

@@ -11,6 +11,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.errors import (
+    ConfigInvalid,
     CraftcoreError,
     InvalidInput,
     NotFound,
@@ -45,7 +46,8 @@ class ScheduleClient:
         """Declare a schedule. Return what that changed: added, changed, enabled, unchanged; older: nothing, because the
         cluster has a newer declaration.
 
-        A new schedule needs no worker. Raises StillWaiting for another one without a worker, and ScheduleInvalid.
+        A new schedule needs no worker. Raises StillWaiting for another one without a worker, ScheduleInvalid, and
+        ConfigInvalid for the id of a schedule of another app.
         """
         try:
             await self._client.start_workflow(
@@ -57,8 +59,19 @@ class ScheduleClient:
                 id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
             )
         except WorkflowAlreadyStartedError:
+            await self._refuse_foreign(schedule_id, task_queue)
             return (await self.apply_call(schedule_id, call)).change
         return "added"
+
+    async def _refuse_foreign(self, schedule_id: str, task_queue: str) -> None:
+        """Raise ConfigInvalid for a schedule of another task queue: all apps of a namespace share the ids."""
+        workflow_id = workflow_id_of_schedule(schedule_id)
+        seen = await self._client.get_workflow_handle(workflow_id).describe()
+        if seen.task_queue != task_queue:
+            raise ConfigInvalid(
+                f"schedule {schedule_id} of task queue {task_queue}: the namespace has one of that id, of task queue "
+                f"{seen.task_queue}. Rename one, use another namespace, or terminate workflow {workflow_id} to move it"
+            )
 
     async def apply_call(self, schedule_id: str, call: ScheduleCall) -> ScheduleAnswer:
         """Do something with a schedule. Raises NotFound, StateRefused or ScheduleInvalid, and StillWaiting without a

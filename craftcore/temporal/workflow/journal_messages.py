@@ -63,7 +63,13 @@ class JournalCall:
     by: str = ""
     reference: str | None = None
     workflow_id: str = ""
+    run_id: str = ""
+    """The run that is signalled. Empty: the last one."""
     is_keyed_forever: bool = False
+    refuses_duplicate: bool = False
+    """An id or a key that is held is an error: nothing is recorded."""
+    held_text: str = ""
+    """Recorded instead of `text` when the id or the key is held."""
     start: TaskStart | None = None
     event: str = ""
     payload_json: str = ""

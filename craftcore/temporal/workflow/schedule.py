@@ -16,6 +16,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.ids import task_id_of
     from craftcore.temporal.workflow.messages import WORKFLOW, first_arguments
+    from craftcore.temporal.workflow.priorities import make_priority
     from craftcore.temporal.workflow.schedule_messages import (
         ACCOUNT_MAX,
         SCHEDULE_ACTIVITY,
@@ -145,6 +146,7 @@ class ScheduleWorkflow:
                 id_reuse_policy=WorkflowIDReusePolicy.REJECT_DUPLICATE,
                 parent_close_policy=workflow.ParentClosePolicy.ABANDON,
                 search_attributes=make_first_attributes(started.start.workflow),
+                priority=make_priority(started.start),
             )
         except WorkflowAlreadyStartedError:
             book.running.pop(workflow_id, None)

@@ -143,8 +143,11 @@ class TaskHandlers:
         except WorkflowAlreadyStartedError:
             await self._gates.withdraw(call.start, announced)
             answer = JournalAnswer(task_id=await self._look_up(call.workflow_id), created=False)
+            if call.refuses_duplicate:
+                return answer
         if call.memo is not None:
-            self._state.memo[call.memo] = call.text.replace("@ID@", answer.task_id).replace(
+            text = call.text if answer.created else call.held_text or call.text
+            self._state.memo[call.memo] = text.replace("@ID@", answer.task_id).replace(
                 '"@CREATED@"', "true" if answer.created else "false"
             )
         if call.start.ends_with_parent and answer.created:
@@ -168,7 +171,8 @@ class TaskHandlers:
     async def _send_signal(self, call: JournalCall) -> JournalAnswer:
         mail = Mail(event=call.event, payload_json=call.payload_json, sent_by=call.by)
         try:
-            await workflow.get_external_workflow_handle(call.workflow_id).signal("deliver", mail)
+            told = workflow.get_external_workflow_handle(call.workflow_id, run_id=call.run_id or None)
+            await told.signal("deliver", mail)
         except ApplicationError as error:
             return JournalAnswer(error=NOT_FOUND, message=f"no live task {call.workflow_id}: {error.message}")
         if call.memo is not None:

@@ -1,0 +1,131 @@
+"""The id of a task with a dedup key means that task alone: not the next one that uses the key, and still its retry."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import anyio
+import pytest
+
+from craftcore import App, RetryPolicy, TaskContext
+from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.outcome_exceptions import Fail
+from craftcore.tasks.work_store import WorkFilter
+from craftcore.temporal.cluster_requests import ClusterRequests
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.task_operations import TaskOperations
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.worker import working
+from craftcore.triggers.model import TriggerSpec
+from tests.support.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+LARGE = 900_000
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest) -> App:
+    app = App(request.node.name)
+    app.default_retry = RetryPolicy(max_attempts=1, base=0, cap=0)
+
+    @app.workflow("waits")
+    async def waits(ctx: TaskContext) -> str:
+        await ctx.wait_for("go")
+        return ctx.task_id
+
+    @app.workflow("signals")
+    async def signals(ctx: TaskContext, to: str) -> bool:
+        return await ctx.signal(to, "go")
+
+    return app
+
+
+@pytest.fixture
+async def requests(app: App, cluster: TemporalSettings) -> AsyncIterator[ClusterRequests]:
+    settings = replace(cluster, task_queue=app.name)
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            yield ClusterRequests(connection, app, settings)
+
+
+async def start(requests: ClusterRequests, workflow: str, **options: object) -> str:
+    return (await requests.emit_spec(TriggerSpec(workflow=workflow, **options))).id  # type: ignore[arg-type]
+
+
+async def test_id_of_an_ended_task_does_not_reach_the_next_task_of_its_key(app, requests):
+    first = await start(requests, "waits", dedup_key="used", dedup_scope="active")
+    assert await requests.signal(first, "go") in (True, False)
+    assert await requests.result_of(first, str, PATIENCE) == first
+    second = await start(requests, "waits", dedup_key="used", dedup_scope="active")
+
+    for call in (
+        requests.signal(first, "go"),
+        requests.cancel(first),
+        requests.retry_task(first),
+        requests.answer(f"{first}.1", "yes", note=None, reference=None, answered_by="ada"),
+    ):
+        with pytest.raises(NotFound, match=f"task {second} has used the key since"):
+            await call
+    told = await requests._client.result(await start(requests, "signals", payload={"to": first}))
+    assert (told.status, f"task {second} has used the key" in (told.error_message or "")) == ("FAILED", True)
+
+    before, now = await requests.state_of(first), await requests.task(first)
+    assert now is not None
+    assert (before.id, before.status, now.id) == (first, "DONE", first)
+    assert (await requests._client.view(second)).status != "CANCELLED"
+    assert (await requests._client.result(await start(requests, "signals", payload={"to": second}))).status == "DONE"
+    assert await requests.result_of(second, str, PATIENCE) == second
+
+
+@pytest.fixture
+def broken(app: App) -> list[str]:
+    """The tasks that fail: a test empties it."""
+    broken = ["all"]
+
+    @app.workflow("breaks")
+    async def breaks(ctx: TaskContext) -> str:
+        for number in range(3):
+            await ctx.step("large", lambda: "x" * LARGE, key=str(number))
+        if broken:
+            raise Fail("AGENT_ERROR", "broken")
+        return ctx.task_id
+
+    return broken
+
+
+async def test_retried_task_keeps_its_id_its_large_state_and_its_priority(requests, broken):
+    client: TemporalClient = requests._client
+    task = await start(requests, "breaks", dedup_key="retried", priority=90, dedup_scope="active")
+    assert (await client.result(task)).status == "FAILED"
+    broken.clear()
+    await requests.retry_task(task)
+    assert await requests.result_of(task, str, PATIENCE) == task
+    with pytest.raises(StateRefused, match="only a FAILED task"):
+        await requests.retry_task(task)
+
+    assert (await TaskOperations(client.connection).find(task)).task.status == "DONE"
+    described = await client.connection.get_workflow_handle("k:retried").describe()
+    assert described.raw_description.workflow_execution_info.priority.priority_key == 5
+    assert await client.read_task_id("k:retried") == task
+
+    following = await start(requests, "waits", dedup_key="retried", dedup_scope="active")
+    assert following != task
+    while (await client.result(task)).status != "DONE":  # a list may lag  # noqa: ASYNC110
+        await anyio.sleep(0.1)
+    await requests.cancel(following)
+
+
+async def test_search_by_a_key_finds_its_task_among_newer_ones(requests):
+    task = await start(requests, "waits", dedup_key="sought")
+    newer = [await start(requests, "waits") for _ in range(2)]
+    while await requests.find_ids(WorkFilter(dedup_key="sought"), 1) != [task]:  # a list may lag  # noqa: ASYNC110
+        await anyio.sleep(0.05)
+    for status in ("done", "CLAIMED"):
+        with pytest.raises(InvalidInput, match="it must be one of CANCELLED, DEAD, DONE"):
+            await requests.find_ids(WorkFilter(status=status), 1)
+    later = await start(requests, "waits", dedup_key="later", delay=3600)
+    while await requests.find_ids(WorkFilter(dedup_key="later", status="PENDING"), 1) != [later]:  # noqa: ASYNC110
+        await anyio.sleep(0.05)
+    for one in (task, *newer, later):
+        await requests.cancel(one)
