@@ -33,7 +33,7 @@ UNAVAILABLE = {
     RPCStatusCode.RESOURCE_EXHAUSTED,
 }
 BROKEN = "transport error"
-"""What the library says, with the status UNKNOWN, of a connection that broke during a call."""
+"""The message of the library, with the status UNKNOWN, about a connection that broke during a call."""
 
 FORBIDDEN = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
 
