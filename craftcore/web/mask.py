@@ -113,7 +113,9 @@ def _hide_rest(text: str, words: Sequence[str]) -> str:
 
 def _write_quote(found: re.Match[str]) -> str:
     r"""Return a quote spelt `\u0022` as `\"`. JSON inside JSON has `\\u0022` for it, or `\\\"`."""
-    return "\\" * (2 * len(found[1]) - 1) + chr(int(found[2], 16))
+    backslashes = len(found[1])
+    own = backslashes & -backslashes  # those before it are of the text: `\\\u0022` is `\\\"`
+    return "\\" * (backslashes + own - 1) + chr(int(found[2], 16))
 
 
 def _count_levels(backslashes: int) -> int:
