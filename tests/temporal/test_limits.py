@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
 
 from craftcore import App, Call, Continue, RetryPolicy, TaskContext
+from craftcore.tasks.model import Resume
+from craftcore.temporal.workflow.messages import TaskState
 from tests.support.processes import PATIENCE
 from tests.temporal import test_rollover
+from tests.temporal.test_task_ledger import TASK
 
 pytestmark = pytest.mark.anyio
 tasks = test_rollover.tasks
@@ -73,6 +77,21 @@ async def test_state_that_is_too_large_for_a_message_is_refused(app, tasks):
     code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100))
     assert code == "PAYLOAD_TOO_LARGE"
     assert "the state has 1,92" in message
+
+
+async def test_entry_that_is_too_large_to_be_sent_ends_its_task(app, tasks):
+    """An earlier version let a task keep a state and a progress that cannot be sent together. It was blocked."""
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext[str]) -> None:
+        raise AssertionError("not reached")
+
+    state = f'"{"x" * 1_900_000}"'
+    task = replace(TASK, workflow="order", turn=2, state_json=state, progress_json=f'"{"x" * 300_000}"')
+    carried = TaskState(task=task, resume=Resume.NEXT)
+    code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100, carried=carried))
+    assert code == "PAYLOAD_TOO_LARGE"
+    assert "the limit is 2,000,000. Its state has 1,900,006: store" in message
 
 
 @pytest.mark.campaign

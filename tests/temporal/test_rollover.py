@@ -41,7 +41,15 @@ class Tasks:
         self._connection = connection
         self._settings = settings
 
-    async def start(self, workflow: str, payload: dict[str, Any], *, updates: int, children: int = 1_000) -> str:
+    async def start(
+        self,
+        workflow: str,
+        payload: dict[str, Any],
+        *,
+        updates: int,
+        children: int = 1_000,
+        carried: TaskState | None = None,
+    ) -> str:
         start = TaskStart(
             workflow=workflow,
             payload_json=json.dumps(payload),
@@ -53,7 +61,9 @@ class Tasks:
         )
         task = f"t:{self._settings.task_queue}"
         queue = self._settings.task_queue or ""
-        await self._connection.start_workflow(WORKFLOW, args=first_arguments(start), id=task, task_queue=queue)
+        arguments = first_arguments(start) if carried is None else pack(start, carried)
+        assert arguments is not None, carried
+        await self._connection.start_workflow(WORKFLOW, args=arguments, id=task, task_queue=queue)
         return task
 
     async def end(self, task: str) -> Any:

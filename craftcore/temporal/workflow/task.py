@@ -19,6 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.ids import task_id_of, workflow_id_of_schedule
     from craftcore.temporal.workflow import mailbox, memo_pages, task_ledger
     from craftcore.temporal.workflow.carried import unpack
+    from craftcore.temporal.workflow.entry_size import find_excess
     from craftcore.temporal.workflow.messages import (
         ACTIVITY,
         WORKFLOW,
@@ -40,6 +41,9 @@ with workflow.unsafe.imports_passed_through():
     )
 
 ENTRY_MAX = timedelta(days=366)
+
+REFUSES_LARGE = "refuses a large entry"
+"""The patch of tasks that fail when an entry cannot be sent. A converter of the user's own may have sent one before."""
 
 
 @workflow.defn(name=WORKFLOW)
@@ -104,7 +108,7 @@ class TaskWorkflow(TaskMoves):
         state.entries += 1
         state.attempts += 1
         state.starts += 1
-        self._token, self._has_recorded, self._is_inside = state.entries, False, True
+        self._token, self._has_recorded = state.entries, False
         state.first_at = workflow.time() if state.first_at is None else state.first_at
         self._set_task(status=TaskStatus.RUNNING, reason="running")
         given = EntryStart(
@@ -124,7 +128,10 @@ class TaskWorkflow(TaskMoves):
             gates=state.gates,
             is_paged=not is_inline,
         )
+        if (excess := find_excess(given)) is not None and workflow.patched(REFUSES_LARGE):
+            raise excess
         end: EntryEnd | None = None
+        self._is_inside = True
         is_cancelled = False
         try:
             end = await workflow.execute_activity(
