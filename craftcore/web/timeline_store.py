@@ -5,7 +5,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from functools import lru_cache
-from operator import itemgetter
+from math import inf
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 from craftcore.schedules.store import schedule_of
@@ -48,6 +49,14 @@ SELECT id, due_at, workflow, source, task_id
    AND due_at > :now
    AND due_at <= :until
  ORDER BY due_at, seq
+ LIMIT :limit
+"""
+NEXT_SCHEDULES = """
+SELECT id, next_at
+  FROM schedules INDEXED BY schedules_next
+ WHERE next_at IS NOT NULL
+   AND next_at > :now
+ ORDER BY next_at
  LIMIT :limit
 """
 TIMER = "SELECT seq, workflow FROM tasks WHERE id = :id AND trigger_id = :trigger_id AND status = 'WAITING'"
@@ -102,6 +111,13 @@ class TimelineStore:
         schedules = self._schedule_lane(tx, begin)
         return make_timeline(begin, [schedules.lane, *self._trigger_lanes(tx, begin, now)]), schedules.damaged
 
+    def list_next(self, tx: Reader, now: float, limit: int) -> list[Entry]:
+        """Return what comes first, of schedules and triggers: each schedule once, and nothing that is late."""
+        schedules = read_rows(tx, NEXT_SCHEDULES, _read_next, now=now, limit=limit)
+        triggers = (self._enter_trigger(tx, row)[1] for row in self._list_triggers(tx, now, inf, limit))
+        found = [*(one for one in schedules if not isinstance(one, Damaged)), *triggers]
+        return sorted(found, key=attrgetter("at"))[:limit]
+
     def _schedule_lane(self, tx: Reader, begin: float) -> ScheduleLane:
         ahead, kept = list(tx.fetch_tuples(AHEAD, (begin + SPAN, READ))), self._kept
         if kept is not None and (kept.begin, kept.ahead) == (begin, ahead):
@@ -118,27 +134,30 @@ class TimelineStore:
 
     def _trigger_lanes(self, tx: Reader, begin: float, now: float) -> tuple[Lane, Lane]:
         """Return the triggers, and apart from them those that end a wait, with the deadlines of running tasks."""
-        rows = self._list_triggers(tx, now)
+        rows = self._list_triggers(tx, now, now + DAY, READ + 1)
         more = len(rows) > READ
-        triggers, waits = [], [_deadline(row) for row in self._list_deadlines(tx, now)]
+        triggers: list[Entry] = []
+        waits = [_deadline(row) for row in self._list_deadlines(tx, now)]
         for row in rows[:READ]:
-            wait = None if row["task_id"] is None else self._find_wait(tx, row)
-            if wait is None:
-                name = str(row["workflow"] or row["source"])
-                triggers.append(
-                    Entry(at=row["due_at"], kind="trigger", name=name, href=page_address("triggers", row["id"]))
-                )
-            else:
-                waits.append(wait)
+            is_wait, entry = self._enter_trigger(tx, row)
+            (waits if is_wait else triggers).append(entry)
         return make_lane("triggers", triggers, begin, more=more), make_lane("waits", waits, begin, more=more)
 
-    def _list_triggers(self, tx: Reader, now: float) -> list[Row]:
-        """Return the first ones due, one more than READ where there are more."""
+    def _list_triggers(self, tx: Reader, now: float, until: float, limit: int) -> list[Row]:
+        """Return the first ones due, at most `limit`."""
         lines = [
-            tx.fetch_all(TRIGGERS, priority=priority, now=now + SOON, until=now + DAY, limit=READ + 1)
+            tx.fetch_all(TRIGGERS, priority=priority, now=now + SOON, until=until, limit=limit)
             for (priority,) in list(tx.fetch_tuples(PRIORITIES))
         ]
-        return list(_take(heapq.merge(*lines, key=itemgetter("due_at")), READ + 1))
+        return list(_take(heapq.merge(*lines, key=itemgetter("due_at")), limit))
+
+    def _enter_trigger(self, tx: Reader, row: Row) -> tuple[bool, Entry]:
+        """Return whether a trigger ends a wait, and its entry."""
+        wait = None if row["task_id"] is None else self._find_wait(tx, row)
+        if wait is not None:
+            return True, wait
+        name = str(row["workflow"] or row["source"])
+        return False, Entry(at=row["due_at"], kind="trigger", name=name, href=page_address("triggers", row["id"]))
 
     def _list_deadlines(self, tx: Reader, now: float) -> list[Row]:
         return tx.fetch_all(DEADLINES, now=now, until=now + DAY, looked=LOOKED, limit=READ)
@@ -164,6 +183,10 @@ class TimelineStore:
 def _expand_row(row: tuple[tuple[str, Any], ...], now: float) -> tuple[Entry, ...] | Band:
     """Return the occurrences of the schedule of a row. They follow from it and the begin, so they are kept."""
     return expand_schedule(schedule_of(dict(row)), now)
+
+
+def _read_next(row: Row) -> Entry:
+    return Entry(at=row["next_at"], kind="schedule", name=row["id"], href=page_address("schedules", row["id"]))
 
 
 def _deadline(row: Row) -> Entry:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from craftcore.triggers.model import TriggerSpec
 from tests.support.web_site import TOKENS, forms
 
 
@@ -49,6 +52,71 @@ def test_inbox_of_many_shows_the_most_urgent_and_not_the_oldest(site, world):
     assert places == sorted(places)
     assert "These are the first 50." in text
     assert 'href="/q/older-55"' not in text
+
+
+def test_inbox_entry_has_its_end_and_the_default_answer(site, world):
+    """By its expiry, which comes before a later deadline of its task and not before an earlier one."""
+    words = {}
+    with site.services.transaction() as tx:
+        now = tx.now
+    for name, expires, default, deadline in [
+        ("never", None, None, None),
+        ("default", now + 60, '"<hold>"', now + 90),
+        ("none", now + 60, "null", None),
+        ("deadline", now + 60, '"hold"', now + 30),
+    ]:
+        with site.services.transaction() as tx:
+            tx.run(
+                "UPDATE questions SET expires_at = :at, default_json = :default WHERE id = :id",
+                at=expires,
+                default=default or "null",
+                id=world.question,
+            )
+            tx.run("UPDATE tasks SET deadline_at = :at WHERE id = :id", at=deadline, id=world.asks)
+        [words[name]] = re.findall(r'<p class="dim">([^·]*) · task ', site.get("/").text)
+
+    assert words["never"] == "for as long as it takes"
+    assert re.fullmatch(r"until <time .*</time>, then: &lt;hold&gt;", words["default"])
+    assert re.fullmatch(r"until <time .*</time>, then: it goes on without an answer", words["none"])
+    assert re.fullmatch(r"until <time .*</time>, then: the task fails", words["deadline"])
+
+
+def test_inbox_shows_the_next_three_items_and_nothing_late(site, world):
+    """Also where no question is open."""
+    with site.services.transaction() as tx:
+        now = tx.now
+        tx.run("UPDATE triggers SET fire_at = 1, not_before = NULL, due_at = 1 WHERE status = 'PENDING'")
+        tx.run("UPDATE schedules SET next_at = :now - 60 WHERE id = 'nightly'")
+        tx.run("UPDATE schedules SET next_at = NULL WHERE id = 'paused'")
+        tx.run("UPDATE schedules SET next_at = :now + 7200 WHERE id = 'ahead'")
+        first, second, third = (
+            site.services.triggers.emit(tx, TriggerSpec(workflow="nap", at=now + after)).id
+            for after in (3600, 10_800, 14_400)
+        )
+
+    text = site.get("/").text
+    [line] = re.findall("<p>Next: (.*?)</p>", text)
+    assert re.findall('href="([^"]*)"', line) == [f"/triggers/{first}", "/schedules/ahead", f"/triggers/{second}"]
+    assert third not in text
+
+    with site.services.transaction() as tx:
+        tx.run(
+            "UPDATE questions SET status = 'WITHDRAWN', closed_at = :now WHERE status = 'OPEN'",
+        )
+    text = site.get("/").text
+    assert "No open questions." in text
+    assert line in text
+
+
+def test_damaged_trigger_hides_no_question(site, world):
+    with site.services.transaction() as tx:
+        broken = site.services.triggers.emit(tx, TriggerSpec(workflow="nap", at=tx.now + 3600)).id
+        tx.run("UPDATE triggers SET workflow = CAST(x'ff' AS TEXT) WHERE id = :id", id=broken)
+
+    text = site.get("/").text
+
+    assert f'href="/q/{world.question}"' in text
+    assert "<p>Next: " not in text
 
 
 def test_question_is_answered_in_two_taps_by_the_person(site, world):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from craftcore.schedules.recurrence.timing import Cron, Every, Once
 from craftcore.schedules.tick_plan import list_upcoming
 from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.transaction import Transaction
 from craftcore.web.timeline import (
     DAY,
     DENSE,
@@ -303,3 +304,15 @@ def test_timeline_reads_only_live_rows_by_indexes(crowd):
 def test_cost_of_the_timeline_is_bounded(crowd):
     with undone(crowd) as tx:
         assert steps_of(tx, lambda: TimelineStore().read(tx, NEW_YEAR)) < 60_000
+
+
+def test_next_items_cost_only_the_shown_rows(crowd):
+    def find(tx: Transaction) -> None:
+        assert len(TimelineStore().list_next(tx, NEW_YEAR, 3)) == 3
+
+    plan = plans_of(crowd, find)
+
+    assert {line for line in plan if line.startswith("SCAN")} <= {"SCAN used", "SCAN CONSTANT ROW"}
+    assert "SEARCH schedules USING INDEX schedules_next (next_at>?)" in plan
+    with undone(crowd) as tx:
+        assert steps_of(tx, lambda: find(tx)) < 2_000

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from shlex import quote
+from typing import NamedTuple
 
 from craftcore.serialization.display import json_or_text, shorten
 from craftcore.serialization.time_text import clock_time, relative_text
@@ -16,22 +17,42 @@ def question_text(question: Question) -> str:
     return f'question {question.id} "{shorten(question.asked, SAID_MAX)}"'
 
 
+class AnswerEnd(NamedTuple):
+    """The moment until which an answer counts. `then`: the default answer, which holds after it; None: there is none.
+    `by_deadline`: the task fails then."""
+
+    at: float
+    then: str | None = None
+    by_deadline: bool = False
+
+
+def find_answer_end(question: Question, task: Task) -> AnswerEnd | None:
+    """Return until when a question can be answered: its expiry, or the deadline of its task. None: no time ends it."""
+    if question.kind is QuestionKind.STALLED or not task.status.is_live:
+        return None
+    end, deadline = question.expires_at, task.deadline_at
+    if deadline is not None and (end is None or deadline < end):
+        return AnswerEnd(deadline, by_deadline=True)
+    if end is None:
+        return None
+    default = json_or_text(question.default_json)
+    return AnswerEnd(end, None if default is None else shorten(str(default), SAID_MAX))
+
+
 def answer_deadline_text(question: Question, task: Task, now: float) -> str:
     """Return `until 2026-01-02 03:04:05Z, in 2 h; without an answer it goes on with "hold"`"""
     if question.kind is QuestionKind.STALLED:
         return "its turn runs on meanwhile"
     if not task.status.is_live:
         return f"for as long as it takes; its task is {task.status}{_answer_result(question, task)}"
-    end, deadline = question.expires_at, task.deadline_at
-    if deadline is not None and (end is None or deadline < end):
-        return (
-            f"until the task's deadline at {clock_time(deadline)}, {relative_text(deadline, now)}; then the task fails"
-        )
-    if end is not None:
-        default = json_or_text(question.default_json)
-        instead = "without one" if default is None else f'with "{shorten(str(default), SAID_MAX)}"'
-        return f"until {clock_time(end)}, {relative_text(end, now)}; not answered by then, it goes on {instead}"
-    return "for as long as it takes"
+    end = find_answer_end(question, task)
+    if end is None:
+        return "for as long as it takes"
+    moment = f"{clock_time(end.at)}, {relative_text(end.at, now)}"
+    if end.by_deadline:
+        return f"until the task's deadline at {moment}; then the task fails"
+    instead = "without one" if end.then is None else f'with "{end.then}"'
+    return f"until {moment}; not answered by then, it goes on {instead}"
 
 
 def _answer_result(question: Question, task: Task) -> str:
