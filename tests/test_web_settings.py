@@ -74,6 +74,7 @@ def test_commented_person_of_the_shipped_file_is_valid(load):
         ('[web]\nhosts = ["*"]', "web.hosts is ['*']; allowed: a list of names"),
         ('[web]\npayloads = "open"', 'web.payloads is \'open\'; allowed: "folded" or "shown" or "hidden"'),
         ('[web]\nmask = ["two words"]', "web.mask is ['two words']; allowed: a list of words"),
+        ('[web]\nmask = ["_"]', "web.mask is ['_']; allowed: a list of words"),
         ("[web]\nmask = [3]", "web.mask is [3]; allowed: a list of words"),
         (
             '[web]\ntrusted_header = "Remote User:"',

@@ -21,7 +21,7 @@ from craftcore.config.references import (
 MASKED = ("password", "secret", "token", "authorization", "cookie", "api_key", "private")
 
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
-_WORD = re.compile(r"\S{1,100}")
+_WORD = re.compile(r"(?=\S*[^\W_])\S{1,100}")  # without a letter or digit, it would be in every key
 
 WebListen = Annotated[str, Spelt(endpoint, ENDPOINT_SAID)]
 Hosts = Annotated[tuple[str, ...], Each(is_host, "a list of names of hosts, without ports")]

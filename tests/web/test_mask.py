@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from craftcore.config.web_settings import MASKED
+from craftcore.config.web_settings import MASKED, WebSettings
 from craftcore.serialization.display import shorten
+from craftcore.web.excerpt import excerpt_of_event
 from craftcore.web.mask import REST_HIDDEN, TOO_DEEP, mask, masked_text
+from craftcore.web.site import Asked
+from tests.support.web_actions import ADA, make_site
 
 SECRET = "§" * 12
 """No other text of these tests has this sign, so that a part of the secret is found as well."""
@@ -169,3 +173,13 @@ def test_long_text_of_any_sign_is_read_once(sign):
     text = sign * 100_000
 
     assert masked_text(text, MASKED) in (text, TOO_DEEP)
+
+
+@pytest.mark.parametrize("words", [("data",), ("DA_TA",), ("pin",)])
+def test_excerpt_of_an_event_is_masked_by_the_names_of_its_parts(tmp_path, words):
+    asked = Asked(person=ADA, address="/", path={}, query={}, form={})
+    visit = replace(make_site(tmp_path / "agent.db").visit(asked), settings=WebSettings(mask=words))
+
+    shown = excerpt_of_event(visit, {"label": "sent", "data": {"pin": "hunter2"}})
+
+    assert shown in ("***", '{"pin": "***"}')

@@ -74,7 +74,11 @@ def test_person_answers_on_a_phone_and_sees_the_crash(tmp_path):
         until(lambda: '"notes"' in events_of(database, report.id), "the first step")
         daemon.kill()
     (tmp_path / "go").touch()
-    with a_daemon(tmp_path, "story:app") as daemon, serving(database, port=free_port()) as site, chromium() as browser:
+    with (
+        a_daemon(tmp_path, "story:app") as daemon,
+        serving(database, port=free_port(), CRAFTCORE_DB=str(database)) as site,
+        chromium() as browser,
+    ):
         daemon.ready()
         question = until(lambda: question_of(site, report.id), "the question")
         until(lambda: question_of(site, transfer.id), "the doubt")
