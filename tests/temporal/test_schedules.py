@@ -11,9 +11,10 @@ import pytest
 
 from craftcore import App, TaskContext
 from craftcore.config import Config
-from craftcore.errors import StateRefused
+from craftcore.errors import ConfigInvalid, StateRefused
 from craftcore.schedules.model import Occurrence, Outcome, ScheduleStatus
 from craftcore.schedules.tick_plan import next_upcoming
+from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.schedules.schedule_client import ScheduleClient, account_in, schedule_in
 from craftcore.temporal.schedules.schedule_sync import declare_schedules
 from craftcore.temporal.settings import TemporalSettings
@@ -160,6 +161,29 @@ async def test_older_declaration_reverts_nothing(cluster: TemporalSettings) -> N
         gone = await declare_schedules(client, make_app("rolling", declared=False), Config(), "rolling", 4.0)
         assert [(one.id, one.change) for one in gone] == [("tick-rolling", "disabled")]
         assert [one.change for one in await declare_schedules(client, old, Config(), "rolling", 5.0)] == ["enabled"]
+
+
+async def test_schedule_of_another_app_of_the_namespace_is_refused(cluster: TemporalSettings) -> None:
+    shop, bank = make_app("shop", when="every 2h"), make_app("bank", declared=False)
+    bank.schedule("tick-shop", "every 3h", workflow="tick")
+    async with working(shop, cluster) as connection:
+        client = ScheduleClient(connection)
+        with pytest.raises(ConfigInvalid, match="of task queue shop"):
+            async with working(bank, cluster):
+                pytest.fail("the worker of the other app has started")
+        book, _ = await see(client, "tick-shop", lambda book, _: True)
+        assert schedule_in(book, "tick-shop").expression == "every 2h"
+
+
+async def test_task_of_a_schedule_has_its_priority(cluster: TemporalSettings) -> None:
+    app = make_app("urgent", when="every 2h", payload={"quick": True}, priority=90)
+    async with working(app, cluster) as connection:
+        client = ScheduleClient(connection)
+        await see(client, "tick-urgent", lambda book, _: True)
+        [line] = (await client.apply_call("tick-urgent", ScheduleCall(kind="run-now"))).lines
+        workflow_id = workflow_id_of_task(line["trigger_id"])
+        seen = await connection.get_workflow_handle(workflow_id).describe()
+    assert seen.raw_description.workflow_execution_info.priority.priority_key == 5
 
 
 async def test_schedule_at_startup_fires_once_for_each_sync(cluster: TemporalSettings) -> None:

@@ -17,6 +17,7 @@ from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
+from craftcore.temporal.workflow.messages import WORKFLOW, TaskStart, first_arguments
 from craftcore.triggers.model import TriggerSpec
 from tests.support.processes import PATIENCE
 
@@ -114,6 +115,34 @@ async def test_retried_task_keeps_its_id_its_large_state_and_its_priority(reques
     while (await client.result(task)).status != "DONE":  # a list may lag  # noqa: ASYNC110
         await anyio.sleep(0.1)
     await requests.cancel(following)
+
+
+async def test_retried_task_of_several_runs_is_signalled_under_the_first_id(app, requests):
+    broken = ["yes"]
+
+    @app.workflow("long")
+    async def long(ctx: TaskContext) -> str:
+        for number in range(12 if broken else 36):
+            await ctx.step("one", lambda: None, key=str(number))
+        if broken:
+            raise Fail("AGENT_ERROR", "broken")
+        for event in ("early", "late"):
+            await ctx.wait_for(event)
+        return ctx.task_id
+
+    client: TemporalClient = requests._client
+    begun = TaskStart(workflow="long", payload_json="{}", source="IMMEDIATE", due_at=0.0, run_updates_max=10)
+    await client.connection.start_workflow(WORKFLOW, args=first_arguments(begun), id="k:long", task_queue=app.name)
+    task = await client.read_task_id("k:long")
+    assert (await client.result(task)).status == "FAILED"
+    broken.clear()
+    await requests.retry_task(task)
+    for event in ("early", "late"):
+        await requests.signal(task, event)
+    assert await requests.result_of(task, str, PATIENCE) == task
+    runs = (await TaskOperations(client.connection).find(task)).runs.histories
+    assert len(runs) > 4
+    assert await client.read_task_id("k:long") == task
 
 
 async def test_search_by_a_key_finds_its_task_among_newer_ones(requests):
