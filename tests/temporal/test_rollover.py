@@ -15,6 +15,7 @@ from temporalio.client import Client
 
 from craftcore import App, Call, Continue, RetryPolicy, TaskContext
 from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.carried import CARRIED_MAX_BYTES, make_refusal, pack, size_of, unpack
@@ -71,6 +72,12 @@ class Tasks:
             end = await self.client.result(task)
         assert end.status == "DONE", end
         return json.loads(end.result_json or "null")
+
+    async def carried(self, task: str) -> TaskState:
+        """Return what it would carry to its next run."""
+        state = (await TaskOperations(self._connection).load(task)).state
+        assert state is not None, task
+        return state
 
     async def runs(self, task: str) -> int:
         """Return how many runs its workflow had."""
@@ -252,3 +259,43 @@ def test_pages_bring_the_whole_memo():
         found.update(page.memo)
         first, pages = page.following, pages + 1
     assert (found, pages) == (state.memo, 4)
+
+
+async def test_task_that_continues_for_ever_carries_its_last_turn_only(app, tasks):
+    """What belongs to earlier turns would be too much some day. A child that lives still ends with its parent."""
+
+    @app.action("send", irreversible=True)
+    async def send(call: Call) -> str:
+        return "ok"
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext, lives: bool) -> None:
+        if lives:
+            await ctx.wait_for("never")
+
+    @app.workflow("loop")
+    async def loop(ctx: TaskContext[int]) -> Any:
+        turn = ctx.state or 1
+        started = await ctx.start_child("child", {"lives": turn == 2}, on_parent_end="cancel")
+        if turn != 2:
+            await started.result()
+        await ctx.act(send)
+        if turn == 3:
+            await ctx.wait_for("go")
+            return started.id
+        return Continue(turn + 1)
+
+    task = await tasks.start("loop", {}, updates=100)
+    with anyio.fail_after(PATIENCE):
+        while True:
+            view = await tasks.client.view(task)
+            if view.activities and (view.turn, view.status) == (3, "WAITING"):
+                break
+            await anyio.sleep(0.05)
+        state = await tasks.carried(task)
+    assert (len(state.acts), len(state.ends_at), len(state.child_ends)) == (1, 1, 1)
+    alive, ended = state.children_to_cancel
+    await tasks.client.signal(task, "go")
+    assert await tasks.end(task) == ended
+    with anyio.fail_after(PATIENCE):
+        assert [(await tasks.client.result(one)).status for one in (alive, ended)] == ["CANCELLED", "DONE"]

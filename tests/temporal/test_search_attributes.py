@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from threading import Event
 
 import anyio
 import pytest
@@ -65,6 +66,35 @@ async def test_state_of_a_task_is_in_its_attributes_and_its_question_in_the_memo
             assert found.typed_search_attributes[STATUS_KEY] == "DONE"
             assert not found.typed_search_attributes.get(ASKS_KEY)
             assert await found.memo_value(QUESTIONS_MEMO, None) is None
+
+
+async def test_answered_question_is_in_no_list_while_its_task_waits_for_its_session(cluster):
+    app, settings = asking_app("answered"), replace(cluster, task_queue="answered")
+    released = Event()
+
+    @app.workflow("holds")
+    async def holds(ctx: TaskContext) -> None:
+        while not released.is_set():  # noqa: ASYNC110 - it runs on another loop than the test
+            await anyio.sleep(0.02)
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            task = await client.emit("asks", session_id="ada")
+            handle = connection.get_workflow_handle(workflow_id_of_task(task))
+            while not await (await handle.describe()).memo_value(QUESTIONS_MEMO, None):  # noqa: ASYNC110
+                await anyio.sleep(0.02)
+            holder = await client.emit("holds", session_id="ada")
+            while (await client.view(holder)).entries == 0:  # noqa: ASYNC110 - it has no event
+                await anyio.sleep(0.02)
+            await client.answer(task, f"{task}.1", "yes", by="ada")
+            with anyio.fail_after(10):
+                while (found := await handle.describe()).typed_search_attributes.get(ASKS_KEY):  # noqa: ASYNC110
+                    await anyio.sleep(0.02)
+            assert found.typed_search_attributes[STATUS_KEY] == "WAITING"
+            assert await found.memo_value(QUESTIONS_MEMO, None) is None
+            released.set()
+            assert (await client.result(task)).result_json == '"yes"'
 
 
 async def test_action_in_doubt_is_listed_by_its_key(cluster):

@@ -56,9 +56,7 @@ class TaskGates:
     async def enter(self) -> TaskEnd | None:
         """Pass all gates of the next entry, in a fixed order. Return the end of a task that is not to be entered."""
         state = self._state
-        if not (lane := self._lane()) and not state.limits:
-            return None
-        for limit in [*lane, *state.limits]:
+        for limit in [*self._lane(), *state.limits]:
             if limit.id in state.gates and limit.rate_count is None:
                 continue  # it keeps its place
             answer = await self._pass(limit)
@@ -70,6 +68,11 @@ class TaskGates:
                     return TaskEnd(status=TaskStatus.DONE, reason=f"delivered to {answer.live}")
                 answer = await self._pass(limit, gone=answer.live)
         return None
+
+    @property
+    def are_ahead(self) -> bool:
+        """Return whether there are gates that the next entry has to pass, and may wait for."""
+        return bool(self._lane() or self._state.limits)
 
     async def leave(self, end: EntryEnd) -> None:
         """Free the gates after an entry, unless the next one begins in the same place, or the task is over."""

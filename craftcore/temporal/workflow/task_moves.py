@@ -16,6 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.workflow import mailbox, task_ledger
     from craftcore.temporal.workflow.carried import make_refusal, pack
     from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd
+    from craftcore.temporal.workflow.search_attributes import QUESTIONS_MEMO, publish
     from craftcore.temporal.workflow.task_handlers import TaskHandlers
 
 IDLE_CRASHES_MAX = 10
@@ -24,6 +25,9 @@ IDLE_CRASHES_MAX = 10
 PUTS_IN_DOUBT = "puts every intent in doubt"
 """The patch of tasks that end, and go on in another run, with no act at INTENT. Histories without it replay as before.
 """
+
+TAKES_BACK = "takes back an answered question"
+"""The patch of tasks whose questions are in no list any more while they wait for a gate."""
 
 TIMER_MIN_SECONDS = 0.001
 """Less than this would be no timer."""
@@ -119,6 +123,9 @@ class TaskMoves(TaskHandlers):
         state.memo, state.kept_waits, state.resume = {}, [], Resume.NEXT
         numbered = f"activity:{task.id}:{task.turn}."
         state.acts = {key: one for key, one in state.acts.items() if one.is_open or not key.startswith(numbered)}
+        state.ends_at = {key: at for key, at in state.ends_at.items() if key in state.acts}
+        state.children_to_cancel = [child for child in state.children_to_cancel if child not in state.child_ends]
+        state.child_ends = {}  # only the turn that started a child can wait for it
 
     async def _wait(self, end: EntryEnd) -> TaskEnd | None:
         assert end.wait is not None, end
@@ -139,6 +146,8 @@ class TaskMoves(TaskHandlers):
                 await workflow.wait_condition(self._is_awake, timeout=left)
             except TimeoutError:
                 mailbox.end_due_wait(state, max(workflow.time(), due_at or 0.0))
+        if self._gates.are_ahead and workflow.memo_value(QUESTIONS_MEMO, None) and workflow.patched(TAKES_BACK):
+            publish(state)
         over = state.kept_waits[-1]
         if over.name.startswith(QuestionKind.BUDGET) and over.value_json == canonicalize(CANCEL):
             return make_cancelled_end()
