@@ -81,7 +81,7 @@ async def working(
 async def polling(app: Registry, client: Client, settings: TemporalSettings, config: Config) -> AsyncIterator[None]:
     """Run a worker of the app while the block lasts, without its checks and its schedules."""
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
-        turns = TurnActivity(client, user)
+        turns = TurnActivity(client, user, shutdown_grace=settings.shutdown_grace)
         schedules = ScheduleActivity(client, ScheduleRules(config, settings.heartbeat_timeout))
         async with Worker(
             client,

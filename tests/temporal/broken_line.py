@@ -8,13 +8,14 @@ from contextlib import asynccontextmanager, suppress
 
 
 class BrokenLine:
-    """Passes bytes on in both directions. `loses_answers`: nothing comes back any more."""
+    """Passes bytes on in both directions. `loses_answers`: nothing comes back any more. `is_cut`: nobody is there."""
 
     def __init__(self, address: str) -> None:
         self._host, _, self._port = address.partition(":")
         self._open: list[asyncio.StreamWriter] = []
         self._passing: set[asyncio.Task[None]] = set()
         self.loses_answers = False
+        self.is_cut = False
         self.address = ""
 
     def break_off(self) -> None:
@@ -24,8 +25,16 @@ class BrokenLine:
             writer.close()
         self._open.clear()
 
+    def cut(self) -> None:
+        """Let nothing through any more."""
+        self.break_off()
+        self.is_cut = True
+
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Pass on what a client says, and what it is answered."""
+        if self.is_cut:
+            writer.close()
+            return
         far_reader, far_writer = await asyncio.open_connection(self._host, int(self._port))
         self._open += [writer, far_writer]
         for way in (self._pass_on(reader, far_writer, False), self._pass_on(far_reader, writer, True)):

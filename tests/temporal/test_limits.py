@@ -121,7 +121,7 @@ async def test_state_of_a_megabyte_goes_on(app, tasks):
     assert await tasks.end(await tasks.start("order", {}, updates=1)) == 1_000_000
 
 
-async def test_result_of_an_act_that_is_too_large_as_it_is_sent_is_not_stored(app, tasks):
+async def test_result_of_an_act_that_is_too_large_to_be_sent_is_not_stored(app, tasks):
     """The provider was called: its end is on record, and the turn is told at once what a re-entry will find."""
 
     @app.action("send", irreversible=True)
@@ -175,7 +175,7 @@ async def test_question_that_is_too_large_is_refused(app, tasks):
 
     code, message = await failure_of(tasks, await tasks.start("order", {}, updates=100))
     assert code == "PAYLOAD_TOO_LARGE"
-    assert "what it waits for has 2,39" in message
+    assert "its wait has 2,39" in message
 
 
 async def test_forty_steps_run_at_once(app, tasks):

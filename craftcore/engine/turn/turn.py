@@ -55,7 +55,7 @@ class TurnServices(NamedTuple):
     tables         what ctx.transaction and ctx.schedules write in the commit that records it
     accept         refuses a spec that the app could only fail
     flights        the irreversible actions that are being called, by key
-    require_small  refuses a text that is over a limit, or else too much to be on record; it is told what the text is
+    require_small  refuses a text that is too much to be on record: its limit and its name
     """
 
     journal: Journal

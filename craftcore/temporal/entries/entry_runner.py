@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ from functools import partial
 
 from temporalio.client import Client
 
-from craftcore.clock import SystemClock
+from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.fallback import Fallback
@@ -18,7 +17,7 @@ from craftcore.engine.runner import Runner
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
-from craftcore.errors import ErrorCode
+from craftcore.errors import ErrorCode, LeaseLost
 from craftcore.executions.chain.append import KnownRecord
 from craftcore.executions.recorder import Record, Routed
 from craftcore.executions.store import OpenHeader
@@ -48,15 +47,17 @@ class ClusterClock(SystemClock):
     """The time of the cluster at the start of an entry, and what has passed since.
 
     The entry may have waited long for a place in a worker. A clock that began with its schedule would be late, and a
-    call would go on after the moment until which its doubt waits.
+    call would go on after the moment until which its doubt waits. For the same reason it goes on while the machine is
+    suspended, by `machine`.
     """
 
-    def __init__(self, now: float) -> None:
+    def __init__(self, now: float, machine: Clock) -> None:
         super().__init__()
-        self._ahead = now - time.monotonic()
+        self._machine = machine
+        self._ahead = now - machine.boot_time()
 
     def now(self) -> float:
-        return self._ahead + time.monotonic()
+        return self._ahead + self._machine.boot_time()
 
 
 class EntryRunner:
@@ -96,8 +97,17 @@ class EntryRunner:
         clock: ClusterClock,
     ) -> EntryEnd:
         """Run an entry to its end."""
-        workflow_id = opened.workflow_id
-        await report_start(self._client, workflow_id, given.limits, given.gates, lambda: attempt.stopped_by is not None)
+        try:
+            return await self._run_opened(opened, task_queue, given, attempt, clock)
+        except LeaseLost as error:
+            return self._end_of(given, attempt, Released(reason=error.message), clock.now())
+
+    async def _run_opened(
+        self, opened: OpenEntry, task_queue: str, given: EntryStart, attempt: Attempt, clock: ClusterClock
+    ) -> EntryEnd:
+        await report_start(
+            self._client, opened.workflow_id, given.limits, given.gates, lambda: attempt.stopped_by is not None
+        )
         if given.is_paged:
             given = await fetch_pages(UpdateSender(opened), given)
         journal = self._open_journal(opened, given, attempt)

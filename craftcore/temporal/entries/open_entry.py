@@ -17,6 +17,7 @@ class OpenEntry:
     token        the number of the entry
     run_id       the run that the entry belongs to: it goes on in no other; None: the last one
     may_be_lost  asks whether the cluster may have given it up. The clock says it, also when the process was frozen
+    has_stopped  asks whether the worker has stopped, and sends not even the end of a call any more
     """
 
     client: Client
@@ -25,6 +26,7 @@ class OpenEntry:
     token: int
     run_id: str | None = None
     may_be_lost: Callable[[], bool] = lambda: False
+    has_stopped: Callable[[], bool] = lambda: False
 
     @property
     def workflow(self) -> WorkflowHandle[Any, Any]:

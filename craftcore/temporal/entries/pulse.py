@@ -6,12 +6,13 @@ was acknowledged for the timeout, the cluster may have given its entry to anothe
 
 from __future__ import annotations
 
-import time
 from datetime import timedelta
 from enum import Enum
 
 from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle
 from temporalio.service import RPCError, RPCStatusCode
+
+from craftcore.clock import Clock
 
 BEATS = 3
 """Heartbeats within the time after which a silent worker is dead."""
@@ -27,12 +28,17 @@ class Answer(Enum):
 
 
 class Pulse:
-    """Heartbeats of one entry. `timeout`: seconds after which the cluster gives it up."""
+    """Heartbeats of one entry. `timeout`: seconds after which the cluster gives it up.
 
-    def __init__(self, handle: AsyncActivityHandle, timeout: float) -> None:
+    Its time goes on while the machine is suspended, as that of the cluster does.
+    """
+
+    def __init__(self, handle: AsyncActivityHandle, timeout: float, clock: Clock) -> None:
         self._handle = handle
         self._timeout = timeout
-        self._sent_at = time.monotonic()
+        self._clock = clock
+        self._stopped_at: float | None = None
+        self._sent_at = clock.boot_time()
         """When the last heartbeat was sent that the cluster has acknowledged."""
         self.is_refused = False
         """The cluster has said that it gave the entry up."""
@@ -40,7 +46,7 @@ class Pulse:
     @property
     def wait(self) -> float:
         """Return the seconds until the next heartbeat, or until the entry may be given up."""
-        left = self._sent_at + self._timeout - time.monotonic()
+        left = self._sent_at + self._timeout - self._clock.boot_time()
         beat = self._timeout / BEATS
         return min(beat, left) if left > 0 else beat
 
@@ -48,9 +54,22 @@ class Pulse:
         """Return whether the cluster may have given the entry up. Any thread may ask."""
         return self.is_refused or self.judge() is Answer.LOST
 
+    def note_stop(self) -> None:
+        """Note that the worker stops, and that the time which it leaves to its entries is over."""
+        if self._stopped_at is None:
+            self._stopped_at = self._clock.boot_time()
+
+    def has_stopped(self) -> bool:
+        """Return whether the worker stops, and nothing is sent any more: the cluster was silent for the timeout, or has
+        had that time since. Any thread may ask."""
+        stopped_at = self._stopped_at
+        if stopped_at is None:
+            return False
+        return self.judge() is Answer.LOST or self._clock.boot_time() - stopped_at >= self._timeout
+
     async def send_heartbeat(self) -> Answer:
         """Send a heartbeat."""
-        sent_at = time.monotonic()
+        sent_at = self._clock.boot_time()
         try:
             await self._handle.heartbeat(rpc_timeout=timedelta(seconds=self.wait))
         except AsyncActivityCancelledError as error:
@@ -67,4 +86,4 @@ class Pulse:
 
     def judge(self) -> Answer:
         """Return whether the entry may be given up, without a heartbeat."""
-        return Answer.SILENT if time.monotonic() - self._sent_at < self._timeout else Answer.LOST
+        return Answer.SILENT if self._clock.boot_time() - self._sent_at < self._timeout else Answer.LOST

@@ -46,9 +46,11 @@ def truncate_sent(result_json: str) -> str:
 
 
 def refuse_large(end: EntryEnd, given: EntryStart) -> EntryEnd:
-    """Return the end of an entry, or a failure when it is too large to be sent, or its state for the next entry: the
-    cluster would take the first for a worker that has died, and the second for an error of the workflow."""
-    sizes = {"the state": measure_sent(end.state_json), "what it waits for": size_of(end.wait)}
+    """Return the end of an entry, or a failure when it is too large to be sent.
+
+    The cluster would take it for a worker that has died. A state goes to the next entry, beside the trigger.
+    """
+    sizes = {"the state": measure_sent(end.state_json), "its wait": size_of(end.wait)}
     beside = size_of(given.start) if end.move == "continues" else 0
     if sum(sizes.values()) + beside <= SENT_MAX_BYTES:
         return end

@@ -10,6 +10,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
+from craftcore.clock import SystemClock
 from craftcore.engine.attempt import Attempt, Why
 from craftcore.temporal.entries.declared_limits import refuse_entry
 from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
@@ -31,19 +32,22 @@ HAND_BACK_SECONDS = 10.0
 
 
 class TurnActivity:
-    """Runs entries of turns of one app. The seconds are those of the constants."""
+    """Runs entries of turns of one app. The seconds are those of the constants. `shutdown_grace`: how long entries may
+    go on when their worker stops."""
 
     def __init__(
         self,
         client: Client,
         user: UserLoop[EntryRunner],
         *,
+        shutdown_grace: float = 0.0,
         blocked_seconds: float = BLOCKED_SECONDS,
         unknown_seconds: float = UNKNOWN_SECONDS,
         hand_back_seconds: float = HAND_BACK_SECONDS,
     ) -> None:
         self._client = client
         self._user = user
+        self._shutdown_grace = shutdown_grace
         self._blocked_seconds = blocked_seconds
         self._unknown_seconds = unknown_seconds
         self._hand_back_seconds = hand_back_seconds
@@ -52,11 +56,13 @@ class TurnActivity:
     async def run(self, given: EntryStart) -> EntryEnd:
         """Run one entry to its end. It returns an outcome and raises none: only the death of a worker is an error."""
         info, runner = activity.info(), self._user.opened
-        clock = ClusterClock(info.started_time.timestamp())
+        machine = SystemClock()
+        clock = ClusterClock(info.started_time.timestamp(), machine)
         if (end := self._refuse(given, clock.now())) is not None:
             return end
         attempt = runner.make_attempt(given)
-        pulse = Pulse(self._client.get_async_activity_handle(task_token=info.task_token), given.start.heartbeat_timeout)
+        handle = self._client.get_async_activity_handle(task_token=info.task_token)
+        pulse = Pulse(handle, given.start.heartbeat_timeout, machine)
         opened = OpenEntry(
             client=self._client,
             workflow_id=info.workflow_id or "",
@@ -64,9 +70,11 @@ class TurnActivity:
             token=given.token,
             run_id=info.workflow_run_id,
             may_be_lost=pulse.may_be_lost,
+            has_stopped=pulse.has_stopped,
         )
         running = self._user.start(runner.run(opened, info.task_queue, given, attempt, clock))
         beating = asyncio.create_task(self._send_heartbeats(pulse, attempt, asyncio.wrap_future(running)))
+        leaving = asyncio.create_task(self._leave_after_grace(pulse, attempt))
         while not beating.done():
             try:
                 await asyncio.wait({beating})
@@ -78,6 +86,9 @@ class TurnActivity:
                     beating.cancel()
                 if (task := asyncio.current_task()) is not None:
                     task.uncancel()
+        leaving.cancel()
+        if pulse.has_stopped() and pulse.judge() is Answer.LOST:
+            activity.raise_complete_async()  # the cluster cannot be told; it gives the entry to another worker
         if not beating.cancelled() and beating.result():
             try:
                 await opened.run.signal("survived", given.token)
@@ -119,10 +130,17 @@ class TurnActivity:
                 self._stop(attempt, "cancelled")
             elif answer is Answer.LOST:
                 self._stop(attempt, "shutdown")
-        while answer in (Answer.SILENT, Answer.LOST) and not pulse.is_refused:
+        while answer in (Answer.SILENT, Answer.LOST) and not pulse.is_refused and not pulse.has_stopped():
             await asyncio.sleep(pulse.wait)
             answer = await pulse.send_heartbeat()
         return pulse.is_refused and not was_blocked
+
+    async def _leave_after_grace(self, pulse: Pulse, attempt: Attempt) -> None:
+        """Stop the entry when its worker has stopped for long enough, also when it was cancelled before."""
+        await activity.wait_for_worker_shutdown()
+        await asyncio.sleep(self._shutdown_grace)
+        self._stop(attempt, "shutdown")
+        pulse.note_stop()
 
     def _is_blocked(self) -> bool:
         return self._user.measure_silence() > self._blocked_seconds

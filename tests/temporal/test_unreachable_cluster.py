@@ -1,0 +1,160 @@
+"""A cluster that cannot be reached, or refuses what is sent: an entry goes on only as long as it may be its own."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import anyio
+import pytest
+from temporalio.client import Client
+
+from craftcore import App, LeaseLost, TaskContext
+from craftcore.temporal.entries.entry_runner import ClusterClock
+from craftcore.temporal.entries.open_entry import OpenEntry
+from craftcore.temporal.entries.pulse import Answer, Pulse
+from craftcore.temporal.entries.update_sender import UpdateSender
+from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.worker import working
+from craftcore.temporal.workflow.journal_messages import (
+    LEASE_LOST,
+    STATE_REFUSED,
+    Intent,
+    JournalAnswer,
+    JournalCall,
+    Outcome,
+)
+from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.processes import PATIENCE
+from tests.temporal.broken_line import BrokenLine, a_line
+
+pytestmark = pytest.mark.anyio
+RECORD = JournalCall(kind="record", text="{}", memo="note:1")
+DONE = Outcome(status="DONE", reason="the provider answered", result_json='"sent"', provider_ref="ref-1")
+
+
+@pytest.fixture
+def settings(cluster: TemporalSettings) -> TemporalSettings:
+    return replace(cluster, task_queue="unreachable", heartbeat_timeout=1, shutdown_grace=1)
+
+
+@pytest.fixture
+async def line(cluster: TemporalSettings) -> AsyncIterator[BrokenLine]:
+    with anyio.fail_after(PATIENCE):
+        async with a_line(cluster.address) as line:
+            yield line
+
+
+@pytest.fixture
+def entered() -> anyio.Event:
+    return anyio.Event()
+
+
+@pytest.fixture
+def app(entered: anyio.Event) -> App:
+    app = App("unreachable")
+
+    @app.workflow("waits")
+    async def waits(ctx: TaskContext) -> None:
+        entered.set()
+        await anyio.sleep_forever()
+
+    @app.workflow("steps")
+    async def steps(ctx: TaskContext) -> None:
+        for number in range(10_000):
+            await ctx.step("one", anyio.sleep, 0.01, key=str(number))
+            entered.set()
+
+    return app
+
+
+@pytest.fixture
+async def client(app: App, settings: TemporalSettings) -> AsyncIterator[TemporalClient]:
+    async with working(app, settings) as connection:
+        yield TemporalClient(connection, app, settings)
+
+
+@pytest.fixture
+async def task(client: TemporalClient, entered: anyio.Event) -> AsyncIterator[str]:
+    """A task whose first entry is open, and records nothing by itself."""
+    task = await client.emit("waits")
+    await entered.wait()
+    yield task
+    await client.cancel(task)
+
+
+async def open_entry(line: BrokenLine, task: str, **asked: Any) -> OpenEntry:
+    return OpenEntry(client=await Client.connect(line.address), workflow_id=task, task_id=task, token=1, **asked)
+
+
+def begin(key: str) -> JournalCall:
+    intent = Intent(key=key, action="send", policy="ask", args_hash="hash", request_json=None, ends_at=0.0)
+    return JournalCall(kind="begin", intent=intent)
+
+
+async def test_worker_stops_while_the_cluster_is_away(app, settings, line, entered):
+    """Before this, a step that could not be recorded kept its worker for ever."""
+    async with working(app, replace(settings, address=line.address)) as connection:
+        task = await TemporalClient(connection, app, settings).emit("steps")
+        await entered.wait()
+        line.cut()
+    line.is_cut = False
+    async with working(app, settings) as connection:
+        await TemporalClient(connection, app, settings).cancel(task)
+
+
+async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task, line):
+    has = {"lost": False, "stopped": False}
+    entry = await open_entry(line, task, may_be_lost=lambda: has["lost"], has_stopped=lambda: has["stopped"])
+    updates, key = UpdateSender(entry), f"activity:{task}:1.1"
+    settle = JournalCall(kind="settle", key=key, calls=1, outcome=DONE)
+    answers: dict[str, JournalAnswer] = {}
+
+    async def send(name: str, call: JournalCall) -> None:
+        answers[name] = await updates.send(call)
+
+    assert (await updates.send(begin(key))).is_begun
+    line.cut()
+    async with anyio.create_task_group() as beside:
+        beside.start_soon(send, "settle", settle)
+        beside.start_soon(send, "record", RECORD)
+        await anyio.sleep(1)
+        assert answers == {}  # the lease is held: both wait for the cluster
+        has["lost"] = True
+        with pytest.raises(LeaseLost):
+            await updates.query("act_keys", [], list[str])
+        assert "settle" not in answers
+        line.is_cut = False
+    assert (answers["settle"].error, answers["record"].error) == (None, LEASE_LOST)
+    assert [one.status for one in (await client.view(task)).activities] == ["DONE"]
+    line.cut()
+    has["stopped"] = True
+    assert (await updates.send(settle)).error == LEASE_LOST
+
+
+async def test_update_that_the_cluster_refuses_for_good_is_not_repeated(line):
+    updates = UpdateSender(await open_entry(line, ""))  # a workflow without an id
+    settle = JournalCall(kind="settle", key="one", calls=1, outcome=DONE)
+    answers: list[JournalAnswer] = []
+
+    async def send(call: JournalCall) -> None:
+        answers.append(await updates.send(call))
+
+    async with anyio.create_task_group() as beside:
+        for call in (RECORD, RECORD, settle):
+            beside.start_soon(send, call)
+    assert [one.error for one in answers] == [STATE_REFUSED] * 3
+    assert "the cluster refused it" in answers[0].message
+
+
+async def test_suspend_of_the_machine_takes_the_lease_and_the_time_of_a_call(cluster):
+    machine = VirtualClock()  # its `awake_time` does not go on with it
+    handle = (await Client.connect(cluster.address)).get_async_activity_handle(task_token=b"none")
+    pulse, clock = Pulse(handle, 10.0, machine), ClusterClock(NEW_YEAR, machine)
+    machine.advance(9.0)
+    assert (pulse.may_be_lost(), pulse.judge()) == (False, Answer.SILENT)
+    machine.advance(3600.0)
+    assert (pulse.may_be_lost(), pulse.judge()) == (True, Answer.LOST)
+    assert clock.now() == NEW_YEAR + 3609.0
