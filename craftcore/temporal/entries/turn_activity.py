@@ -87,7 +87,7 @@ class TurnActivity:
                 if (task := asyncio.current_task()) is not None:
                     task.uncancel()
         leaving.cancel()
-        if pulse.has_stopped() and pulse.judge() is Answer.LOST:
+        if pulse.has_stopped() and pulse.judge() is Answer.LOST and not pulse.is_refused:
             activity.raise_complete_async()  # the cluster cannot be told; it gives the entry to another worker
         if not beating.cancelled() and beating.result():
             try:
