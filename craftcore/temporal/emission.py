@@ -14,6 +14,10 @@ def find_target(row: NewTrigger, *, is_child: bool = False) -> str:
         raise InvalidInput("on a cluster, emit takes no task_id: send the task a signal")
     if row.on_duplicate == "replace":
         raise InvalidInput("on a cluster, emit takes no on_duplicate='replace'")
+    if row.id_given and row.dedup_key is not None:
+        raise InvalidInput(
+            "on a cluster, emit takes an id or a dedup_key, not both: the task has its id by one of them"
+        )
     return row.id if row.dedup_key is None else workflow_id_of_key(row.dedup_key)
 
 

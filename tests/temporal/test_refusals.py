@@ -139,7 +139,14 @@ async def test_free_dedup_key_makes_another_task_with_other_action_keys(client):
 
 
 @pytest.mark.parametrize(
-    "options", [{"task_id": "t-1"}, {"on_duplicate": "replace", "dedup_key": "x"}, {"dedup_key": "x" * 151}], ids=str
+    "options",
+    [
+        {"task_id": "t-1"},
+        {"id": "t-1", "dedup_key": "x"},
+        {"on_duplicate": "replace", "dedup_key": "x"},
+        {"dedup_key": "x" * 151},
+    ],
+    ids=str,
 )
 async def test_emit_that_a_cluster_cannot_keep_is_refused(client, options):
     with pytest.raises(InvalidInput):
