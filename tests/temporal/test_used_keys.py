@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from secrets import token_hex
 
 import anyio
 import pytest
 
 from craftcore import App, RetryPolicy, TaskContext
-from craftcore.errors import InvalidInput, NotFound, StateRefused
+from craftcore.errors import InvalidInput, NotFound, PayloadTooLarge, StateRefused
 from craftcore.outcome_exceptions import Fail
 from craftcore.tasks.work_store import WorkFilter
 from craftcore.temporal.cluster_requests import ClusterRequests
@@ -115,6 +116,19 @@ async def test_retried_task_keeps_its_id_its_large_state_and_its_priority(reques
     while (await client.result(task)).status != "DONE":  # a list may lag  # noqa: ASYNC110
         await anyio.sleep(0.1)
     await requests.cancel(following)
+
+
+async def test_retry_of_a_state_that_no_run_can_carry_is_refused(app, requests):
+    @app.workflow("random")
+    async def random(ctx: TaskContext) -> None:
+        for number in range(3):
+            await ctx.step("random", lambda: token_hex(700_000), key=str(number))
+        raise Fail("AGENT_ERROR", "broken")
+
+    task = await start(requests, "random")
+    assert (await requests._client.result(task)).status == "FAILED"
+    with pytest.raises(PayloadTooLarge, match="The records of its turn"):
+        await requests.retry_task(task)
 
 
 async def test_retried_task_of_several_runs_is_signalled_under_the_first_id(app, requests):
