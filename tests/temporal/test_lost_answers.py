@@ -153,10 +153,13 @@ async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_pred
         (LEASE_LOST, False, False),
         (LEASE_LOST, False, True),
     ]
-    assert (await UpdateSender(entry_of(connection, second)).send(begin(own))).is_begun  # it is no answer to the first
+    updates = UpdateSender(entry_of(connection, second))
+    assert (await updates.send(begin(own))).is_begun  # it is no answer to the first
     assert [one.key for one in (await client.view(second)).activities] == [own]
     assert await late.query("act_keys", [], list[str]) == []
+    await updates.send(settle(own))
     await client.cancel(second)
+    await client.result(second)
 
 
 async def test_decision_while_the_turn_is_on_its_way_to_ask_ends_the_doubt(app, client):
