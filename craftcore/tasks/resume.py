@@ -93,13 +93,7 @@ class ResumeContract:
         """Suspend the turn until an operator answers, and settle its trigger."""
         if trigger_seq is not None:
             self._triggers.settle_unstarted(tx, trigger_seq, f"parked: task {task.id} is stale")
-        hours = (tx.now - touched_at) / 3600
-        ago = format_count(round(hours), "hour")
-        asked = NewQuestion(
-            kind=QuestionKind.STALE,
-            question=f"Task {task.id} ({task.workflow}) was interrupted {ago} ago. Go on with it?",
-            options=(GO_ON, CANCEL),
-        )
+        asked = make_stale_question(task, tx.now - touched_at)
         wait = NewWait(name=f"{QuestionKind.STALE}:{epoch}", kind=WaitKind.QUESTION, question=asked)
         begun = self._waiting.begin(tx, task, task.turn, wait)
         move = Advance(
@@ -107,3 +101,13 @@ class ResumeContract:
             begun.trigger_id, task.turns_alone, task.steps_alone,
         )  # fmt: skip
         self._tasks.advance_all(tx, [move])
+
+
+def make_stale_question(task: Task, seconds: float) -> NewQuestion:
+    """Return the question whether a task goes on after an interruption of some seconds."""
+    ago = format_count(round(seconds / 3600), "hour")
+    return NewQuestion(
+        kind=QuestionKind.STALE,
+        question=f"Task {task.id} ({task.workflow}) was interrupted {ago} ago. Go on with it?",
+        options=(GO_ON, CANCEL),
+    )

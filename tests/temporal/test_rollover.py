@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
+from uuid import uuid4
 
 import anyio
 import pytest
@@ -60,7 +61,7 @@ class Tasks:
             run_updates_max=updates,
             run_children_max=children,
         )
-        task = f"t:{self._settings.task_queue}"
+        task = f"t:{uuid4()}"
         queue = self._settings.task_queue or ""
         arguments = first_arguments(start) if carried is None else pack(start, carried)
         assert arguments is not None, carried

@@ -84,6 +84,11 @@ class EntryRunner:
         return not task.workflow or task.workflow in self._app.workflows
 
     @property
+    def resume_max_age(self) -> float:
+        """The seconds after which interrupted work goes on only after a person agrees."""
+        return self._config.tasks.resume_max_age
+
+    @property
     def app(self) -> Registry:
         """The app whose entries it runs."""
         return self._app
@@ -212,6 +217,7 @@ class EntryRunner:
             error_message=settlement.error_message,
             steps=0 if attempt.turn is None else attempt.turn.spent,
             deadline_at=attempt.deadline_at,
+            ended_at=now,
             is_task=attempt.entry is not None,
         )
         match attempt.move:

@@ -14,6 +14,7 @@ from craftcore.clock import SystemClock
 from craftcore.engine.attempt import Attempt, Why
 from craftcore.temporal.entries.declared_limits import refuse_entry
 from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
+from craftcore.temporal.entries.interruption import ask_stale
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.user_loop import UserLoop
@@ -104,7 +105,9 @@ class TurnActivity:
         elif not self._user.opened.has_workflow(given.task) and now - since < self._unknown_seconds:
             reason = f"its worker does not know workflow {given.task.workflow}"
         else:
-            return refuse_entry(self._user.opened.app, given, activity.info().task_queue, now)
+            app, max_age = self._user.opened.app, self._user.opened.resume_max_age
+            refused = refuse_entry(app, given, activity.info().task_queue, now)
+            return ask_stale(app, given, max_age, now) if refused is None else refused
         later = now + self._hand_back_seconds
         return EntryEnd(status="PENDING", reason=reason, move=HANDED_BACK, not_before=later, handed_back_since=since)
 

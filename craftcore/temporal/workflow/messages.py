@@ -89,6 +89,8 @@ class EntryStart:
     """Those that the entry is within."""
     gates: dict[str, int] = field(default_factory=dict)
     """The gates that it has passed, and its number at each."""
+    touched_at: float | None = None
+    """The last sign of life of the entry before it, which was interrupted. None: it was not."""
     is_paged: bool = False
     """The memo and the waits are too much for this value: the entry asks for pages of them."""
 
@@ -120,6 +122,7 @@ class EntryEnd:
     steps: int = 0
     deadline_at: float | None = None
     handed_back_since: float | None = None
+    ended_at: float | None = None
     is_task: bool = False
     """It has a context: messages go to it."""
     limits: list[GateLimit] | None = None
@@ -213,6 +216,10 @@ class TaskState:
     handed_back_since: float | None = None
     first_at: float | None = None
     """When its first entry began; None: there is none yet."""
+    touched_at: float = 0.0
+    """The last sign of life of its entry: its start, a record or its end."""
+    is_interrupted: bool = False
+    """Its last entry ended with its worker, or was given back."""
     memo: dict[str, str] = field(default_factory=dict)
     open_waits: list[Wait] = field(default_factory=list)
     kept_waits: list[Wait] = field(default_factory=list)

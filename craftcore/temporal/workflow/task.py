@@ -111,6 +111,8 @@ class TaskWorkflow(TaskMoves):
         self._token, self._has_recorded = state.entries, False
         state.first_at = workflow.time() if state.first_at is None else state.first_at
         self._set_task(status=TaskStatus.RUNNING, reason="running")
+        if not state.is_interrupted:
+            state.touched_at = workflow.time()
         given = EntryStart(
             token=self._token,
             task=state.task,
@@ -126,6 +128,7 @@ class TaskWorkflow(TaskMoves):
             handed_back_since=state.handed_back_since,
             limits=state.limits,
             gates=state.gates,
+            touched_at=state.touched_at if state.is_interrupted else None,
             is_paged=not is_inline,
         )
         if (excess := find_excess(given)) is not None and workflow.patched(REFUSES_LARGE):

@@ -84,7 +84,8 @@ class TaskHandlers:
 
     async def _record(self, token: int, call: JournalCall) -> JournalAnswer:
         state, now = self._state, workflow.time()
-        self._has_recorded = self._has_recorded or token == self._token
+        if token == self._token:
+            self._has_recorded, state.touched_at = True, now
         match call.kind:
             case "record":
                 if call.memo is not None:

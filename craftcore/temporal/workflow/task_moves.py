@@ -39,6 +39,7 @@ class TaskMoves(TaskHandlers):
     def _count_crash(self) -> None:
         state = self._state
         state.crashes += 1
+        state.is_interrupted = True
         state.resume = Resume.CRASH
         if self._has_recorded:
             state.idle_entries.clear()
@@ -69,6 +70,9 @@ class TaskMoves(TaskHandlers):
         """Move the task as its settlement says. Return its end; None: it goes on."""
         state = self._state
         state.handed_back_since = end.handed_back_since
+        if end.move not in (LIMITED, HANDED_BACK):  # something was run
+            state.is_interrupted = end.status == "PENDING" and end.gives_back and end.not_before is None
+            state.touched_at = end.ended_at or state.touched_at
         if end.move == LIMITED:
             state.attempts -= 1
             state.starts -= 1
@@ -149,7 +153,7 @@ class TaskMoves(TaskHandlers):
         if self._gates.are_ahead and workflow.memo_value(QUESTIONS_MEMO, None) and workflow.patched(TAKES_BACK):
             publish(state)
         over = state.kept_waits[-1]
-        if over.name.startswith(QuestionKind.BUDGET) and over.value_json == canonicalize(CANCEL):
+        if over.name.startswith((QuestionKind.BUDGET, QuestionKind.STALE)) and over.value_json == canonicalize(CANCEL):
             return make_cancelled_end()
         if has_renewed_budget(over):
             self._set_task(turns_alone=0, steps_alone=0)
