@@ -11,6 +11,8 @@ import pytest
 from temporalio.client import Client
 
 from craftcore import App, LeaseLost, TaskContext
+from craftcore.clock import SystemClock
+from craftcore.temporal.entries import turn_activity
 from craftcore.temporal.entries.entry_runner import ClusterClock
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.pulse import Answer, Pulse
@@ -89,6 +91,15 @@ async def open_entry(line: BrokenLine, task: str, **asked: Any) -> OpenEntry:
     return OpenEntry(client=await Client.connect(line.address), workflow_id=task, task_id=task, token=1, **asked)
 
 
+class JumpingClock(SystemClock):
+    """The clock of a machine that was suspended for so many seconds."""
+
+    ahead = 0.0
+
+    def boot_time(self) -> float:
+        return super().boot_time() + self.ahead
+
+
 def begin(key: str) -> JournalCall:
     intent = Intent(key=key, action="send", policy="ask", args_hash="hash", request_json=None, ends_at=0.0)
     return JournalCall(kind="begin", intent=intent)
@@ -132,6 +143,30 @@ async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task,
     line.cut()
     has["stopped"] = True
     assert (await updates.send(settle)).error == LEASE_LOST
+
+
+async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(monkeypatch, app, settings):
+    """A handler that takes the loss for a failure of its step would end the task with what it makes of that."""
+    ends: list[str] = []
+
+    @app.workflow("catches")
+    async def catches(ctx: TaskContext) -> str:
+        if not ends:
+            JumpingClock.ahead += 3600
+        try:
+            await ctx.step("one", anyio.sleep, 0)
+            ends.append("done")
+        except LeaseLost:
+            ends.append("compensated")
+        await anyio.sleep(settings.heartbeat_timeout)  # the cluster acknowledges heartbeats meanwhile
+        return ends[-1]
+
+    monkeypatch.setattr(turn_activity, "SystemClock", JumpingClock)
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            end = await client.result(await client.emit("catches"))
+    assert (ends, end.result_json) == (["compensated", "done"], '"done"')
 
 
 async def test_update_that_the_cluster_refuses_for_good_is_not_repeated(line):

@@ -126,7 +126,7 @@ class EntryRunner:
             attempt.routed = self._route_of(given)
         attempt.entry = make_entry(self._app, given)
         outcome = await self._run(journal, attempt, clock)
-        if is_lost(outcome):  # when the entry is still open, the turn goes on in the next one, at no cost
+        if is_lost(outcome) or opened.has_lost_lease():  # if it is still open, the turn goes on in the next one
             outcome = Released(reason="no heartbeat was acknowledged in time")
         return refuse_large(self._end_of(given, attempt, outcome, clock.now()), given)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class OpenEntry:
     """An entry of a task.
 
@@ -27,6 +27,16 @@ class OpenEntry:
     run_id: str | None = None
     may_be_lost: Callable[[], bool] = lambda: False
     has_stopped: Callable[[], bool] = lambda: False
+    _is_left: bool = field(default=False, init=False)
+
+    def has_lost_lease(self) -> bool:
+        """Return whether nothing may be called, recorded or ended for it any more. Any thread may ask.
+
+        Once it is so, it stays so, also when the cluster answers again. What was refused meanwhile may be on record, and
+        the user's code may have gone on without it.
+        """
+        self._is_left = self._is_left or self.may_be_lost() or self.has_stopped()
+        return self._is_left
 
     @property
     def workflow(self) -> WorkflowHandle[Any, Any]:

@@ -65,7 +65,7 @@ class TemporalJournal:
         """The keys of the activities that this entry has begun, by seq."""
 
     def require_lease(self) -> None:
-        if self._entry.may_be_lost():
+        if self._entry.has_lost_lease():
             raise LeaseLost("no heartbeat was acknowledged in time; nothing is called any more")
 
     async def record(self, event: NewEvent) -> None:

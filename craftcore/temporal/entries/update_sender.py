@@ -61,14 +61,10 @@ class UpdateSender:
         self._waiting: list[tuple[JournalCall, asyncio.Future[JournalAnswer]]] = []
         self._sender: asyncio.Task[None] | None = None
 
-    @property
-    def _may_be_lost(self) -> bool:
-        return self._entry.may_be_lost() or self._entry.has_stopped()
-
     def _is_over(self, calls: list[JournalCall]) -> bool:
         """Return whether no answer to these calls is waited for any more. The end of a call is sent for longer."""
         outcomes_only = all(call.kind == "settle" for call in calls)
-        return self._entry.has_stopped() if outcomes_only else self._may_be_lost
+        return self._entry.has_stopped() if outcomes_only else self._entry.has_lost_lease()
 
     async def send(self, call: JournalCall) -> JournalAnswer:
         """Return the answer once the call is in the history, also when the caller is cancelled meanwhile.
@@ -90,10 +86,7 @@ class UpdateSender:
     async def query(self, name: str, args: list[Any], result_type: Any) -> Any:
         """Return the answer of the workflow to a query, which is repeated until there is one. Raises LeaseLost when the
         workflow has ended, or when the cluster may have given the entry up."""
-
-        def is_over() -> bool:
-            return self._may_be_lost
-
+        is_over = self._entry.has_lost_lease
         while True:
             try:
                 return await answer_unless(is_over, ask(self._entry.run, name, *args, result_type=result_type))
