@@ -32,8 +32,8 @@ class OpenEntry:
     def has_lost_lease(self) -> bool:
         """Return whether nothing may be called, recorded or ended for it any more. Any thread may ask.
 
-        Once it is so, it stays so, also when the cluster answers again. What was refused meanwhile may be on record, and
-        the user's code may have gone on without it.
+        Once it is so, it stays so, also when the cluster answers again. A call that was refused meanwhile may be on
+        record, and the user's code may have gone on without it.
         """
         self._is_left = self._is_left or self.may_be_lost() or self.has_stopped()
         return self._is_left
