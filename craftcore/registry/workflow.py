@@ -18,6 +18,7 @@ from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.serialization.arguments import Duration, require_whole_number, seconds, show_value
 from craftcore.serialization.decode import decode_custom, require_readable
 from craftcore.serialization.plurals import format_count
+from craftcore.serialization.type_descriptions import describe_type
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.limit_keys import SESSION
 from craftcore.triggers.model import TriggerSource
@@ -223,6 +224,7 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     try:
         payload_type = msgspec.defstruct("payload", fields, forbid_unknown_fields=not takes_rest, kw_only=True)
         require_readable(payload_type)
+        describe_type(payload_type)
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a payload cannot be converted to its annotations ({error})") from error
     of_context = typing.get_args(_strip_optional(hints.get("ctx"))) if takes_context else ()

@@ -16,6 +16,7 @@ import msgspec.inspect
 from craftcore.errors import InvalidInput
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import SCALARS, SHOWN, describe, describe_error, encode, options_of
+from craftcore.serialization.type_descriptions import describe_type
 
 AWAITABLE = "_craftcore_awaitable"
 """The mark of a plain function that returns a coroutine."""
@@ -26,6 +27,8 @@ _UNFIT = re.compile(r"(.*) - at (`key` in )?`\$([^`]*)`", re.DOTALL)
 def decode(text: str, type_: Any = Any, where: str = "value") -> Any:
     """Return the value of a text, as that type. Raises InvalidInput with the path to what does not fit."""
     try:
+        if type_ is not Any:
+            describe_type(type_)
         return msgspec.json.decode(text, type=type_, dec_hook=decode_custom)
     except msgspec.MsgspecError as error:
         said = describe(str, error)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
-from craftcore.executions.chain.seal import Event, Header, Stream, events_hash, format_floats, record_hash
+from craftcore.executions.chain.seal import FEW, Event, Header, Stream, events_hash, format_floats, record_hash
 from craftcore.executions.model import envelope
 from craftcore.executions.record_store import RecordStore
 from craftcore.serialization.canonical import canonicalize, sha256_of
@@ -74,7 +74,10 @@ def test_envelope_hash_equals_that_of_plain_json(value):
 @example([9.9e-05, 1.0])
 @example([1767225600.25, 9999999999999998.0, 0.0001])
 def test_floats_in_an_event_are_written_as_by_repr(numbers):
+    many = numbers * FEW
+
     assert format_floats(numbers) == [repr(number) for number in numbers]
+    assert format_floats(many) == [repr(number) for number in many]
 
 
 @pytest.mark.parametrize("value", VALUES.values(), ids=VALUES)

@@ -38,10 +38,13 @@ class _Asked(msgspec.Struct):
     irreversible: bool = False
 
 
+_decode_asked = msgspec.json.Decoder(_Asked).decode
+
+
 def is_irreversible(payload_json: str) -> bool:
     """Return whether a payload of `command.run` asks for the ledger. One that is refused later does not."""
     try:
-        return msgspec.json.decode(payload_json, type=_Asked).irreversible
+        return _decode_asked(payload_json).irreversible
     except msgspec.MsgspecError:
         return False
 

@@ -103,6 +103,9 @@ class ChildEnd(msgspec.Struct):
     result: msgspec.Raw
 
 
+_decode_end = msgspec.json.Decoder(ChildEnd).decode
+
+
 class Child:
     """A task that was started by this one. `id` is that of the task, and of the trigger that created it."""
 
@@ -136,7 +139,7 @@ class Child:
 
 def child_result(child: Child, wait: Wait, type: Any) -> Any:
     """Return the result that the end of a child brought, converted to `type`. Raises ChildFailed."""
-    ending = msgspec.json.decode(wait.value_json or "null", type=ChildEnd)
+    ending = _decode_end(wait.value_json or "null")
     if ending.status == TaskStatus.DONE:
         return decode(bytes(ending.result).decode(), readable_type(type), f"the result of child {child.id}")
     error = ending.error or {}

@@ -6,9 +6,8 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-import msgspec
-
-from craftcore.engine.turn.steps import Completed, digest_of
+from craftcore.engine.turn.completed_step import decode_completed
+from craftcore.engine.turn.steps import digest_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import StepConflict
 from craftcore.executions.model import EventType
@@ -35,7 +34,7 @@ async def commit_once(
     """
     digest = digest_of([name, *args])
     if (done := turn.memo.get(identity)) is not None:
-        completed = msgspec.json.decode(done, type=Completed)
+        completed = decode_completed(done)
         if completed.args != digest:
             raise StepConflict(f"{identity} was another call in this turn than {name} with these arguments")
         return bytes(completed.result).decode(), None

@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import msgspec
-
 from craftcore.activities.ledger_rules import conflict, describe_status
 from craftcore.activities.model import Activity, ActivityStatus
-from craftcore.engine.turn.steps import Completed, digest_of, find_completed_event
+from craftcore.engine.turn.completed_step import decode_completed, find_completed_event
+from craftcore.engine.turn.steps import digest_of
 from craftcore.engine.turn.turn import Turn
 from craftcore.errors import StepConflict
 from craftcore.registry.action import Action
@@ -51,7 +50,7 @@ async def find_step_result(
         return False, None
     if identity == turn.identity("step", action.name, None):
         turn.claim_identity("step", action.name, None)  # the next act of this name is another one
-    done = msgspec.json.decode(text, type=Completed)
+    done = decode_completed(text)
     in_order = [arguments[name] for name in action.parameters if name in arguments]
     if done.args not in (digest_of([dict(arguments)]), digest_of(in_order)):
         turn.run.acted.add(activity_key)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
 from typing import Any, Literal, get_args
 
 import anyio
-import msgspec
 
 from craftcore.engine.failure import decisive_error, error_text, is_hopeless, wait_asked
+from craftcore.engine.turn.completed_step import decode_completed
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread, run_inline
 from craftcore.engine.workers.encoded import Encoded, call_step
@@ -30,21 +30,6 @@ from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.backoff import RetryPolicy
 
 OnChange = Literal["error", "rerun"]
-
-
-class Completed(msgspec.Struct):
-    """The event of a completed step."""
-
-    args: str
-    result: msgspec.Raw
-
-
-def find_completed_event(memo: Mapping[str, str], identity: str) -> str | None:
-    """Return the newest event of a completed step; None when it is not completed."""
-    text, revision = memo.get(identity), 0
-    while (later := memo.get(f"{identity}~{revision + 1}")) is not None:
-        text, revision = later, revision + 1
-    return text
 
 
 class Step:
@@ -69,7 +54,7 @@ class Step:
             return False, None
         while f"{self.identity}~{self._revision + 1}" in memo:
             self._revision += 1
-        done = msgspec.json.decode(memo[self.memo], type=Completed)
+        done = decode_completed(memo[self.memo])
         if done.args == self._digest:
             return True, decode(bytes(done.result).decode(), self._type, f"the result of step {self.name}")
         if on_change != "rerun":

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pickle
 import traceback
+from collections.abc import Callable
 from typing import Any, cast
 
 import anyio
@@ -61,6 +62,7 @@ class Raised(msgspec.Struct, tag=True, kw_only=True):
 
 
 Answer = Returned | Raised
+_decode: Callable[[bytes], Answer] = msgspec.msgpack.Decoder(Answer).decode
 
 
 def encode_answer(answer: Encoded | BaseException) -> bytes:
@@ -70,8 +72,7 @@ def encode_answer(answer: Encoded | BaseException) -> bytes:
 
 def decode_answer(data: bytes) -> Answer:
     """Return an answer out of its bytes. Raises msgspec.MsgspecError."""
-    answer: Answer = msgspec.msgpack.decode(data, type=Answer)
-    return answer
+    return _decode(data)
 
 
 async def decode_exception(raised: Raised) -> BaseException:

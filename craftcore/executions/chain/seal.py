@@ -17,8 +17,6 @@ from hashlib import sha256
 from itertools import islice
 from typing import Any, NamedTuple
 
-import msgspec
-
 from craftcore.serialization.canonical import canonicalize
 
 FIRST = ""
@@ -37,7 +35,8 @@ EMPTY = '""'
 SMALLEST_PLAIN, LEAST_WITH_EXPONENT = 1e-4, 1e16
 """Within these bounds `repr` writes a float without an exponent."""
 
-_encode = msgspec.json.Encoder().encode
+FEW = 64
+"""So many floats are written without msgspec: most commands do without importing it."""
 
 DAMAGED = "DAMAGED"
 """The type of the one event of a text that cannot be read."""
@@ -140,9 +139,13 @@ def format_floats(numbers: Sequence[float]) -> list[str]:
 
     A bad disk may have made a text of a number.
     """
-    if {*map(type, numbers)} == {float} and min(numbers) >= SMALLEST_PLAIN and max(numbers) < LEAST_WITH_EXPONENT:
-        return _encode(numbers).decode()[1:-1].split(",")
-    return [repr(number) for number in numbers]
+    if len(numbers) <= FEW or {*map(type, numbers)} != {float}:
+        return [repr(number) for number in numbers]
+    if min(numbers) < SMALLEST_PLAIN or max(numbers) >= LEAST_WITH_EXPONENT:
+        return [repr(number) for number in numbers]
+    from msgspec.json import encode
+
+    return encode(numbers).decode()[1:-1].split(",")
 
 
 def events_of(text: str) -> tuple[Event, ...]:

@@ -9,6 +9,7 @@ import msgspec
 from craftcore.clock import YEAR_10000
 from craftcore.errors import InvalidInput
 from craftcore.executions.model import Status
+from craftcore.serialization.type_descriptions import describe_type
 
 FORMAT = 1
 
@@ -97,6 +98,9 @@ class Document(msgspec.Struct):
     finalResponse: Object | None = None
     routerDecision: Object | None = None
     craftcore: Ours | None = None
+
+
+describe_type(Document)
 
 
 def shape_of(value: Any) -> Document:

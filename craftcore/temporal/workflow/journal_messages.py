@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from craftcore.activities.model import Activity
+from craftcore.serialization.type_descriptions import describe_type
 from craftcore.temporal.workflow.messages import TaskStart
 
 LEASE_LOST, NOT_FOUND, STATE_REFUSED = "LEASE_LOST", "NOT_FOUND", "STATE_REFUSED"
@@ -104,6 +105,9 @@ class JournalBatch:
     calls: list[JournalCall]
     task: str = ""
 
+
+for _message in (JournalBatch, list[JournalAnswer]):
+    describe_type(_message)  # the threads of workflows and of entries read them
 
 RESULTS_MAX_BYTES = 1_800_000
 """Bytes of the results in the answers to one update: the server takes 2 MB in one payload."""

@@ -1,0 +1,61 @@
+"""Threads that read the same class for the first time at once: msgspec alone ends the process then."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated, Any
+
+import msgspec
+import pytest
+
+from craftcore.serialization.decode import decode
+from craftcore.serialization.type_descriptions import describe_type
+
+FIRST_READS = """
+import sys
+import threading
+from dataclasses import make_dataclass
+
+import msgspec
+
+from craftcore.serialization.decode import decode
+
+TYPES, THREADS = 300, 4
+NAMES = [f"part{number}" for number in range(10)]
+TEXT = '{"inner": {%s}}' % ", ".join(f'"{name}": 1' for name in NAMES)
+make = {"dataclass": make_dataclass, "struct": msgspec.defstruct}[sys.argv[1]]
+sys.setswitchinterval(1e-6)
+for number in range(TYPES):
+    inner = make(f"Inner{number}", [(name, int) for name in NAMES])
+    outer = make(f"Outer{number}", [("inner", inner)])
+    together, found = threading.Barrier(THREADS), []
+
+    def run():
+        together.wait()
+        found.append(decode(TEXT, outer))
+
+    threads = [threading.Thread(target=run) for _ in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == THREADS
+"""
+
+
+@pytest.mark.parametrize("kind", ["dataclass", "struct"])
+def test_first_reads_of_a_class_by_several_threads_succeed(kind):
+    command = [sys.executable, "-c", FIRST_READS, kind]
+
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("kind", [Any, int, list[int], Annotated[int, []], "no type", msgspec.Struct, object, 7])
+def test_type_that_cannot_be_described_is_left_to_the_reading(kind):
+    describe_type(kind)
+    describe_type(kind)
+
+    assert decode("7", int) == 7
