@@ -36,7 +36,7 @@ SMALLEST_PLAIN, LEAST_WITH_EXPONENT = 1e-4, 1e16
 """Within these bounds `repr` writes a float without an exponent."""
 
 FEW = 64
-"""So many floats are written without msgspec: most commands do without importing it."""
+"""Floats that are written without msgspec. Most commands read no more, and do without importing it."""
 
 DAMAGED = "DAMAGED"
 """The type of the one event of a text that cannot be read."""
