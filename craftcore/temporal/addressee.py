@@ -13,6 +13,7 @@ from craftcore.errors import NotFound
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.queries import ask
 from craftcore.temporal.records.task_runs import TaskRun, find_run
+from craftcore.temporal.rpc_errors import is_missing
 
 ANSWER_PATIENCE = timedelta(seconds=2)
 """How long a signal waits for the answer whether its task waits for it."""
@@ -40,7 +41,7 @@ async def look_for(client: Client, task_id: str, event: str) -> Addressee:
             run = await find_run(client, task_id)
             break
         except RPCError as error:
-            if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+            if is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT:
                 raise NotFound(f"no live task {task_id}") from error
         await asyncio.sleep(RETRY_SECONDS)
     waits = await ask_waiting(client, task_id, event, run)

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.gate_messages import LOOK
 
 
@@ -26,7 +27,7 @@ class GateLook:
         try:
             found = await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if is_missing(error):
                 return False
             raise
         return found.status is WorkflowExecutionStatus.RUNNING

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 from temporalio.client import Client
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.clock import SystemClock
 from craftcore.temporal.ids import make_session_gate_id
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.gate_messages import GATE, Announcement, GateLimit, GateStart
 from craftcore.temporal.workflow.messages import TaskStart
 
@@ -48,5 +49,5 @@ class SessionGates:
         try:
             await self._client.get_workflow_handle(gate).signal("withdraw", args=[call.holder, call.mark])
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND:
+            if not is_missing(error):
                 raise

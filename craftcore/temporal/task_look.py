@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.temporal.records.task_runs import read_run
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.messages import TASK_LOOK
 
 
@@ -23,6 +24,6 @@ class TaskLook:
         try:
             return (await read_run(self._client, workflow_id)).task_id
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if is_missing(error):
                 return workflow_id
             raise

@@ -29,6 +29,7 @@ from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_list import find_task_of_activity, find_workflow_id
 from craftcore.temporal.records.task_records import list_questions
 from craftcore.temporal.records.task_runs import RETRIED_TASK, find_last_run, find_run, open_task, signal_task
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow import carried, mailbox
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
 from craftcore.temporal.workflow.priorities import make_priority
@@ -216,7 +217,7 @@ def _make_refusal(task_id: str, error: RPCError) -> Exception:
     match error.status:
         case RPCStatusCode.NOT_FOUND if "already completed" in str(error):
             return StateRefused(f"task {task_id} has ended")
-        case RPCStatusCode.NOT_FOUND | RPCStatusCode.INVALID_ARGUMENT:
+        case _ if is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT:
             return NotFound(f"no task has the id {task_id!r:.200}; see: craftcore temporal task list")
         case _:
             return error

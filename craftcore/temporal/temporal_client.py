@@ -24,6 +24,7 @@ from craftcore.temporal.entries.declared_limits import find_limits
 from craftcore.temporal.ids import task_id_of, workflow_id_of_task
 from craftcore.temporal.queries import ask
 from craftcore.temporal.records.task_runs import find_last_run, open_task, read_run, signal_task
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.session_gates import SessionGates
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskStart, TaskView, first_arguments
@@ -190,4 +191,4 @@ class TemporalClient:
 
 
 def make_not_found(task_id: str, error: RPCError) -> Exception:
-    return NotFound(f"no live task {task_id}") if error.status is RPCStatusCode.NOT_FOUND else error
+    return NotFound(f"no live task {task_id}") if is_missing(error) else error

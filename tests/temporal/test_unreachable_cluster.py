@@ -9,6 +9,7 @@ from typing import Any
 import anyio
 import pytest
 from temporalio.client import Client
+from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore import App, LeaseLost, TaskContext
 from craftcore.clock import SystemClock
@@ -17,6 +18,7 @@ from craftcore.temporal.entries.entry_runner import ClusterClock
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.update_sender import UpdateSender
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
@@ -167,6 +169,16 @@ async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(m
             client = TemporalClient(connection, app, settings)
             end = await client.result(await client.emit("catches"))
     assert (ends, end.result_json) == (["compensated", "done"], '"done"')
+
+
+@pytest.mark.parametrize(("namespace", "missing"), [("default", True), ("absent", False)])
+async def test_namespace_that_is_not_there_says_nothing_about_a_task(cluster, namespace, missing):
+    """A server that has just started says so of each namespace."""
+    client = await Client.connect(cluster.address, namespace=namespace)
+    with pytest.raises(RPCError) as refused:
+        await client.get_workflow_handle("nobody").describe()
+    assert refused.value.status is RPCStatusCode.NOT_FOUND
+    assert is_missing(refused.value) is missing
 
 
 async def test_update_that_the_cluster_refuses_for_good_is_not_repeated(line):

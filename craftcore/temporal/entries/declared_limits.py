@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.registry.registry import Registry
 from craftcore.temporal.ids import make_limit_gate_id
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.gate_messages import GateLimit
 from craftcore.temporal.workflow.messages import LIMITED, EntryEnd, EntryStart
 from craftcore.triggers.limit_keys import key_text
@@ -86,6 +87,6 @@ async def report_start(
                 await gate.signal("started", args=args, rpc_timeout=timedelta(seconds=TOLD_SECONDS))
                 break
             except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
+                if is_missing(error):
                     break
             await asyncio.sleep(RETRY_SECONDS)

@@ -10,9 +10,10 @@ from datetime import timedelta
 from enum import Enum
 
 from temporalio.client import AsyncActivityCancelledError, AsyncActivityHandle
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.clock import Clock
+from craftcore.temporal.rpc_errors import is_missing
 
 BEATS = 3
 """Heartbeats within the time after which a silent worker is dead."""
@@ -77,7 +78,7 @@ class Pulse:
             is_cancelled = error.details is not None and error.details.cancel_requested
             return Answer.CANCELLED if is_cancelled else Answer.OURS
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if is_missing(error):
                 self.is_refused = True
                 return Answer.LOST
             return self.judge()

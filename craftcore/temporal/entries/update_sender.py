@@ -21,6 +21,7 @@ from craftcore.temporal.cluster_connection import FORBIDDEN
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.sent_size import SENT_MAX_BYTES, measure_call, require_sendable_call
 from craftcore.temporal.queries import ask
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
     STATE_REFUSED,
@@ -91,7 +92,7 @@ class UpdateSender:
             try:
                 return await answer_unless(is_over, ask(self._entry.run, name, *args, result_type=result_type))
             except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
+                if is_missing(error):
                     raise LeaseLost(_LOST.message) from error
             except Unanswered:
                 pass
@@ -149,7 +150,7 @@ class UpdateSender:
             except (WorkflowUpdateRPCTimeoutOrCancelledError, Unanswered):
                 pass
             except RPCError as error:
-                if error.status is RPCStatusCode.NOT_FOUND:
+                if is_missing(error):
                     return _list_over(calls)
                 if error.status is RPCStatusCode.INVALID_ARGUMENT:
                     return await self._send_less(calls, id, error)

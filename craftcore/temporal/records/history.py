@@ -10,9 +10,10 @@ from temporalio.api.enums.v1 import EventType as Kind
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.client import Client, WorkflowHistory
 from temporalio.converter import DataConverter
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.temporal.records.history_events import HistoryReader, TaskHistory
+from craftcore.temporal.rpc_errors import is_missing
 
 RUNS_MAX = 1_000
 """Runs of one task that are read."""
@@ -43,7 +44,7 @@ async def read_runs(client: Client, workflow_id: str, run_id: str | None = None)
         try:
             history = await client.get_workflow_handle(workflow_id, run_id=run_id).fetch_history()
         except RPCError as error:
-            if found and error.status is RPCStatusCode.NOT_FOUND:
+            if found and is_missing(error):
                 break
             raise
         found.append(history)

@@ -19,6 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from craftcore.errors import ConfigInvalid, FilterInvalid, InvalidInput, NotFound
 from craftcore.serialization.arguments import show_value
 from craftcore.temporal.ids import workflow_id_of_task
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.messages import WORKFLOW
 
 FILTERS = {
@@ -197,7 +198,7 @@ async def _is_there(client: Client, workflow_id: str) -> bool:
         await client.get_workflow_handle(workflow_id).describe()
         return True
     except RPCError as error:
-        if error.status in (RPCStatusCode.NOT_FOUND, RPCStatusCode.INVALID_ARGUMENT):
+        if is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT:
             return False
         raise
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from temporalio.client import Client, WorkflowHandle, WorkflowHistoryEventFilterType
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.errors import NotFound
 from craftcore.temporal.ids import first_run_of_task, task_id_of, workflow_id_of_task
+from craftcore.temporal.rpc_errors import is_missing
 
 RETRIED_TASK = "craftcore_retried_task"
 """The memo of a retried task's run: the id of the task, which is older than the run."""
@@ -73,7 +74,7 @@ async def signal_task(client: Client, task_id: str, name: str, *args: Any) -> No
             handle = client.get_workflow_handle(workflow_id_of_task(task_id), run_id=run_id)
             return await handle.signal(name, args=args)
         except RPCError as error:
-            if error.status is not RPCStatusCode.NOT_FOUND or run_id in (None, tried):
+            if not is_missing(error) or run_id in (None, tried):
                 raise
             tried = run_id or ""
 

@@ -6,8 +6,9 @@ from dataclasses import replace
 
 from temporalio import activity
 from temporalio.client import Client, WorkflowExecutionStatus
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.schedules.schedule_rules import ScheduleRules, is_blocked
 from craftcore.temporal.workflow.schedule_messages import SCHEDULE_ACTIVITY, ScheduleBook, ScheduleCall, ScheduleMove
 
@@ -35,7 +36,7 @@ class ScheduleActivity:
         try:
             seen = await self._client.get_workflow_handle(workflow_id).describe()
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if is_missing(error):
                 return True
             raise
         return seen.status is not WorkflowExecutionStatus.RUNNING

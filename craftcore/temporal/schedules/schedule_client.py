@@ -8,7 +8,7 @@ from typing import Any
 from temporalio.client import Client, WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.common import WorkflowIDConflictPolicy, WorkflowIDReusePolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.errors import (
     ConfigInvalid,
@@ -26,6 +26,7 @@ from craftcore.schedules.occurrence_store import occurrence_of
 from craftcore.schedules.store import schedule_of
 from craftcore.temporal.ids import workflow_id_of_schedule
 from craftcore.temporal.queries import ask
+from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.task_operations import ANSWER_SECONDS
 from craftcore.temporal.workflow.schedule_messages import SCHEDULE_WORKFLOW, ScheduleAnswer, ScheduleBook, ScheduleCall
 
@@ -108,7 +109,7 @@ class ScheduleClient:
                 "it to the next worker. Start one, and look at the schedule before you send it again"
             ) from error
         except RPCError as error:
-            if error.status is RPCStatusCode.NOT_FOUND:
+            if is_missing(error):
                 raise NotFound(
                     f"no schedule has the id {schedule_id!r:.80}; see: craftcore temporal schedule list"
                 ) from error
