@@ -33,7 +33,7 @@ SHORT = 8
 SIGNS = {"waiting": "○", "work": "▶", "done": "●", "person": "◆", "failed": "✕", "unknown": "⚡"}
 """The sign of each meaning."""
 
-ActionForm = Callable[[Visit, str, str, Subject], Mapping[str, Any] | None]
+ActionForm = Callable[[Visit, str, str, Subject | None], Mapping[str, Any] | None]
 
 
 def make_environment(make_form: ActionForm, make_request: Callable[[], str]) -> Environment:
@@ -146,6 +146,6 @@ class _ActionElement:
     def __init__(self, make_form: ActionForm) -> None:
         self._make_form = make_form
 
-    def __call__(self, context: Context, name: str, id: str, subject: Subject) -> Markup | str:
+    def __call__(self, context: Context, name: str, id: str, subject: Subject | None = None) -> Markup | str:
         form = self._make_form(context["visit"], name, id, subject)
         return "" if form is None else _draw(context.environment, "action.html", form)

@@ -16,10 +16,11 @@ ACTIONS: Mapping[str, OperatorAction] = {
 }
 
 
-def make_form(visit: Visit, name: str, id: str, subject: Subject) -> Mapping[str, Any] | None:
+def make_form(visit: Visit, name: str, id: str, subject: Subject | None) -> Mapping[str, Any] | None:
     """Return the facts of an action's form on a page; None where the person may not use it.
 
-    A form without fields that can be taken back is a button. Any other is a link to a page of its own.
+    A form without fields that can be taken back is a button. Any other is a link to a page of its own, which reads what
+    it is about: then `subject` may be None.
     """
     action = ACTIONS[name]
     if not visit.may_act:
@@ -27,7 +28,7 @@ def make_form(visit: Visit, name: str, id: str, subject: Subject) -> Mapping[str
     return {
         "action": action,
         "id": id,
-        "seen": action.state(subject),
+        "seen": "" if subject is None else action.state(subject),
         "once": make_request(),
         "is_button": not action.fields and not action.is_final,
     }

@@ -15,12 +15,10 @@ from craftcore.diagnostics.status import list_other_readers
 from craftcore.diagnostics.text.clock_text import clock_event_text
 from craftcore.errors import CraftcoreError
 from craftcore.retention.service import Retention
-from craftcore.schedules.clock_guard import HeldClock, read_held_clock
 from craftcore.serialization.display import format_bytes
 from craftcore.storage.damaged_rows import UNREADABLE
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
 from craftcore.storage.files.wal_locks import reader_pids
-from craftcore.triggers.start_holds import StartHolds, read_holds
 from craftcore.web.page import Page
 from craftcore.web.visit import Visit
 
@@ -46,8 +44,8 @@ def show_health(visit: Visit) -> Page:
         "file": read_part(visit, read_file),
         "retention": read_part(visit, read_retention),
         "clock": read_part(visit, read_clock),
-        "holds": read_part(visit, _read_holds).value,
-        "held_clock": read_part(visit, _read_held_clock).value,
+        "has_holds": verdict.status is not None and _has_holds(verdict.status.document),
+        "is_clock_held": verdict.status is not None and verdict.status.document["clock"]["held_until"] is not None,
     }
     return Page(template="health.html", title="Health", facts=facts)
 
@@ -107,11 +105,5 @@ def read_clock(visit: Visit) -> Any:
     return [(row["at"], clock_event_text(row["kind"], row["seconds"])) for row in events]
 
 
-def _read_holds(visit: Visit) -> StartHolds:
-    with visit.reading() as reader:
-        return read_holds(reader)
-
-
-def _read_held_clock(visit: Visit) -> HeldClock:
-    with visit.reading() as reader:
-        return read_held_clock(reader)
+def _has_holds(status: dict[str, Any]) -> bool:
+    return bool(status["held"] is not None or status["safe_mode"] is not None or status["holds"])
