@@ -11,7 +11,7 @@ from craftcore.config.references import REFERENCE_SAID, secret_reference
 
 PEOPLE_MAX = 200
 TOKEN_MIN = 16
-"""Characters that a token must have."""
+"""Characters that a token must have, and the secret of a proxy."""
 NAME_SAID = "a name of letters, digits and ._@+-, at most 100"
 _NAME = re.compile(r"[A-Za-z0-9._@+-]{1,100}")
 
@@ -25,6 +25,11 @@ class WebPerson:
     token: str = ""
     may: Literal["look", "act"] = "look"
     in_doubt: bool = True
+
+
+def length_mistake(noun: str, secret: str) -> str | None:
+    """Return that a secret is too short; None: it is not. `noun`: the word for it."""
+    return f"the {noun} is shorter than {TOKEN_MIN} characters" if len(secret) < TOKEN_MIN else None
 
 
 def read_people(where: str, given: object, mistakes: list[str]) -> tuple[WebPerson, ...]:
