@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.serialization.display import shorten
-from craftcore.web.mask import mask, masked_text
+from craftcore.web.mask import MASKED, is_secret, masked_text
 from craftcore.web.visit import Visit
 
 EXCERPT_MAX = 240
@@ -26,5 +26,6 @@ def excerpt_of_event(visit: Visit, payload: Any) -> str | None:
     """Return the excerpt of what an event tells beside its label. A payload other than an object is shown as it is."""
     if not isinstance(payload, dict):
         return make_excerpt(visit, payload)
-    shown = mask({name: payload[name] for name in VALUES if payload.get(name) is not None}, visit.settings.mask)
-    return next((make_excerpt(visit, value) for value in shown.values()), None)
+    name = next((name for name in VALUES if payload.get(name) is not None), None)
+    excerpt = None if name is None else make_excerpt(visit, payload[name])
+    return MASKED if name and excerpt is not None and is_secret(name, visit.settings.mask) else excerpt

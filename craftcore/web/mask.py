@@ -38,7 +38,7 @@ def mask(value: Any, words: Sequence[str], depth: int = 0) -> Any:
         return TOO_DEEP
     if isinstance(value, dict):
         return {
-            mask(key, words, depth + 1): MASKED if _is_secret(str(key), words) else mask(one, words, depth + 1)
+            mask(key, words, depth + 1): MASKED if is_secret(str(key), words) else mask(one, words, depth + 1)
             for key, one in value.items()
         }
     if isinstance(value, list | tuple):
@@ -105,7 +105,7 @@ def _hide_rest(text: str, words: Sequence[str]) -> str:
         backslashes, quote, colon = found.groups()
         level = _count_levels(len(backslashes))
         begin = begins.get((level, quote))
-        if colon and begin is not None and _is_secret(_decode(shown[begin : found.start()], level), words):
+        if colon and begin is not None and is_secret(_decode(shown[begin : found.start()], level), words):
             return f"{shown[: found.end()]} {REST_HIDDEN}"
         begins[level, quote] = found.end(2)
     return text if cut is None else f"{shown} {REST_HIDDEN}"
@@ -143,7 +143,8 @@ def _strip(text: str) -> str:
     return text.strip().lstrip("\ufeff").strip()
 
 
-def _is_secret(key: str, words: Sequence[str]) -> bool:
+def is_secret(key: str, words: Sequence[str]) -> bool:
+    """Return whether a key contains one of the words, so that its value is not shown."""
     return _find_words(tuple(words)).search(_fold(key)) is not None
 
 
