@@ -27,7 +27,7 @@ class WebPerson:
     in_doubt: bool = True
 
 
-def length_mistake(noun: str, secret: str) -> str | None:
+def find_length_mistake(noun: str, secret: str) -> str | None:
     """Return that a secret is too short; None: it is not. `noun`: the word for it."""
     return f"the {noun} is shorter than {TOKEN_MIN} characters" if len(secret) < TOKEN_MIN else None
 

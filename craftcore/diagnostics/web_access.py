@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from craftcore.config.references import Endpoint, endpoint, secret_reference
-from craftcore.config.web_people import length_mistake
+from craftcore.config.web_people import find_length_mistake
 from craftcore.config.web_settings import WebSettings
 from craftcore.daemon.secrets import DIRECTORY, Secrets
 from craftcore.daemon.unix_socket import require_free
@@ -64,7 +64,7 @@ def login_findings(settings: WebSettings, environ: Mapping[str, str]) -> Iterato
 def _find_mistake(secrets: Secrets, reference: str, noun: str) -> str | None:
     """Return what is wrong with a secret; None: nothing. `noun`: the word for it."""
     try:
-        return length_mistake(noun, secrets.get(reference))
+        return find_length_mistake(noun, secrets.get(reference))
     except NoEffect as error:
         return str(error)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from hashlib import sha256
 from hmac import compare_digest
 
-from craftcore.config.web_people import WebPerson, is_person_name, length_mistake
+from craftcore.config.web_people import WebPerson, find_length_mistake, is_person_name
 from craftcore.config.web_settings import WebSettings
 from craftcore.errors import ConfigInvalid
 from craftcore.outcome_exceptions import NoEffect
@@ -65,7 +65,7 @@ class People:
                 except NoEffect as error:
                     mistakes.append(f"web.person {person.name}: {error}")
                     continue
-                if (mistake := length_mistake("token", token)) is not None:
+                if (mistake := find_length_mistake("token", token)) is not None:
                     mistakes.append(f"web.person {person.name}: {mistake}")
         if mistakes:
             raise ConfigInvalid("\n".join(mistakes))

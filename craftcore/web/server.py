@@ -21,7 +21,7 @@ import uvicorn
 from craftcore.audit.caller import actor
 from craftcore.config import Config
 from craftcore.config.references import ENDPOINT_SAID, Endpoint, endpoint
-from craftcore.config.web_people import length_mistake
+from craftcore.config.web_people import find_length_mistake
 from craftcore.config.web_settings import WebSettings, relation_mistakes
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.secrets import get_process_secret
@@ -136,7 +136,7 @@ def read_trusted_secret(settings: WebSettings, where: Endpoint) -> str | None:
         secret = get_process_secret(settings.trusted_secret)
     except NoEffect as error:
         raise ConfigInvalid(f"web.trusted_secret: {error}") from error
-    if (mistake := length_mistake("secret", secret)) is not None:
+    if (mistake := find_length_mistake("secret", secret)) is not None:
         raise ConfigInvalid(f"web.trusted_secret: {mistake}")
     return secret
 
