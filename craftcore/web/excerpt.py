@@ -27,5 +27,8 @@ def excerpt_of_event(visit: Visit, payload: Any) -> str | None:
     if not isinstance(payload, dict):
         return make_excerpt(visit, payload)
     name = next((name for name in VALUES if payload.get(name) is not None), None)
-    excerpt = None if name is None else make_excerpt(visit, payload[name])
-    return MASKED if name and excerpt is not None and is_secret(name, visit.settings.mask) else excerpt
+    if name is None:
+        return None
+    if is_secret(name, visit.settings.mask):
+        return MASKED if visit.shows_payloads else None
+    return make_excerpt(visit, payload[name])
