@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowQueryRejectedError
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from craftcore.errors import NotFound
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.queries import ask
 from craftcore.temporal.records.task_runs import TaskRun, find_run
-from craftcore.temporal.rpc_errors import is_missing
+from craftcore.temporal.rpc_errors import is_of_no_task
 
 ANSWER_PATIENCE = timedelta(seconds=2)
 """How long a signal waits for the answer whether its task waits for it."""
@@ -41,7 +41,7 @@ async def look_for(client: Client, task_id: str, event: str) -> Addressee:
             run = await find_run(client, task_id)
             break
         except RPCError as error:
-            if is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT:
+            if is_of_no_task(error):
                 raise NotFound(f"no live task {task_id}") from error
         await asyncio.sleep(RETRY_SECONDS)
     waits = await ask_waiting(client, task_id, event, run)

@@ -14,3 +14,8 @@ def is_missing(error: RPCError) -> bool:
     A server that has just started says so of its namespace, which tells nothing about a workflow.
     """
     return error.status is RPCStatusCode.NOT_FOUND and _OF_NAMESPACE not in error.raw_grpc_status
+
+
+def is_of_no_task(error: RPCError) -> bool:
+    """Return whether an id is of no task: no workflow has it, or none can."""
+    return is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT

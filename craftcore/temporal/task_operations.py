@@ -29,7 +29,7 @@ from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_list import find_task_of_activity, find_workflow_id
 from craftcore.temporal.records.task_records import list_questions
 from craftcore.temporal.records.task_runs import RETRIED_TASK, find_last_run, find_run, open_task, signal_task
-from craftcore.temporal.rpc_errors import is_missing
+from craftcore.temporal.rpc_errors import is_of_no_task
 from craftcore.temporal.workflow import carried, mailbox
 from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
 from craftcore.temporal.workflow.priorities import make_priority
@@ -190,8 +190,7 @@ class TaskOperations:
             raise _make_refusal(task_id, error) from error
 
     async def _find_operation(self, task_id: str, action: str, subject: str) -> Operation | None:
-        runs = (await self.load(task_id)).runs
-        found = (await read_history(runs, self._client.data_converter)).operations
+        found = (await self.load(task_id)).history.operations
         return next((one for one in found if one.action == action and one.subject == subject), None)
 
 
@@ -214,10 +213,8 @@ def make_retry(state: TaskState) -> TaskState:
 
 
 def _make_refusal(task_id: str, error: RPCError) -> Exception:
-    match error.status:
-        case RPCStatusCode.NOT_FOUND if "already completed" in str(error):
-            return StateRefused(f"task {task_id} has ended")
-        case _ if is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT:
-            return NotFound(f"no task has the id {task_id!r:.200}; see: craftcore temporal task list")
-        case _:
-            return error
+    if error.status is RPCStatusCode.NOT_FOUND and "already completed" in str(error):
+        return StateRefused(f"task {task_id} has ended")
+    if is_of_no_task(error):
+        return NotFound(f"no task has the id {task_id!r:.200}; see: craftcore temporal task list")
+    return error

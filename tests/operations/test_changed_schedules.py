@@ -1,4 +1,4 @@
-"""What the audit log keeps of a changed schedule: each side of a change, and no part of a long payload."""
+"""The audit log keeps each side of a change of a schedule, and no part of a long payload."""
 
 from __future__ import annotations
 

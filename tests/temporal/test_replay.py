@@ -51,7 +51,7 @@ async def test_new_history_replays_and_has_at_most_five_events_a_step(cluster):
 
 @workflow.defn(name=WORKFLOW)
 class OtherWorkflow:
-    """What the workflow must not become: it begins with something else."""
+    """The workflow must not become this: it begins with something else."""
 
     @workflow.run
     async def run(self, start: Any, carried: Any, packed: Any) -> None:
@@ -67,7 +67,7 @@ async def test_history_of_other_code_is_refused():
 
 @workflow.defn(name=WORKFLOW)
 class CarelessWorkflow(TaskWorkflow):
-    """What the workflow must not become: it leaves an entry, and what that was calling."""
+    """The workflow must not become this: it leaves an entry and its calls at INTENT."""
 
     @workflow.init
     def __init__(self, start: TaskStart, carried: TaskState | None, packed: bytes | None) -> None:

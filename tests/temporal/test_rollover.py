@@ -263,7 +263,7 @@ def test_pages_bring_the_whole_memo():
 
 
 async def test_task_that_continues_for_ever_carries_its_last_turn_only(app, tasks):
-    """What belongs to earlier turns would be too much some day. A child that lives still ends with its parent."""
+    """The state of earlier turns would grow without end. A child that lives still ends with its parent."""
 
     @app.action("send", irreversible=True)
     async def send(call: Call) -> str:

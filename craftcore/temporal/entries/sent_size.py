@@ -6,11 +6,8 @@ from craftcore.engine.workers.encoded import require_small
 from craftcore.errors import ErrorCode, PayloadTooLarge
 from craftcore.executions.responses import truncate_result
 from craftcore.temporal.workflow.carried import size_of
-from craftcore.temporal.workflow.journal_messages import JournalCall, measure_sent
+from craftcore.temporal.workflow.journal_messages import SENT_MAX_BYTES, JournalCall, measure_sent
 from craftcore.temporal.workflow.messages import EntryEnd, EntryStart
-
-SENT_MAX_BYTES = 1_800_000
-"""Bytes of the texts of one message as they are sent: the server takes 2 MB in one payload."""
 
 RECORD_MAX_BYTES = 1_500_000
 """Bytes of one result."""

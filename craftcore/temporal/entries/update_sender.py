@@ -19,11 +19,13 @@ from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
 from craftcore.temporal.cluster_connection import FORBIDDEN
 from craftcore.temporal.entries.open_entry import OpenEntry
-from craftcore.temporal.entries.sent_size import SENT_MAX_BYTES, measure_call, require_sendable_call
+from craftcore.temporal.entries.sent_size import measure_call, require_sendable_call
 from craftcore.temporal.queries import ask
 from craftcore.temporal.rpc_errors import is_missing
 from craftcore.temporal.workflow.journal_messages import (
     LEASE_LOST,
+    NOT_FOUND,
+    SENT_MAX_BYTES,
     STATE_REFUSED,
     JournalAnswer,
     JournalBatch,
@@ -141,11 +143,11 @@ class UpdateSender:
                 hit(Failpoint.WRITER_FLUSHED)
                 return read_answers(sent)
             except WorkflowUpdateFailedError as error:
-                match error.cause:
-                    case ApplicationError(type="LEASE_LOST"):
-                        return await self._send_outcomes(calls, id)
-                    case ApplicationError(type="NOT_FOUND"):  # its key is in use by another task
-                        return _list_over(calls)
+                refusal = error.cause.type if isinstance(error.cause, ApplicationError) else None
+                if refusal == LEASE_LOST:
+                    return await self._send_outcomes(calls, id)
+                if refusal == NOT_FOUND:  # its key is in use by another task
+                    return _list_over(calls)
                 raise
             except (WorkflowUpdateRPCTimeoutOrCancelledError, Unanswered):
                 pass

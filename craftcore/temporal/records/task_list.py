@@ -19,7 +19,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from craftcore.errors import ConfigInvalid, FilterInvalid, InvalidInput, NotFound
 from craftcore.serialization.arguments import show_value
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.rpc_errors import is_missing
+from craftcore.temporal.rpc_errors import is_of_no_task
 from craftcore.temporal.workflow.messages import WORKFLOW
 
 FILTERS = {
@@ -198,7 +198,7 @@ async def _is_there(client: Client, workflow_id: str) -> bool:
         await client.get_workflow_handle(workflow_id).describe()
         return True
     except RPCError as error:
-        if is_missing(error) or error.status is RPCStatusCode.INVALID_ARGUMENT:
+        if is_of_no_task(error):
             return False
         raise
 
@@ -207,8 +207,12 @@ def quote(text: str) -> str:
     """Return a text as a value of a query of the cluster. Raises FilterInvalid."""
     if not text or not text.isprintable():
         raise FilterInvalid(f"{text!r:.80} is not a text to look for")
-    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
-    return f"'{escaped}'"
+    return f"'{escape(text)}'"
+
+
+def escape(text: str) -> str:
+    """Return the part of a value of a query between its quotes."""
+    return text.replace("\\", "\\\\").replace("'", "\\'")
 
 
 async def _select(client: Client, query: str, limit: int) -> list[WorkflowExecution]:

@@ -13,6 +13,7 @@ from temporalio.service import RPCError
 
 from craftcore.errors import NotFound
 from craftcore.temporal.ids import first_run_of_task, task_id_of, workflow_id_of_task
+from craftcore.temporal.records.task_list import escape
 from craftcore.temporal.rpc_errors import is_missing
 
 RETRIED_TASK = "craftcore_retried_task"
@@ -92,7 +93,7 @@ async def find_last_run(client: Client, task_id: str) -> str | None:
     if now.task_id == task_id:
         return now.run_id
     ended = await _follow(client, workflow_id, first_run_id)
-    async for one in client.list_workflows(f"WorkflowId = '{_escape(workflow_id)}'"):
+    async for one in client.list_workflows(f"WorkflowId = '{escape(workflow_id)}'"):
         if await one.memo_value(RETRIED_TASK, None) == task_id:
             return one.run_id  # the newest is the first
     return ended
@@ -109,7 +110,3 @@ async def _follow(client: Client, workflow_id: str, run_id: str) -> str:
         if not following or not following[-1]:
             return run_id
         run_id = following[-1]
-
-
-def _escape(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("'", "\\'")

@@ -109,8 +109,8 @@ class JournalBatch:
 for _message in (JournalBatch, list[JournalAnswer]):
     describe_type(_message)  # the threads of workflows and of entries read them
 
-RESULTS_MAX_BYTES = 1_800_000
-"""Bytes of the results in the answers to one update: the server takes 2 MB in one payload."""
+SENT_MAX_BYTES = 1_800_000
+"""Bytes of the texts of one message as they are sent: the server takes 2 MB in one payload."""
 
 Written = dict[str, Any]
 """A message as it is sent."""
@@ -139,7 +139,7 @@ def drop_large(answers: Sequence[JournalAnswer]) -> list[JournalAnswer]:
             kept.append(answer)
             continue
         size += measure_sent(activity.result_json)
-        is_small = answer.is_begun or size <= RESULTS_MAX_BYTES or len(answers) == 1
+        is_small = answer.is_begun or size <= SENT_MAX_BYTES or len(answers) == 1
         kept.append(replace(answer, activity=replace(activity, request_json=None) if is_small else None))
     return kept
 
