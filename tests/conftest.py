@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import compileall
+import logging
 import os
 import shutil
 import signal
@@ -109,9 +110,17 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_configured_for_the_next() -> Iterator[None]:
-    """How a process logs is configured once, and a daemon keeps each logger as it was first used: a test that does so
-    would silence those after it, which look for lines."""
+    """Logging is configured once per process, and a daemon keeps each logger as it was first used.
+
+    A test that configures it would silence the tests after it, which look for lines. It would also hand them the
+    records of the standard library's logging, which the default of structlog draws with rich: for seconds, in a thread
+    of Temporal's that has two.
+    """
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
     yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
     if structlog.is_configured():
         structlog.reset_defaults()
         for name, module in list(sys.modules.items()):

@@ -20,13 +20,6 @@ from tests.support.processes import PATIENCE
 FROZEN = "2031-05-06T07:08:09Z"
 
 
-@pytest.fixture(autouse=True)
-def _restored():
-    before = structlog.get_config()
-    yield
-    structlog.configure(**before)
-
-
 @pytest.mark.parametrize("format", ["json", "text"])
 def test_log_line_has_the_time_of_the_frozen_clock(format):
     stream = io.StringIO()

@@ -10,7 +10,6 @@ import pty
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TextIO
 
@@ -18,16 +17,6 @@ import pytest
 import structlog
 
 from craftcore.daemon.logging import configure, is_journal_stream
-
-
-@pytest.fixture(autouse=True)
-def as_before() -> Iterator[None]:
-    """What `logging` is told here is for a whole process: taken back after each test."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.fixture

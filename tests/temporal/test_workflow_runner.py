@@ -21,11 +21,12 @@ from tests.temporal.worker_processes import ROOT
 
 pytestmark = pytest.mark.anyio
 FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
+ATTEMPTS = 5
 
 
-async def ask_early(address: str, runner: WorkflowRunner, folder: Path) -> WorkflowHistory:
+async def ask_early(address: str, runner: WorkflowRunner, token_file: Path) -> WorkflowHistory:
     """Kill a worker, end its activity, ask another worker, and then answer. Return the history."""
-    client, token_file = await Client.connect(address), folder / "token"
+    client = await Client.connect(address)
     command = [sys.executable, "-m", "tests.temporal.early_query", address, str(token_file)]
     with subprocess.Popen(command, cwd=ROOT) as killed:
         handle = await client.start_workflow(Asking.run, id=uuid4().hex, task_queue=QUEUE)
@@ -60,17 +61,24 @@ async def replay(history: WorkflowHistory) -> Exception | None:
 
 
 async def test_history_replays_although_a_query_came_before_its_workflow_task(cluster, tmp_path):
+    """On a busy machine the workflow task may come first. Then none fails, and the moment is tried again."""
     with anyio.fail_after(PATIENCE):
-        history = await ask_early(cluster.address, ReplayableRunner(), tmp_path)
+        for attempt in range(ATTEMPTS):
+            history = await ask_early(cluster.address, ReplayableRunner(), tmp_path / f"token-{attempt}")
 
-        assert [event.event_type for event in history.events].count(FAILED) == 1
-        assert await replay(history) is None
+            assert await replay(history) is None
+            failed = [event.event_type for event in history.events].count(FAILED)
+            if failed:
+                break
+        assert failed == 1, "the query never came first"
 
 
 @pytest.mark.campaign
 async def test_runner_of_the_library_writes_a_history_that_does_not_replay(cluster, tmp_path):
     """When this fails, the library is mended, and our runner is not needed any more."""
     with anyio.fail_after(PATIENCE):
-        history = await ask_early(cluster.address, UnsandboxedWorkflowRunner(), tmp_path)
-
-        assert await replay(history) is not None
+        for attempt in range(ATTEMPTS):
+            history = await ask_early(cluster.address, UnsandboxedWorkflowRunner(), tmp_path / f"token-{attempt}")
+            if await replay(history) is not None:
+                return
+        raise AssertionError("all histories replay")
