@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from contextlib import suppress
 from datetime import timedelta
-from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
@@ -32,6 +29,7 @@ with workflow.unsafe.imports_passed_through():
         TaskView,
     )
     from craftcore.temporal.workflow.search_attributes import publish
+    from craftcore.temporal.workflow.shield import run_shielded
     from craftcore.temporal.workflow.task_moves import (
         PUTS_IN_DOUBT,
         TaskMoves,
@@ -67,9 +65,9 @@ class TaskWorkflow(TaskMoves):
         except PayloadTooLarge as error:
             end = make_failure("too large", error.code, error.message)
         if self._is_inside and workflow.patched(PUTS_IN_DOUBT):  # a cancel came with the end of its entry
-            await _run_shielded(self._leave_entry())
+            await run_shielded(self._leave_entry())
         self._set_task(status=TaskStatus(end.status), reason=end.reason)
-        await _run_shielded(self._finish(end))
+        await run_shielded(self._finish(end))
         self._refuse_intents()
         if end.status == TaskStatus.FAILED:
             raise ApplicationError(end.error_message or end.reason, end, type=end.error_code, non_retryable=True)
@@ -228,15 +226,6 @@ class TaskWorkflow(TaskMoves):
             activities=list(state.acts.values()),
             late=state.late,
         )
-
-
-async def _run_shielded(work: Coroutine[Any, Any, None]) -> None:
-    """Do what has to be done before the workflow closes. A cancel does not interrupt it."""
-    doing = asyncio.create_task(work)
-    while not doing.done():
-        with suppress(asyncio.CancelledError):
-            await asyncio.shield(doing)
-    doing.result()
 
 
 def _new_task(start: TaskStart) -> Task:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
@@ -36,6 +37,12 @@ with workflow.unsafe.imports_passed_through():
     )
     from craftcore.temporal.workflow.priorities import make_priority
     from craftcore.temporal.workflow.search_attributes import make_first_attributes
+    from craftcore.temporal.workflow.shield import run_shielded
+
+UNDISTURBED = "tells its gates undisturbed"
+"""The patch of tasks whose signals to gates are not cancelled with them. Histories without it replay as before."""
+
+T = TypeVar("T")
 
 ASK_AGAIN = timedelta(minutes=10)
 """How often a task that waits tells its gate so again: the gate may have been full, or ended by an operator."""
@@ -163,7 +170,7 @@ class TaskGates:
 
         while not is_answered():
             await self._tell(limit, "enter", call)
-            if workflow.cancellation_reason() is not None:  # it came with the signal, which no cancellation ends
+            if workflow.cancellation_reason() is not None:  # it came with the signal, which no cancel ends
                 raise asyncio.CancelledError
             try:
                 await workflow.wait_condition(is_answered, timeout=ASK_AGAIN)
@@ -174,11 +181,7 @@ class TaskGates:
     async def _deliver(self, task: str) -> bool:
         """Send the message to this task. False: it has ended."""
         mail = Mail(event=MESSAGE, payload_json=self._start.payload_json, sent_by=None, start=self._start)
-        try:
-            await workflow.get_external_workflow_handle(task).signal("deliver", mail)
-        except ApplicationError:
-            return False
-        return True
+        return await self._tell_if_there(task, "deliver", mail)
 
     async def _emit_again(self, start: TaskStart) -> None:
         """Emit a message again. It comes before all others of its session."""
@@ -205,26 +208,37 @@ class TaskGates:
     async def _tell(self, limit: GateLimit, signal: str, *args: Any) -> None:
         """Send a signal to a gate, which is started when it is not there."""
         while not await self._tell_if_there(limit.id, signal, *args):
-            start = GateStart(
-                limit=limit,
-                check_seconds=self._start.gate_check,
-                idle_seconds=self._start.gate_idle,
-                run_signals_max=self._start.gate_signals_max,
-            )
-            try:
-                await workflow.start_child_workflow(
-                    GATE,
-                    args=[start, None],
-                    id=limit.id,
-                    id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
-                    parent_close_policy=workflow.ParentClosePolicy.ABANDON,
-                )
-            except WorkflowAlreadyStartedError:
-                pass
+            await _run_undisturbed(self._start_gate(limit))
 
-    async def _tell_if_there(self, gate: str, signal: str, *args: Any) -> bool:
+    async def _start_gate(self, limit: GateLimit) -> None:
+        start = GateStart(
+            limit=limit,
+            check_seconds=self._start.gate_check,
+            idle_seconds=self._start.gate_idle,
+            run_signals_max=self._start.gate_signals_max,
+        )
         try:
-            await workflow.get_external_workflow_handle(gate).signal(signal, args=args)
-        except ApplicationError:
-            return False
-        return True
+            await workflow.start_child_workflow(
+                GATE,
+                args=[start, None],
+                id=limit.id,
+                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE,
+                parent_close_policy=workflow.ParentClosePolicy.ABANDON,
+            )
+        except WorkflowAlreadyStartedError:
+            pass
+
+    async def _tell_if_there(self, workflow_id: str, signal: str, *args: Any) -> bool:
+        return await _run_undisturbed(_signal(workflow_id, signal, *args))
+
+
+async def _run_undisturbed(work: Coroutine[Any, Any, T]) -> T:
+    return await (run_shielded(work) if workflow.patched(UNDISTURBED) else work)
+
+
+async def _signal(workflow_id: str, signal: str, *args: Any) -> bool:
+    try:
+        await workflow.get_external_workflow_handle(workflow_id).signal(signal, args=args)
+    except ApplicationError:
+        return False
+    return True

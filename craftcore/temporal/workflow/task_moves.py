@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.workflow.carried import make_refusal, pack
     from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd, TaskEnd
     from craftcore.temporal.workflow.search_attributes import QUESTIONS_MEMO, publish
+    from craftcore.temporal.workflow.task_gates import UNDISTURBED
     from craftcore.temporal.workflow.task_handlers import TaskHandlers
 
 IDLE_CRASHES_MAX = 10
@@ -77,6 +78,8 @@ class TaskMoves(TaskHandlers):
             state.attempts -= 1
             state.starts -= 1
             await self._gates.take_limits(end.limits or [])
+            if workflow.cancellation_reason() is not None and workflow.patched(UNDISTURBED):
+                return make_cancelled_end()  # it came while its gates were told
             return None
         if end.status == "PENDING" and end.move == HANDED_BACK and end.not_before is not None:
             state.attempts -= 1
