@@ -52,6 +52,13 @@ def history_app() -> App:
         await ctx.wait_for("go")
         return await ctx.ask("Well?", ["yes", "no"])
 
+    @app.workflow("limited", concurrency=1)
+    async def limited(ctx: TaskContext[int]) -> Any:
+        if ctx.turn == 1:
+            await ctx.emit("child", session_id="bob")
+            return Continue(1, after=0.01)
+        return await ctx.step("count", lambda: 1)
+
     return app
 
 
@@ -66,6 +73,17 @@ async def record_history(settings: TemporalSettings, *, steps: int) -> WorkflowH
             await anyio.sleep(0.02)
         await client.answer(task, questions[0].id, "yes", by="ada")
         assert (await client.result(task)).result_json == '"yes"'
+        return await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
+
+
+async def record_session(settings: TemporalSettings) -> WorkflowHistory:
+    """Run a task of a session and of a limited workflow, which waits for another one at both gates. Return its
+    history."""
+    app = history_app()
+    async with working(app, settings) as connection:
+        client = TemporalClient(connection, app, settings)
+        for task in [await client.emit("limited", session_id="ada") for _ in range(2)]:
+            await client.result(task)
         return await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
 
 
@@ -135,6 +153,7 @@ async def main(arguments: list[str]) -> None:
     found = {
         name: await record_history(settings, steps=3),
         f"{name}-cancel": await record_cancel(settings, folder, dies_first=False),
+        f"{name}-session": await record_session(settings),
         f"{name}-gate": await record_gate(settings),
         f"{name}-schedule": await record_schedule(settings),
     }

@@ -8,16 +8,15 @@ from dataclasses import replace
 import anyio
 import pytest
 from temporalio.api.enums.v1 import EventType
-from temporalio.worker import Replayer
 
 from craftcore import App, Call, Continue, Retry, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
-from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.cluster_history import record_cancel
+from tests.temporal.replayed import replay
 from tests.temporal.worker_processes import lines
 
 pytestmark = pytest.mark.anyio
@@ -92,4 +91,4 @@ async def test_cancel_that_comes_with_the_death_of_a_worker_loses_no_doubt(clust
     assert history.events[-1].event_type == EventType.EVENT_TYPE_WORKFLOW_EXECUTION_COMPLETED
     end = history.events[-1].workflow_execution_completed_event_attributes.result.payloads[0].data
     assert (b"CANCELLED" in end, len(lines(folder / "effects"))) == (True, 1)
-    await Replayer(workflows=[TaskWorkflow]).replay_workflow(history)
+    await replay(history)

@@ -11,14 +11,13 @@ import anyio
 import pytest
 from temporalio.client import Client
 from temporalio.service import RPCError
-from temporalio.worker import Replayer
 
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.workflow.messages import TaskView
-from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.frozen_app import HEARTBEAT, frozen_app, settings_of
+from tests.temporal.replayed import replay
 from tests.temporal.worker_processes import Workers, lines
 
 pytestmark = pytest.mark.anyio
@@ -119,4 +118,4 @@ async def test_history_of_a_timer_that_fired_for_a_dead_worker_replays(worker, c
     assert (await client.result(task)).result_json == '"rested"'
     connection = await Client.connect(cluster.address)
     history = await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
-    await Replayer(workflows=[TaskWorkflow]).replay_workflow(history)
+    await replay(history)

@@ -17,12 +17,11 @@ from temporalio import workflow
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
-from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.messages import WORKFLOW, TaskEnd, TaskStart, TaskState
-from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.cluster_history import record_history
+from tests.temporal.replayed import replay
 
 pytestmark = pytest.mark.anyio
 HISTORIES_FOLDER = Path(__file__).parent / "histories"
@@ -37,15 +36,14 @@ def read_history(path: Path) -> WorkflowHistory:
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 async def test_stored_history_replays_in_the_current_code(path):
-    workflows = [TaskWorkflow, GateWorkflow, ScheduleWorkflow]
-    await Replayer(workflows=workflows).replay_workflow(read_history(path))
+    await replay(read_history(path))
 
 
 async def test_new_history_replays_and_has_at_most_five_events_a_step(cluster):
     with anyio.fail_after(PATIENCE):
         few, many = [await record_history(replace(cluster, task_queue=f"steps-{n}"), steps=n) for n in (1, 21)]
 
-    await Replayer(workflows=[TaskWorkflow]).replay_workflow(many)
+    await replay(many)
     assert len(many.events) - len(few.events) <= 5 * 20 + 10  # the others differ from run to run
 
 

@@ -1,0 +1,32 @@
+"""Replays of histories in the workflow code as it is now, in the sandbox of the library."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from temporalio.client import WorkflowHistory
+from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from craftcore.temporal.workflow.gate import GateWorkflow
+from craftcore.temporal.workflow.schedule import ScheduleWorkflow
+from craftcore.temporal.workflow.task import TaskWorkflow
+
+
+class QueueRunner(SandboxedWorkflowRunner):
+    """Runs workflows as of this task queue. The library names one of its own at a replay, and gates have its name."""
+
+    def __init__(self, task_queue: str) -> None:
+        super().__init__()
+        self._task_queue = task_queue
+
+    def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
+        return super().create_instance(replace(det, info=replace(det.info, task_queue=self._task_queue)))
+
+
+async def replay(history: WorkflowHistory) -> None:
+    """Replay a history of ours. Raises NondeterminismError when it does not."""
+    started = history.events[0].workflow_execution_started_event_attributes
+    runner = QueueRunner(started.task_queue.name)
+    workflows = [TaskWorkflow, GateWorkflow, ScheduleWorkflow]
+    await Replayer(workflows=workflows, workflow_runner=runner).replay_workflow(history)
