@@ -9,10 +9,10 @@ from typing import Any
 
 from temporalio import workflow
 from temporalio.common import RetryPolicy
-from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.workflow import gate_rules
+    from craftcore.temporal.workflow.external_signal import send_signal
     from craftcore.temporal.workflow.gate_messages import (
         GATE,
         LOOK,
@@ -58,9 +58,7 @@ class GateWorkflow:
             await workflow.wait_condition(lambda: self._has_changed or self._is_over)
 
     async def _tell(self, holder: str, answer: Passed) -> None:
-        try:
-            await workflow.get_external_workflow_handle(holder).signal("passed", answer)
-        except ApplicationError:  # it has ended
+        if not await send_signal(holder, "passed", answer):
             gate_rules.forget(self._state, holder, workflow.time())
             self._has_changed = True
 

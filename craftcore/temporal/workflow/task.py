@@ -17,6 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.workflow import mailbox, memo_pages, task_ledger
     from craftcore.temporal.workflow.carried import unpack
     from craftcore.temporal.workflow.entry_size import find_excess
+    from craftcore.temporal.workflow.external_signal import send_signal
     from craftcore.temporal.workflow.messages import (
         ACTIVITY,
         WORKFLOW,
@@ -190,13 +191,8 @@ class TaskWorkflow(TaskMoves):
         told = f'{{"error":{canonicalize(error)},"result":{end.result_json or "null"},"status":"{end.status}"}}'
         schedule_id = self._start.schedule_id
         for waiting in (self._start.parent, None if schedule_id is None else workflow_id_of_schedule(schedule_id)):
-            if waiting is None:
-                continue
-            handle = workflow.get_external_workflow_handle(waiting)
-            try:
-                await handle.signal("ended", args=[workflow.info().workflow_id, told])
-            except ApplicationError:  # it has ended
-                pass
+            if waiting is not None:
+                await send_signal(waiting, "ended", workflow.info().workflow_id, told)
         for child in self._state.children_to_cancel:
             if child not in self._state.child_ends:
                 try:

@@ -9,11 +9,12 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 from temporalio.common import WorkflowIDReusePolicy
-from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
+from temporalio.exceptions import WorkflowAlreadyStartedError
 
 with workflow.unsafe.imports_passed_through():
     from craftcore.tasks.model import MESSAGE, TaskStatus
     from craftcore.temporal.ids import make_session_gate_id
+    from craftcore.temporal.workflow.external_signal import send_signal
     from craftcore.temporal.workflow.gate_messages import (
         GATE,
         LATER_PRIORITY,
@@ -229,16 +230,8 @@ class TaskGates:
             pass
 
     async def _tell_if_there(self, workflow_id: str, signal: str, *args: Any) -> bool:
-        return await _run_undisturbed(_signal(workflow_id, signal, *args))
+        return await _run_undisturbed(send_signal(workflow_id, signal, *args))
 
 
 async def _run_undisturbed(work: Coroutine[Any, Any, T]) -> T:
     return await (run_shielded(work) if workflow.patched(UNDISTURBED) else work)
-
-
-async def _signal(workflow_id: str, signal: str, *args: Any) -> bool:
-    try:
-        await workflow.get_external_workflow_handle(workflow_id).signal(signal, args=args)
-    except ApplicationError:
-        return False
-    return True
