@@ -168,7 +168,8 @@ async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(m
         async with working(app, settings) as connection:
             client = TemporalClient(connection, app, settings)
             end = await client.result(await client.emit("catches"))
-    assert (ends[0], ends[-1], end.result_json) == ("compensated", "done", '"done"')
+    assert ({*ends}, end.result_json) == ({"compensated", "done"}, '"done"')
+    assert ends == sorted(ends)  # a slow machine may lose the lease twice, but not after its step is on record
 
 
 @pytest.mark.parametrize(("namespace", "missing"), [("default", True), ("absent", False)])
