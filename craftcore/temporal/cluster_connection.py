@@ -35,14 +35,23 @@ UNAVAILABLE = {
 BROKEN = "transport error"
 """The message of the library, with the status UNKNOWN, about a connection that broke during a call."""
 
+UNUSABLE = {
+    "PrivateKeyParseError": "temporal.tls_key: {key} holds no private key that can be read without a password",
+    "NoCertificatesPresented": "temporal.tls_cert: {cert} holds no certificate",
+    "InvalidCertificate(BadEncoding)": "temporal.tls_cert: {cert} holds a certificate that cannot be read",
+    "InconsistentKeys(KeyMismatch)": "temporal.tls_key: {key} is not the key of the certificate {cert}",
+}
+"""Errors of the library about the PEM files of a client, and the mistake that each means."""
+
 FORBIDDEN = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
 
 
 async def connect(settings: TemporalSettings) -> Client:
     """Connect to the cluster of the settings.
 
-    Raises ClusterUnavailable when nothing answers there, PermissionRefused when the cluster refuses the key or the
-    certificate, and ConfigInvalid for a secret, file or data converter that is missing.
+    Raises ClusterUnavailable when nothing answers there, and PermissionRefused when the cluster refuses the key or the
+    certificate. Raises ConfigInvalid for an impossible address, and for a secret, file or data converter that is
+    missing or cannot be used.
     """
     api_key = _get_secret(settings.api_key) if settings.api_key else None
     tls = _read_certificate(settings) if settings.tls_cert else api_key is not None
@@ -60,16 +69,30 @@ async def connect(settings: TemporalSettings) -> Client:
             f"no cluster answers at {settings.address} within {CONNECT_SECONDS:g} s: start it, or correct "
             "temporal.address"
         ) from error
+    except ValueError as error:
+        raise ConfigInvalid(
+            f"temporal.address is {settings.address!r:.200}, which the library refuses ({error}): give HOST:PORT"
+        ) from error
     except RuntimeError as error:  # the library has no type for it
+        if mistake := _find_mistake(str(error), settings):
+            raise ConfigInvalid(mistake) from error
         raise ClusterUnavailable(
             f"no cluster answers at {settings.address} ({_find_reason(error)}): start it, or correct temporal.address"
         ) from error
 
 
+def _find_mistake(said: str, settings: TemporalSettings) -> str | None:
+    """Return what is wrong with the files of the client's certificate, if that is the reason."""
+    for failure, mistake in UNUSABLE.items():
+        if settings.tls_cert and f"Transport, {failure})" in said:
+            return mistake.format(key=settings.tls_key, cert=settings.tls_cert)
+    return None
+
+
 def _find_reason(error: RuntimeError) -> str:
     """Return the reason of the operating system; the library wraps it in the names of its own layers."""
     said = " ".join(str(error).split())
-    reasons = re.findall(r'message: "([^"]+)"', said)
+    reasons = re.findall(r'(?:message|error): "([^"]+)"', said)
     return f"{reasons[-1] if reasons else said:.200}"
 
 

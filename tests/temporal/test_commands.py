@@ -84,6 +84,9 @@ def test_environment_counts_before_the_settings_and_a_flag_before_the_environmen
     ("option", "said"),
     [
         (["--address", "nowhere"], "temporal.address is 'nowhere'"),
+        (["--address", "host:0"], "temporal.address is 'host:0'"),
+        (["--address", "host:65536"], "temporal.address is 'host:65536'"),
+        (["--address", "[:::]:1"], "temporal.address is '[:::]:1', which the library refuses (invalid target URL"),
         (["--tls-cert", "cert.pem"], "temporal.tls_key is not set"),
         (["--tls-cert", "no.pem", "--tls-key", "no.pem"], "no.pem cannot be read"),
         (["--api-key", "my-secret"], "temporal.api_key is not shown"),
