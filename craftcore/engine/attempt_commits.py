@@ -7,11 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import structlog
-
-from craftcore.clock import utc_iso
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.held_tasks import HeldTasks
 from craftcore.engine.routing import OWN, Delivery, Routes
@@ -28,7 +25,7 @@ from craftcore.tasks.turn_end import NOTHING, Followed, TurnEnd
 from craftcore.tasks.turn_start import StaleTurn, TurnStart
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.claim_service import Started
-from craftcore.triggers.model import Claim, TriggerStatus
+from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import (
     Cancelled,
     Delivered,
@@ -39,8 +36,6 @@ from craftcore.triggers.settlement import (
     Snoozed,
     is_cancellation,
 )
-
-log = structlog.get_logger(__name__)
 
 
 class Settled(NamedTuple):
@@ -256,38 +251,3 @@ def _outcome(run: Attempt) -> Outcome:
     if run.acted and isinstance(run.outcome, Failed):
         return replace(run.outcome, effect_possible=True)
     return run.outcome
-
-
-def log_settled(run: Attempt, move: Settlement, logs_successes: bool) -> None:
-    """Log a settle. A plain success only when that is asked for: its record says it, and a line each costs more than
-    the work."""
-    if move.status is TriggerStatus.DONE:
-        if logs_successes:
-            log.info("trigger.done", **_subject(run), attempt=run.claim.attempts, reason=move.reason)
-        return
-    if move.gives_back:
-        log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
-        return
-    log.warning(
-        "trigger.retried" if move.status is TriggerStatus.PENDING else "trigger.settled",
-        **_subject(run),
-        attempt=run.claim.attempts,
-        status=move.status,
-        reason=move.reason,
-        error=move.error_message,
-        not_before=utc_iso(move.not_before),
-        **_exception_fields(run.outcome),
-    )
-
-
-def _subject(run: Attempt) -> dict[str, Any]:
-    """Return the trigger, its workflow, and its schedule where it has one."""
-    workflow = run.claim.workflow if run.routed is None else run.routed.workflow
-    schedule = {} if run.claim.schedule_id is None else {"schedule": run.claim.schedule_id}
-    return {"trigger": run.claim.id, "workflow": workflow, **schedule}
-
-
-def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:
-    """Return the type of an exception of user code, and where it was raised."""
-    details = outcome.details if isinstance(outcome, Failed) else {}
-    return {name: details[name] for name in ("exception_type", "where") if name in details}

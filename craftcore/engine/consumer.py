@@ -19,9 +19,10 @@ import structlog
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_batches import AttemptBatches
-from craftcore.engine.attempt_commits import AttemptCommits, Settled, log_settled
+from craftcore.engine.attempt_commits import AttemptCommits, Settled
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.engine_log import log_settled
 from craftcore.engine.events import EngineEvents, announce
 from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.fallback import Fallback

@@ -18,9 +18,9 @@ import anyio
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.claim_window import TriggerQueue
 from craftcore.engine.durable_commit import DurableCommits
+from craftcore.engine.engine_log import log_hold_changes
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.faults import fault, report
-from craftcore.engine.hold_log import log_changes
 from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
@@ -246,7 +246,7 @@ class Feeder:
         for claim in self._queue.claims():
             if self._is_held(claim):
                 self._unpushable.append(self._queue.take_out(claim))
-        log_changes(before, holds)
+        log_hold_changes(before, holds)
 
     def _push_unless_held(self, claim: Claim) -> bool:
         """Push what was claimed at its birth. False, and handed back: it is held now, or its lane is taken."""

@@ -12,6 +12,7 @@ from temporalio.client import Client
 from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
+from craftcore.engine.engine_log import log_settled
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.runner import Runner
 from craftcore.engine.turn.turn import Turn, TurnServices
@@ -35,7 +36,7 @@ from craftcore.temporal.entries.sent_size import RECORD_MAX_BYTES, refuse_large,
 from craftcore.temporal.entries.task_routing import choose_workflow
 from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.temporal.entries.update_sender import UpdateSender
-from craftcore.temporal.workflow.messages import ROLLOVER, EntryEnd, EntryStart, MemoPage
+from craftcore.temporal.workflow.messages import LIMITED, ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed, Outcome, Released, Succeeded, settle
 
@@ -101,11 +102,14 @@ class EntryRunner:
         attempt: Attempt,
         clock: ClusterClock,
     ) -> EntryEnd:
-        """Run an entry to its end."""
+        """Run an entry to its end, and log it."""
         try:
-            return await self._run_opened(opened, task_queue, given, attempt, clock)
+            end = await self._run_opened(opened, task_queue, given, attempt, clock)
         except LeaseLost as error:
-            return self._end_of(given, attempt, Released(reason=error.message), clock.now())
+            end = self._end_of(given, attempt, Released(reason=error.message), clock.now())
+        if end.move != LIMITED:
+            log_settled(attempt, end, self._config.log.successes)
+        return end
 
     async def _run_opened(
         self, opened: OpenEntry, task_queue: str, given: EntryStart, attempt: Attempt, clock: ClusterClock
@@ -207,6 +211,7 @@ class EntryRunner:
         return Routed(agent, "explicit workflow", None if agent == asked else asked, tuple(agents))
 
     def _end_of(self, given: EntryStart, attempt: Attempt, outcome: Outcome, now: float) -> EntryEnd:
+        attempt.outcome = outcome
         settlement = settle(attempt.claim, outcome, self._app.policy_of(given.task.workflow), now)
         end = EntryEnd(
             status=settlement.status,

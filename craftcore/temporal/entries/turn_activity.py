@@ -10,7 +10,7 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from craftcore.clock import SystemClock
+from craftcore.clock import SystemClock, utc_iso
 from craftcore.engine.attempt import Attempt, Why
 from craftcore.temporal.entries.declared_limits import refuse_entry
 from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
@@ -109,6 +109,7 @@ class TurnActivity:
             refused = refuse_entry(app, given, activity.info().task_queue, now)
             return ask_stale(app, given, max_age, now) if refused is None else refused
         later = now + self._hand_back_seconds
+        log.info("trigger.released", trigger=given.task.id, reason=reason, not_before=utc_iso(later))
         return EntryEnd(status="PENDING", reason=reason, move=HANDED_BACK, not_before=later, handed_back_since=since)
 
     async def _send_heartbeats(self, pulse: Pulse, attempt: Attempt, running: asyncio.Future[EntryEnd]) -> bool:

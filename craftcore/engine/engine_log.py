@@ -1,0 +1,77 @@
+"""The log lines of the engine: holds that begin and end, and attempts that end."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import structlog
+
+from craftcore.clock import utc_iso
+from craftcore.engine.attempt import Attempt
+from craftcore.triggers.model import TriggerStatus
+from craftcore.triggers.settlement import Failed, Outcome
+from craftcore.triggers.start_holds import StartHolds
+
+log = structlog.get_logger(__name__)
+
+
+class Settled(Protocol):
+    """The facts of a settle: those of a `Settlement`, or of the end of an entry on a cluster."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def not_before(self) -> float | None: ...
+    @property
+    def gives_back(self) -> int: ...
+    @property
+    def error_message(self) -> str | None: ...
+
+
+def log_hold_changes(before: StartHolds, after: StartHolds) -> None:
+    """Log which holds stand that did not before, and which were released."""
+    if after.everything is not None and after.everything != before.everything:
+        log.warning("engine.held", reason=after.everything)
+    elif before.everything is not None and after.everything is None:
+        log.warning("engine.released")
+    if after.safe_mode != before.safe_mode:
+        log.warning("engine.safe_mode", reason=after.safe_mode or "released")
+    for target in before.targets.keys() ^ after.targets.keys():
+        log.warning("engine.hold", target=str(target), reason=after.targets.get(target, "released"))
+
+
+def log_settled(run: Attempt, move: Settled, logs_successes: bool) -> None:
+    """Log a settle. A plain success only when that is asked for: its record says it, and a line each costs more than
+    the work."""
+    if move.status == TriggerStatus.DONE:
+        if logs_successes:
+            log.info("trigger.done", **_subject(run), attempt=run.claim.attempts, reason=move.reason)
+        return
+    if move.gives_back:
+        log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
+        return
+    log.warning(
+        "trigger.retried" if move.status == TriggerStatus.PENDING else "trigger.settled",
+        **_subject(run),
+        attempt=run.claim.attempts,
+        status=move.status,
+        reason=move.reason,
+        error=move.error_message,
+        not_before=utc_iso(move.not_before),
+        **_exception_fields(run.outcome),
+    )
+
+
+def _subject(run: Attempt) -> dict[str, Any]:
+    """Return the trigger, its workflow, and its schedule where it has one."""
+    workflow = run.claim.workflow if run.routed is None else run.routed.workflow
+    schedule = {} if run.claim.schedule_id is None else {"schedule": run.claim.schedule_id}
+    return {"trigger": run.claim.id, "workflow": workflow, **schedule}
+
+
+def _exception_fields(outcome: Outcome | None) -> dict[str, Any]:
+    """Return the type of an exception of user code, and where it was raised."""
+    details = outcome.details if isinstance(outcome, Failed) else {}
+    return {name: details[name] for name in ("exception_type", "where") if name in details}

@@ -1,0 +1,79 @@
+"""The log of a worker says which turns failed and why, in the words of the log on one machine."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import anyio
+import pytest
+from structlog.testing import capture_logs
+
+from craftcore import App, RetryPolicy
+from craftcore.config import Config, LogSettings
+from craftcore.temporal.entries import turn_activity
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.worker import working
+from tests.support.processes import PATIENCE
+
+pytestmark = pytest.mark.anyio
+
+LINE = ("event", "trigger", "workflow", "attempt", "status", "reason", "error", "exception_type")
+
+
+@pytest.fixture
+def app(request: pytest.FixtureRequest) -> App:
+    app, tried = App(request.node.name), set()
+
+    @app.workflow("shaky", retry=RetryPolicy(max_attempts=2, base=0, cap=0))
+    async def shaky(name: str) -> str:
+        if name in tried:
+            return name
+        tried.add(name)
+        raise RuntimeError("no luck")
+
+    @app.workflow("broken", retry=RetryPolicy(max_attempts=1))
+    async def broken() -> None:
+        raise ValueError("no way")
+
+    return app
+
+
+@pytest.mark.parametrize("says_successes", [False, True])
+async def test_failed_turns_are_logged_and_successes_where_that_is_asked_for(app, cluster, says_successes) -> None:
+    settings = replace(cluster, task_queue=app.name)
+    config = Config(log=LogSettings(successes=says_successes))
+    with capture_logs() as lines, anyio.fail_after(PATIENCE):
+        async with working(app, settings, config) as connection:
+            client = TemporalClient(connection, app, settings)
+            shaky = await client.emit("shaky", {"name": "ada"})
+            await client.result(shaky)
+            broken = await client.emit("broken")
+            await client.result(broken)
+    said = [tuple(line.get(field) for field in LINE) for line in lines if line["event"].startswith("trigger.")]
+    failed = "INTERNAL_AGENT_ERROR"
+    expected: list[tuple[object, ...]] = [
+        ("trigger.retried", shaky, "shaky", 1, "PENDING", failed, "no luck", "RuntimeError"),
+        ("trigger.settled", broken, "broken", 1, "DEAD", "attempts spent", "no way", "ValueError"),
+    ]
+    if says_successes:
+        expected.insert(1, ("trigger.done", shaky, "shaky", 2, None, "succeeded", None, None))
+    assert said == expected
+
+
+async def test_workflow_that_the_worker_does_not_know_is_logged(app, cluster, monkeypatch) -> None:
+    monkeypatch.setattr(
+        "craftcore.temporal.worker.TurnActivity",
+        partial(turn_activity.TurnActivity, unknown_seconds=1.0, hand_back_seconds=0.5),
+    )
+    settings = replace(cluster, task_queue=app.name)
+    with capture_logs() as lines, anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, None, settings)
+            task = await client.emit("nowhere")
+            await client.result(task)
+    *released, settled = [line for line in lines if line["event"].startswith("trigger.")]
+    assert {(line["event"], line["reason"]) for line in released} == {
+        ("trigger.released", "its worker does not know workflow nowhere")
+    }
+    assert (settled["event"], settled["trigger"], settled["status"]) == ("trigger.settled", task, "FAILED")
