@@ -128,6 +128,11 @@ def wait_for(assistant: Assistant, mails: Mails, holds: Callable[[list[tuple[str
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp_path, seed):
+    """No message meets a third kill, after which it would be dead."""
+
+    def has_answers(count: int) -> Callable[[list[tuple[str, str]]], bool]:
+        return lambda said: len([role for role, _ in said if role == "assistant"]) == count
+
     chance = random.Random(seed)
     sentences = [
         "remind me to water the plants every day at 6pm",
@@ -144,9 +149,10 @@ def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp
             decide(assistant, mails)
             time.sleep(chance.uniform(0, 0.2))
             assistant.kill()
+            wait_for(assistant, mails, has_answers(number + 1))
         for number, text in enumerate(sentences):  # as a client does that did not see the answers
             assert assistant.ask("/chat/ada", {"text": text}, key=str(number))["created"] is False
-        wait_for(assistant, mails, lambda said: len([role for role, _ in said if role == "assistant"]) == 5)
+        assert has_answers(len(sentences))(assistant.said("ada"))
 
         said = assistant.said("ada")
         assert sorted(text for role, text in said if role == "user") == sorted(sentences)
