@@ -112,9 +112,14 @@ def endpoint(text: object) -> Endpoint | None:
         path = text.removeprefix("unix:")
         return None if path.rpartition("/")[2] in ("", ".", "..") else Endpoint(path, "", 0)
     found = _PORT_OF.fullmatch(text)
-    if found is None or not 0 < int(found[3]) < 65_536 or not is_loopback(host := found[1] or found[2]):
+    if found is None or not is_port(found[3]) or not is_loopback(host := found[1] or found[2]):
         return None
     return Endpoint("", "127.0.0.1" if host.lower() == "localhost" else host, int(found[3]))
+
+
+def is_port(digits: str) -> bool:
+    """Return whether digits are the number of a port that a server can have."""
+    return 0 < int(digits) < 65_536
 
 
 def is_one_line(text: str) -> bool:

@@ -8,21 +8,19 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from craftcore.config.loader import Between, Spelt, table_of
-from craftcore.config.references import REFERENCE_SAID, is_one_line, secret_reference
+from craftcore.config.references import REFERENCE_SAID, is_one_line, is_port, secret_reference
 from craftcore.errors import ConfigInvalid, InvalidInput
 
 _ADDRESS = re.compile(r"(?:[^\s:/@]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
 _URL = re.compile(r"temporal://([^/?#@]+)(?:/([^/?#]*))?")
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
-PORT_MAX = 65_535
-
 ADDRESS_SAID = 'the host and port of a cluster, like "127.0.0.1:7233"'
 
 
 def _is_address(text: str) -> bool:
     found = _ADDRESS.fullmatch(text)
-    return found is not None and 1 <= int(found[1]) <= PORT_MAX
+    return found is not None and is_port(found[1])
 
 
 ClusterAddress = Annotated[str, Spelt(_is_address, ADDRESS_SAID)]

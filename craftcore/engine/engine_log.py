@@ -15,7 +15,7 @@ from craftcore.triggers.start_holds import StartHolds
 log = structlog.get_logger(__name__)
 
 
-class Settled(Protocol):
+class SettleFacts(Protocol):
     """The facts of a settle: those of a `Settlement`, or of the end of an entry on a cluster."""
 
     @property
@@ -42,7 +42,7 @@ def log_hold_changes(before: StartHolds, after: StartHolds) -> None:
         log.warning("engine.hold", target=str(target), reason=after.targets.get(target, "released"))
 
 
-def log_settled(run: Attempt, move: Settled, logs_successes: bool) -> None:
+def log_settled(run: Attempt, move: SettleFacts, logs_successes: bool) -> None:
     """Log a settle. A plain success only when that is asked for: its record says it, and a line each costs more than
     the work."""
     if move.status == TriggerStatus.DONE:

@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.message import Message
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.error import HTTPError, URLError
@@ -118,6 +119,10 @@ def decide(assistant: Assistant, mails: Mails) -> None:
         assistant.ask(f"/questions/{question['id']}", {"choice": choice})
 
 
+def has_answers(count: int, said: list[tuple[str, str]]) -> bool:
+    return len([role for role, _ in said if role == "assistant"]) == count
+
+
 def wait_for(assistant: Assistant, mails: Mails, holds: Callable[[list[tuple[str, str]]], bool]) -> None:
     def look() -> bool:
         decide(assistant, mails)
@@ -129,10 +134,6 @@ def wait_for(assistant: Assistant, mails: Mails, holds: Callable[[list[tuple[str
 @pytest.mark.parametrize("seed", [1, 2])
 def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp_path, seed):
     """No message meets a third kill, after which it would be dead."""
-
-    def has_answers(count: int) -> Callable[[list[tuple[str, str]]], bool]:
-        return lambda said: len([role for role, _ in said if role == "assistant"]) == count
-
     chance = random.Random(seed)
     sentences = [
         "remind me to water the plants every day at 6pm",
@@ -149,12 +150,12 @@ def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp
             decide(assistant, mails)
             time.sleep(chance.uniform(0, 0.2))
             assistant.kill()
-            wait_for(assistant, mails, has_answers(number + 1))
+            wait_for(assistant, mails, partial(has_answers, number + 1))
         for number, text in enumerate(sentences):  # as a client does that did not see the answers
             assert assistant.ask("/chat/ada", {"text": text}, key=str(number))["created"] is False
-        assert has_answers(len(sentences))(assistant.said("ada"))
 
         said = assistant.said("ada")
+        assert has_answers(len(sentences), said)
         assert sorted(text for role, text in said if role == "user") == sorted(sentences)
         answers = [text for role, text in said if role == "assistant"]
         assert "sent" in answers
