@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import warnings
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -80,6 +81,7 @@ async def working(
 @asynccontextmanager
 async def polling(app: Registry, client: Client, settings: TemporalSettings, config: Config) -> AsyncIterator[None]:
     """Run a worker of the app while the block lasts, without its checks and its schedules."""
+    ignore_late_cancellations()
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
         turns = TurnActivity(client, user, shutdown_grace=settings.shutdown_grace)
         schedules = ScheduleActivity(client, ScheduleRules(config, settings.heartbeat_timeout))
@@ -94,6 +96,14 @@ async def polling(app: Registry, client: Client, settings: TemporalSettings, con
             graceful_shutdown_timeout=timedelta(seconds=settings.shutdown_grace),
         ):
             yield
+
+
+def ignore_late_cancellations() -> None:
+    """Ignore the warning of the library about a cancellation that meets the end of its activity on the way.
+
+    It needs no action, its text is a binary token, and a process that turns warnings into errors would lose its worker.
+    """
+    warnings.filterwarnings("ignore", "Cannot find activity to cancel", UserWarning)
 
 
 async def work_until_stopped(

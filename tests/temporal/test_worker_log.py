@@ -8,6 +8,8 @@ from functools import partial
 import anyio
 import pytest
 from structlog.testing import capture_logs
+from temporalio.bridge.proto.activity_task import Cancel
+from temporalio.worker._activity import _ActivityWorker
 
 from craftcore import App, RetryPolicy
 from craftcore.config import Config, LogSettings
@@ -77,3 +79,14 @@ async def test_workflow_that_the_worker_does_not_know_is_logged(app, cluster, mo
         ("trigger.released", "its worker does not know workflow nowhere")
     }
     assert (settled["event"], settled["trigger"], settled["status"]) == ("trigger.settled", task, "FAILED")
+
+
+async def test_cancellation_that_comes_after_the_end_of_its_turn_warns_nobody(app, cluster) -> None:
+    """A warning is an error here, as in a program that asks for it, and would end the worker."""
+    library = object.__new__(_ActivityWorker)
+    library._running_activities = {}
+    late_cancel = partial(library._handle_cancel_activity_task, b"a token", Cancel())
+    with pytest.warns(UserWarning, match="Cannot find activity to cancel"):
+        late_cancel()
+    async with working(app, replace(cluster, task_queue=app.name)):
+        late_cancel()
