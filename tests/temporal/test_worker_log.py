@@ -81,7 +81,7 @@ async def test_workflow_that_the_worker_does_not_know_is_logged(app, cluster, mo
     assert (settled["event"], settled["trigger"], settled["status"]) == ("trigger.settled", task, "FAILED")
 
 
-async def test_cancellation_that_comes_after_the_end_of_its_turn_warns_nobody(app, cluster) -> None:
+async def test_cancellation_after_the_end_of_its_turn_gives_no_warning(app, cluster) -> None:
     """A warning is an error here, as in a program that asks for it, and would end the worker."""
     library = object.__new__(_ActivityWorker)
     library._running_activities = {}
