@@ -105,7 +105,9 @@ def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_
         assert "may be applied later" in err
         monkeypatch.undo()
         workers = Workers("tests.temporal.command_app", [cluster.address], tmp_path, count=1)
-        code, out, err = commands.run("inbox", "answer", question["id"], "send", "--note", "in stock")
+        code, err, until = 75, "", time.monotonic() + PATIENCE
+        while code == 75 and time.monotonic() < until:  # the worker starts
+            code, _, err = commands.run("inbox", "answer", question["id"], "send", "--note", "in stock")
         assert code == 0 or "was answered" in err
         code, _, err = commands.run("inbox", "answer", question["id"], "hold")
         assert code == 1

@@ -15,8 +15,10 @@ import anyio
 import pytest
 from temporalio import workflow
 from temporalio.client import WorkflowHistory
+from temporalio.converter import DataConverter
 from temporalio.worker import Replayer, UnsandboxedWorkflowRunner
 
+from craftcore.temporal.records.recorded_state import read_state
 from craftcore.temporal.workflow.messages import WORKFLOW, TaskEnd, TaskStart, TaskState
 from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
@@ -45,6 +47,18 @@ async def test_new_history_replays_and_has_at_most_five_events_a_step(cluster):
 
     await replay(many)
     assert len(many.events) - len(few.events) <= 5 * 20 + 10  # the others differ from run to run
+
+
+async def test_wait_has_the_same_beginning_in_each_part_of_its_history():
+    """A command may read it before a worker has taken in the end of an entry."""
+    history = read_history(HISTORIES_FOLDER / "0.1.0.json")
+    began: dict[str, set[float]] = {}
+    for end in range(80, len(history.events) + 1):
+        known = WorkflowHistory(history.workflow_id, history.events[:end])
+        state = await read_state(known, DataConverter.default)
+        for wait in state.open_waits:
+            began.setdefault(wait.name, set()).add(wait.created_at)
+    assert {name: len(moments) for name, moments in began.items()} == {"continued": 1, "sleep#1": 1, "ask#3": 1}
 
 
 @workflow.defn(name=WORKFLOW)

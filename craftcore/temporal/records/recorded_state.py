@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace
 
 from temporalio import workflow
+from temporalio.api.enums.v1 import EventType
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.client import WorkflowHistory
@@ -16,6 +19,13 @@ from craftcore.errors import StateRefused
 from craftcore.temporal.workflow.messages import WORKFLOW, TaskEnd, TaskStart, TaskState
 from craftcore.temporal.workflow.task import TaskWorkflow
 from craftcore.temporal.workflow_runner import InstanceAround
+
+WRITTEN = (
+    EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
+    EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
+)
+"""Events that a worker writes, beside those of its commands."""
 
 _replayed: list[TaskState] = []
 """The states of the workflows that are being replayed; the last one is the newest."""
@@ -62,6 +72,19 @@ class _KeepingRunner(UnsandboxedWorkflowRunner):
         return _KeptInstance(super().create_instance(there), self.kept)
 
 
+def _take_in(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
+    """Return the events up to the last ones that a worker wrote.
+
+    The library replays the others, too, at the time of an earlier workflow task: what began with them would seem older
+    than it is.
+    """
+    for last, event in reversed(list(enumerate(events, 1))):
+        attributes = getattr(event, event.WhichOneof("attributes") or "", None)
+        if event.event_type in WRITTEN or getattr(attributes, "workflow_task_completed_event_id", None):
+            return events[:last]
+    return events
+
+
 async def read_state(history: WorkflowHistory, converter: DataConverter) -> TaskState:
     """Return the state of a task at the end of the history of one run.
 
@@ -69,6 +92,7 @@ async def read_state(history: WorkflowHistory, converter: DataConverter) -> Task
     of craftcore, or when no worker has taken in anything.
     """
     started = history.events[0].workflow_execution_started_event_attributes
+    history = WorkflowHistory(history.workflow_id, _take_in(history.events))
     runner = _KeepingRunner(started.task_queue.name)
     replayer = Replayer(workflows=[RecordedTask], workflow_runner=runner, data_converter=converter)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
