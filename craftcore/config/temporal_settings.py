@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from craftcore.config.loader import Between, Spelt, table_of
-from craftcore.config.references import REFERENCE_SAID, is_one_line, is_port, secret_reference
+from craftcore.config.references import REFERENCE_SAID, endpoint, is_one_line, is_port, secret_reference
 from craftcore.errors import ConfigInvalid, InvalidInput
 
 _ADDRESS = re.compile(r"(?:[^\s:/@]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
@@ -16,6 +16,7 @@ _URL = re.compile(r"temporal://([^/?#@]+)(?:/([^/?#]*))?")
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 ADDRESS_SAID = 'the host and port of a cluster, like "127.0.0.1:7233"'
+PORT_SAID = 'a port of this machine: "127.0.0.1:PORT", "[::1]:PORT"; nothing others can reach'
 
 
 def _is_address(text: str) -> bool:
@@ -23,10 +24,16 @@ def _is_address(text: str) -> bool:
     return found is not None and is_port(found[1])
 
 
+def _is_own_port(text: str) -> bool:
+    found = endpoint(text)
+    return found is not None and not found.path
+
+
 ClusterAddress = Annotated[str, Spelt(_is_address, ADDRESS_SAID)]
 Name = Annotated[str, Spelt(lambda text: len(text) <= 200 and is_one_line(text), "one line, at most 200 characters")]
 FilePath = Annotated[str, Spelt(lambda text: len(text) <= 4096 and is_one_line(text), "the path of a PEM file")]
 KeyReference = Annotated[str, Spelt(secret_reference, REFERENCE_SAID, hidden=True)]
+OwnPort = Annotated[str, Spelt(_is_own_port, PORT_SAID)]
 ObjectName = Annotated[str, Spelt(_OBJECT.fullmatch, 'an object of a module, like "mycodec:converter"')]
 
 
@@ -42,6 +49,7 @@ class TemporalSettings:
     sticky_timeout     how long a task that a dead worker had in memory waits for it
     task_timeout       how long the cluster waits for a worker that has taken an event of a task, and may be frozen
     shutdown_grace     how long running turns may go on when the worker stops
+    metrics            where numbers about the worker can be read
     """
 
     address: ClusterAddress = "127.0.0.1:7233"
@@ -55,6 +63,7 @@ class TemporalSettings:
     sticky_timeout: Annotated[float, Between(0.1, 600)] = 2.0
     task_timeout: Annotated[float, Between(1, 120)] = 10.0
     shutdown_grace: Annotated[float, Between(0, 3600)] = 30.0
+    metrics: OwnPort = ""
 
 
 def relation_mistakes(settings: TemporalSettings) -> Iterator[str]:

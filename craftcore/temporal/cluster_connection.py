@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from temporalio.client import Client
 from temporalio.converter import DataConverter
+from temporalio.runtime import Runtime
 from temporalio.service import RPCError, RPCStatusCode, TLSConfig
 
 from craftcore.config.temporal_settings import TemporalSettings
@@ -46,8 +47,8 @@ UNUSABLE = {
 FORBIDDEN = {RPCStatusCode.UNAUTHENTICATED, RPCStatusCode.PERMISSION_DENIED}
 
 
-async def connect(settings: TemporalSettings) -> Client:
-    """Connect to the cluster of the settings.
+async def connect(settings: TemporalSettings, runtime: Runtime | None = None) -> Client:
+    """Connect to the cluster of the settings. `runtime` counts what the client does; None: nothing does.
 
     Raises ClusterUnavailable when nothing answers there, and PermissionRefused when the cluster refuses the key or the
     certificate. Raises ConfigInvalid for an impossible address, and for a secret, file or data converter that is
@@ -60,7 +61,12 @@ async def connect(settings: TemporalSettings) -> Client:
         with translating(settings):
             return await asyncio.wait_for(
                 Client.connect(
-                    settings.address, namespace=settings.namespace, api_key=api_key, tls=tls, data_converter=converter
+                    settings.address,
+                    namespace=settings.namespace,
+                    api_key=api_key,
+                    tls=tls,
+                    data_converter=converter,
+                    runtime=runtime,
                 ),
                 CONNECT_SECONDS,
             )

@@ -30,6 +30,7 @@ from craftcore.temporal.schedules.schedule_rules import ScheduleRules, refuse_be
 from craftcore.temporal.schedules.schedule_sync import declare_schedules
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_look import TaskLook
+from craftcore.temporal.worker_metrics import open_metrics
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
@@ -54,7 +55,7 @@ async def working(
     app: Registry, settings: TemporalSettings, config: Config | None = None, *, revision: float | None = None
 ) -> AsyncIterator[Client]:
     """Run a worker of the app while the block lasts, and drain it then. Raises ConfigInvalid for an app that uses what
-    a cluster cannot keep.
+    a cluster cannot keep, and CannotCreate when the port of the metrics cannot be used.
 
     It declares the schedules of the app before the block begins. `revision` is theirs, as for `declare_schedules`.
 
@@ -65,7 +66,7 @@ async def working(
         raise ConfigInvalid("; ".join(unsupported))
     app.check_fallbacks()
     config = config or Config()
-    client = await connect(settings)
+    client = await connect(settings, open_metrics(settings.metrics))
     with translating(settings):
         await require_attributes(client)
     with attached(app, client, settings):
@@ -116,8 +117,8 @@ async def work_until_stopped(
     on_stop: Callable[[], object] = lambda: None,
 ) -> None:
     """Run a worker until SIGTERM or SIGINT, then let running turns end within `shutdown_grace` and hand the others
-    back. `on_ready` is called when it works, `on_stop` when the signal comes. `revision` is as for `working`.
-    Raises ConfigInvalid."""
+    back. `on_ready` is called when it works, `on_stop` when the signal comes. `revision` is as for `working`,
+    and so are the errors."""
     with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async with working(app, settings, config, revision=revision):
             on_ready()

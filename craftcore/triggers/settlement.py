@@ -159,6 +159,19 @@ def is_cancellation(move: Settlement) -> bool:
     return (move.status, move.error_code) == (CANCELLED.status, CANCELLED.error_code)
 
 
+def outcome_label(status: str, error_code: str | None, *, gives_back: bool) -> str:
+    """Return the label of a settled attempt in the metrics.
+
+    `done`, `failed` and `dead` are final. `retried` comes again, `released` comes again without having counted, and
+    `cancelled` is a DONE that a person wanted.
+    """
+    if (status, error_code) == (CANCELLED.status, CANCELLED.error_code):
+        return "cancelled"
+    if gives_back:
+        return "released"
+    return "retried" if status == TriggerStatus.PENDING else status.lower()
+
+
 def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> Settlement:
     """Decide where a started trigger goes.
 

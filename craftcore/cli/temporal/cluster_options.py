@@ -31,11 +31,12 @@ CONNECTION = (
     ("--tls-key", "FILE", "PEM file of the key of that certificate."),
     ("--data-converter", "MODULE:NAME", "The object that encodes payloads, for example to encrypt them."),
 )
-TIMES = (
+WORKER = (
     ("--heartbeat-timeout", "DURATION", "A worker that is silent for this long is dead."),
     ("--sticky-timeout", "DURATION", "The time that a task waits for a dead worker which had it in memory."),
     ("--task-timeout", "DURATION", "The time that the cluster waits for a worker which took an event."),
     ("--shutdown-grace", "DURATION", "The time that running turns have after SIGTERM."),
+    ("--metrics", "HOST:PORT", "A port of this machine for Prometheus."),
 )
 ENVIRONMENT = {"address": "CRAFTCORE_TEMPORAL_ADDRESS", "namespace": "CRAFTCORE_TEMPORAL_NAMESPACE"}
 
@@ -62,15 +63,15 @@ def _keep(ctx: click.Context, param: click.Parameter, value: str | None) -> None
 
 
 class ClusterCommand(Command):
-    """A command that reads on a cluster. `with_times`: it takes the times of a worker, too."""
+    """A command that reads on a cluster. `for_worker`: it takes the settings of a worker, too."""
 
     default_touches = "Only reads on the cluster; uses no database."
 
     def __init__(
-        self, *args: Any, with_times: bool = False, exits: Mapping[int, str | None] | None = None, **kwargs: Any
+        self, *args: Any, for_worker: bool = False, exits: Mapping[int, str | None] | None = None, **kwargs: Any
     ) -> None:
         super().__init__(*args, exits={**(exits or {}), **ENDS}, **kwargs)
-        self.params[-len(self.common) : -len(self.common)] = _make_options(CONNECTION + (TIMES if with_times else ()))
+        self.params[-len(self.common) : -len(self.common)] = _make_options(CONNECTION + (WORKER if for_worker else ()))
 
 
 class ClusterWriteCommand(ClusterCommand, WriteCommand):

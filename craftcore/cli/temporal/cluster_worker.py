@@ -8,7 +8,7 @@ import sys
 
 import click
 
-from craftcore.cli.exit_codes import NO_SUCH
+from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import require_extra
 from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_cluster_settings
@@ -16,8 +16,8 @@ from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_clu
 
 @click.command(
     cls=ClusterWriteCommand,
-    with_times=True,
-    exits={NO_SUCH: "no such namespace"},
+    for_worker=True,
+    exits={NO_SUCH: "no such namespace", CANNOT_CREATE: "the port of the metrics cannot be used"},
     examples=(
         "craftcore temporal worker app:app",
         "craftcore temporal worker app:app --address host:7233 --namespace agents",

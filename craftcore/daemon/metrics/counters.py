@@ -15,8 +15,7 @@ from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
 from craftcore.schedules.model import FireCause, Outcome
 from craftcore.schedules.tick_service import Ticked
-from craftcore.triggers.model import TriggerStatus
-from craftcore.triggers.settlement import Settlement, is_cancellation
+from craftcore.triggers.settlement import Settlement, outcome_label
 
 OTHER = "other"
 SCHEDULES_MAX = 200
@@ -72,7 +71,7 @@ class Counters:
 
     def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         workflow = run.claim.workflow if run.routed is None else run.routed.workflow
-        outcome = "refused" if isinstance(answer, Exception) else outcome_of(answer.move)
+        outcome = "refused" if isinstance(answer, Exception) else _name_outcome(answer.move)
         started_at = run.record.created_at
         self.count(workflow or OTHER, outcome, started_at - run.claim.due_at, self._clock.now() - started_at)
         if run.claim.schedule_id is not None:
@@ -107,16 +106,5 @@ class Counters:
         self._loop_lag.observe(max(0.0, seconds))
 
 
-def outcome_of(move: Settlement) -> str:
-    """Return the outcome label of a settled attempt.
-
-    `done`, `failed` and `dead` are final. `retried` comes again, `released` comes again without having counted, and
-    `cancelled` is a DONE that a person wanted.
-    """
-    if move.status is TriggerStatus.DONE and move.error_code is None:
-        return "done"
-    if move.gives_back:
-        return "released"
-    if is_cancellation(move):
-        return "cancelled"
-    return "retried" if move.status is TriggerStatus.PENDING else move.status.value.lower()
+def _name_outcome(move: Settlement) -> str:
+    return outcome_label(move.status, move.error_code, gives_back=bool(move.gives_back))

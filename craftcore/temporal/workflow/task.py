@@ -10,11 +10,12 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
+    from craftcore.activities.model import ActivityStatus
     from craftcore.errors import PayloadTooLarge
     from craftcore.serialization.canonical import canonicalize
     from craftcore.tasks.model import Resume, Task, TaskStatus
     from craftcore.temporal.ids import task_id_of, workflow_id_of_schedule
-    from craftcore.temporal.workflow import mailbox, memo_pages, task_ledger
+    from craftcore.temporal.workflow import counts, mailbox, memo_pages, task_ledger
     from craftcore.temporal.workflow.carried import unpack
     from craftcore.temporal.workflow.entry_size import find_excess
     from craftcore.temporal.workflow.external_signal import send_signal
@@ -146,8 +147,10 @@ class TaskWorkflow(TaskMoves):
                 cancellation_type=workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             )
             state.idle_entries.clear()
+            counts.count_entry(state.task.workflow, end)
         except ActivityError as error:
             is_cancelled = is_cancelled_exception(error)
+            counts.count_attempt(state.task.workflow, counts.CANCELLED if is_cancelled else counts.CRASHED)
             if not is_cancelled:
                 self._count_crash()
         await self._leave_entry(died=end is None)
@@ -172,6 +175,8 @@ class TaskWorkflow(TaskMoves):
         self._calls_until, self._is_inside = 0.0, False
 
     def _put_in_doubt(self, token: int | None) -> None:
+        for left in task_ledger.list_intents(self._state, token):
+            counts.count_call(self._state.acts[left].action, ActivityStatus.UNKNOWN)
         until = task_ledger.leave_behind(self._state, token, workflow.time())
         self._calls_until = max(self._calls_until, until)
 

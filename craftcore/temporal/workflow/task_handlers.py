@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.serialization.canonical import canonicalize
     from craftcore.tasks.model import ResolvedBy, Wait
     from craftcore.temporal.ids import task_id_of
-    from craftcore.temporal.workflow import mailbox, task_ledger
+    from craftcore.temporal.workflow import counts, mailbox, task_ledger
     from craftcore.temporal.workflow.gate_messages import Passed
     from craftcore.temporal.workflow.journal_messages import (
         LEASE_LOST,
@@ -88,6 +88,7 @@ class TaskHandlers:
             self._has_recorded, state.touched_at = True, now
         match call.kind:
             case "record":
+                counts.count_event(state.task.workflow, call.event_type)
                 if call.memo is not None:
                     state.memo[call.memo] = call.text
             case "begin":
@@ -95,7 +96,9 @@ class TaskHandlers:
                 return task_ledger.begin_call(state, token, call.intent, now)
             case "settle":
                 assert call.outcome is not None, call
+                before = state.acts.get(call.key)
                 answer = task_ledger.settle_call(state, call.key, call.calls, call.outcome, now)
+                counts.count_settled(before, state.acts.get(call.key))
                 self._go_on_without_doubt()
                 if answer.is_late:
                     publish(state)

@@ -115,20 +115,20 @@ def leave_behind(state: TaskState, token: int | None, now: float) -> float:
     """Put the calls of an entry that died in doubt; None: of all entries. Return until when one of them may be on its
     way, beside those whose provider drops a second call; 0.0: none may."""
     until = 0.0
-    for key in list_intents(state):
+    for key in list_intents(state, token):
         before = state.acts[key]
-        if token in (None, before.execution_seq):
-            left = settle(before, before.last_call, LEFT_BEHIND, now)
-            assert left is not None, before
-            state.acts[key] = left
-            if before.policy is not OnUnknown.RESEND:
-                until = max(until, state.ends_at[key])
+        left = settle(before, before.last_call, LEFT_BEHIND, now)
+        assert left is not None, before
+        state.acts[key] = left
+        if before.policy is not OnUnknown.RESEND:
+            until = max(until, state.ends_at[key])
     return until
 
 
-def list_intents(state: TaskState) -> list[str]:
-    """Return the keys of the activities that are being called, as far as is known."""
-    return [key for key, one in state.acts.items() if one.status is ActivityStatus.INTENT]
+def list_intents(state: TaskState, token: int | None = None) -> list[str]:
+    """Return the keys of the activities that are being called, as far as is known: by an entry; None: by any."""
+    intents = {key: one for key, one in state.acts.items() if one.status is ActivityStatus.INTENT}
+    return [key for key, one in intents.items() if token in (None, one.execution_seq)]
 
 
 def reopen_intent(activity: Activity) -> Activity:

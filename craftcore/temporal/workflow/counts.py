@@ -1,0 +1,56 @@
+"""The counts of workers for Prometheus. A workflow counts what its history has. A replay counts nothing again."""
+
+from __future__ import annotations
+
+from temporalio import workflow
+
+with workflow.unsafe.imports_passed_through():
+    from craftcore.activities.model import Activity, ActivityStatus
+    from craftcore.error_codes import ErrorCode
+    from craftcore.executions.model import EventType
+    from craftcore.temporal.workflow.messages import HANDED_BACK, LIMITED, ROLLOVER, EntryEnd
+    from craftcore.triggers.settlement import outcome_label
+
+OTHER = "other"
+CRASHED, CANCELLED = "crashed", "cancelled"
+"""The outcomes of an entry that has no end of its own: its worker died, or it was cancelled."""
+
+STEPS: dict[str, str] = {EventType.STEP_COMPLETED: "done", EventType.STEP_FAILED: "retried"}
+
+
+def count_entry(name: str, end: EntryEnd) -> None:
+    """Count an entry of a turn that ran. A name that no app declares is counted as `other`, so that an emit cannot add
+    a label."""
+    if end.move in (LIMITED, HANDED_BACK):
+        return
+    is_rollover = end.wait is not None and end.wait.name.startswith(ROLLOVER)
+    outcome = outcome_label(end.status, end.error_code, gives_back=end.gives_back or is_rollover)
+    count_attempt(OTHER if end.error_code == ErrorCode.CAPABILITY_NOT_FOUND else name, outcome)
+
+
+def count_attempt(name: str, outcome: str) -> None:
+    """Count an attempt of a workflow by its outcome."""
+    _add(
+        "craftcore_attempts", "Entries of turns that ended, by their outcome.", workflow=name or OTHER, outcome=outcome
+    )
+
+
+def count_event(name: str, event_type: str) -> None:
+    """Count a step that was done, or a try of it that failed and is repeated. Other events are not counted."""
+    if (outcome := STEPS.get(event_type)) is not None:
+        _add("craftcore_steps", "Steps that were recorded.", workflow=name or OTHER, outcome=outcome)
+
+
+def count_settled(before: Activity | None, after: Activity | None) -> None:
+    """Count a call that was settled, unless it was counted as unknown when its entry was left."""
+    if before is not None and after is not None and before.status is ActivityStatus.INTENT:
+        count_call(after.action, after.status)
+
+
+def count_call(action: str, status: ActivityStatus) -> None:
+    """Count a call of an irreversible action by its outcome: done, failed or unknown."""
+    _add("craftcore_calls", "Calls of irreversible actions that ended.", action=action, outcome=status.value.lower())
+
+
+def _add(metric: str, meaning: str, **labels: str) -> None:
+    workflow.metric_meter().create_counter(metric, meaning).add(1, labels)
