@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -22,6 +23,7 @@ from craftcore.temporal.cluster_connection import connect
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker_metrics import open_metrics
+from tests.support.code_blocks import PAGES
 from tests.support.metrics_client import Scrape, free_port
 from tests.support.processes import PATIENCE
 
@@ -118,6 +120,9 @@ async def test_turns_steps_and_calls_are_counted_once_by_their_workers(settings,
             ("breaks", "retried"): 2,
         }
         assert told.all("craftcore_calls_total", "action", "outcome") == {("send", "done"): 1}
+        _, _, documented = PAGES["docs/reference/metrics.md"].partition("## Workers of a cluster")
+        names = {name for name, _ in told.samples if name.startswith("craftcore_")}
+        assert set(re.findall(r"\| `(craftcore_\w+)", documented)) == names
         assert told.all("temporal_activity_execution_latency_seconds_count", "activity_type") == {
             ("craftcore.turn",): 5
         }
