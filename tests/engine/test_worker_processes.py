@@ -120,6 +120,7 @@ async def test_hanging_step_in_a_process_times_out_and_its_process_group_is_kill
     delays: list[float] = []
 
     async def body(ctx: TaskContext) -> int:
+        await ctx.step("import", functions.add, executor="process")
         for number in range(3):
 
             async def hang(number: int = number) -> None:

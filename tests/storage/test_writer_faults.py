@@ -102,8 +102,11 @@ async def test_error_anywhere_on_the_writer_thread_answers_every_caller(tmp_path
 
     harm = {}
     for nr, code in enumerate(seen.seen):
-        profile = Profile(code)
-        answers, fatal = await life(tmp_path / f"{nr}.db", profile, monkeypatch)
+        for life_nr in range(10):  # a busy machine may leave the writer no quiet time
+            profile = Profile(code)
+            answers, fatal = await life(tmp_path / f"{nr}.{life_nr}.db", profile, monkeypatch)
+            if profile.raised:
+                break
         failed = [answer for answer in answers if not isinstance(answer, int)]
         if len(answers) != 21 or not profile.raised or (failed and not fatal and len(failed) > 20):
             harm[code.co_qualname] = (len(answers), profile.raised, failed[:2], fatal)
