@@ -72,6 +72,9 @@ class TaskOperations:
     async def find_question(self, question_id: str) -> Question:
         """Return an open question. Raises NotFound; StateRefused when it is not open any more, with who answered it."""
         task_id, _, number = question_id.rpartition(".")
+        missing = NotFound(f"no question has the id {question_id!r:.200}; see: craftcore temporal inbox list")
+        if not task_id:
+            raise missing
         try:
             found = await self.find(task_id)
         except NotFound as error:
@@ -86,7 +89,7 @@ class TaskOperations:
         made = 0 if found.state is None else found.state.waits_made
         if number.isascii() and number.isdigit() and 0 < int(number[:9]) <= made:
             raise StateRefused(f"question {whole} is not open: task {found.id} is {found.task.status}")
-        raise NotFound(f"no question has the id {question_id!r:.200}; see: craftcore temporal inbox list")
+        raise missing
 
     async def find_activity(self, key: str) -> tuple[RecordedTask, Activity]:
         """Return the irreversible action of a whole key, with its task. Raises NotFound."""

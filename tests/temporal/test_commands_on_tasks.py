@@ -197,6 +197,8 @@ def test_task_is_cancelled_and_listed(commands, cluster, tmp_path):
         (["trigger", "show", NO_TASK], 10),
         (["trigger", "list", "--status", "failed"], 12),
         (["inbox", "answer", f"{NO_TASK}.1", "yes"], 10),
+        (["inbox", "answer", NO_TASK, "yes"], 10),
+        (["inbox", "answer", "", "yes"], 10),
         (["activity", "show", f"activity:{NO_TASK}:1.1"], 10),
         (["inspect", f"exec-{NO_TASK}.1"], 10),
         (["audit", NO_TASK], 10),
