@@ -26,13 +26,29 @@ def test_second_case_always_passes():
 """
 
 
+CRASHING = """
+import os
+from pathlib import Path
+
+def test_first_run_crashes():
+    if not Path("begun").exists():
+        Path("begun").touch()
+        os._exit(1)
+"""
+
+
 def fail_once(folder: Path, failing: set[int], names: list[str]) -> None:
     (folder / "test_flaky.py").write_text(FLAKY.format(names=names, failing=failing))
-    assert subprocess.run(["pytest", "-q"], cwd=folder, env=ENVIRON, capture_output=True).returncode == 1
+    run_tests(folder)
+
+
+def run_tests(folder: Path, *words: str) -> None:
+    with (folder / "log").open("w") as log:
+        assert subprocess.run(["pytest", "-q", *words], cwd=folder, env=ENVIRON, stdout=log).returncode == 1
 
 
 def try_alone(folder: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([SCRIPT], cwd=folder, env=ENVIRON, capture_output=True, text=True)
+    return subprocess.run([SCRIPT, "log"], cwd=folder, env=ENVIRON, capture_output=True, text=True)
 
 
 def test_test_that_passes_three_times_alone_is_named(tmp_path):
@@ -43,7 +59,7 @@ def test_test_that_passes_three_times_alone_is_named(tmp_path):
         "test_flaky.py::test_run_of_the_file_may_pass[a]",
         "test_flaky.py::test_run_of_the_file_may_pass[b c]",
     ]
-    assert "FAILED beside others, PASSED three times alone" in tried.stdout
+    assert "FAILED beside others, PASSED 3 times alone" in tried.stdout
     assert [(tmp_path / name).read_text() for name in ("a", "b c", "others")] == ["4", "4", "x"]
 
 
@@ -52,7 +68,7 @@ def test_test_that_fails_once_more_alone_is_refused(tmp_path, again):
     fail_once(tmp_path, {1, again}, ["a"])
     tried = try_alone(tmp_path)
     assert tried.returncode == 1
-    assert "PASSED three times" not in tried.stdout
+    assert tried.stderr.splitlines()[-1] == "failed again: test_flaky.py::test_run_of_the_file_may_pass[a]"
 
 
 def test_more_than_three_failed_tests_are_not_tried(tmp_path):
@@ -62,6 +78,15 @@ def test_more_than_three_failed_tests_are_not_tried(tmp_path):
     assert (tmp_path / "a").read_text() == "1"
 
 
+def test_crash_of_a_process_of_the_tests_is_refused(tmp_path):
+    """It is run again, passes, and would be forgotten."""
+    (tmp_path / "test_flaky.py").write_text(CRASHING)
+    run_tests(tmp_path, "-n", "1")
+    tried = try_alone(tmp_path)
+    assert (tried.returncode, tried.stderr) == (1, "a process of the tests crashed\n")
+
+
 def test_command_that_failed_before_the_tests_is_refused(tmp_path):
+    (tmp_path / "log").touch()
     tried = try_alone(tmp_path)
     assert (tried.returncode, tried.stderr) == (1, "no test failed: the command before the tests did\n")
