@@ -61,6 +61,7 @@ async def working(
 
     Its workflows are all ours, and run outside of the sandbox of the library. Histories are replayed in the sandbox by
     the tests.
+    From then on the process ignores a warning of the library about late cancellations.
     """
     if unsupported := list_unsupported(app):
         raise ConfigInvalid("; ".join(unsupported))
@@ -82,7 +83,7 @@ async def working(
 @asynccontextmanager
 async def polling(app: Registry, client: Client, settings: TemporalSettings, config: Config) -> AsyncIterator[None]:
     """Run a worker of the app while the block lasts, without its checks and its schedules."""
-    ignore_late_cancellations()
+    _ignore_late_cancellations()
     async with UserLoop(partial(opening_runner, app, client, config)) as user:
         turns = TurnActivity(client, user, shutdown_grace=settings.shutdown_grace)
         schedules = ScheduleActivity(client, ScheduleRules(config, settings.heartbeat_timeout))
@@ -99,7 +100,7 @@ async def polling(app: Registry, client: Client, settings: TemporalSettings, con
             yield
 
 
-def ignore_late_cancellations() -> None:
+def _ignore_late_cancellations() -> None:
     """Ignore the warning of the library about a cancellation that meets the end of its activity on the way.
 
     It needs no action, its text is a binary token, and a process that turns warnings into errors would lose its worker.

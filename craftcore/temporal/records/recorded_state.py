@@ -25,7 +25,7 @@ WRITTEN = (
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_ACCEPTED,
     EventType.EVENT_TYPE_WORKFLOW_EXECUTION_UPDATE_COMPLETED,
 )
-"""Events that a worker writes, beside those of its commands."""
+"""Events that workflow code writes, beside those of its commands."""
 
 _replayed: list[TaskState] = []
 """The states of the workflows that are being replayed; the last one is the newest."""
@@ -72,13 +72,14 @@ class _KeepingRunner(UnsandboxedWorkflowRunner):
         return _KeptInstance(super().create_instance(there), self.kept)
 
 
-def _take_in(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
-    """Return the events up to the last ones that a worker wrote.
+def _cut_to_taken_in(events: Sequence[HistoryEvent]) -> Sequence[HistoryEvent]:
+    """Return the events up to the last one that workflow code wrote.
 
     The library replays the others, too, at the time of an earlier workflow task: what began with them would seem older
     than it is.
     """
     for last, event in reversed(list(enumerate(events, 1))):
+        # Some events of the server have the field, too, and it is 0 there.
         attributes = getattr(event, event.WhichOneof("attributes") or "", None)
         if event.event_type in WRITTEN or getattr(attributes, "workflow_task_completed_event_id", None):
             return events[:last]
@@ -92,7 +93,7 @@ async def read_state(history: WorkflowHistory, converter: DataConverter) -> Task
     of craftcore, or when no worker has taken in anything.
     """
     started = history.events[0].workflow_execution_started_event_attributes
-    history = WorkflowHistory(history.workflow_id, _take_in(history.events))
+    history = WorkflowHistory(history.workflow_id, _cut_to_taken_in(history.events))
     runner = _KeepingRunner(started.task_queue.name)
     replayer = Replayer(workflows=[RecordedTask], workflow_runner=runner, data_converter=converter)
     result = await replayer.replay_workflow(history, raise_on_replay_failure=False)

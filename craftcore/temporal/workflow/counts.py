@@ -1,4 +1,8 @@
-"""The counts of workers for Prometheus. A workflow counts what its history has. A replay counts nothing again."""
+"""The counts of workers for Prometheus: of what a workflow takes in, whatever worker did it.
+
+A replay counts nothing again. A workflow task that the cluster repeats does: its worker died or froze, or a signal came
+meanwhile. So rates and ratios are right, and exact sums are not.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +23,14 @@ STEPS: dict[str, str] = {EventType.STEP_COMPLETED: "done", EventType.STEP_FAILED
 
 
 def count_entry(name: str, end: EntryEnd) -> None:
-    """Count an entry of a turn that ran. A name that no app declares is counted as `other`, so that an emit cannot add
-    a label."""
+    """Count an entry of a turn, unless it was left to others. A name that no app declares is counted as `other`, so
+    that an emit cannot add a label."""
     if end.move in (LIMITED, HANDED_BACK):
         return
     is_rollover = end.wait is not None and end.wait.name.startswith(ROLLOVER)
     outcome = outcome_label(end.status, end.error_code, gives_back=end.gives_back or is_rollover)
-    count_attempt(OTHER if end.error_code == ErrorCode.CAPABILITY_NOT_FOUND else name, outcome)
+    is_undeclared = end.error_code == ErrorCode.CAPABILITY_NOT_FOUND and not end.is_task
+    count_attempt(OTHER if is_undeclared else name, outcome)
 
 
 def count_attempt(name: str, outcome: str) -> None:
@@ -42,8 +47,9 @@ def count_event(name: str, event_type: str) -> None:
 
 
 def count_settled(before: Activity | None, after: Activity | None) -> None:
-    """Count a call that was settled, unless it was counted as unknown when its entry was left."""
-    if before is not None and after is not None and before.status is ActivityStatus.INTENT:
+    """Count a call that has ended now. One that was counted as unknown when its entry was left is not counted again."""
+    was_called = before is not None and before.status is ActivityStatus.INTENT
+    if was_called and after is not None and after.status is not ActivityStatus.INTENT:
         count_call(after.action, after.status)
 
 

@@ -148,6 +148,9 @@ class TaskWorkflow(TaskMoves):
             )
             state.idle_entries.clear()
             counts.count_entry(state.task.workflow, end)
+        except asyncio.CancelledError:  # it came with the end of the entry
+            counts.count_attempt(state.task.workflow, counts.CANCELLED)
+            raise
         except ActivityError as error:
             is_cancelled = is_cancelled_exception(error)
             counts.count_attempt(state.task.workflow, counts.CANCELLED if is_cancelled else counts.CRASHED)

@@ -93,7 +93,10 @@ class TaskHandlers:
                     state.memo[call.memo] = call.text
             case "begin":
                 assert call.intent is not None, call
-                return task_ledger.begin_call(state, token, call.intent, now)
+                before = state.acts.get(call.intent.key)
+                answer = task_ledger.begin_call(state, token, call.intent, now)
+                counts.count_settled(before, state.acts.get(call.intent.key))
+                return answer
             case "settle":
                 assert call.outcome is not None, call
                 before = state.acts.get(call.key)
