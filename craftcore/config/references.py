@@ -25,7 +25,8 @@ REFERENCE_SAID = (
     "never the secret itself"
 )
 ADDRESS_SAID = "an address like ada@example.org or Ada Lovelace <ada@example.org>"
-ENDPOINT_SAID = '"unix:PATH", or a port of this machine: "127.0.0.1:PORT", "[::1]:PORT"; nothing others can reach'
+PORT_SAID = 'a port of this machine: "127.0.0.1:PORT", "[::1]:PORT"; nothing others can reach'
+ENDPOINT_SAID = f'"unix:PATH", or {PORT_SAID}'
 ADDRESS_MAX = 254
 NAME_MAX = 200
 

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Annotated
 
 from craftcore.config.loader import Between, Spelt, table_of
-from craftcore.config.references import REFERENCE_SAID, endpoint, is_one_line, is_port, secret_reference
+from craftcore.config.references import PORT_SAID, REFERENCE_SAID, endpoint, is_one_line, is_port, secret_reference
 from craftcore.errors import ConfigInvalid, InvalidInput
 
 _ADDRESS = re.compile(r"(?:[^\s:/@]{1,253}|\[[0-9A-Fa-f:.]{2,45}\]):([0-9]{1,5})")
@@ -16,7 +16,6 @@ _URL = re.compile(r"temporal://([^/?#@]+)(?:/([^/?#]*))?")
 _OBJECT = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 ADDRESS_SAID = 'the host and port of a cluster, like "127.0.0.1:7233"'
-PORT_SAID = 'a port of this machine: "127.0.0.1:PORT", "[::1]:PORT"; nothing others can reach'
 
 
 def _is_address(text: str) -> bool:

@@ -2,32 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import structlog
 
 from craftcore.clock import utc_iso
 from craftcore.engine.attempt import Attempt
 from craftcore.triggers.model import TriggerStatus
-from craftcore.triggers.settlement import Failed, Outcome
+from craftcore.triggers.settlement import Failed, Outcome, SettleFacts
 from craftcore.triggers.start_holds import StartHolds
 
 log = structlog.get_logger(__name__)
-
-
-class SettleFacts(Protocol):
-    """The facts of a settle: those of a `Settlement`, or of the end of an entry on a cluster."""
-
-    @property
-    def status(self) -> str: ...
-    @property
-    def reason(self) -> str: ...
-    @property
-    def not_before(self) -> float | None: ...
-    @property
-    def gives_back(self) -> int: ...
-    @property
-    def error_message(self) -> str | None: ...
 
 
 def log_hold_changes(before: StartHolds, after: StartHolds) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from craftcore.error_codes import Backoff, ErrorCode, find_code
 from craftcore.triggers.backoff import RetryPolicy
@@ -132,6 +132,23 @@ Outcome = (
 )
 
 
+class SettleFacts(Protocol):
+    """The facts of a settle: those of a `Settlement`, or of the end of an entry on a cluster."""
+
+    @property
+    def status(self) -> str: ...
+    @property
+    def reason(self) -> str: ...
+    @property
+    def not_before(self) -> float | None: ...
+    @property
+    def gives_back(self) -> int: ...
+    @property
+    def error_code(self) -> str | None: ...
+    @property
+    def error_message(self) -> str | None: ...
+
+
 class Settlement(NamedTuple):
     """The decided move. `gives_back` is 1 when the attempt does not count."""
 
@@ -154,22 +171,22 @@ def cancel_settlement(reason: str) -> Settlement:
     return CANCELLED._replace(reason=reason)
 
 
-def is_cancellation(move: Settlement) -> bool:
+def is_cancellation(move: SettleFacts) -> bool:
     """Return whether a started trigger ends because of a request to cancel it."""
     return (move.status, move.error_code) == (CANCELLED.status, CANCELLED.error_code)
 
 
-def outcome_label(status: str, error_code: str | None, *, gives_back: bool) -> str:
+def outcome_label(move: SettleFacts) -> str:
     """Return the label of a settled attempt in the metrics.
 
     `done`, `failed` and `dead` are final. `retried` comes again, `released` comes again without having counted, and
     `cancelled` is a DONE that a person wanted.
     """
-    if (status, error_code) == (CANCELLED.status, CANCELLED.error_code):
+    if is_cancellation(move):
         return "cancelled"
-    if gives_back:
+    if move.gives_back:
         return "released"
-    return "retried" if status == TriggerStatus.PENDING else status.lower()
+    return "retried" if move.status == TriggerStatus.PENDING else move.status.lower()
 
 
 def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> Settlement:

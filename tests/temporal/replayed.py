@@ -1,8 +1,10 @@
-"""Replays of histories in the workflow code as it is now, in the sandbox of the library."""
+"""Stored histories, and replays in the workflow code as it is now, in the sandbox of the library."""
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails
@@ -11,6 +13,14 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
+
+HISTORIES_FOLDER = Path(__file__).parent / "histories"
+
+
+def read_history(path: Path) -> WorkflowHistory:
+    text = path.read_text()
+    started = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]
+    return WorkflowHistory.from_json(started["workflowId"], text)
 
 
 class QueueRunner(SandboxedWorkflowRunner):

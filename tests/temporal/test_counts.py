@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from temporalio.client import WorkflowHistory
 from temporalio.converter import DataConverter
 
 from craftcore.activities.model import ActivityStatus, Decision
@@ -16,9 +13,9 @@ from craftcore.temporal.records.recorded_state import read_state
 from craftcore.temporal.workflow import counts
 from craftcore.temporal.workflow.messages import EntryEnd, TaskState
 from craftcore.temporal.workflow.task_ledger import begin_call, decide_doubt, leave_behind, settle_call
+from tests.temporal.replayed import HISTORIES_FOLDER, read_history
 from tests.temporal.test_task_ledger import DONE, KEY, TASK, intent
 
-HISTORIES = Path(__file__).parent / "histories"
 CALLS = "craftcore_calls"
 
 
@@ -46,9 +43,7 @@ def meter(monkeypatch: pytest.MonkeyPatch) -> Meter:
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["0.1.0-cancel", "0.1.0-cancel-intent"])
 async def test_entry_whose_end_meets_its_cancel_is_counted_once(meter, name):
-    text = (HISTORIES / f"{name}.json").read_text()
-    started = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]
-    await read_state(WorkflowHistory.from_json(started["workflowId"], text), DataConverter.default)
+    await read_state(read_history(HISTORIES_FOLDER / f"{name}.json"), DataConverter.default)
     assert {key: count for key, count in meter.counted.items() if key[0] == "craftcore_attempts"} == {
         ("craftcore_attempts", "single", "cancelled"): 1
     }

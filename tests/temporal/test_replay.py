@@ -6,9 +6,7 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import anyio
@@ -23,17 +21,10 @@ from craftcore.temporal.workflow.messages import WORKFLOW, TaskEnd, TaskStart, T
 from craftcore.temporal.workflow.task import TaskWorkflow
 from tests.support.processes import PATIENCE
 from tests.temporal.cluster_history import record_history
-from tests.temporal.replayed import replay
+from tests.temporal.replayed import HISTORIES_FOLDER, read_history, replay
 
 pytestmark = pytest.mark.anyio
-HISTORIES_FOLDER = Path(__file__).parent / "histories"
 HISTORIES = sorted(HISTORIES_FOLDER.glob("*.json"))
-
-
-def read_history(path: Path) -> WorkflowHistory:
-    text = path.read_text()
-    started = json.loads(text)["events"][0]["workflowExecutionStartedEventAttributes"]
-    return WorkflowHistory.from_json(started["workflowId"], text)
 
 
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)

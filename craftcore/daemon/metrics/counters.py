@@ -15,7 +15,7 @@ from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
 from craftcore.schedules.model import FireCause, Outcome
 from craftcore.schedules.tick_service import Ticked
-from craftcore.triggers.settlement import Settlement, outcome_label
+from craftcore.triggers.settlement import outcome_label
 
 OTHER = "other"
 SCHEDULES_MAX = 200
@@ -71,7 +71,7 @@ class Counters:
 
     def on_settled(self, run: Attempt, answer: Settled | Exception) -> None:
         workflow = run.claim.workflow if run.routed is None else run.routed.workflow
-        outcome = "refused" if isinstance(answer, Exception) else _name_outcome(answer.move)
+        outcome = "refused" if isinstance(answer, Exception) else outcome_label(answer.move)
         started_at = run.record.created_at
         self.count(workflow or OTHER, outcome, started_at - run.claim.due_at, self._clock.now() - started_at)
         if run.claim.schedule_id is not None:
@@ -104,7 +104,3 @@ class Counters:
     def on_lagged(self, seconds: float) -> None:
         """Count how much later than asked the event loop woke."""
         self._loop_lag.observe(max(0.0, seconds))
-
-
-def _name_outcome(move: Settlement) -> str:
-    return outcome_label(move.status, move.error_code, gives_back=bool(move.gives_back))

@@ -6,6 +6,8 @@ meanwhile. So rates and ratios are right, and exact sums are not.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
@@ -27,10 +29,10 @@ def count_entry(name: str, end: EntryEnd) -> None:
     that an emit cannot add a label."""
     if end.move in (LIMITED, HANDED_BACK):
         return
-    is_rollover = end.wait is not None and end.wait.name.startswith(ROLLOVER)
-    outcome = outcome_label(end.status, end.error_code, gives_back=end.gives_back or is_rollover)
+    if end.wait is not None and end.wait.name.startswith(ROLLOVER):
+        end = replace(end, gives_back=True)
     is_undeclared = end.error_code == ErrorCode.CAPABILITY_NOT_FOUND and not end.is_task
-    count_attempt(OTHER if is_undeclared else name, outcome)
+    count_attempt(OTHER if is_undeclared else name, outcome_label(end))
 
 
 def count_attempt(name: str, outcome: str) -> None:

@@ -127,8 +127,11 @@ def leave_behind(state: TaskState, token: int | None, now: float) -> float:
 
 def list_intents(state: TaskState, token: int | None = None) -> list[str]:
     """Return the keys of the activities that are being called, as far as is known: by an entry; None: by any."""
-    intents = {key: one for key, one in state.acts.items() if one.status is ActivityStatus.INTENT}
-    return [key for key, one in intents.items() if token in (None, one.execution_seq)]
+    return [
+        key
+        for key, one in state.acts.items()
+        if one.status is ActivityStatus.INTENT and token in (None, one.execution_seq)
+    ]
 
 
 def reopen_intent(activity: Activity) -> Activity:
