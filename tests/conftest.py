@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import compileall
+import contextlib
+import gc
 import logging
 import os
 import shutil
@@ -10,6 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -18,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
+from tests.support.run_costs import RunCosts
 
 # The same examples in every run and no clock that judges them: a slow machine is not a bug, and a new example is found
 # when somebody looks for it (`--hypothesis-profile=default`), not when somebody else's change is tested.
@@ -59,13 +63,15 @@ def pytest_configure(config: pytest.Config) -> None:
     """Put the files of the tests into memory where there is space: a flush costs milliseconds on a disk.
 
     Programs that the tests start find the bytecode of craftcore, which takes half a second to compile. They write none:
-    an app that a test changes within a second would run as it was.
+    an app that a test changes within a second would run as it was. pytest keeps its own bytecode, with asserts that
+    explain themselves: to make it takes 40 seconds of processor, to read it two.
     """
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = False
+    config.pluginmanager.register(RunCosts(config))
     if hasattr(config, "workerinput"):
         return
-    for folder in (HERE.parent / "craftcore", HERE):
-        compileall.compile_dir(folder, quiet=2)
+    compileall.compile_dir(HERE.parent / "craftcore", quiet=2)
     if config.option.basetemp is not None:
         return
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > SPACE_NEEDED:
@@ -74,10 +80,38 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(lambda: shutil.rmtree(temporary, ignore_errors=True))
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--costs", action="store_true", help="print the seconds of processor of each folder, and fail on too many"
+    )
+
+
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the workers of `-n auto`: a third of the time of a worker is spent waiting for other processes."""
+    """Return the workers of `-n auto`: half of the time of a worker is spent waiting for other processes."""
     cores = len(os.sched_getaffinity(0))
-    return cores + max(1, cores // 2)
+    return cores * 5 // 2
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Let each worker import the test files from another one on, so that a first run rewrites the asserts of each once.
+
+    An import that fails is left to the collection, which reports it.
+    """
+    worker = getattr(session.config, "workerinput", None)
+    if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
+        return
+    files = sorted(HERE.rglob("test_*.py"))
+    first = len(files) * int(worker["workerid"].removeprefix("gw")) // worker["workercount"]
+    for path in files[first:] + files[:first]:
+        with contextlib.suppress(Exception):
+            import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
+
+
+def pytest_collection_finish() -> None:
+    """Take what the collection made out of the garbage collector: each full collection would look at all of it."""
+    gc.collect()
+    gc.freeze()
 
 
 LONG = {"test_handlers_page.py", "test_kills.py", "test_task_kills.py", "test_act_kills.py", "test_code_blocks.py"}

@@ -9,12 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
+
+from tests.support.warm_parent import start
 
 PATIENCE = 120.0
 """How long a test waits for what must happen, on the slowest machine; never how long it takes."""
@@ -89,11 +92,17 @@ class Result:
 
 def craftcore(folder: Path, *arguments: str, stdin: str = "", **env: str) -> Result:
     """Run a command to its end, in a folder, on its `agent.db`."""
-    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", *arguments]
-    ended = subprocess.run(
-        command, cwd=folder, env=environment(**env), input=stdin, capture_output=True, text=True, timeout=2 * PATIENCE
-    )
-    return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        given.write(stdin.encode())
+        given.seek(0)
+        command = ["-m", "craftcore", "--db", "agent.db", *arguments]
+        with start(command, cwd=folder, env=environment(**env), stdin=given, stdout=out, stderr=err) as process:
+            code = process.wait(2 * PATIENCE)
+        printed = []
+        for file in (out, err):
+            file.seek(0)
+            printed.append(file.read().decode())
+    return Result(code=code, out=printed[0], err=printed[1])
 
 
 def until(holds: Callable[[], Any], what: str = "it", *, within: float = PATIENCE) -> Any:
@@ -169,8 +178,8 @@ class DaemonProcess:
         self.folder = folder
         self.manager = manager
         self._log = (folder / "daemon.log").open("ab")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "craftcore", "--db", "agent.db", "run", *arguments],
+        self.process = start(
+            ["-m", "craftcore", "--db", "agent.db", "run", *arguments],
             cwd=folder,
             env=environment(NOTIFY_SOCKET="@" + manager.getsockname()[1:].decode(), **env),
             stdin=subprocess.DEVNULL,

@@ -5,18 +5,18 @@ from __future__ import annotations
 import html
 import re
 import socket
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from subprocess import DEVNULL, Popen
+from subprocess import DEVNULL
 
 import httpx2
 
 from craftcore.config import Config
 from craftcore.services import Services
 from tests.support.processes import PATIENCE, environment, until
+from tests.support.warm_parent import WarmProcess, start
 
 TOKENS = {name: f"{name}-has-a-long-token" for name in ("ada", "bob", "cal")}
 SETTINGS = """
@@ -65,7 +65,7 @@ class Site:
     database: Path
     socket: Path
     port: int | None
-    process: Popen[bytes]
+    process: WarmProcess
     services: Services
     _clients: dict[str, httpx2.Client] = field(default_factory=dict)
 
@@ -121,9 +121,9 @@ def serving(
     config = database.parent / "web.toml"
     config.write_text(settings)
     secrets = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
-    command = [sys.executable, "-m", "craftcore", "--db", str(database), "--config", str(config)]
+    command = ["-m", "craftcore", "--db", str(database), "--config", str(config)]
     listen = "unix:web.sock" if port is None else f"127.0.0.1:{port}"
-    process = Popen(
+    process = start(
         [*command, "web", "--listen", listen, *arguments],
         env=environment(**{**secrets, **more}),
         cwd=database.parent,

@@ -1,0 +1,299 @@
+"""Real processes that start in milliseconds, because a warm parent forks them.
+
+An interpreter takes a third of a second to import craftcore. The warm parent imports it once for each test process. It
+runs no thread and opens no database, so a fork copies nothing that it would break. A child has its own folder,
+environment, arguments and files, runs its program as `__main__`, and ends as an interpreter does.
+
+A test of the interpreter itself (imports, memory, encodings, closed files, Ctrl-C in a terminal) starts a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import io
+import json
+import os
+import pkgutil
+import runpy
+import select
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import IO, Any
+
+ROOT = Path(__file__).parents[2]
+
+READ_BY_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
+"""Variables by these names act while an interpreter starts: a child of a warm parent would not obey them."""
+
+NOT_PRELOADED = ("craftcore.temporal", "craftcore.cli.temporal", "craftcore.testing")
+"""Folders that other programs must not import: a process ends in another way once it has the cluster's library."""
+
+PRELOADED = ("anyio._backends._asyncio", "aiosmtplib", "httpx2", "prometheus_client", "rich.live", "uvicorn")
+"""Libraries that craftcore imports when it calls them."""
+
+seconds_of_children: list[float] = []
+"""The seconds of processor of each child that ended. The kernel counts them for the warm parent, not for us."""
+
+
+class WarmProcess:
+    """A forked process, with the part of the interface of `subprocess.Popen` that tests use."""
+
+    def __init__(self, args: Sequence[str], pid: int, descriptor: int, ended: socket.socket) -> None:
+        self.args = args
+        self.pid = pid
+        self.returncode: int | None = None
+        self.stdin: IO[bytes] | None = None
+        self.stdout: IO[bytes] | None = None
+        self.stderr: IO[bytes] | None = None
+        self._descriptor = descriptor
+        self._ended = ended
+
+    def poll(self) -> int | None:
+        """Return the exit code, minus a signal's number, or None while it runs."""
+        try:
+            return self.wait(0)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its end. Raises subprocess.TimeoutExpired after `timeout` seconds; None waits for ever."""
+        if self.returncode is None:
+            if not select.select([self._ended], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired(list(self.args), timeout or 0)
+            status, seconds = self._ended.recv(64).split()
+            self.returncode = os.waitstatus_to_exitcode(int(status))
+            seconds_of_children.append(float(seconds))
+            self._ended.close()
+            os.close(self._descriptor)
+        return self.returncode
+
+    def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
+        """Return what it printed until its end. At most one of its outputs is a pipe, or one of them stays short."""
+        if self.stdin is not None:
+            self.stdin.write(input or b"")
+            self.stdin.close()
+        out, err = (b"" if pipe is None else pipe.read() for pipe in (self.stdout, self.stderr))
+        self.wait(timeout)
+        return out, err
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, unless it has ended. It cannot reach another process, whatever became of the number."""
+        if self.poll() is None:
+            signal.pidfd_send_signal(self._descriptor, number)
+
+    def terminate(self) -> None:
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.send_signal(signal.SIGKILL)
+
+    def __enter__(self) -> WarmProcess:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # the block failed: nothing may wait for what it left running
+            self.kill()
+        for pipe in (self.stdin, self.stdout, self.stderr):
+            if pipe is not None:
+                pipe.close()
+        self.wait()
+
+
+def start(
+    arguments: Sequence[str | Path],
+    *,
+    cwd: Path | str | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: int | IO[bytes] | None = None,
+    stdout: int | IO[bytes] | None = None,
+    stderr: int | IO[bytes] | None = None,
+) -> WarmProcess:
+    """Start what a new interpreter would do with these arguments: `-m MODULE`, `-c CODE` or a file, and its arguments.
+
+    The other parameters are those of `subprocess.Popen`. Raises ValueError for an environment that the interpreter
+    itself would read.
+    """
+    environment = dict(os.environ if env is None else env)
+    for name in {*environment, *os.environ}:
+        if name.startswith(READ_BY_THE_INTERPRETER) and environment.get(name) != os.environ.get(name):
+            raise ValueError(f"{name} acts on an interpreter that starts: start one")
+    ours: list[IO[bytes] | None] = []
+    theirs = [_descriptor(number, given, ours) for number, given in enumerate((stdin, stdout, stderr))]
+    request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or Path.cwd()), "env": environment}
+    try:
+        process = _warm_parent().fork(request, theirs)
+    finally:
+        for number, given in enumerate((stdin, stdout, stderr)):
+            if isinstance(given, int) and given in (subprocess.PIPE, subprocess.DEVNULL):
+                os.close(theirs[number])
+    process.stdin, process.stdout, process.stderr = ours
+    return process
+
+
+def _descriptor(number: int, given: int | IO[bytes] | None, ours: list[IO[bytes] | None]) -> int:
+    """Return the descriptor for a child's standard file, and put our end of a pipe into `ours`."""
+    if given == subprocess.PIPE:
+        reads, writes = os.pipe()
+        ours.append(open(writes, "wb") if number == 0 else open(reads, "rb"))  # noqa: SIM115 - the caller closes it
+        return reads if number == 0 else writes
+    ours.append(None)
+    if given is None:
+        return number
+    if given == subprocess.DEVNULL:
+        return os.open(os.devnull, os.O_RDWR)
+    return given if isinstance(given, int) else given.fileno()
+
+
+class _WarmParent:
+    """The process that forks, as its client sees it."""
+
+    def __init__(self) -> None:
+        self._control, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with served:
+            command = [sys.executable, "-m", "tests.support.warm_parent", str(served.fileno())]
+            self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[served.fileno()], stdin=subprocess.DEVNULL)
+        self._lock = threading.Lock()
+
+    def fork(self, request: dict[str, Any], files: list[int]) -> WarmProcess:
+        """Start a process with these standard files."""
+        ended, reports = socket.socketpair()
+        with reports, open(os.memfd_create("request"), "w+b") as text:
+            text.write(json.dumps(request).encode())
+            text.flush()
+            with self._lock:
+                socket.send_fds(self._control, [b"fork"], [text.fileno(), reports.fileno(), *files])
+            answer, [descriptor], *_ = socket.recv_fds(ended, 32, 1)
+        return WarmProcess([sys.executable, *request["arguments"]], int(answer), descriptor, ended)
+
+    def close(self) -> None:
+        self._control.close()
+        self._process.wait()
+
+
+@cache
+def _warm_parent() -> _WarmParent:
+    """Return the warm parent of this process, started at its first use."""
+    return _WarmParent()
+
+
+def close() -> None:
+    """End the warm parent, if one was started. Another call of `start` would start a new one."""
+    if _warm_parent.cache_info().currsize:
+        _warm_parent().close()
+        _warm_parent.cache_clear()
+
+
+def _serve(control: socket.socket) -> dict[str, Any]:
+    """Fork until the client is gone, and report each end. Returns only in a child, with its request."""
+    children: dict[int, tuple[int, socket.socket]] = {}
+    while True:
+        for readable in select.select([control.fileno(), *children], [], [])[0]:
+            if readable in children:
+                os.close(readable)
+                _report_end(*children.pop(readable))
+                continue
+            word, descriptors, *_ = socket.recv_fds(control, 32, 5)
+            if not word:
+                os._exit(0)
+            pid = os.fork()
+            if not pid:
+                control.close()
+                for descriptor in children:
+                    os.close(descriptor)
+                return _take(descriptors)
+            text, caller, *files = descriptors
+            reports, descriptor = socket.socket(fileno=caller), os.pidfd_open(pid)
+            socket.send_fds(reports, [str(pid).encode()], [descriptor])
+            children[descriptor] = pid, reports
+            for taken in (text, *files):
+                os.close(taken)
+
+
+def _report_end(pid: int, reports: socket.socket) -> None:
+    _, status, used = os.wait4(pid, 0)
+    with reports, contextlib.suppress(BrokenPipeError):  # the test did not wait for it
+        reports.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
+
+
+def _take(descriptors: list[int]) -> dict[str, Any]:
+    """Return the request, and make the standard files of it those of this process."""
+    text, reports, *files = descriptors
+    os.close(reports)
+    for number, descriptor in enumerate(files):
+        os.dup2(descriptor, number)
+        os.close(descriptor)
+    with open(text, "rb") as file:
+        file.seek(0)
+        request: dict[str, Any] = json.load(file)
+    return request
+
+
+def _become(request: dict[str, Any]) -> None:
+    """Take the folder and environment of the request, and open the standard files as an interpreter does."""
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = _output(1, "strict")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _output(2, "backslashreplace")  # type: ignore[misc]
+
+
+def _output(number: int, errors: str) -> io.TextIOWrapper:
+    at_once = number == 2 or os.isatty(number)
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    raw = open(number, "wb", 0 if unbuffered else -1, closefd=False)  # noqa: SIM115 - open as long as the process
+    return io.TextIOWrapper(raw, errors=errors, line_buffering=at_once, write_through=unbuffered)
+
+
+def _run(arguments: list[str]) -> None:
+    """Run a program as `__main__`, with the path that a new interpreter would have."""
+    kind, *rest = arguments
+    if kind == "-m":
+        sys.path[0] = os.getcwd()
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+    elif kind == "-c":
+        sys.path[0] = ""
+        sys.argv = ["-c", *rest[1:]]
+        sys.modules["__main__"] = main = ModuleType("__main__")
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+    else:
+        sys.path[0] = str(Path(kind).resolve().parent)
+        sys.argv = arguments
+        runpy.run_path(kind, run_name="__main__")
+
+
+def _preload() -> None:
+    """Import what a child would import."""
+    for library in PRELOADED:
+        import_module(library)
+    import craftcore
+    from craftcore.version import installed_version
+
+    for module in pkgutil.walk_packages(craftcore.__path__, "craftcore."):
+        if not module.name.startswith(NOT_PRELOADED) and not module.name.endswith("__main__"):
+            import_module(module.name)
+    installed_version()
+    assert threading.active_count() == 1, "a fork copies the locks of a thread in any state"
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    _preload()
+    with socket.socket(fileno=int(sys.argv[1])) as client:
+        asked = _serve(client)
+    _become(asked)
+    _run(asked["arguments"])
