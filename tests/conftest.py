@@ -19,6 +19,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.support.cells import SEED
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
 from tests.support.run_costs import RunCosts
@@ -68,6 +69,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.dont_write_bytecode = False
+    if config.option.seed is not None:
+        os.environ[SEED] = config.option.seed
     config.pluginmanager.register(RunCosts(config))
     if hasattr(config, "workerinput"):
         return
@@ -84,6 +87,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--costs", action="store_true", help="print the seconds of processor of each folder, and fail on too many"
     )
+    parser.addoption("--seed", help="draw the cells of large matrices by this word, as `-m acceptance` runs them")
 
 
 def pytest_xdist_auto_num_workers() -> int:
