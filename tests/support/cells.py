@@ -16,7 +16,6 @@ from typing import TypeVar
 from zlib import crc32
 
 import pytest
-from _pytest.mark import ParameterSet
 
 SEED = "CRAFTCORE_TESTS_SEED"
 """The variable by which `--seed` reaches the workers, and the modules that are imported there."""
@@ -24,7 +23,7 @@ SEED = "CRAFTCORE_TESTS_SEED"
 Cell = TypeVar("Cell")
 
 
-def cells(every: Sequence[Cell], ids: Sequence[str] | None = None) -> list[ParameterSet]:
+def cells(every: Sequence[Cell], ids: Sequence[str] | None = None) -> list[pytest.ParameterSet]:
     """Return the cells as parameters of a test: those beyond the default run are marked `acceptance` or `campaign`."""
     names = [str(cell) for cell in every] if ids is None else list(ids)
     always, drawn = set(_fixed_fifth(names)), set(_drawn_fifth(names))
