@@ -12,6 +12,7 @@ import signal
 import sys
 import tempfile
 from collections.abc import Iterator
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 
@@ -87,7 +88,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--costs", action="store_true", help="print the seconds of processor of each folder, and fail on too many"
     )
-    parser.addoption("--seed", help="draw the cells of large matrices by this word, as `-m acceptance` runs them")
+    parser.addoption("--shuffle", metavar="WORD", help="run the files, and the tests of each, in a random order")
+    parser.addoption(
+        "--seed", metavar="WORD", help="draw the cells of large matrices by this word, as `-m acceptance` runs them"
+    )
 
 
 def pytest_xdist_auto_num_workers() -> int:
@@ -118,18 +122,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
-LONG = {"test_handlers_page.py", "test_kills.py", "test_task_kills.py", "test_act_kills.py", "test_code_blocks.py"}
-"""Files that take half a minute or more. They begin first, so that the run does not end with one of them."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files, and leave most tests on trio to the campaigns."""
-    items.sort(key=lambda item: item.path.name not in LONG)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave most tests on trio to the campaigns, and shuffle where it is asked for."""
     for item in items:
         backend = getattr(item, "callspec", None) and item.callspec.params.get("anyio_backend")  # type: ignore[attr-defined]
         module = item.path.relative_to(HERE).with_suffix("").as_posix()
         if backend == "trio" and module not in ON_BOTH_LOOPS:
             item.add_marker(pytest.mark.campaign)
+    if config.option.shuffle is not None:  # each worker must come to the same order
+        places = {item.nodeid: sha256(f"{config.option.shuffle} {item.nodeid}".encode()).digest() for item in items}
+        files = {item.path: sha256(f"{config.option.shuffle} {item.path}".encode()).digest() for item in items}
+        items.sort(key=lambda item: (files[item.path], places[item.nodeid]))
 
 
 @pytest.fixture(params=["asyncio", "trio"])

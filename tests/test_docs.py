@@ -174,4 +174,4 @@ def headings(text: str) -> set[str]:
 def test_two_set_up_commands_differ_only_at_the_end():
     [demo] = re.findall(r"<!-- demo-command -->\n```sh\n(.*?)\n```", README)
     [test] = re.findall(r"<!-- test-command -->\n```sh\n(.*?)\n```", README)
-    assert demo.removesuffix("craftcore demo") == test.removesuffix("pytest -n auto --dist loadfile")
+    assert demo.removesuffix("craftcore demo") == test.removesuffix("pytest -n auto --dist worksteal")

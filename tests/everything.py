@@ -1,0 +1,44 @@
+"""`python -m tests.everything`: all tests but the campaigns, for the night and before an issue is closed.
+
+The cells of large matrices that the default run leaves out are drawn by a seed: the day's, unless `--seed` repeats
+another. So each cell is visited within weeks. The tests of a booted systemd wait for their machine, and run beside the
+others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+NO_TESTS = 5
+"""The exit code of pytest when it found no test."""
+
+PYTEST = (sys.executable, "-m", "pytest")
+
+
+def main() -> int:
+    """Run them. Return 0 when all passed, 1 when a test failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.everything")
+    parser.add_argument("--seed", default=f"{datetime.now(UTC):%Y-%m-%d}", help="draw other cells (the day, in UTC)")
+    parser.add_argument("--workers", default="auto", metavar="N", help="processes of pytest (auto)")
+    given = parser.parse_args()
+    print(f"The seed is {given.seed}: --seed {given.seed} repeats this choice of cells.", flush=True)
+    draw = ["--seed", given.seed]
+    spread = ["-n", given.workers, "--dist", "worksteal", "--durations=50", "--costs"]
+    with tempfile.TemporaryFile("w+") as booted:
+        beside = [*PYTEST, "-m", "system and not campaign", *draw]
+        with subprocess.Popen(beside, cwd=ROOT, stdout=booted, stderr=subprocess.STDOUT) as system:
+            code = subprocess.run([*PYTEST, "-m", "not campaign and not system", *draw, *spread], cwd=ROOT).returncode
+            code_of_system = system.wait()
+        booted.seek(0)
+        print(f"\nThe tests of a booted systemd and of a fresh environment:\n{booted.read()}", flush=True)
+    return int(code != 0 or code_of_system not in (0, NO_TESTS))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
