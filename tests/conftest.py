@@ -11,7 +11,7 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -24,6 +24,7 @@ from tests.support.cells import SEED
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
 from tests.support.run_costs import RunCosts
+from tests.support.skips import is_permitted
 
 # The same examples in every run and no clock that judges them: a slow machine is not a bug, and a new example is found
 # when somebody looks for it (`--hypothesis-profile=default`), not when somebody else's change is tested.
@@ -133,6 +134,18 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         places = {item.nodeid: sha256(f"{config.option.shuffle} {item.nodeid}".encode()).digest() for item in items}
         files = {item.path: sha256(f"{config.option.shuffle} {item.path}".encode()).digest() for item in items}
         items.sort(key=lambda item: (files[item.path], places[item.nodeid]))
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Fail a test that is skipped for another reason than what a fresh machine may lack."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
+        reason = report.longrepr[2].removeprefix("Skipped: ")
+        if not is_permitted(reason):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} may not be skipped for this reason (tests/support/skips.py): {reason}"
+    return report
 
 
 @pytest.fixture(params=["asyncio", "trio"])

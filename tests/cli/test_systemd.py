@@ -183,8 +183,7 @@ def test_user_units_are_written_to_the_home_directory(cli, home):
 def test_user_unit_uses_the_program_of_the_running_python(cli, home):
     """The one that belongs to the Python that runs now: installed, it works out of a virtual environment."""
     beside = Path(sys.executable).with_name("craftcore")
-    if not beside.exists():
-        pytest.skip(f"craftcore is not installed: there is no {beside}")
+    assert beside.exists(), "craftcore is not installed: pip install --no-deps -e ."
 
     assert cli("systemd", "install", "--user").code == 0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import signal
 from concurrent.futures import ThreadPoolExecutor
@@ -95,7 +96,6 @@ def test_damaged_rows_are_named_in_their_place(site, world):
 
 def test_full_disk_refuses_an_action_and_says_why(database, world):
     """A limit of the size of files stands for the disk: the process may write no more than there is."""
-    resource = pytest.importorskip("resource")
     with serving(database) as site:
         [form] = [one for one in forms(site.get(f"/q/{world.question}").text) if one.action.endswith("/answer")]
         resource.prlimit(site.process.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
