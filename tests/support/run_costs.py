@@ -11,7 +11,7 @@ import os
 import time
 import tomllib
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from pathlib import Path
 
 import pytest
@@ -43,14 +43,14 @@ class RunCosts:
 
     def pytest_collection_finish(self) -> None:
         self._has_collected = True  # the first process of a run with workers does not
-        self._seconds[COLLECTION] += _used_seconds()
+        self._seconds[COLLECTION] += used_seconds()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
-        before = _used_seconds()
+        before = used_seconds()
         result = yield
         folders = item.path.relative_to(TESTS).parts[:-1]
-        self._seconds[folders[0] if folders else TOP] += _used_seconds() - before
+        self._seconds[folders[0] if folders else TOP] += used_seconds() - before
         return result
 
     def pytest_testnodedown(self, node: object) -> None:
@@ -75,33 +75,57 @@ class RunCosts:
         return result
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what each folder took. A default run of all tests names the folders that take too much."""
+        """Print what each folder took. A default run names the folders that take too much; `--costs` prints all."""
         in_full = self._config.getoption("costs")
-        whole_run = self._config.args_source is pytest.Config.ArgsSource.TESTPATHS and not self._config.option.keyword
-        if not in_full and not whole_run:
+        is_default = self._is_default_run()
+        if not in_full and not is_default:
             return
-        budgets = tomllib.loads(BUDGETS.read_text())["seconds"]
+        budgets = tomllib.loads(BUDGETS.read_text())["seconds"] if is_default else {}
         terminalreporter.section("seconds of processor", sep="-")
-        for folder, seconds in sorted(self._seconds.items(), key=lambda item: -item[1]):
-            budget = budgets.get(folder, 0)
-            if in_full or seconds > OVERRUN * budget:
-                over = ": more than its budget and half of it" if seconds > OVERRUN * budget else ""
-                terminalreporter.line(f"{seconds:8.1f} of {budget:4}  {folder}{over}")
-        self._judge(sum(self._seconds.values()), sum(budgets.values()), terminalreporter)
-        self._exceeded = self._exceeded and in_full
-
-    def _judge(self, seconds: float, budget: float, terminalreporter: pytest.TerminalReporter) -> None:
+        for line in describe(self._seconds, budgets, in_full=in_full):
+            terminalreporter.line(line)
         stolen, passed = _stolen_and_passed()
         share = (stolen - self._stolen) / max(passed - self._passed, 1.0)
-        took = f"in {time.monotonic() - self._begun:.0f} s; other machines took {share:.0%} of the time"
-        terminalreporter.line(f"{seconds:8.1f} of {budget:4}  in all, {took}")
-        if seconds > OVERRUN * budget:
-            self._exceeded = self._was_quiet and share < STOLEN_MAX
-            where = "" if self._exceeded else ", on a machine that did other work"
-            terminalreporter.line(f"The whole takes more than its budget and half of it{where}.")
+        took = f"{time.monotonic() - self._begun:.0f} s; other machines took {share:.0%} of the time"
+        terminalreporter.line(f"In all {sum(self._seconds.values()):.0f} seconds of processor in {took}.")
+        if is_default and is_over(sum(self._seconds.values()), sum(budgets.values())):
+            is_quiet = self._was_quiet and share < STOLEN_MAX
+            self._exceeded = in_full and is_quiet
+            terminalreporter.line(
+                f"The budget is {sum(budgets.values())} seconds: the run takes more than it and half of it"
+                + ("." if is_quiet else ", on a machine that did other work.")
+            )
+
+    def _is_default_run(self) -> bool:
+        """Return whether no option chose among the tests."""
+        options = self._config.option
+        by_default = self._config.getini("addopts")
+        is_marked = options.markexpr != by_default[by_default.index("-m") + 1]
+        return self._config.args_source is pytest.Config.ArgsSource.TESTPATHS and not options.keyword and not is_marked
 
 
-def _used_seconds() -> float:
+def is_over(seconds: float, budget: float) -> bool:
+    """Return whether a folder, or a run, takes more than its budget and half of it."""
+    return seconds > OVERRUN * budget
+
+
+def describe(seconds: Mapping[str, float], budgets: Mapping[str, float], *, in_full: bool) -> list[str]:
+    """Return a line for each folder, the dearest first; without `in_full` only for those over their budget."""
+    lines = []
+    for folder, taken in sorted(seconds.items(), key=lambda item: -item[1]):
+        line = f"{taken:8.1f}  {folder}"
+        if budgets:
+            budget = budgets.get(folder, 0)
+            line = f"{taken:8.1f} of {budget:3}  {folder}"
+            if is_over(taken, budget):
+                line += ": more than its budget and half of it"
+            elif not in_full:
+                continue
+        lines.append(line)
+    return lines
+
+
+def used_seconds() -> float:
     """Return the seconds of processor of this process and its ended children, those of the warm parent included."""
     times = os.times()
     forked = sum(warm_parent.seconds_of_children)

@@ -1,0 +1,77 @@
+"""Processes of the warm parent start and end as those of a new interpreter do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.support.processes import until
+from tests.support.warm_parent import start
+
+LOOK = """
+import os, sys
+print(sys.argv, sys.path[0], os.getcwd(), sorted(os.listdir("/proc/self/fd")), __name__, os.environ.get("ASKED"))
+print(sys.stdin.read(), sys.stdout.line_buffering, sys.stdout.encoding, sys.stdout.errors, file=sys.stderr)
+sys.exit(3)
+"""
+
+
+@pytest.mark.parametrize("kind", ["-c", "-m", "file"])
+def test_process_sees_what_a_new_interpreter_sees(tmp_path, kind):
+    (tmp_path / "look.py").write_text(LOOK)
+    program = {"-c": ["-c", LOOK], "-m": ["-m", "look"], "file": [str(tmp_path / "look.py")]}[kind]
+    seen = []
+    for command, run in (([sys.executable, *program], subprocess.Popen), (program, start)):
+        with (
+            (tmp_path / "out").open("w+b") as out,
+            (tmp_path / "err").open("w+b") as err,
+            (tmp_path / "in").open("w+b") as given,
+        ):
+            given.write("é".encode())
+            given.seek(0)
+            environment = {**os.environ, "ASKED": "yes"}
+            with run(
+                [*command, "one", "two"], cwd=tmp_path, env=environment, stdin=given, stdout=out, stderr=err
+            ) as process:  # type: ignore[operator]
+                code = process.wait()
+            out.seek(0)
+            err.seek(0)
+            seen.append((code, out.read(), err.read()))
+    assert seen[1] == seen[0]
+    assert seen[0][0] == 3
+
+
+def test_process_dies_of_a_signal_and_its_number_is_told():
+    with start(["-c", "import time; print('up', flush=True); time.sleep(3600)"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"up\n"
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0)
+        process.kill()
+        assert process.wait() == -signal.SIGKILL
+    process.kill()  # it has ended: nothing else receives the signal
+
+
+def test_process_of_a_block_that_fails_is_killed():
+    with pytest.raises(ZeroDivisionError), start(["-c", "import time; time.sleep(3600)"]) as process:
+        1 / 0  # noqa: B018
+    assert process.returncode == -signal.SIGKILL
+    until(lambda: not Path(f"/proc/{process.pid}").exists(), "the end of the process")
+
+
+def test_error_of_a_program_is_a_traceback_and_exit_code_1():
+    with start(["-c", "1 / 0"], stderr=subprocess.PIPE) as process:
+        _, error = process.communicate()
+    assert process.returncode == 1
+    assert error.endswith(b"ZeroDivisionError: division by zero\n")
+
+
+def test_environment_that_an_interpreter_reads_at_its_start_is_refused():
+    with pytest.raises(ValueError, match="LC_ALL acts on an interpreter that starts"):
+        start(["-c", "pass"], env={**os.environ, "LC_ALL": "de_DE.ISO-8859-1"})
