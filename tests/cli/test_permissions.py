@@ -6,7 +6,6 @@ Root may do everything, so a test that runs as root lets a child become nobody.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -14,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE, Result, craftcore, environment
+from tests.support.processes import Result, craftcore, run_python
 
 NOBODY = 65534
 PROGRAM = """
@@ -55,9 +54,7 @@ def folder() -> Iterator[Path]:
 
 def as_nobody(folder: Path, *arguments: str) -> Result:
     program = PROGRAM.format(id=NOBODY, arguments=["--db", str(folder / "agent.db"), *arguments])
-    command = [sys.executable, "-c", program]
-    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=PATIENCE)
-    return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
+    return run_python(["-c", program], folder)
 
 
 @pytest.mark.parametrize("arguments", [["emit", "greet"], ["run"]], ids=" ".join)

@@ -8,16 +8,15 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from tests.support.warm_parent import start
+from tests.support.warm_parent import WarmProcess, start
 
 PATIENCE = 120.0
 """How long a test waits for what must happen, on the slowest machine; never how long it takes."""
@@ -92,10 +91,14 @@ class Result:
 
 def craftcore(folder: Path, *arguments: str, stdin: str = "", **env: str) -> Result:
     """Run a command to its end, in a folder, on its `agent.db`."""
+    return run_python(["-m", "craftcore", "--db", "agent.db", *arguments], folder, stdin=stdin, **env)
+
+
+def run_python(command: Sequence[str | Path], folder: Path, *, stdin: str = "", **env: str) -> Result:
+    """Run what a new interpreter would do with these arguments, in a folder, to its end."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
-        command = ["-m", "craftcore", "--db", "agent.db", *arguments]
         with start(command, cwd=folder, env=environment(**env), stdin=given, stdout=out, stderr=err) as process:
             code = process.wait(2 * PATIENCE)
         printed = []
@@ -148,6 +151,17 @@ def a_program(command: list[str], folder: Path, **env: str) -> Iterator[subproce
             process.kill()
 
 
+@contextlib.contextmanager
+def a_python(command: Sequence[str | Path], folder: Path, **env: str) -> Iterator[WarmProcess]:
+    """Start what a new interpreter would do with these arguments, with pipes for its outputs, until the block ends."""
+    pipe = subprocess.PIPE
+    with start(command, cwd=folder, env=environment(**env), stdout=pipe, stderr=pipe) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
 READS = """
 import sys, apsw
 connection = apsw.Connection(sys.argv[1])
@@ -162,7 +176,7 @@ sys.stdin.read()
 def a_reader(database: Path) -> Iterator[int]:
     """Another process keeps a snapshot of a database open while the block runs; its number."""
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", READS, str(database)], stdin=pipe, stdout=pipe) as process:
+    with start(["-c", READS, database], stdin=pipe, stdout=pipe) as process:
         try:
             assert process.stdout is not None
             assert process.stdout.readline() == b"reads\n"

@@ -2,7 +2,7 @@
 
 An interpreter takes a third of a second to import craftcore. The warm parent imports it once for each test process. It
 runs no thread and opens no database, so a fork copies nothing that it would break. A child has its own folder,
-environment, arguments and files, runs its program as `__main__`, and ends as an interpreter does.
+mask, environment, arguments and files, runs its program as `__main__`, and ends as an interpreter does.
 
 A test of the interpreter itself (imports, memory, encodings, closed files, Ctrl-C in a terminal) starts a new one.
 """
@@ -129,7 +129,12 @@ def start(
             raise ValueError(f"{name} acts on an interpreter that starts: start one")
     ours: list[IO[bytes] | None] = []
     theirs = [_descriptor(number, given, ours) for number, given in enumerate((stdin, stdout, stderr))]
-    request = {"arguments": [str(word) for word in arguments], "cwd": str(cwd or Path.cwd()), "env": environment}
+    request = {
+        "arguments": [str(word) for word in arguments],
+        "cwd": str(cwd or Path.cwd()),
+        "env": environment,
+        "umask": _umask(),
+    }
     try:
         process = _warm_parent().fork(request, theirs)
     finally:
@@ -138,6 +143,12 @@ def start(
                 os.close(theirs[number])
     process.stdin, process.stdout, process.stderr = ours
     return process
+
+
+def _umask() -> int:
+    """Return the mask of this process. `os.umask` would set another one to tell it."""
+    [mask] = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line[:6] == "Umask:"]
+    return int(mask, 8)
 
 
 def _descriptor(number: int, given: int | IO[bytes] | None, ours: list[IO[bytes] | None]) -> int:
@@ -239,8 +250,9 @@ def _take(descriptors: list[int]) -> dict[str, Any]:
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Take the folder and environment of the request, and open the standard files as an interpreter does."""
+    """Take the folder, mask and environment of the request, and open the standard files as an interpreter does."""
     os.chdir(request["cwd"])
+    os.umask(request["umask"])
     os.environ.clear()
     os.environ.update(request["env"])
     time.tzset()
