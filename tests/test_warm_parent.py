@@ -37,7 +37,7 @@ def test_process_sees_what_a_new_interpreter_sees(tmp_path, kind):
             environment = {**os.environ, "ASKED": "yes"}
             with run(
                 [*command, "one", "two"], cwd=tmp_path, env=environment, stdin=given, stdout=out, stderr=err
-            ) as process:  # type: ignore[operator]
+            ) as process:
                 code = process.wait()
             out.seek(0)
             err.seek(0)

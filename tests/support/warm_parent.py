@@ -28,7 +28,7 @@ from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import IO, Any
+from typing import IO, Any, TextIO
 
 ROOT = Path(__file__).parents[2]
 
@@ -257,16 +257,22 @@ def _become(request: dict[str, Any]) -> None:
     os.environ.update(request["env"])
     time.tzset()
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # type: ignore[misc]  # noqa: SIM115
-    sys.stdout = sys.__stdout__ = _output(1, "strict")  # type: ignore[misc]
-    sys.stderr = sys.__stderr__ = _output(2, "backslashreplace")  # type: ignore[misc]
+    sys.stdin = sys.__stdin__ = _open(0, sys.stdin)  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = _open(1, sys.stdout)  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _open(2, sys.stderr)  # type: ignore[misc]
 
 
-def _output(number: int, errors: str) -> io.TextIOWrapper:
-    at_once = number == 2 or os.isatty(number)
-    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
-    raw = open(number, "wb", 0 if unbuffered else -1, closefd=False)  # noqa: SIM115 - open as long as the process
-    return io.TextIOWrapper(raw, errors=errors, line_buffering=at_once, write_through=unbuffered)
+def _open(number: int, inherited: TextIO) -> io.TextIOWrapper:
+    """Return a standard file with the encoding that the interpreter chose, and the buffers for what it is now."""
+    unbuffered = number > 0 and bool(os.environ.get("PYTHONUNBUFFERED"))
+    raw = open(number, "wb" if number else "rb", 0 if unbuffered else -1, closefd=False)  # noqa: SIM115 - never closed
+    return io.TextIOWrapper(
+        raw,
+        encoding=inherited.encoding,
+        errors=inherited.errors,
+        line_buffering=number == 2 or os.isatty(number),
+        write_through=unbuffered,
+    )
 
 
 def _run(arguments: list[str]) -> None:
