@@ -117,18 +117,25 @@ def pytest_collection(session: pytest.Session) -> None:
             import_module(".".join(path.relative_to(HERE.parent).with_suffix("").parts))
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    """Collect the tests without the garbage collector, which would look at all of them again and again."""
+    gc.disable()
+    return (yield)
+
+
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish() -> None:
     """Take what the collection made out of the garbage collector: each full collection would look at all of it."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave most tests on trio to the campaigns, and shuffle where it is asked for."""
     for item in items:
-        backend = getattr(item, "callspec", None) and item.callspec.params.get("anyio_backend")  # type: ignore[attr-defined]
-        module = item.path.relative_to(HERE).with_suffix("").as_posix()
-        if backend == "trio" and module not in ON_BOTH_LOOPS:
+        callspec = getattr(item, "callspec", None)
+        if callspec is not None and callspec.params.get("anyio_backend") == "trio" and not _is_on_both_loops(item.path):
             item.add_marker(pytest.mark.campaign)
     if config.option.shuffle is not None:  # each worker must come to the same order
         places = {item.nodeid: sha256(f"{config.option.shuffle} {item.nodeid}".encode()).digest() for item in items}
@@ -148,11 +155,28 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     return report
 
 
-@pytest.fixture(params=["asyncio", "trio"])
-def anyio_backend(request: pytest.FixtureRequest) -> str:
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Make a test marked `anyio` for each event loop, and only for asyncio if the others would be deselected."""
+    fixtures = metafunc._arg2fixturedefs.get("anyio_backend", ())
+    if not fixtures or fixtures[-1].func is not _anyio_backend:
+        return  # it uses none, or a fixture of its own
+    if any("anyio_backend" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
+        return  # it names its loops
+    is_alone = "not campaign" in metafunc.config.option.markexpr and not _is_on_both_loops(metafunc.definition.path)
+    metafunc.parametrize("anyio_backend", ["asyncio"] if is_alone else ["asyncio", "trio"], indirect=True)
+
+
+def _is_on_both_loops(path: Path) -> bool:
+    return path.relative_to(HERE).with_suffix("").as_posix() in ON_BOTH_LOOPS
+
+
+def _anyio_backend(request: pytest.FixtureRequest) -> str:
     """Return the event loop of a test marked `anyio`."""
     backend: str = request.param
     return backend
+
+
+anyio_backend = pytest.fixture(_anyio_backend, name="anyio_backend")
 
 
 @pytest.fixture(autouse=True)

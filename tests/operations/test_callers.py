@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter, defaultdict
+from functools import cache
 from typing import Any
 
 import pytest
@@ -21,12 +22,20 @@ from tests.support import operation_uses, prose
 from tests.support.commands import commands
 from tests.support.web_actions import make_site
 
-COMMANDS = {
-    name: operation_uses.used_by(command.callback)
-    for name, command in commands()
-    if isinstance(command, OperatorCommand) and command.callback is not None
-}
-FORMS = {name: operation_uses.used_by(action.run) for name, action in ACTIONS.items()}
+
+@cache
+def uses_of_commands() -> dict[str, list[str]]:
+    return {
+        name: operation_uses.used_by(command.callback)
+        for name, command in commands()
+        if isinstance(command, OperatorCommand) and command.callback is not None
+    }
+
+
+@cache
+def uses_of_forms() -> dict[str, list[str]]:
+    return {name: operation_uses.used_by(action.run) for name, action in ACTIONS.items()}
+
 
 OF_NONE = {"db migrate"}
 """It writes the tables that operations need, and its rows with them."""
@@ -54,31 +63,36 @@ def callers(uses: dict[str, list[str]]) -> dict[str, set[str]]:
     return dict(found)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_operator_command_calls_a_single_operation(name):
-    assert COMMANDS[name] == OF_TWO.get(name, COMMANDS[name][:1])
-    assert bool(COMMANDS[name]) is (name not in OF_NONE)
+def test_operator_command_calls_a_single_operation():
+    uses = uses_of_commands()
+
+    assert len(uses) > 20
+    for name, used in uses.items():
+        assert used == OF_TWO.get(name, used[:1]), name
+        assert bool(used) is (name not in OF_NONE), name
 
 
-@pytest.mark.parametrize("operation", sorted(operation_uses.actions()))
-def test_operation_is_called_by_a_single_command(operation):
-    found = callers(COMMANDS).get(operation, set())
+def test_operation_is_called_by_a_single_command():
+    by_command = callers(uses_of_commands())
 
-    if operation in SHARED:
-        assert found == SHARED[operation]
-    else:
-        assert len(found) == (operation not in OF_THE_PAGE), found
+    assert len(operation_uses.actions()) > 20
+    for operation in sorted(operation_uses.actions()):
+        found = by_command.get(operation, set())
+        if operation in SHARED:
+            assert found == SHARED[operation], operation
+        else:
+            assert len(found) == (operation not in OF_THE_PAGE), (operation, found)
 
 
 @pytest.mark.parametrize("name", ACTIONS)
 def test_form_calls_the_operation_of_its_command(name):
-    [operation] = FORMS[name]
+    [operation] = uses_of_forms()[name]
 
-    assert operation in (OF_THE_PAGE if name.endswith(" --all") else COMMANDS[name])
+    assert operation in (OF_THE_PAGE if name.endswith(" --all") else uses_of_commands()[name])
 
 
 def test_operation_has_a_single_form():
-    more = {operation: names for operation, names in callers(FORMS).items() if len(names) > 1}
+    more = {operation: names for operation, names in callers(uses_of_forms()).items() if len(names) > 1}
 
     assert more == {"executions.decide": {"execution retry", "execution skip"}}
 
@@ -86,7 +100,7 @@ def test_operation_has_a_single_form():
 def test_commands_alone_call_operations():
     """Every operation that a command-line module names is reached from a command, and from nowhere else."""
     found = Counter(one for used in operation_uses.used_in("cli").values() for one in used)
-    reached = Counter(one for used in COMMANDS.values() for one in used)
+    reached = Counter(one for used in uses_of_commands().values() for one in used)
 
     assert found == reached - Counter(["executions.decide"])  # both commands reach it through one function
 
