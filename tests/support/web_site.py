@@ -1,10 +1,16 @@
-"""A real `craftcore web` process on a database, and the browser-like clients of its people."""
+"""The page on a database, in this process or as a real `craftcore web`, and the browser-like clients of its people.
+
+A page in this process is asked through its application, with its gate: hosts, origins, logins and forms are judged as
+in the real process. What depends on a socket, a connection or a process needs `serving`.
+"""
 
 from __future__ import annotations
 
 import html
 import re
 import socket
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,9 +18,20 @@ from pathlib import Path
 from subprocess import DEVNULL
 
 import httpx2
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+from jinja2 import BytecodeCache
+from jinja2.bccache import Bucket
+from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 from craftcore.config import Config
+from craftcore.daemon.secrets import Secrets
 from craftcore.services import Services
+from craftcore.web.asgi_app import make_app
+from craftcore.web.people import People
+from craftcore.web.request_gate import Door
+from craftcore.web.server import make_cookie_name, open_services
+from craftcore.web.site import Site as WholeSite
 from tests.support.processes import PATIENCE, environment, until
 from tests.support.warm_parent import WarmProcess, start
 
@@ -58,33 +75,30 @@ def forms(text: str) -> list[Form]:
     ]
 
 
-@dataclass(slots=True)
-class Site:
-    """The process, and a client for each person, who is logged in when first asked for."""
+@dataclass(slots=True, kw_only=True)
+class Site(ABC):
+    """The page, and a client for each person, who is logged in when first asked for.
+
+    `services`: those of the test, with connections of their own.
+    """
 
     database: Path
-    socket: Path
-    port: int | None
-    process: WarmProcess
     services: Services
     _clients: dict[str, httpx2.Client] = field(default_factory=dict)
 
     @property
     def address(self) -> str:
         """The beginning of its addresses."""
-        return "http://localhost" if self.port is None else f"http://127.0.0.1:{self.port}"
+        return "http://localhost"
 
-    @property
-    def is_listening(self) -> bool:
-        with socket.socket(socket.AF_UNIX if self.port is None else socket.AF_INET) as caller:
-            where = str(self.socket) if self.port is None else ("127.0.0.1", self.port)
-            return caller.connect_ex(where) == 0
+    @abstractmethod
+    def make_client(self) -> httpx2.Client:
+        """Return a client that is not logged in. It follows no redirect."""
 
     def client(self, person: str = "") -> httpx2.Client:
-        """Return the client of a person, '' for one that is not logged in. It follows no redirect."""
+        """Return the client of a person, '' for one that is not logged in."""
         if person not in self._clients:
-            transport = httpx2.HTTPTransport(uds=None if self.port else str(self.socket))
-            client = httpx2.Client(transport=transport, base_url=self.address, timeout=PATIENCE)
+            client = self.make_client()
             if person:
                 sent = {"name": person, "token": TOKENS[person]}
                 assert client.post("/login", data=sent, headers=SAME_ORIGIN).status_code == 303
@@ -105,32 +119,122 @@ class Site:
         return self.post(action, {**form.hidden, **fields}, person)
 
     def close(self) -> None:
-        """End the clients and the process."""
+        """End the clients."""
         for client in self._clients.values():
             client.close()
+        self.services.close()
+
+
+@dataclass(slots=True, kw_only=True)
+class SiteInProcess(Site):
+    """The application in this process. Its requests run on the event loop of `portal`, in a thread."""
+
+    app: ASGIApp
+    portal: BlockingPortal
+
+    def make_client(self) -> httpx2.Client:
+        client = TestClient(self.app, base_url=self.address, follow_redirects=False)
+        client.portal = self.portal  # otherwise each request would have an event loop of its own
+        return client
+
+
+@dataclass(slots=True, kw_only=True)
+class ServedSite(Site):
+    """A real process, which listens at `socket`, or at a port."""
+
+    socket: Path
+    port: int | None
+    process: WarmProcess
+
+    @property
+    def address(self) -> str:
+        return "http://localhost" if self.port is None else f"http://127.0.0.1:{self.port}"
+
+    @property
+    def is_listening(self) -> bool:
+        with socket.socket(socket.AF_UNIX if self.port is None else socket.AF_INET) as caller:
+            where = str(self.socket) if self.port is None else ("127.0.0.1", self.port)
+            return caller.connect_ex(where) == 0
+
+    def make_client(self) -> httpx2.Client:
+        transport = httpx2.HTTPTransport(uds=None if self.port else str(self.socket))
+        return httpx2.Client(transport=transport, base_url=self.address, timeout=PATIENCE)
+
+    def close(self) -> None:
+        """End the clients and the process."""
+        Site.close(self)
         self.process.terminate()
         self.process.wait(PATIENCE)
-        self.services.close()
+
+
+class _CompiledTemplates(BytecodeCache):
+    """The bytecode of the templates, which all sites of this process share: to compile them takes longer than a test."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, bytes] = {}
+
+    def load_bytecode(self, bucket: Bucket) -> None:
+        if bucket.key in self._known:
+            bucket.bytecode_from_string(self._known[bucket.key])
+
+    def dump_bytecode(self, bucket: Bucket) -> None:
+        self._known[bucket.key] = bucket.bytecode_to_string()
+
+
+_compiled = _CompiledTemplates()
+
+
+@contextmanager
+def in_process(database: Path, *, settings: str = SETTINGS, read_only: bool = False, **more: str) -> Iterator[SiteInProcess]:
+    """Make the page of a database in this process until the block is left, wired as `craftcore web` is at a socket
+    file. `more`: variables of its environment."""
+    config = database.parent / "web.toml"
+    config.write_text(settings)
+    secrets = Secrets({**_tokens(), **more})
+    services = open_services(database, Config.load(config), read_only=read_only)
+    people = People(services.config.web, secrets.get, time.monotonic, read_only=read_only)
+    people.require_tokens()
+    door = Door(on_port=False, cookie=make_cookie_name(database), trusted_secret=None)
+    whole = WholeSite(services, people, door)
+    whole.templates.bytecode_cache = _compiled
+    with start_blocking_portal() as portal:
+        site = SiteInProcess(
+            database=database, services=Services(database, Config()), app=make_app(whole), portal=portal
+        )
+        try:
+            yield site
+        finally:
+            site.close()
+    services.close()
+
+
+def _tokens() -> dict[str, str]:
+    return {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
 
 
 @contextmanager
 def serving(
     database: Path, *arguments: str, settings: str = SETTINGS, port: int | None = None, **more: str
-) -> Iterator[Site]:
+) -> Iterator[ServedSite]:
     """Run `craftcore web` on a database until the block is left. `port` None: it listens at a socket file."""
     config = database.parent / "web.toml"
     config.write_text(settings)
-    secrets = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
     command = ["-m", "craftcore", "--db", str(database), "--config", str(config)]
     listen = "unix:web.sock" if port is None else f"127.0.0.1:{port}"
     process = start(
         [*command, "web", "--listen", listen, *arguments],
-        env=environment(**{**secrets, **more}),
+        env=environment(**{**_tokens(), **more}),
         cwd=database.parent,
         stdin=DEVNULL,
         stdout=DEVNULL,
     )
-    site = Site(database, database.parent / "web.sock", port, process, Services(database, Config()))
+    site = ServedSite(
+        database=database,
+        services=Services(database, Config()),
+        socket=database.parent / "web.sock",
+        port=port,
+        process=process,
+    )
     try:
         until(lambda: site.is_listening or process.poll() is not None, "craftcore web")
         assert process.poll() is None, "craftcore web has ended"

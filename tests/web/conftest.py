@@ -1,4 +1,4 @@
-"""A real page on a copy of the populated database, asked over its socket."""
+"""A page on a copy of the populated database: in this process, and as a process of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from tests.support.populated_database import World
 from tests.support.populated_database import made as made
-from tests.support.web_site import Site, serving
+from tests.support.web_site import ServedSite, SiteInProcess, in_process, serving
 
 
 @pytest.fixture
@@ -26,7 +26,14 @@ def database(made: tuple[World, Path], tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def site(database: Path) -> Iterator[Site]:
-    """A page of its own for one test."""
+def site(database: Path) -> Iterator[SiteInProcess]:
+    """A page of its own for one test, in this process."""
+    with in_process(database) as site:
+        yield site
+
+
+@pytest.fixture
+def served(database: Path) -> Iterator[ServedSite]:
+    """A process of its own for one test, for what depends on its socket or its end."""
     with serving(database) as site:
         yield site

@@ -10,7 +10,7 @@ from tests.executions.test_listing_plans import plans_of
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.processes import APP, a_daemon, until
 from tests.support.schedule_steps import start_daemon, stop_daemon
-from tests.support.web_site import serving
+from tests.support.web_site import in_process
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_starts_are_read_by_the_primary_key(core):
 def test_health_page_marks_a_crash_and_follows_the_daemon(tmp_path, core):
     core.close()
     (tmp_path / "app.py").write_text(APP)
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         with a_daemon(tmp_path, "app:app") as daemon:
             daemon.ready()
             until(lambda: site.get("/up", "").status_code == 200, "the daemon")
@@ -90,7 +90,7 @@ def test_health_page_shows_events_of_the_clock(tmp_path, core):
     core.do(record, None, "backward", 600.0)
     core.close()
 
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         assert "went back by 10 min" in site.get("/health").text
 
 
@@ -100,7 +100,7 @@ def test_damaged_rows_of_a_reading_leave_the_others(tmp_path, core):
         tx.run("UPDATE epochs SET host = CAST(x'ff41' AS TEXT)")
     core.close()
 
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         page = site.get("/health")
 
         assert page.status_code == 200
@@ -114,7 +114,7 @@ def test_older_schema_is_named_by_each_reading(tmp_path, core):
         tx.run("PRAGMA user_version = 3")
     core.close()
 
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         for address in ("/now", "/health"):
             assert "schema" in site.get(address).text
         assert site.get("/up", "").status_code == 503

@@ -13,7 +13,7 @@ import pytest
 from craftcore.web.asgi_app import PAGES
 from tests.support import tampered_database
 from tests.support.tampered_database import HOSTILE, tamper
-from tests.support.web_site import Site, serving
+from tests.support.web_site import Site, in_process
 
 MARKUP = (
     HOSTILE + "'\"></pre></a><script>alert(1)</script><img src=x onerror=alert(2)><style>*{}</style>{{7*7}}&lt;b&gt;"
@@ -91,7 +91,7 @@ def test_crawl_of_all_pages_writes_nothing(site):
 def test_hostile_text_is_shown_and_not_obeyed(database, monkeypatch, names):
     monkeypatch.setattr(tampered_database, "HOSTILE", MARKUP)
     assert len(tamper(database, names=names)) > 40
-    with serving(database) as site:
+    with in_process(database) as site:
         pages = crawl(site)
 
     assert {address: status for address, (status, _) in pages.items() if status == 500} == {}

@@ -10,7 +10,7 @@ from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerSpec
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import APP, a_daemon, until
-from tests.support.web_site import serving
+from tests.support.web_site import in_process
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def section(text, name, *, raw=False):
 
 
 def test_work_of_a_daemon_is_shown_with_its_attempt_and_the_rates(folder):
-    with a_daemon(folder, "app:app") as daemon, serving(folder / "agent.db") as site:
+    with a_daemon(folder, "app:app") as daemon, in_process(folder / "agent.db") as site:
         daemon.ready()
         emit(site, "greet")
         running = emit(site, "slow")
@@ -61,7 +61,7 @@ async def report(ctx: TaskContext) -> None:
 
 def test_running_task_tells_its_progress_and_leads_to_its_cancellation(folder):
     (folder / "app.py").write_text(WRITER)
-    with a_daemon(folder, "app:app") as daemon, serving(folder / "agent.db") as site:
+    with a_daemon(folder, "app:app") as daemon, in_process(folder / "agent.db") as site:
         daemon.ready()
         id = emit(site, "report")
         until(lambda: "writing" in site.get("/now").text, "the progress")
@@ -79,7 +79,7 @@ def test_running_task_tells_its_progress_and_leads_to_its_cancellation(folder):
 
 
 def test_page_says_how_the_last_daemon_ended_and_lists_cut_off_work(folder):
-    with a_daemon(folder, "app:app") as daemon, serving(folder / "agent.db") as site:
+    with a_daemon(folder, "app:app") as daemon, in_process(folder / "agent.db") as site:
         daemon.ready()
         running = emit(site, "slow")
         until(lambda: running in section(site.get("/now").text, "At work", raw=True), "the work")
@@ -106,7 +106,7 @@ def test_trigger_that_is_due_is_shown_with_its_reason_and_the_query(site, world)
     [("held", "by ada: disk swap", "everything is held"), ("safe_mode", "3 crashes", "safe mode")],
 )
 def test_state_that_holds_work_is_named_on_the_page(folder, fact, value, words):
-    with serving(folder / "agent.db") as site:
+    with in_process(folder / "agent.db") as site:
         with site.services.transaction() as tx:
             set_fact(tx, fact, value)
 
@@ -119,7 +119,7 @@ def test_state_that_holds_work_is_named_on_the_page(folder, fact, value, words):
 
 
 def test_paused_daemon_is_named_on_the_page(folder):
-    with a_daemon(folder, "app:app", "--paused") as daemon, serving(folder / "agent.db") as site:
+    with a_daemon(folder, "app:app", "--paused") as daemon, in_process(folder / "agent.db") as site:
         daemon.ready()
         emit(site, "greet")
 
@@ -128,7 +128,7 @@ def test_paused_daemon_is_named_on_the_page(folder):
 
 
 def test_empty_database_has_a_page_that_says_so(folder):
-    with serving(folder / "agent.db") as site:
+    with in_process(folder / "agent.db") as site:
         text = site.get("/now").text
 
         assert "None ever did." in text
@@ -138,7 +138,7 @@ def test_empty_database_has_a_page_that_says_so(folder):
 
 
 def test_next_day_is_a_picture_and_a_table_of_the_same(folder):
-    with serving(folder / "agent.db") as site:
+    with in_process(folder / "agent.db") as site:
         at = site.services.clock.now() + 3600
         later = emit(site, "sync", at=at)
         text = section(site.get("/now").text, "The next 24 hours")
@@ -149,7 +149,7 @@ def test_next_day_is_a_picture_and_a_table_of_the_same(folder):
 
 
 def test_hostile_names_are_text_on_the_page(folder):
-    with serving(folder / "agent.db") as site:
+    with in_process(folder / "agent.db") as site:
         with site.services.transaction() as tx:
             [id] = [site.services.triggers.emit(tx, TriggerSpec(workflow="x", at=site.services.clock.now() + 60)).id]
             tx.run("UPDATE triggers SET workflow = :name WHERE id = :id", name="<img src=x>\u202e\x1b[2J", id=id)
@@ -163,7 +163,7 @@ def test_hostile_names_are_text_on_the_page(folder):
 
 
 def test_page_without_its_file_says_so(folder):
-    with serving(folder / "agent.db") as site:
+    with in_process(folder / "agent.db") as site:
         site.services.close()
         for name in ("agent.db", "agent.db-wal", "agent.db-shm"):
             (folder / name).unlink(missing_ok=True)

@@ -15,7 +15,7 @@ from craftcore.config.database_path import database_option
 from craftcore.diagnostics.finding import Finding
 from craftcore.executions.recovery import Recommendation, State
 from craftcore.web.remedies import LISTS, SUBJECTS, find_page, format_remedies
-from tests.support.web_site import serving
+from tests.support.web_site import in_process
 
 PLACE = Path("/a place/agent.db")
 HOME = {"HOME": "/home/ada", "XDG_STATE_HOME": "/home/ada/state"}
@@ -124,7 +124,7 @@ def test_page_prints_commands_for_its_own_database(made, tmp_path):
     database = tmp_path / "a place" / "agent.db"
     database.parent.mkdir()
     database.write_bytes(sound.read_bytes())
-    with serving(database) as site:
+    with in_process(database) as site:
         pages = ["/", "/now", "/health", "/schedules/paused", f"/tasks/{world.failed}", f"/records/{world.died}"]
         found = {address: re.findall("<code>(craftcore .*?)</code>", site.get(address).text) for address in pages}
 

@@ -22,7 +22,7 @@ from tests.support.attempts import again, end
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.schedule_steps import DAY, put, start_daemon, stored, tick, triggers
 from tests.support.trigger_steps import BROKEN
-from tests.support.web_site import SETTINGS, Site, forms, serving
+from tests.support.web_site import SETTINGS, Site, forms, in_process
 
 HIDDEN = SETTINGS.replace("[web]", '[web]\npayloads = "hidden"')
 
@@ -70,7 +70,7 @@ def backup(tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
         policy = RetryPolicy(max_attempts=1) if number == 20 else None
         end(core, again(core, epoch=1), BROKEN if policy else Succeeded(), policy)
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         yield site, core
 
 
@@ -136,7 +136,7 @@ def test_list_goes_on_after_fifteen_schedules(tmp_path):
     for number in range(28):
         put(core, id=f"job-{number:02}")
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         first = site.get("/schedules").text
         [more] = re.findall(r'<p class="more"><a href="([^"]*)">', first)
         second = site.get(html.unescape(more)).text
@@ -147,7 +147,7 @@ def test_list_goes_on_after_fifteen_schedules(tmp_path):
 
 def test_empty_states_name_the_first_occurrence(tmp_path):
     core = a_core(tmp_path / "agent.db")[0]
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         assert "No schedules." in site.get("/schedules").text
         put(core, id="new", when="every day at 3am", timezone="Europe/Berlin")
         core.close()
@@ -161,7 +161,7 @@ def test_disabled_schedule_gives_its_reason_and_a_remedy(tmp_path):
     with core.transaction() as tx:
         tx.run("UPDATE schedules SET status = 'DISABLED', reason = 'no longer declared in code', next_at = NULL")
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         text = site.get("/schedules/lost").text
         words = words_of(text)
     assert "disabled: no longer declared in code. Put it right, then" in words
@@ -214,7 +214,7 @@ def test_schedule_ahead_of_the_clock_can_go_on_from_now(tmp_path):
     with core.transaction() as tx:
         tx.run("UPDATE schedules SET high_water_at = :day, next_at = :day + 3600", day=clock.now() + DAY)
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         text = site.get("/schedules/ahead").text
 
     assert "ahead of the clock" in words_of(text)
@@ -229,7 +229,7 @@ def test_command_of_a_schedule_is_shown_as_payloads_are(tmp_path, settings, pers
     put(core, id="curl", when="every 1h", workflow="command.run", payload=payload)
     core.close()
 
-    with serving(tmp_path / "agent.db", settings=settings) as site:
+    with in_process(tmp_path / "agent.db", settings=settings) as site:
         pages = [site.get(address, person).text for address in ("/schedules/curl", "/schedules", "/now", "/")]
 
     assert ["hunter2" in page for page in pages] == [shown, False, False, False]
@@ -269,7 +269,7 @@ def make_frequent(tmp_path: Path, lines: int) -> VirtualCore:
 
 def test_frequent_schedule_shows_its_newest_occurrences(tmp_path):
     make_frequent(tmp_path, 2501)
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         one, many = site.get("/schedules/often").text, site.get("/schedules").text
 
     assert "Newest occurrences" in one
@@ -290,7 +290,7 @@ def test_account_is_paged_to_its_end_past_damaged_lines(tmp_path):
     found: list[str] = []
     address: str | None = "/schedules/often"
 
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         while address is not None:
             account = site.get(address).text.partition("<h2>All occurrences</h2>")[2]
             found += re.findall(r'data-label="Occurrence">([^<]*)<', account)

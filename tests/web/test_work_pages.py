@@ -17,7 +17,7 @@ from craftcore.triggers.settlement import Failed, Outcome, Succeeded
 from tests.support.attempts import begin, end
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.trigger_steps import emit
-from tests.support.web_site import SETTINGS, Site, forms, serving
+from tests.support.web_site import SETTINGS, Site, forms, in_process
 
 ONCE = RetryPolicy(max_attempts=1)
 LATE = Failed(code="AGENT_TIMEOUT", message="it took too long", retryable=True)
@@ -54,7 +54,7 @@ def buried(tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
     for _ in range(2):
         ended(core, BROKEN)
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         yield site, core
 
 
@@ -115,7 +115,7 @@ def test_single_dead_letter_is_requeued(buried):
 
 def test_empty_database_has_its_empty_states(tmp_path):
     a_core(tmp_path / "agent.db").close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         assert "No dead letters." in site.get("/dead").text
         assert "No triggers." in site.get("/triggers").text
         assert "No operator actions." in site.get("/audit").text
@@ -163,7 +163,7 @@ def several(tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
     for number in range(60):
         emit(core, workflow="sweep", session_id="lobby" if number == 3 else None, payload={"token": "s3cret", "x": 1})
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         yield site, core
 
 
@@ -250,7 +250,7 @@ def test_deleted_trigger_leads_to_its_record(tmp_path):
     with core.transaction() as tx:
         tx.run("DELETE FROM triggers WHERE id = :id", id=gone)
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         answer = site.get(f"/triggers/{gone}")
         unknown = site.get("/triggers/0192")
 
@@ -339,7 +339,7 @@ def test_changed_payload_in_the_audit_follows_the_setting(tmp_path, payloads, pe
     core.do(audit, Actor(uid=1000, name="ada"), "schedule edit", "nightly", details={"payload": changed, "change": "x"})
     core.close()
     settings = SETTINGS.replace("[web]\n", f'[web]\npayloads = "{payloads}"\n', 1)
-    with serving(tmp_path / "agent.db", settings=settings) as site:
+    with in_process(tmp_path / "agent.db", settings=settings) as site:
         text = site.get("/audit", person).text
 
     assert ("Bonn" in text) is shown
@@ -359,7 +359,7 @@ def test_cut_payload_of_an_older_audit_row_shows_no_secret(tmp_path):
         details = {"payload": {"before": side, "after": {}}, "was": side}
         core.do(audit, Actor(uid=1000, name="ada"), "schedule edit", "nightly", details=details)
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         text = site.get("/audit").text
 
     assert "s3cret" not in text
@@ -372,7 +372,7 @@ def test_list_of_long_messages_stays_small(tmp_path, address):
     for _ in range(60):
         ended(core, Failed(code="AGENT_ERROR", message="it <broke> " * 1_000, retryable=True))
     core.close()
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         answer = site.get(address)
 
     assert "it &lt;broke&gt;" in answer.text
