@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.backups import ask
-from tests.support.litestream_replica import RESTORE, TRIAL, UNIT, Place, count, ids, needs_litestream, now
+from tests.support.litestream_replica import RESTORE, TRIAL, UNIT, Place, count, ids, now
 from tests.support.processes import PATIENCE, a_daemon, craftcore
 
 KILLS = ("daemon", "litestream", "both")
@@ -24,13 +24,11 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "here", tmp_path / "replica")
 
 
-@needs_litestream
 @pytest.mark.parametrize("kill", [pytest.param(kill, marks=pytest.mark.campaign) for kill in KILLS[:2]] + ["both"])
 def test_replica_is_a_moment_of_the_database_after_any_kill_and_nothing_repeats(place, kill):
     a_life(place, kill, random.Random(kill))
 
 
-@needs_litestream
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(30))
 def test_replica_is_sound_at_thirty_other_moments(place, seed):
@@ -172,7 +170,6 @@ def go_on(place: Place) -> None:
     assert craftcore(folder, "verify").code == craftcore(folder, "db", "check").code == 0
 
 
-@needs_litestream
 def test_litestream_tolerates_every_command_and_a_backup_beside(place):
     folder = place.folder
     place.meet()

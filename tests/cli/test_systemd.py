@@ -180,10 +180,12 @@ def test_user_units_are_written_to_the_home_directory(cli, home):
     assert "EnvironmentFile=-%h/.config/craftcore/environment" in unit.read_text()
 
 
-def test_user_unit_uses_the_program_of_the_running_python(cli, home):
+def test_user_unit_uses_the_program_of_the_running_python(cli, home, tmp_path, monkeypatch):
     """The one that belongs to the Python that runs now: installed, it works out of a virtual environment."""
-    beside = Path(sys.executable).with_name("craftcore")
-    assert beside.exists(), "craftcore is not installed: pip install --no-deps -e ."
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
+    beside = tmp_path / "bin" / "craftcore"
+    beside.parent.mkdir()
+    beside.touch(mode=0o755)
 
     assert cli("systemd", "install", "--user").code == 0
 

