@@ -99,6 +99,8 @@ class RunCosts:
     def _is_default_run(self) -> bool:
         """Return whether no option chose among the tests."""
         options = self._config.option
+        if options.collectonly:
+            return False
         by_default = self._config.getini("addopts")
         is_marked = options.markexpr != by_default[by_default.index("-m") + 1]
         return self._config.args_source is pytest.Config.ArgsSource.TESTPATHS and not options.keyword and not is_marked
