@@ -22,7 +22,7 @@ from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.model import TriggerSource, TriggerStatus
 from tests.support.commands import commands
 from tests.support.fakes import VirtualCore
-from tests.support.processes import PATIENCE, a_daemon, craftcore, environment
+from tests.support.processes import PATIENCE, a_daemon, craftcore, environment, run_python
 
 SHELLS = ("bash", "zsh", "fish")
 
@@ -201,18 +201,10 @@ def test_completion_beside_a_daemon_offers_a_freshly_written_id(tmp_path, offere
         daemon.ready()
         late = craftcore(tmp_path, "--json", "emit", "command.run", "--in", "1h").json["id"]
 
-        program = [sys.executable, "-m", "craftcore"]
         asked = {"COMP_WORDS": "craftcore --db agent.db trigger show ", "COMP_CWORD": "5"}
-        answer = subprocess.run(
-            program,
-            cwd=tmp_path,
-            env=environment(_CRAFTCORE_COMPLETE="bash_complete", **asked),
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        answer = run_python(["-m", "craftcore"], tmp_path, _CRAFTCORE_COMPLETE="bash_complete", **asked)
 
-    assert (answer.returncode, answer.stdout, answer.stderr) == (0, f"plain,{late}\n", "")
+    assert (answer.code, answer.out, answer.err) == (0, f"plain,{late}\n", "")
 
 
 @pytest.mark.parametrize("text", [b"not a database" * 100, b"", b"SQLite format 3\0" + b"\xff" * 5000])

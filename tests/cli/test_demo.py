@@ -3,34 +3,23 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 
 import pytest
 
 from craftcore.cli.demo.demo_verdict import judge, lines_of
 from craftcore.triggers.settlement import Succeeded
 from tests.support.fakes import VirtualClock, VirtualCore
-from tests.support.processes import PATIENCE, a_program, environment, until, working_in
+from tests.support.processes import PATIENCE, a_python, run_python, until, working_in
 from tests.support.trigger_steps import emit, run_one, start_one
 
-COMMAND = [sys.executable, "-m", "craftcore", "demo"]
+COMMAND = ["-m", "craftcore", "demo"]
 
 
 def test_demo_kills_a_daemon_and_loses_nothing(tmp_path):
-    command = [*COMMAND, "--triggers", "120", "--kills", "2"]
+    played = run_python([*COMMAND, "--triggers", "120", "--kills", "2"], tmp_path, TMPDIR=str(tmp_path))
 
-    played = subprocess.run(
-        command,
-        cwd=tmp_path,
-        env=environment(TMPDIR=str(tmp_path)),
-        capture_output=True,
-        text=True,
-        timeout=3 * PATIENCE,
-    )
-
-    assert (played.returncode, played.stderr) == (0, "")
-    story = played.stdout
+    assert (played.code, played.err) == (0, "")
+    story = played.out
     assert story.count("kill -9") == 2
     counts = dict(line.split()[:2] for line in story.splitlines() if line.startswith(("accepted", "lost", "kills")))
     assert counts == {"accepted": "120", "lost": "0", "kills": "2"}
@@ -41,7 +30,7 @@ def test_demo_kills_a_daemon_and_loses_nothing(tmp_path):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_interrupted_demo_leaves_nothing_behind(tmp_path, number):
     command = [*COMMAND, "--triggers", "20000"]  # busy with emitting them for long before it kills its first daemon
-    with a_program(command, tmp_path, TMPDIR=str(tmp_path)) as process:
+    with a_python(command, tmp_path, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         assert b"a daemon runs" in process.stdout.readline()

@@ -5,13 +5,11 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
 
 import pytest
 
 from craftcore.files import NoRegularFile, open_regular
-from tests.support.processes import PATIENCE, environment
+from tests.support.processes import craftcore
 
 READERS = {
     "payload": (64, ["emit", "nap", "--payload", "@FILE"]),
@@ -29,7 +27,7 @@ READERS = {
 
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 @pytest.mark.parametrize("reader", READERS)
-def test_irregular_file_is_refused_at_once(here, database, tmp_path, reader, kind):
+def test_irregular_file_is_refused_at_once(here, tmp_path, reader, kind):
     """In a process of its own: who waits for a pipe does not wait for a test."""
     here.core.close()
     pipe = tmp_path / "pipe"
@@ -37,12 +35,11 @@ def test_irregular_file_is_refused_at_once(here, database, tmp_path, reader, kin
     code, words = READERS[reader]
     file = str(pipe) if kind == "pipe" else "/dev/zero"
     names = {"FILE": file, "@FILE": f"@{file}", "WAITS": here.world.waits, "ENDED": here.world.ended}
-    command = [sys.executable, "-m", "craftcore", "--db", str(database), *(names.get(word, word) for word in words)]
 
-    refused = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, env=environment())
+    refused = craftcore(tmp_path, *(names.get(word, word) for word in words))
 
-    assert refused.returncode == code, refused.stderr
-    said = refused.stderr + refused.stdout
+    assert refused.code == code, refused.err
+    said = refused.err + refused.out
     assert file in said
     assert "it is not a regular file" in said or reader == "backup without a manifest"
 

@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -35,6 +34,7 @@ from tests.support.attempts import begin, end
 from tests.support.fake_payments import LOST, NOTHING, Bank
 from tests.support.processes import a_reader
 from tests.support.trigger_steps import BROKEN, HOPELESS, claim_one, emit, run_one, start
+from tests.support.warm_parent import start as start_program
 
 HOUR, DAY = 3600.0, 86_400.0
 EPOCH = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
@@ -499,8 +499,7 @@ sys.stdin.readline()
 @pytest.mark.skipif(not LOCKS.exists(), reason="this kernel does not say who holds which lock")
 def test_write_lock_holder_is_reported_by_status_and_doctor(cli, core, database, daemon):
     emit(core)
-    command = [sys.executable, "-c", KEEP, str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
+    with start_program(["-c", KEEP, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
         assert somebody.stdout is not None
         assert somebody.stdout.readline() == b"kept\n"
         told = cli("--json", "status").json
@@ -517,8 +516,7 @@ def test_write_lock_holder_is_reported_by_status_and_doctor(cli, core, database,
 def test_producer_with_many_commits_is_not_reported_as_lock_holder(core, database):
     """A bulk producer leaves a gap for the others now and then."""
     emit(core)
-    command = [sys.executable, "-c", BUSY, str(database)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
+    with start_program(["-c", BUSY, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
         assert somebody.stdout is not None
         assert somebody.stdout.readline() == b"begun\n"
         found = write_lock_holder(database, None, writer_pid(database))

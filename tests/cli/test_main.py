@@ -15,41 +15,52 @@ from craftcore.tasks.model import NewTask
 from craftcore.tasks.store import TaskStore
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE, a_program, craftcore, environment
+from tests.support.warm_parent import start
 
 HEAVY = {"anyio", "structlog", "asyncio", "rich", "msgspec", "trio", "craftcore.engine.engine", "craftcore.app"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        *(["status"], ["trigger", "list"], ["trigger", "show", "0"], ["trigger", "why", "0"], ["dead", "list"]),
-        *(["db", "stats"], ["emit", "greet"], ["trigger", "cancel", "--all", "--yes"], ["--help"]),
-        *(["schedule", "list"], ["schedule", "show", "s"], ["schedule", "preview", "--expr", "@daily"]),
-        *(["task", "list"], ["task", "show", "t"], ["task", "events", "t"], ["task", "cancel", "t"], ["inbox", "list"]),
-        *(["schedule", "add", "t", "@daily", "--", "true"], ["schedule", "run-now", "s"]),
-    ],
-    ids=" ".join,
-)
-def test_commands_without_an_engine_import_no_heavy_modules(cli, tmp_path, arguments):
-    cli("emit", "greet")
-    cli("schedule", "add", "s", "@daily", "--workflow", "greet")
-    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
+LIGHT_COMMANDS = [
+    *(["status"], ["trigger", "list"], ["trigger", "show", "0"], ["trigger", "why", "0"], ["dead", "list"]),
+    *(["db", "stats"], ["emit", "greet"], ["trigger", "cancel", "--all", "--yes"], ["--help"]),
+    *(["schedule", "list"], ["schedule", "show", "s"], ["schedule", "preview", "--expr", "@daily"]),
+    *(["task", "list"], ["task", "show", "t"], ["task", "events", "t"], ["task", "cancel", "t"], ["inbox", "list"]),
+    *(["schedule", "add", "t", "@daily", "--", "true"], ["schedule", "run-now", "s"]),
+]
+IMPORTING = """
+import contextlib, json, os, shutil, sys
+from craftcore.cli.main import main
+
+before, ended = os.getcwd(), []
+for arguments in json.loads(sys.argv[1]):
+    shutil.copytree(f"{before}/world", f"{before}/{len(ended)}")
+    os.chdir(f"{before}/{len(ended)}")
+    with open("printed", "w+") as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
+        code = main(["--db", "agent.db", *arguments])
+        file.seek(0)
+        ended.append([arguments, code, sorted(sys.modules), file.read()])
+print(json.dumps(ended))
+"""
+
+
+def test_commands_without_an_engine_import_no_heavy_modules(tmp_path):
+    """One new interpreter runs all of them, each on a copy of the database: the first that imports one is named."""
+    world = tmp_path / "world"
+    world.mkdir()
+    assert craftcore(world, "emit", "greet").code == 0
+    assert craftcore(world, "schedule", "add", "s", "@daily", "--workflow", "greet").code == 0
+    core = VirtualCore(world / "agent.db", VirtualClock())
     core.do(TaskStore().create_all, [NewTask("t", "greet", None, None, None, "t", None, None)])
     core.close()
-    program = (
-        "import json, sys\n"
-        "from craftcore.cli.main import main\n"
-        f"code = main({['--db', 'agent.db', *arguments]!r})\n"
-        "print(json.dumps([code, sorted(sys.modules)]))"
-    )
 
-    ended = subprocess.run(
-        [sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
-    )
+    program = [sys.executable, "-c", IMPORTING, json.dumps(LIGHT_COMMANDS)]
+    ran = subprocess.run(program, cwd=tmp_path, env=environment(), stdout=subprocess.PIPE, check=True)
 
-    code, modules = json.loads(ended.stdout.splitlines()[-1])
-    assert code == 0, ended.stderr
-    assert HEAVY & set(modules) == set()
+    ended = json.loads(ran.stdout)
+    assert [arguments for arguments, *_ in ended] == LIGHT_COMMANDS
+    for arguments, code, modules, printed in ended:
+        assert code == 0, (arguments, printed)
+        assert HEAVY & set(modules) == set(), arguments
 
 
 def test_commands_have_help_and_accept_the_global_options(cli):
@@ -98,12 +109,15 @@ def test_closed_output_pipe_exits_141_without_an_error_message(cli, tmp_path):
 @pytest.mark.parametrize("arguments", [["status"], ["--json", "status"], ["emit", "greet"]], ids=" ".join)
 def test_unwritable_output_exits_74_with_a_message(cli, tmp_path, arguments):
     cli("emit", "greet")
-    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", *arguments]
-    with open("/dev/full", "w") as full:
-        ended = subprocess.run(command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE, text=True)
+    command = ["-m", "craftcore", "--db", "agent.db", *arguments]
+    with (
+        open("/dev/full", "wb") as full,
+        start(command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE) as process,
+    ):
+        _, said = process.communicate(timeout=PATIENCE)
 
-    assert ended.returncode == 74
-    assert ended.stderr == "craftcore: the answer cannot be written: No space left on device\n"
+    assert process.returncode == 74
+    assert said == b"craftcore: the answer cannot be written: No space left on device\n"
 
 
 def test_command_without_standard_output_still_works(tmp_path):

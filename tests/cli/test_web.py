@@ -7,16 +7,15 @@ import os
 import pty
 import re
 import shlex
-import signal
-import sys
 from pathlib import Path
-from subprocess import PIPE, Popen
+from subprocess import PIPE
 
 import httpx2
 import pytest
 
 from tests.support.populated_database import a_world
 from tests.support.processes import PATIENCE, craftcore, environment, until
+from tests.support.warm_parent import WarmProcess, start
 from tests.support.web_site import SAME_ORIGIN
 
 TOKEN = "a-token-of-some-length"
@@ -31,9 +30,9 @@ def agent(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def serve(folder: Path, *words: str, stdout: int = PIPE, **env: str) -> Popen[str]:
-    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "--config", "craftcore.toml", *words]
-    return Popen(command, cwd=folder, env=environment(WEB_ADA=TOKEN, **env), stdout=stdout, stderr=PIPE, text=True)
+def serve(folder: Path, *words: str, stdout: int = PIPE, **env: str) -> WarmProcess:
+    command = ["-m", "craftcore", "--db", "agent.db", "--config", "craftcore.toml", *words]
+    return start(command, cwd=folder, env=environment(WEB_ADA=TOKEN, **env), stdout=stdout, stderr=PIPE)
 
 
 def ask(socket: Path, address: str) -> httpx2.Response:
@@ -41,11 +40,12 @@ def ask(socket: Path, address: str) -> httpx2.Response:
         return client.get(address)
 
 
-def end(page: Popen[str]) -> tuple[int, str, str]:
+def end(page: WarmProcess) -> tuple[int, str, str]:
     """Ask it to end; its code, and what it said."""
-    page.send_signal(signal.SIGTERM)
-    out, err = page.communicate(timeout=PATIENCE)
-    return page.returncode, out, err
+    with page:
+        page.terminate()
+        out, err = page.communicate(timeout=PATIENCE)
+        return page.wait(), out.decode(), err.decode()
 
 
 def test_web_with_json_prints_its_address_and_ends_at_sigterm(agent):
@@ -97,8 +97,7 @@ def test_link_of_a_terminal_logs_in_once(agent):
             assert client.post("/login", data={"link": link[2]}, headers=SAME_ORIGIN).status_code == 403
     finally:
         os.close(terminal)
-        page.terminate()
-        _, err = page.communicate(timeout=PATIENCE)
+        _, _, err = end(page)
 
     assert link[2] not in err, "it is printed, and never logged"
 

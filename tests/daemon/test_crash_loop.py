@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from craftcore import Producer
 from tests.support.engine_harness import look
-from tests.support.processes import PATIENCE
+from tests.support.processes import craftcore
 
 APP = """
 import asyncio
@@ -38,18 +34,6 @@ ENDS = {
 }
 
 
-def start(folder: Path) -> subprocess.CompletedProcess[str]:
-    """One start of the daemon, until it is idle or ended."""
-    return subprocess.run(
-        [sys.executable, "-m", "craftcore", "--db", "agent.db", "run", "deadly:app", "--until-idle"],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-
-
 @pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
 def test_code_that_ends_the_daemon_is_poison_after_three_starts(tmp_path, code):
     (tmp_path / "deadly.py").write_text(APP.format(code=code))
@@ -59,9 +43,10 @@ def test_code_that_ends_the_daemon_is_poison_after_three_starts(tmp_path, code):
         for n in range(5):
             producer.emit("innocent", {"n": n})
 
-    starts = [start(tmp_path)]
-    while starts[-1].returncode == 70 and len(starts) < 6:
-        starts.append(start(tmp_path))
+    run = ("run", "deadly:app", "--until-idle")
+    starts = [craftcore(tmp_path, *run)]
+    while starts[-1].code == 70 and len(starts) < 6:
+        starts.append(craftcore(tmp_path, *run))
 
     rows = look(path, "SELECT workflow, status, reason, crash_count FROM triggers ORDER BY workflow, seq")
     assert [(row["workflow"], row["status"]) for row in rows] == [
@@ -69,8 +54,8 @@ def test_code_that_ends_the_daemon_is_poison_after_three_starts(tmp_path, code):
         *[("innocent", "DONE")] * 5,
     ]
     assert (rows[0]["reason"], rows[0]["crash_count"]) == ("poison", 3)
-    assert [each.returncode for each in starts] == [70, 70, 70, 4]
+    assert [each.code for each in starts] == [70, 70, 70, 4]
     if "_exit" not in code:
         for each in starts[:3]:
-            assert "ended without being asked to" in each.stderr
-            assert f"deadly ({deadly})" in each.stderr
+            assert "ended without being asked to" in each.err
+            assert f"deadly ({deadly})" in each.err

@@ -17,6 +17,7 @@ from craftcore.daemon.doorbell import Doorbell, may_ring
 from craftcore.errors import CannotCreate
 from craftcore.storage.doorbell_client import DoorbellSender, doorbell_path, ring
 from tests.support.processes import PATIENCE
+from tests.support.warm_parent import start
 
 
 @pytest.fixture(params=["asyncio", "trio"])
@@ -134,7 +135,8 @@ def test_doorbell_accepts_rings_from_the_owner_and_root_only() -> None:
 async def test_doorbell_ring_from_another_user_is_ignored_and_counted(bell: Doorbell, db: Path) -> None:
     stranger = "import os, socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
     stranger += "s.connect(sys.argv[1])\nos.setuid(65534)\ns.send(b'x')"
-    await anyio.run_process([sys.executable, "-c", stranger, doorbell_path(db)])
+    with start(["-c", stranger, doorbell_path(db)]) as process:
+        assert await anyio.to_thread.run_sync(process.wait, PATIENCE) == 0
 
     assert not await _rings_again(bell)
 
@@ -161,7 +163,8 @@ async def test_descriptors_sent_along_are_not_taken(bell: Doorbell, db: Path) ->
 
 async def _ring_in_another_process(db: Path) -> None:
     code = "import sys; from craftcore.storage.doorbell_client import ring; sys.exit(not ring(sys.argv[1]))"
-    await anyio.run_process([sys.executable, "-c", code, str(db)])
+    with start(["-c", code, db]) as process:
+        assert await anyio.to_thread.run_sync(process.wait, PATIENCE) == 0
 
 
 async def _rings_again(bell: Doorbell) -> bool:

@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +22,7 @@ from craftcore.storage.facts import LastSeen
 from craftcore.storage.files.daemon_files import name_lost_by_daemon
 from craftcore.storage.files.open_files import OpenFiles
 from tests.support.other_users import NOBODY, as_root
+from tests.support.warm_parent import WarmProcess, start
 
 STARTED = 1_767_323_045.0  # 2026-01-02T03:04:05Z
 
@@ -53,18 +53,16 @@ def acquire(db: Path, pid: int = 4711) -> DaemonLock:
     return DaemonLock.acquire(db, pid=pid, host="here", now=STARTED)
 
 
-def child(code: str, db: Path) -> subprocess.Popen[str]:
-    process = subprocess.Popen(
-        [sys.executable, "-c", code, str(db)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
+def child(code: str, db: Path) -> WarmProcess:
+    process = start(["-c", code, db], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline()
     return process
 
 
-def end(process: subprocess.Popen[str]) -> None:
-    process.kill()
-    process.communicate()
+def end(process: WarmProcess) -> None:
+    with process:
+        process.kill()
 
 
 def test_second_daemon_is_refused_and_the_first_is_named(db: Path) -> None:

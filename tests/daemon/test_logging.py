@@ -8,7 +8,6 @@ import logging
 import os
 import pty
 import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import TextIO
@@ -17,6 +16,7 @@ import pytest
 import structlog
 
 from craftcore.daemon.logging import configure, is_journal_stream
+from tests.support.warm_parent import start
 
 
 @pytest.fixture
@@ -188,7 +188,7 @@ def test_daemon_survives_the_loss_of_its_log_reader() -> None:
         print("alive", flush=True)
     """
     pipe = subprocess.PIPE
-    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe, stderr=pipe) as daemon:
+    with start(["-c", code], stdin=pipe, stdout=pipe, stderr=pipe) as daemon:
         assert daemon.stdin is not None
         assert daemon.stdout is not None
         assert daemon.stderr is not None

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import re
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
@@ -15,6 +13,7 @@ import pytest
 
 from craftcore.daemon.sd_notify import STATUS_MAX_CHARACTERS, Notifier
 from tests.support.processes import PATIENCE
+from tests.support.warm_parent import start
 
 
 @pytest.fixture
@@ -127,6 +126,7 @@ def test_subprocess_does_not_inherit_the_notification_socket(manager: socket.soc
     """
     asked = {"NOTIFY_SOCKET": str(manager.getsockname()), "WATCHDOG_USEC": "1000000", "WATCHDOG_PID": "1"}
 
-    subprocess.run([sys.executable, "-c", code], env=os.environ | asked, check=True)
+    with start(["-c", code], env=os.environ | asked) as process:
+        assert process.wait(PATIENCE) == 0
 
     assert heard(manager) == "READY=1\nSTATUS=up"

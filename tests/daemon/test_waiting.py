@@ -6,8 +6,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +16,7 @@ from craftcore import Producer
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.errors import StorageFull
 from tests.support.metrics_client import ask, free_port, scraped
-from tests.support.processes import DaemonProcess, a_daemon, craftcore, traced, until
+from tests.support.processes import DaemonProcess, a_daemon, craftcore, run_python, traced, until
 
 FULL = """
 import os, threading, time
@@ -350,9 +348,9 @@ def test_unreadable_database_for_lack_of_space_is_a_full_disk(folder):
     emit(folder, "greet")
     assert not (folder / "agent.db-shm").exists()
 
-    told = subprocess.run([sys.executable, "-c", REALLY_FULL, folder / "agent.db"], capture_output=True, text=True)
+    told = run_python(["-c", REALLY_FULL, "agent.db"], folder)
 
-    assert "no room for the shared memory file" in told.stdout, told
+    assert "no room for the shared memory file" in told.out, told
 
 
 def test_lock_file_without_space_is_a_full_disk(folder):

@@ -15,7 +15,7 @@ import pytest
 
 from tests.cli.test_permissions import PROGRAM, open_to_strangers
 from tests.support.other_users import NOBODY, a_shared_place
-from tests.support.processes import PATIENCE, environment, until
+from tests.support.processes import PATIENCE, Result, craftcore, environment, run_python, until
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or not (open_to_strangers(Path(__file__)) and open_to_strangers(Path(sys.prefix) / "bin")),
@@ -44,7 +44,7 @@ print(subprocess.run(["cat", f"/proc/{{os.getpid()}}/environ"], capture_output=T
 
 def program(*arguments: str) -> list[str]:
     text = PROGRAM.format(id=NOBODY, arguments=["--db", "agent.db", *arguments])
-    return [sys.executable, "-c", IMPORTS + text.replace("sys.exit(main", f"{AS_BEFORE}sys.exit(main")]
+    return ["-c", IMPORTS + text.replace("sys.exit(main", f"{AS_BEFORE}sys.exit(main")]
 
 
 @pytest.fixture
@@ -57,9 +57,10 @@ def folder() -> Iterator[Path]:
 
 @contextmanager
 def a_daemon_of_nobodys(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a new interpreter: the kernel shows the environment that a process began with."""
     with (folder / "log").open("wb") as log:
         env = environment(SECRET=CANARY)
-        with subprocess.Popen(program("run"), cwd=folder, env=env, stdout=log, stderr=log) as daemon:
+        with subprocess.Popen([sys.executable, *program("run")], cwd=folder, env=env, stdout=log, stderr=log) as daemon:
             try:
                 until(
                     lambda: b"daemon.ready" in (folder / "log").read_bytes() or daemon.poll() is not None, "the daemon"
@@ -70,10 +71,8 @@ def a_daemon_of_nobodys(folder: Path) -> Iterator[subprocess.Popen[bytes]]:
                 daemon.kill()
 
 
-def ask(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        program(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=2 * PATIENCE
-    )
+def ask(folder: Path, *arguments: str) -> Result:
+    return run_python(program(*arguments), folder)
 
 
 @pytest.mark.parametrize("is_closed", [False, True])
@@ -98,9 +97,9 @@ def test_program_of_the_daemon_reads_nothing_of_the_daemon(folder):
             folder, "--json", "emit", "command.run", "--payload", json.dumps({"argv": ["sh", "-c", looks]}), "--wait"
         )
 
-        assert ran.returncode == 0, ran
-        assert CANARY not in ran.stdout
-        found = json.loads(ran.stdout)["result"]
+        assert ran.code == 0, ran
+        assert CANARY not in ran.out
+        found = ran.json["result"]
         assert found["stdout"].split() == [str(NOBODY)]
         assert found["stderr"].count("Permission denied") == 5, found
 
@@ -111,12 +110,11 @@ def test_undumpable_daemon_works_and_is_visible_to_its_user_and_root(folder):
         reload = ask(folder, "reload")
         doctor = ask(folder, "--json", "doctor")
 
-        assert status.stdout.startswith("healthy"), status
-        assert f"pid {daemon.pid}" in status.stdout
-        assert reload.returncode == 0, reload
-        assert json.loads(doctor.stdout)["failed"] == 0, doctor.stdout
-        by_root = [sys.executable, "-m", "craftcore", "--db", "agent.db", "reload"]
-        assert subprocess.run(by_root, cwd=folder, env=environment(), timeout=2 * PATIENCE).returncode == 0
+        assert status.out.startswith("healthy"), status
+        assert f"pid {daemon.pid}" in status.out
+        assert reload.code == 0, reload
+        assert doctor.json["failed"] == 0, doctor.out
+        assert craftcore(folder, "reload").code == 0
         assert CANARY.encode() in Path(f"/proc/{daemon.pid}/environ").read_bytes(), "root may look"
 
         daemon.send_signal(signal.SIGTERM)

@@ -82,9 +82,13 @@ class WarmProcess:
         if self.stdin is not None:
             self.stdin.write(input or b"")
             self.stdin.close()
-        out, err = (b"" if pipe is None else pipe.read() for pipe in (self.stdout, self.stderr))
+        printed = []
+        for pipe in (self.stdout, self.stderr):
+            printed.append(b"" if pipe is None else pipe.read())
+            if pipe is not None:
+                pipe.close()
         self.wait(timeout)
-        return out, err
+        return printed[0], printed[1]
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended. It cannot reach another process, whatever became of the number."""
