@@ -61,16 +61,17 @@ _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form of a page: its address, and its hidden fields."""
+    """One form of a page: its address, its hidden fields, and what is between its tags."""
 
     action: str
     hidden: Mapping[str, str]
+    body: str
 
 
 def forms(text: str) -> list[Form]:
     """Return the forms of a page that send something, in its order."""
     return [
-        Form(html.unescape(action), {name: html.unescape(value) for name, value in _HIDDEN.findall(body)})
+        Form(html.unescape(action), {name: html.unescape(value) for name, value in _HIDDEN.findall(body)}, body)
         for action, body in _FORM.findall(text)
     ]
 
@@ -168,7 +169,7 @@ class ServedSite(Site):
 
 
 class _CompiledTemplates(BytecodeCache):
-    """The bytecode of the templates, which all sites of this process share: to compile them takes longer than a test."""
+    """The bytecode of the templates, for all sites of this process: to compile them takes longer than a test."""
 
     def __init__(self) -> None:
         self._known: dict[str, bytes] = {}
@@ -185,7 +186,9 @@ _compiled = _CompiledTemplates()
 
 
 @contextmanager
-def in_process(database: Path, *, settings: str = SETTINGS, read_only: bool = False, **more: str) -> Iterator[SiteInProcess]:
+def in_process(
+    database: Path, *, settings: str = SETTINGS, read_only: bool = False, **more: str
+) -> Iterator[SiteInProcess]:
     """Make the page of a database in this process until the block is left, wired as `craftcore web` is at a socket
     file. `more`: variables of its environment."""
     config = database.parent / "web.toml"

@@ -67,6 +67,18 @@ def visitor(
         context.close()
 
 
+def find_serious(page: Page) -> list[str]:
+    """Return what axe calls serious or critical for some readers of a page."""
+    from axe_playwright_python.sync_playwright import Axe
+
+    return [
+        f"{one['id']}: {node['html'][:120]}"
+        for one in Axe().run(page).response["violations"]
+        if one["impact"] in ("serious", "critical")
+        for node in one["nodes"]
+    ]
+
+
 def _note(found: Visitor, kind: str, text: str) -> None:
     if kind in ("error", "warning"):
         found.faults.append(f"{kind}: {text}")

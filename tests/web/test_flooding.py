@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import selectors
+import shutil
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, suppress
@@ -28,20 +29,31 @@ from craftcore.web.request_gate import Door
 from craftcore.web.request_rules import HEAD_MAX_BYTES
 from craftcore.web.site import Site as WebSite
 from craftcore.web.visit import Visit
+from tests.support.populated_database import World
 from tests.support.raw_http import connect, read_answer, receive_all, request
-from tests.support.web_site import Site, serving
+from tests.support.web_site import ServedSite, serving
+
+
+@pytest.fixture(scope="module")
+def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
+    """One process for all clients: what they send changes no row, and their connections end with each test."""
+    path = tmp_path_factory.mktemp("flooded") / "agent.db"
+    shutil.copy(made[1], path)
+    with serving(path) as site:
+        yield site
+
 
 SAME = "Sec-Fetch-Site: same-origin"
 GROWTH_MAX = 30 << 20
 """Bytes of memory that a flood may leave behind: threads and caches, and nothing of the requests."""
 
 
-def cookie_of(site: Site) -> str:
+def cookie_of(site: ServedSite) -> str:
     [(name, value)] = site.client("ada").cookies.items()
     return f"Cookie: {name}={value}"
 
 
-def memory_of(site: Site) -> int:
+def memory_of(site: ServedSite) -> int:
     """The resident bytes of the process."""
     fields = Path(f"/proc/{site.process.pid}/statm").read_text().split()
     return int(fields[1]) * 4096
@@ -52,26 +64,26 @@ def head(target: str, *lines: str, method: str = "GET", length: int | None = Non
     return "\r\n".join([f"{method} {target} HTTP/1.1", "Host: localhost", *lines, *sized, "", ""]).encode("latin-1")
 
 
-def test_head_has_8_kilobytes(site):
-    cookie = cookie_of(site)
+def test_head_has_8_kilobytes(page):
+    cookie = cookie_of(page)
     base = len("host") + len("localhost") + len("connection") + len("close") + len("x") + 3 * 4 + len("/login")
 
-    assert request(site.socket, "/login", "X: " + "x" * (HEAD_MAX_BYTES - base)).status == 200
+    assert request(page.socket, "/login", "X: " + "x" * (HEAD_MAX_BYTES - base)).status == 200
     for lines in (
         ["X: " + "x" * (HEAD_MAX_BYTES - base + 1)],
         ["X: " + "x" * 200_000],
         [f"X{number}: y" for number in range(2_000)],
     ):
-        assert request(site.socket, "/login", *lines).status in (400, 431)
-    assert request(site.socket, "/?q=" + "x" * HEAD_MAX_BYTES, cookie).status == 431
-    assert request(site.socket, "/" + "x" * HEAD_MAX_BYTES, cookie).status == 431
+        assert request(page.socket, "/login", *lines).status in (400, 431)
+    assert request(page.socket, "/?q=" + "x" * HEAD_MAX_BYTES, cookie).status == 431
+    assert request(page.socket, "/" + "x" * HEAD_MAX_BYTES, cookie).status == 431
 
 
-def test_form_has_64_kilobytes_and_50_fields(site):
-    cookie = cookie_of(site)
+def test_form_has_64_kilobytes_and_50_fields(page):
+    cookie = cookie_of(page)
 
     def send(body: bytes, *lines: str) -> int:
-        return request(site.socket, "/q/nothing/answer", cookie, SAME, *lines, method="POST", body=body).status
+        return request(page.socket, "/q/nothing/answer", cookie, SAME, *lines, method="POST", body=body).status
 
     assert send(b"once=" + b"x" * (BODY_MAX_BYTES - 5)) == 400  # the name of a form is shorter
     assert send(b"once=" + b"x" * (BODY_MAX_BYTES - 4)) == 413
@@ -84,15 +96,15 @@ def test_form_has_64_kilobytes_and_50_fields(site):
     assert send(b"x", "Content-Type: multipart/form-data; boundary=x") == 415
 
 
-def test_form_in_chunks_has_the_same_limit(site):
+def test_form_in_chunks_has_the_same_limit(page):
     parts = b"".join(b"1000\r\n%b\r\n" % (b"x" * 0x1000) for _ in range(17))
-    lines = (cookie_of(site), SAME, "Transfer-Encoding: chunked", "Content-Type: application/x-www-form-urlencoded")
-    with closing(connect(site.socket)) as connection:
+    lines = (cookie_of(page), SAME, "Transfer-Encoding: chunked", "Content-Type: application/x-www-form-urlencoded")
+    with closing(connect(page.socket)) as connection:
         connection.sendall(head("/q/x/answer", *lines, "Connection: close", method="POST") + parts)
         assert read_answer(receive_all(connection)).status == 413
 
 
-def slow_clients(site: Site) -> dict[str, tuple[bytes, bytes]]:
+def slow_clients(site: ServedSite) -> dict[str, tuple[bytes, bytes]]:
     """Return the text that each client sends at once, and the text that it then sends byte by byte, without an end."""
     cookie = cookie_of(site)
     half = b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "
@@ -114,17 +126,17 @@ def slow_clients(site: Site) -> dict[str, tuple[bytes, bytes]]:
     }
 
 
-def test_slow_clients_are_cut_off_and_others_served_meanwhile(site):
+def test_slow_clients_are_cut_off_and_others_served_meanwhile(page):
     """None of them is waited for without end, the second request of a connection not more than the first."""
-    clients = slow_clients(site)
+    clients = slow_clients(page)
     with ExitStack() as stack, selectors.DefaultSelector() as selector:
         for name, (first, _) in clients.items():
-            connection = stack.enter_context(closing(connect(site.socket)))
+            connection = stack.enter_context(closing(connect(page.socket)))
             connection.sendall(first)
             selector.register(connection, selectors.EVENT_READ, name)
         received = dict.fromkeys(clients, b"")
         while selector.get_map():
-            assert site.get("/static/page.css").status_code == 200
+            assert page.get("/static/page.css").status_code == 200
             for key, _ in selector.select(0.5):
                 with suppress(ConnectionError):
                     part = key.fileobj.recv(65_536)  # type: ignore[union-attr]
@@ -153,11 +165,11 @@ def test_slow_clients_are_cut_off_and_others_served_meanwhile(site):
     }
 
 
-def test_silent_connections_give_way(site):
+def test_silent_connections_give_way(page):
     """More than there may be, all at once: who has something to ask is answered."""
     with ExitStack() as stack:
-        silent = [stack.enter_context(closing(connect(site.socket))) for _ in range(3 * CONNECTIONS_MAX)]
-        assert site.get("/", "ada").status_code == 200
+        silent = [stack.enter_context(closing(connect(page.socket))) for _ in range(3 * CONNECTIONS_MAX)]
+        assert page.get("/", "ada").status_code == 200
         ended = 0
         for connection in silent:
             connection.setblocking(False)
@@ -166,17 +178,17 @@ def test_silent_connections_give_way(site):
         assert ended >= 2 * CONNECTIONS_MAX
 
 
-def test_connection_is_refused_while_all_others_are_busy(site):
-    cookie = cookie_of(site)
+def test_connection_is_refused_while_all_others_are_busy(page):
+    cookie = cookie_of(page)
     busy = head("/q/nothing/answer", cookie, SAME, "Expect: 100-continue", method="POST", length=10)
-    site.client("ada").close()
+    page.client("ada").close()
     with ExitStack() as stack:
         for _ in range(CONNECTIONS_MAX):
-            connection = stack.enter_context(closing(connect(site.socket)))
+            connection = stack.enter_context(closing(connect(page.socket)))
             connection.sendall(busy)
             assert connection.recv(100).startswith(b"HTTP/1.1 100")
-        assert request(site.socket, "/login").status == 0
-    assert request(site.socket, "/login").status == 200
+        assert request(page.socket, "/login").status == 0
+    assert request(page.socket, "/login").status == 200
 
 
 TEMPLATES = (

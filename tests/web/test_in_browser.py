@@ -15,11 +15,10 @@ import pytest
 from craftcore.web.asgi_app import PAGES
 from tests.support.metrics_client import free_port
 from tests.support.web_site import serving
-from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, visitor
+from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, find_serious, visitor
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)]
 
-SERIOUS = ("serious", "critical")
 PATHS = [path for path, _ in PAGES]
 
 
@@ -75,21 +74,13 @@ def picture_of(page, path, theme, width):
     ],
 )
 def test_pages_have_no_fault_in_a_browser(browser, shown, world, width, theme):
-    from axe_playwright_python.sync_playwright import Axe
-
     wrong = {}
     with visitor(browser, shown, width=width, theme=theme) as person:
         for path in PATHS:
             page = person.open(address_of(path, world))
             page.wait_for_load_state("load")
             picture_of(page, path, theme, width)
-            found = Axe().run(page).response["violations"]
-            serious = [
-                f"{one['id']}: {node['html'][:120]}"
-                for one in found
-                if one["impact"] in SERIOUS
-                for node in one["nodes"]
-            ]
+            serious = find_serious(page)
             if serious or person.faults:
                 wrong[path] = [*serious, *person.faults]
             person.faults.clear()

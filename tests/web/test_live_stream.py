@@ -42,32 +42,32 @@ def emit(site, seconds=600):
         return services.triggers.emit(tx, TriggerSpec(workflow="sync", at=services.clock.now() + seconds)).id
 
 
-def test_listener_gets_its_topics_at_once_and_again_after_a_commit(site):
-    with listening(site, "coming,now,verdict") as found:
+def test_listener_gets_its_topics_at_once_and_again_after_a_commit(served):
+    with listening(served, "coming,now,verdict") as found:
         first = dict([next(found), next(found), next(found)])
         assert set(first) == {"coming", "now", "verdict"}
 
-        id = emit(site)
+        id = emit(served)
 
         coming = next(fragment for topic, fragment in found if topic == "coming" and id in fragment)
         assert "The next 24 hours" in coming
 
 
-def test_trigger_due_at_once_is_not_among_those_to_come(site):
-    with listening(site, "coming,now") as found:
-        due, later = emit(site, seconds=0), None
+def test_trigger_due_at_once_is_not_among_those_to_come(served):
+    with listening(served, "coming,now") as found:
+        due, later = emit(served, seconds=0), None
         for topic, fragment in found:
             if topic == "now" and due in fragment and later is None:
-                later = emit(site)
+                later = emit(served)
             if topic == "coming":
                 assert due not in fragment
                 if later is not None and later in fragment:
                     return
 
 
-def test_fragment_has_no_form_and_nothing_of_a_person(site):
+def test_fragment_has_no_form_and_nothing_of_a_person(served):
     for person in ("ada", "bob"):
-        with listening(site, "now,verdict,inbox", person) as found:
+        with listening(served, "now,verdict,inbox", person) as found:
             fragments = dict([next(found), next(found), next(found)])
 
         assert set(fragments) == {"now", "verdict", "inbox"}
@@ -76,11 +76,11 @@ def test_fragment_has_no_form_and_nothing_of_a_person(site):
         assert not re.search(r"\b(ada|bob|cal)\b", text)
 
 
-def test_fragment_is_equal_to_that_of_the_page(site):
-    with listening(site, "verdict,inbox") as found:
+def test_fragment_is_equal_to_that_of_the_page(served):
+    with listening(served, "verdict,inbox") as found:
         fragments = dict([next(found), next(found)])
 
-    page = " ".join(site.get("/").text.split())
+    page = " ".join(served.get("/").text.split())
     for fragment in fragments.values():
         assert " ".join(fragment.split()) in page
 
@@ -90,58 +90,58 @@ def test_unknown_topic_is_refused(site, topics):
     assert site.get(f"/live?topic={topics}").status_code == 400
 
 
-def test_stream_needs_a_login_and_ends_with_that(site):
-    assert site.get("/live?topic=now", "").status_code == 403
+def test_stream_needs_a_login_and_ends_with_that(served):
+    assert served.get("/live?topic=now", "").status_code == 403
 
-    with listening(site, "verdict", "cal") as found:
+    with listening(served, "verdict", "cal") as found:
         next(found)
-        assert site.post("/logout", {}, "cal").status_code == 303
-        emit(site, seconds=0)  # the verdict counts it
+        assert served.post("/logout", {}, "cal").status_code == 303
+        emit(served, seconds=0)  # the verdict counts it
         assert all(topic == "verdict" for topic, _ in found)  # it ends, by itself
 
 
-def test_stream_ends_with_the_page(site):
-    with listening(site, "verdict") as found:
+def test_stream_ends_with_the_page(served):
+    with listening(served, "verdict") as found:
         next(found)
-        site.process.terminate()
+        served.process.terminate()
         assert list(found) == []
 
-    assert site.process.wait() == 0
+    assert served.process.wait() == 0
 
 
-def test_page_has_the_file_open_only_for_readers(site):
-    assert open_files(site.process.pid, site.database) == []
-    site.get("/now")
-    until(lambda: open_files(site.process.pid, site.database) == [], "the file was closed again")
+def test_page_has_the_file_open_only_for_readers(served):
+    assert open_files(served.process.pid, served.database) == []
+    served.get("/now")
+    until(lambda: open_files(served.process.pid, served.database) == [], "the file was closed again")
 
-    with listening(site, "verdict") as found:
+    with listening(served, "verdict") as found:
         next(found)
-        assert open_files(site.process.pid, site.database)
+        assert open_files(served.process.pid, served.database)
 
-    until(lambda: open_files(site.process.pid, site.database) == [], "the end of the watch")
+    until(lambda: open_files(served.process.pid, served.database) == [], "the end of the watch")
 
 
-def test_listeners_beyond_the_limit_are_refused_and_pages_still_answer(site):
-    cookie = "; ".join(f"{name}={value}" for name, value in dict(site.client("ada").cookies or {}).items())
+def test_listeners_beyond_the_limit_are_refused_and_pages_still_answer(served):
+    cookie = "; ".join(f"{name}={value}" for name, value in dict(served.client("ada").cookies or {}).items())
     if not cookie:
-        site.get("/")
-        cookie = "; ".join(f"{name}={value}" for name, value in dict(site.client("ada").cookies).items())
+        served.get("/")
+        cookie = "; ".join(f"{name}={value}" for name, value in dict(served.client("ada").cookies).items())
     request = f"GET /live?topic=verdict HTTP/1.1\r\nHost: localhost\r\nCookie: {cookie}\r\n\r\n".encode()
     sockets = []
     try:
         for _ in range(LISTENERS_MAX):
             caller = socket.socket(socket.AF_UNIX)
-            caller.connect(str(site.socket))
+            caller.connect(str(served.socket))
             sockets.append(caller)
             caller.sendall(request)
             assert caller.recv(64).startswith(b"HTTP/1.1 200")
 
-        assert site.get("/live?topic=verdict").status_code == 503
-        assert site.get("/now").status_code == 200
+        assert served.get("/live?topic=verdict").status_code == 503
+        assert served.get("/now").status_code == 200
     finally:
         for caller in sockets:
             caller.close()
-    until(lambda: open_files(site.process.pid, site.database) == [], "the end of all")
+    until(lambda: open_files(served.process.pid, served.database) == [], "the end of all")
 
 
 def test_death_of_the_daemon_changes_the_verdict_of_a_listener(database, tmp_path):
@@ -156,13 +156,13 @@ def test_death_of_the_daemon_changes_the_verdict_of_a_listener(database, tmp_pat
             assert "down: no daemon runs" in next(fragment for _, fragment in found if "no daemon" in fragment)
 
 
-def test_stream_survives_a_file_that_goes_and_comes_back(site, tmp_path):
-    site.services.close()
-    with listening(site, "verdict") as found:
+def test_stream_survives_a_file_that_goes_and_comes_back(served, tmp_path):
+    served.services.close()
+    with listening(served, "verdict") as found:
         next(found)
-        site.database.rename(tmp_path / "away")
+        served.database.rename(tmp_path / "away")
         next(fragment for _, fragment in found if "no such database" in fragment)
 
-        (tmp_path / "away").rename(site.database)
+        (tmp_path / "away").rename(served.database)
 
         next(fragment for _, fragment in found if "no such database" not in fragment)

@@ -13,9 +13,14 @@ from tests.support.processes import open_files, until
 from tests.support.web_site import serving
 from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, visitor
 
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
-
 SCRIPT_MAX = 8 << 10
+
+
+def in_chromium(test):
+    """Mark a test that needs the browser."""
+    return pytest.mark.browser(pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)(test))
+
+
 HIDE = """hidden => {
   Object.defineProperty(document, 'hidden', {get: () => hidden, configurable: true});
   document.dispatchEvent(new Event('visibilitychange'));
@@ -59,6 +64,7 @@ def test_script_is_small_as_shipped():
     assert path.stat().st_size <= SCRIPT_MAX
 
 
+@in_chromium
 def test_commit_is_shown_without_a_reload(own, person):
     page = person.open("/now")
     page.evaluate("window.kept = 'yes'")
@@ -69,6 +75,7 @@ def test_commit_is_shown_without_a_reload(own, person):
     assert page.evaluate("window.kept") == "yes"
 
 
+@in_chromium
 def test_timeline_is_not_shown_any_more_when_the_database_is_gone(own, person):
     page = person.open("/now")
     page.wait_for_selector("[data-live=coming] section")
@@ -79,6 +86,7 @@ def test_timeline_is_not_shown_any_more_when_the_database_is_gone(own, person):
     page.wait_for_selector("[data-live=coming] section", state="detached")
 
 
+@in_chromium
 def test_open_details_keep_their_fragment_until_a_key(own, person):
     page = person.open("/now")
     page.click("summary:has-text('query') >> nth=0")
@@ -94,6 +102,7 @@ def test_open_details_keep_their_fragment_until_a_key(own, person):
     assert page.locator(".changed").count() == 0
 
 
+@in_chromium
 def test_focus_and_selection_keep_their_fragment_and_a_tap_shows_the_change(own, person):
     page = person.open("/now")
     page.focus("main table a >> nth=0")
@@ -109,6 +118,7 @@ def test_focus_and_selection_keep_their_fragment_and_a_tap_shows_the_change(own,
     assert "second" not in page.inner_text("main")
 
 
+@in_chromium
 def test_hidden_tab_closes_its_connection_and_reads_afresh_when_shown(own, person):
     page = person.open("/now")
     until(lambda: is_watched(own), "the connection")
@@ -122,6 +132,7 @@ def test_hidden_tab_closes_its_connection_and_reads_afresh_when_shown(own, perso
     page.wait_for_selector("td:has-text('meanwhile')")
 
 
+@in_chromium
 def test_moments_are_in_the_zone_of_the_reader_with_utc_in_the_title(own, person):
     session = person.context.new_cdp_session(person.page)
     session.send("Emulation.setTimezoneOverride", {"timezoneId": "Asia/Kolkata"})
@@ -134,6 +145,7 @@ def test_moments_are_in_the_zone_of_the_reader_with_utc_in_the_title(own, person
     assert "17:30:00" in found[2]
 
 
+@in_chromium
 def test_keys_go_to_pages_find_rows_and_help(own, person):
     page = person.open("/now")
     page.keyboard.press("/")
@@ -160,6 +172,7 @@ def test_keys_go_to_pages_find_rows_and_help(own, person):
     page.wait_for_url(f"{own.address}/")
 
 
+@in_chromium
 def test_theme_is_chosen_by_a_button_and_kept(own, person):
     page = person.open("/now")
     ground = "getComputedStyle(document.body).backgroundColor"
@@ -174,6 +187,7 @@ def test_theme_is_chosen_by_a_button_and_kept(own, person):
     assert page.evaluate(ground) == light
 
 
+@in_chromium
 def test_lost_server_is_named_and_the_page_stays(own, browser):
     with visitor(browser, own) as person:
         page = person.open("/now")

@@ -13,14 +13,14 @@ import pytest
 from craftcore.web.request_gate import HEADERS
 from tests.support.populated_database import World
 from tests.support.raw_http import Answer, connected, exchange, receive_all, request
-from tests.support.web_site import SAME_ORIGIN, TOKENS, Site, serving
+from tests.support.web_site import SAME_ORIGIN, TOKENS, ServedSite, serving
 
 PASSED = 303
 """The status of a page that sends a browser to its login: the gate let the request in."""
 
 
 @pytest.fixture(scope="module")
-def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedSite]:
     """One page for all cases: what they do changes no row."""
     path = tmp_path_factory.mktemp("gate") / "agent.db"
     shutil.copy(made[1], path)
@@ -28,7 +28,7 @@ def page(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> 
         yield site
 
 
-def cookie_of(site: Site, person: str) -> str:
+def cookie_of(site: ServedSite, person: str) -> str:
     """The header line of a person who is logged in."""
     [(name, value)] = site.client(person).cookies.items()
     return f"Cookie: {name}={value}"
@@ -86,7 +86,7 @@ def test_address_in_the_request_line_is_no_other_host(page):
     assert request(page.socket, "http://evil.example/", host="evil.example").status == 421
 
 
-def send_nothing(site: Site, *lines: str, host: str = "localhost") -> int:
+def send_nothing(site: ServedSite, *lines: str, host: str = "localhost") -> int:
     """The status of a form that ada sends about a question that is not there: 404 when the gate lets it in."""
     body = urlencode({"once": "x", "seen": "OPEN", "option": "0"}).encode()
     cookie = cookie_of(site, "ada")
@@ -274,7 +274,7 @@ EXPECTED = {
 }
 
 
-def answers_of_every_kind(site: Site) -> dict[str, Answer]:
+def answers_of_every_kind(site: ServedSite) -> dict[str, Answer]:
     """One answer for each way in which a request can end."""
     cookie, same = cookie_of(site, "ada"), "Sec-Fetch-Site: same-origin"
     form = partial(request, site.socket, method="POST", body=b"once=x")

@@ -16,7 +16,7 @@ from craftcore.services import Services
 from tests.support.metrics_client import free_port
 from tests.support.processes import a_daemon, until
 from tests.support.web_site import serving
-from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, visitor
+from tests.web.browser import CHROMIUM, NO_BROWSER, chromium, find_serious, visitor
 
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason=NO_BROWSER)
 
@@ -86,6 +86,7 @@ def test_person_answers_on_a_phone_and_sees_the_crash(tmp_path):
             page = person.open("/")
             assert "Did it happen?" in page.inner_text("main")
             assert "sesame" not in page.content()
+            assert find_serious(page) == []
             keep_picture(page, "inbox")
             page.click("text=review")
             assert "240" in page.inner_text("main")
@@ -109,6 +110,7 @@ def test_person_answers_on_a_phone_and_sees_the_crash(tmp_path):
             assert person.faults == []
 
 
+@pytest.mark.browser
 def test_change_is_in_the_browser_without_a_reload(tmp_path):
     (tmp_path / "story.py").write_text(APP)
     with a_daemon(tmp_path, "story:app") as daemon, serving(tmp_path / "agent.db", port=free_port()) as site:

@@ -6,15 +6,13 @@ import os
 import shutil
 import signal
 import stat
-import subprocess
-import sys
 
 import pytest
 
 from craftcore.web.server import make_cookie_name
 from tests.support.metrics_client import free_port
-from tests.support.processes import PATIENCE, environment, open_files, until
-from tests.support.web_site import SETTINGS, TOKENS, forms, serving
+from tests.support.processes import PATIENCE, craftcore, open_files, until
+from tests.support.web_site import SETTINGS, TOKENS, forms, in_process, serving
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -31,8 +29,7 @@ def test_signal_ends_the_process_with_0_and_removes_the_socket(database, number)
 def run_web(database, *arguments, settings=SETTINGS, **env):
     config = database.parent / "web.toml"
     config.write_text(settings)
-    command = [sys.executable, "-m", "craftcore", "--db", str(database), "--config", str(config), "web", *arguments]
-    return subprocess.run(command, env=environment(**env), capture_output=True, text=True, timeout=PATIENCE)
+    return craftcore(database.parent, "--config", str(config), "web", *arguments, **env)
 
 
 SECRETS = {f"WEB_{name.upper()}": token for name, token in TOKENS.items()}
@@ -58,9 +55,9 @@ SHORT = f'{BY_PROXY}\ntrusted_secret = "env:WEB_PROXY"\n[[web.person]]\nname = "
 def test_wrong_start_is_refused_with_its_reason(database, settings, arguments, env, code, said):
     ended = run_web(database, *arguments, settings=settings, **env)
 
-    assert (ended.returncode, said in ended.stderr) == (code, True), ended
-    assert "Traceback" not in ended.stderr
-    assert "short" not in ended.stderr.replace("shorter", "")
+    assert (ended.code, said in ended.err) == (code, True), ended
+    assert "Traceback" not in ended.err
+    assert "short" not in ended.err.replace("shorter", "")
 
 
 def test_address_in_use_is_refused(database):
@@ -68,21 +65,20 @@ def test_address_in_use_is_refused(database):
     with serving(database, port=port):
         ended = run_web(database, "--listen", f"127.0.0.1:{port}", **SECRETS)
 
-    assert (ended.returncode, "Address already in use; name another place with --listen" in ended.stderr) == (73, True)
+    assert (ended.code, "Address already in use; name another place with --listen" in ended.err) == (73, True)
 
 
 def test_missing_database_has_a_page_that_says_so(tmp_path):
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         found = site.get("/")
         assert found.status_code == 503 or "no such database" in found.text
         assert "no such database" in found.text
         assert site.get("/up").status_code == 503
 
 
-def test_killed_daemon_is_down_within_seconds(database):
-    with serving(database) as site:
-        until(lambda: "down: no daemon runs" in site.get("/doubt").text, "the verdict")
-        assert site.get("/up", "").status_code == 503
+def test_killed_daemon_is_down_within_seconds(site):
+    until(lambda: "down: no daemon runs" in site.get("/doubt").text, "the verdict")
+    assert site.get("/up", "").status_code == 503
 
 
 @pytest.mark.parametrize(("arguments", "env"), [(["--read-only"], {}), ([], {"CRAFTCORE_READ_ONLY": "1"})])
