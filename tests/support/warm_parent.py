@@ -24,7 +24,6 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -121,11 +120,13 @@ def start(
     stdin: int | IO[bytes] | None = None,
     stdout: int | IO[bytes] | None = None,
     stderr: int | IO[bytes] | None = None,
+    library: str = "",
 ) -> WarmProcess:
     """Start what a new interpreter would do with these arguments: `-m MODULE`, `-c CODE` or a file, and its arguments.
 
-    The other parameters are those of `subprocess.Popen`. Raises ValueError for an environment that the interpreter
-    itself would read.
+    The other parameters are those of `subprocess.Popen`. `library`: a module that this child's parent has imported
+    beyond the others; each has a parent of its own. Raises ValueError for an environment that the interpreter itself
+    would read.
     """
     environment = dict(os.environ if env is None else env)
     for name in {*environment, *os.environ}:
@@ -140,7 +141,7 @@ def start(
         "umask": _umask(),
     }
     try:
-        process = _warm_parent().fork(request, theirs)
+        process = _warm_parent(library).fork(request, theirs)
     finally:
         for number, given in enumerate((stdin, stdout, stderr)):
             if isinstance(given, int) and given in (subprocess.PIPE, subprocess.DEVNULL):
@@ -172,10 +173,10 @@ def _descriptor(number: int, given: int | IO[bytes] | None, ours: list[IO[bytes]
 class _WarmParent:
     """The process that forks, as its client sees it."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: str) -> None:
         self._control, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with served:
-            command = [sys.executable, "-m", "tests.support.warm_parent", str(served.fileno())]
+            command = [sys.executable, "-m", "tests.support.warm_parent", str(served.fileno()), library]
             self._process = subprocess.Popen(command, cwd=ROOT, pass_fds=[served.fileno()], stdin=subprocess.DEVNULL)
         self._lock = threading.Lock()
 
@@ -195,17 +196,21 @@ class _WarmParent:
         self._process.wait()
 
 
-@cache
-def _warm_parent() -> _WarmParent:
-    """Return the warm parent of this process, started at its first use."""
-    return _WarmParent()
+_parents: dict[str, _WarmParent] = {}
+"""The warm parents of this process, by the library that each has imported."""
+
+
+def _warm_parent(library: str) -> _WarmParent:
+    """Return a warm parent of this process, started at its first use."""
+    if library not in _parents:
+        _parents[library] = _WarmParent(library)
+    return _parents[library]
 
 
 def close() -> None:
-    """End the warm parent, if one was started. Another call of `start` would start a new one."""
-    if _warm_parent.cache_info().currsize:
-        _warm_parent().close()
-        _warm_parent.cache_clear()
+    """End the warm parents that were started. Another call of `start` would start a new one."""
+    while _parents:
+        _parents.popitem()[1].close()
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:
@@ -297,10 +302,10 @@ def _run(arguments: list[str]) -> None:
         runpy.run_path(kind, run_name="__main__")
 
 
-def _preload() -> None:
+def _preload(library: str) -> None:
     """Import what a child would import."""
-    for library in PRELOADED:
-        import_module(library)
+    for name in (*PRELOADED, *filter(None, [library])):
+        import_module(name)
     import craftcore
     from craftcore.version import installed_version
 
@@ -314,7 +319,7 @@ def _preload() -> None:
 
 
 if __name__ == "__main__":
-    _preload()
+    _preload(sys.argv[2])
     with socket.socket(fileno=int(sys.argv[1])) as client:
         asked = _serve(client)
     _become(asked)

@@ -5,26 +5,29 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-LOOK = "import sys; assert not [name for name in sys.modules if name.startswith('temporalio')], 'imported'"
-
-
-@pytest.mark.parametrize(
-    "program",
-    [
-        "import craftcore",
-        "from craftcore import App, Producer, AsyncProducer",
-        "import craftcore.cli.main",
-        "from craftcore.cli.main import main; assert main(['temporal', '--help']) == 0",
-    ],
+PROGRAMS = (
+    "import craftcore",
+    "from craftcore import App, Producer, AsyncProducer",
+    "import craftcore.cli.main",
+    "from craftcore.cli.main import main; assert main(['temporal', '--help']) == 0",
 )
-def test_program_without_a_cluster_imports_nothing_of_temporal(program):
-    subprocess.run([sys.executable, "-c", f"{program}; {LOOK}"], check=True)
+"""Each goes on from the one before, so the last imports nothing that was seen earlier."""
+
+LOOK = "import sys; assert not [name for name in sys.modules if name.startswith('temporalio')]"
+
+
+def run(*programs: str) -> subprocess.CompletedProcess[str]:
+    """Run programs in one new interpreter, and look after each."""
+    text = "\n".join(f"{program}; {LOOK}, {program!r}" for program in programs)
+    return subprocess.run([sys.executable, "-c", text], capture_output=True, text=True)
+
+
+def test_program_without_a_cluster_imports_nothing_of_temporal():
+    done = run(*PROGRAMS)
+    assert done.returncode == 0, done.stderr
 
 
 def test_import_of_temporal_is_seen():
-    done = subprocess.run(
-        [sys.executable, "-c", f"import craftcore.temporal.temporal_client; {LOOK}"], capture_output=True
-    )
-    assert b"imported" in done.stderr
+    program = "import craftcore.temporal.temporal_client"
+    done = run(PROGRAMS[0], program)
+    assert done.stderr.splitlines()[-1] == f"AssertionError: {program}"

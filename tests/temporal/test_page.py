@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
-import sys
 import tomllib
-from pathlib import Path
 
 from tests.support.processes import PATIENCE
+from tests.temporal.worker_processes import ROOT, run_on_cluster, start_on_cluster
 
-ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "docs/how-to/run-on-temporal.md").read_text()
 
 
@@ -29,18 +26,11 @@ def test_programs_of_the_page_work_and_its_worker_ends_at_sigterm(cluster, tmp_p
         name, _, text = program.partition("```")[0].partition("\n")
         (tmp_path / name).write_text(adapt(text))
     exported = dict(re.findall(r"^export (\w+)=(.*)$", adapt(TEXT), re.MULTILINE))
-    environment = os.environ | exported | {"PYTHONPATH": str(ROOT)}
-    worker = subprocess.Popen(
-        [sys.executable, "-m", "craftcore", "temporal", "worker", "shop:app"], cwd=tmp_path, env=environment
-    )
+    environment = os.environ | exported
+    worker = start_on_cluster(["-m", "craftcore", "temporal", "worker", "shop:app"], cwd=tmp_path, env=environment)
     try:
-        printed = [
-            subprocess.run(
-                [sys.executable, name], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=PATIENCE
-            )
-            for name in ("emits.py", "connects.py")
-        ]
-        assert [one.stdout for one in printed] == ["lamp: 40\n", "chair: 40\n"], [one.stderr for one in printed]
+        printed = [run_on_cluster([name], cwd=tmp_path, env=environment) for name in ("emits.py", "connects.py")]
+        assert [one.out for one in printed] == ["lamp: 40\n", "chair: 40\n"], [one.err for one in printed]
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(PATIENCE) == 0
     finally:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import anyio
 import pytest
@@ -19,8 +17,9 @@ from craftcore.temporal.temporal_producer import TemporalProducer
 from craftcore.temporal.worker import working
 from craftcore.triggers.model import TriggerSpec
 from tests.support.processes import PATIENCE
+from tests.support.warm_parent import WarmProcess
+from tests.temporal.worker_processes import ROOT, start_on_cluster
 
-ROOT = Path(__file__).parents[2]
 WORKER = """
 import asyncio, sys
 from craftcore.temporal.settings import TemporalSettings
@@ -67,15 +66,15 @@ def producing_app() -> App:
 
 
 @pytest.fixture(scope="module")
-def worker(cluster: TemporalSettings) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen([sys.executable, "-c", WORKER, cluster.address], cwd=ROOT)
+def worker(cluster: TemporalSettings) -> Iterator[WarmProcess]:
+    process = start_on_cluster(["-c", WORKER, cluster.address], cwd=ROOT)
     yield process
     process.kill()
     process.wait(PATIENCE)
 
 
 @pytest.fixture
-def producer(cluster: TemporalSettings, worker: subprocess.Popen[bytes]) -> Iterator[TemporalProducer]:
+def producer(cluster: TemporalSettings, worker: WarmProcess) -> Iterator[TemporalProducer]:
     with TemporalProducer(cluster.address, app="producing") as producer:
         yield producer
 
@@ -148,10 +147,13 @@ def test_signal_says_whether_the_task_waited_for_that(producer):
 def test_key_that_many_processes_emit_becomes_a_single_task(cluster, producer, processes):
     key = f"many:{processes}"
     emitters = [
-        subprocess.Popen([sys.executable, "-c", EMITTER, cluster.address, key], cwd=ROOT, stdout=subprocess.PIPE)
+        start_on_cluster(["-c", EMITTER, cluster.address, key], cwd=ROOT, stdout=subprocess.PIPE)
         for _ in range(processes)
     ]
-    ids = {emitter.communicate(timeout=PATIENCE)[0].decode().strip() for emitter in emitters}
+    ids = set()
+    for emitter in emitters:
+        with emitter:
+            ids.add(emitter.communicate(timeout=PATIENCE)[0].decode().strip())
     assert len(ids) == 1
     until(lambda: producer.find(dedup_key=key))  # a list may lag
     assert {one.id for one in producer.find(dedup_key=key)} == ids

@@ -5,17 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from craftcore.temporal.settings import TemporalSettings
-from tests.support.processes import PATIENCE
+from tests.support.processes import PATIENCE, Result
+from tests.support.warm_parent import WarmProcess
+from tests.temporal.worker_processes import run_on_cluster, start_on_cluster
 
-ROOT = Path(__file__).parents[2]
 APP = """
 from craftcore import App, Fail, TaskContext
 
@@ -34,57 +33,45 @@ async def writes(ctx: TaskContext) -> None:
     await ctx.transaction("write", lambda tx: None)
 """
 
-Craftcore = Callable[..., "subprocess.CompletedProcess[str]"]
+Craftcore = Callable[..., Result]
 
 
 @pytest.fixture
 def environment(cluster: TemporalSettings, tmp_path: Path) -> dict[str, str]:
     (tmp_path / "shop.py").write_text(APP)
-    return os.environ | {"CRAFTCORE_TEMPORAL_ADDRESS": cluster.address, "PYTHONPATH": str(ROOT)}
+    return os.environ | {"CRAFTCORE_TEMPORAL_ADDRESS": cluster.address}
 
 
 @pytest.fixture
 def craftcore(environment: dict[str, str], tmp_path: Path) -> Craftcore:
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "craftcore", "temporal", *words],
-            cwd=tmp_path,
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+    def run(*words: str) -> Result:
+        return run_on_cluster(["-m", "craftcore", "temporal", *words], cwd=tmp_path, env=environment)
 
     return run
 
 
 @pytest.fixture
-def worker(environment: dict[str, str], tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "craftcore", "temporal", "worker", "shop:app", "--sticky-timeout", "1s"],
-        cwd=tmp_path,
-        env=environment,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+def worker(environment: dict[str, str], tmp_path: Path) -> Iterator[WarmProcess]:
+    command = ["-m", "craftcore", "temporal", "worker", "shop:app", "--sticky-timeout", "1s"]
+    process = start_on_cluster(command, cwd=tmp_path, env=environment)
     yield process
     process.kill()
-    process.communicate()
+    process.wait(PATIENCE)
 
 
 def test_worker_runs_emitted_tasks_and_drains_at_sigterm(craftcore, worker):
     once = ["--dedup-key", "lamp", "--dedup-scope", "ever"]
     emit = ["emit", "order", "--task-queue", "commanded", "--payload", '{"what": "lamp"}', *once]
     done = craftcore(*emit, "--wait", "60s")
-    assert (done.returncode, done.stdout) == (0, '"lamp: 40"\n'), done.stderr
+    assert (done.code, done.out) == (0, '"lamp: 40"\n'), done.err
 
-    again = json.loads(craftcore(*emit, "--json").stdout)
+    again = json.loads(craftcore(*emit, "--json").out)
     assert (again["created"], again["held"], again["dedup_scope"]) == (False, "dedup_key", "ever")
-    assert craftcore(*emit, "--on-duplicate", "error").returncode == 64
+    assert craftcore(*emit, "--on-duplicate", "error").code == 64
 
     failed = craftcore("emit", "fails", "--task-queue", "commanded", "--wait", "60s")
-    assert failed.returncode == 4
-    assert "no more" in failed.stderr
+    assert failed.code == 4
+    assert "no more" in failed.err
 
     worker.send_signal(signal.SIGTERM)
     assert worker.wait(PATIENCE) == 0
@@ -92,20 +79,20 @@ def test_worker_runs_emitted_tasks_and_drains_at_sigterm(craftcore, worker):
 
 def test_emit_waits_no_longer_than_asked(craftcore):
     done = craftcore("emit", "order", "--task-queue", "nobody", "--wait", "0.1")
-    assert done.returncode == 75
-    assert "has not ended in time" in done.stderr
+    assert done.code == 75
+    assert "has not ended in time" in done.err
 
 
 def test_emit_without_an_app_is_refused(craftcore):
     done = craftcore("emit", "order")
-    assert done.returncode == 64
-    assert "--task-queue" in done.stderr
+    assert done.code == 64
+    assert "--task-queue" in done.err
 
 
 def test_check_warns_of_calls_that_a_cluster_refuses_and_of_a_short_retention(craftcore):
     done = craftcore("check", "shop:app", "--json")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["problems"]) == (0, [])
+    told = json.loads(done.out)
+    assert (done.code, told["problems"]) == (0, [])
     [transaction, retention] = told["warnings"]
     assert transaction.startswith("workflow writes has a call of ctx.transaction")
     assert "retention.keys" in retention
@@ -113,11 +100,11 @@ def test_check_warns_of_calls_that_a_cluster_refuses_and_of_a_short_retention(cr
 
 def test_check_names_every_problem(craftcore):
     done = craftcore("check", "nowhere:app", "--address", "127.0.0.1:1")
-    assert done.returncode == 78
-    assert [line[:4] for line in done.stdout.splitlines()] == ["FAIL", "FAIL"]
+    assert done.code == 78
+    assert [line[:4] for line in done.out.splitlines()] == ["FAIL", "FAIL"]
 
 
 def test_worker_of_an_app_that_is_missing_is_refused(craftcore):
     done = craftcore("worker", "nowhere:app")
-    assert done.returncode == 78
-    assert len(done.stderr.splitlines()) == 1
+    assert done.code == 78
+    assert len(done.err.splitlines()) == 1

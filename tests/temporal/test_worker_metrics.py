@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
-import sys
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -26,10 +24,11 @@ from craftcore.temporal.worker_metrics import open_metrics
 from tests.support.code_blocks import PAGES
 from tests.support.metrics_client import Scrape, free_port
 from tests.support.processes import PATIENCE
+from tests.support.warm_parent import WarmProcess
+from tests.temporal.worker_processes import start_on_cluster
 
 pytestmark = pytest.mark.anyio
 
-ROOT = Path(__file__).parents[2]
 APP = """
 import os
 from pathlib import Path
@@ -65,21 +64,19 @@ def settings(cluster: TemporalSettings) -> TemporalSettings:
 
 
 @contextmanager
-def a_worker(settings: TemporalSettings, folder: Path, port: int) -> Iterator[subprocess.Popen[str]]:
+def a_worker(settings: TemporalSettings, folder: Path, port: int) -> Iterator[WarmProcess]:
     (folder / "shop.py").write_text(APP)
     words = ["--address", settings.address, "--sticky-timeout", "1s", "--metrics", f"127.0.0.1:{port}"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "craftcore", "temporal", "worker", "shop:app", *words],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        stderr=subprocess.PIPE,
-        text=True,
+    process = start_on_cluster(
+        ["-m", "craftcore", "temporal", "worker", "shop:app", *words], cwd=folder, stderr=subprocess.PIPE
     )
     try:
         yield process
     finally:
         process.kill()
         process.communicate()
+        assert process.stderr is not None
+        process.stderr.close()
 
 
 async def scrape(port: int) -> Scrape:
@@ -144,7 +141,7 @@ async def test_worker_whose_port_is_taken_does_not_start(settings, tmp_path):
         with a_worker(settings, tmp_path, taken.getsockname()[1]) as worker:
             assert await anyio.to_thread.run_sync(worker.wait, PATIENCE) == 73
             assert worker.stderr is not None
-            assert "temporal.metrics: cannot listen at 127.0.0.1:" in worker.stderr.read()
+            assert "temporal.metrics: cannot listen at 127.0.0.1:" in worker.stderr.read().decode()
 
 
 def test_port_is_opened_once_in_a_process():

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from contextlib import suppress
 from pathlib import Path
 from uuid import uuid4
@@ -17,7 +15,7 @@ from temporalio.worker import Replayer, UnsandboxedWorkflowRunner, WorkflowRunne
 from craftcore.temporal.workflow_runner import ReplayableRunner
 from tests.support.processes import PATIENCE
 from tests.temporal.early_query import QUEUE, Asking, make_worker
-from tests.temporal.worker_processes import ROOT
+from tests.temporal.worker_processes import ROOT, start_on_cluster
 
 pytestmark = pytest.mark.anyio
 FAILED = EventType.EVENT_TYPE_WORKFLOW_TASK_FAILED
@@ -27,8 +25,8 @@ ATTEMPTS = 5
 async def ask_early(address: str, runner: WorkflowRunner, token_file: Path) -> WorkflowHistory:
     """Kill a worker, end its activity, ask another worker, and then answer. Return the history."""
     client = await Client.connect(address)
-    command = [sys.executable, "-m", "tests.temporal.early_query", address, str(token_file)]
-    with subprocess.Popen(command, cwd=ROOT) as killed:
+    command = ["-m", "tests.temporal.early_query", address, str(token_file)]
+    with start_on_cluster(command, cwd=ROOT) as killed:
         handle = await client.start_workflow(Asking.run, id=uuid4().hex, task_queue=QUEUE)
         while not token_file.exists() or not token_file.read_bytes():  # noqa: ASYNC110 - a file has no event
             await anyio.sleep(0.05)

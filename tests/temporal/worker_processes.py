@@ -1,18 +1,45 @@
-"""Worker processes that tests kill, freeze and thaw."""
+"""Worker processes that tests kill, freeze and thaw.
+
+An interpreter takes two seconds of processor to import the library of Temporal. These processes are forked from a
+parent that has imported it.
+"""
 
 from __future__ import annotations
 
 import os
 import random
 import signal
-import subprocess
-import sys
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from tests.support.processes import PATIENCE
+from tests.support.processes import PATIENCE, Result
+from tests.support.warm_parent import WarmProcess, start
 
 ROOT = Path(__file__).parents[2]
+
+MODULE = f"""
+import runpy, sys
+sys.path.append({str(ROOT)!r})
+runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
+"""
+"""The program that runs a module of the tests in another folder."""
+
+
+def start_on_cluster(arguments: Sequence[str | Path], **options: Any) -> WarmProcess:
+    """Start a process that imports the library of Temporal. The parameters are those of `start`."""
+    return start(arguments, library="craftcore.temporal.worker", **options)
+
+
+def run_on_cluster(arguments: Sequence[str | Path], **options: Any) -> Result:
+    """Run such a process to its end."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with start_on_cluster(arguments, stdout=out, stderr=err, **options) as process:
+            code = process.wait(PATIENCE)
+        out.seek(0)
+        err.seek(0)
+        return Result(code=code, out=out.read().decode(), err=err.read().decode())
 
 
 class Workers:
@@ -28,17 +55,17 @@ class Workers:
         count: int = 3,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        self._command = [sys.executable, "-m", module, *arguments]
+        self._command = ["-c", MODULE, module, *arguments]
         self._folder = folder
-        self._environment = os.environ | {"PYTHONPATH": str(ROOT), **(environment or {})}
+        self._environment = os.environ | (environment or {})
         self.killed = 0
         self.exits: list[int] = []
         """The exit codes of workers that ended by themselves: there should be none."""
         self._running = [self._start() for _ in range(count)]
 
-    def _start(self) -> subprocess.Popen[bytes]:
+    def _start(self) -> WarmProcess:
         with (self._folder / "out").open("ab") as out, (self._folder / "errors").open("ab") as errors:
-            return subprocess.Popen(self._command, cwd=self._folder, env=self._environment, stdout=out, stderr=errors)
+            return start_on_cluster(self._command, cwd=self._folder, env=self._environment, stdout=out, stderr=errors)
 
     def kill(self, *places: int) -> None:
         """Kill these workers at once, and start others in their places."""
