@@ -7,7 +7,7 @@ import select
 import tempfile
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +42,9 @@ CELLS_MAX = 20_000
 
 Progress = Callable[[int, int], object]
 """(cells that are done, cells that are known)"""
+
+Choose = Callable[[Sequence[CrashPoint]], Sequence[CrashPoint]]
+"""Returns those of the points at which a scenario is killed."""
 
 
 def crash_matrix(
@@ -90,8 +93,12 @@ def run_crash_matrix(
     at: tuple[CrashPoint, ...] | None,
     jobs: int | None = None,
     progress: Progress | None = None,
+    choose: Choose = list,
 ) -> CrashReport:
-    """Do as crash_matrix does, and return the report also when a promise is broken."""
+    """Do as crash_matrix does, and return the report also when a promise is broken.
+
+    `choose`: returns the points that are played; all of them by default.
+    """
     if _is_in_loop():
         raise InvalidInput("call crash_matrix in a plain function, outside of an event loop: it forks processes")
     require_jobs(jobs)
@@ -104,7 +111,7 @@ def run_crash_matrix(
         tempfile.TemporaryDirectory(prefix="craftcore-crash-", ignore_cleanup_errors=True) as folder,
     ):
         matrix = Matrix(story, Path(folder), jobs or os.cpu_count() or 1, pairs, progress)
-        results = matrix.play(at)
+        results = matrix.play(at, choose)
     last = results[-1]  # with `at` its only cell, or the run without a crash, when that broke a promise
     if at is not None and not last.broken and not last.was_reached:
         raise InvalidInput(f"the scenario ended before it came to {at[last.crashes]}: it was not killed there")
@@ -153,14 +160,15 @@ class Matrix:
         self._known = 0
         self._results: list[CellResult] = []
 
-    def play(self, at: tuple[CrashPoint, ...] | None) -> list[CellResult]:
-        """Play the scenario without a crash, then every cell, or the one of the points `at`. Return the results."""
+    def play(self, at: tuple[CrashPoint, ...] | None, choose: Choose) -> list[CellResult]:
+        """Play the scenario without a crash, then every chosen cell, or the one of the points `at`. Return the
+        results."""
         self._add(())
         [whole] = self._play_waiting()
         self._baseline = whole.ending
         if not whole.broken:
             begin_pairs = set(find_points(whole.records, distinct=True)) if self._pairs and at is None else set()
-            for points in [(point,) for point in find_points(whole.records)] if at is None else [at]:
+            for points in [(point,) for point in choose([*find_points(whole.records)])] if at is None else [at]:
                 self._add(points, stops=points[0] in begin_pairs)
             self._play_waiting()
         return self._results

@@ -1,10 +1,13 @@
-"""Each example keeps its promises wherever it is killed, once and again; a broken variant of it does not."""
+"""Each example keeps its promises wherever it is killed, once and again; a broken variant of it does not.
+
+The default run kills each at some of its points; the tests marked `acceptance` at all of them, and at pairs.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
@@ -14,8 +17,11 @@ from uuid import uuid4
 import pytest
 
 from craftcore import App
+from craftcore.failpoints import Failpoint
 from craftcore.testing import CrashMatrixFailed, Lab, ScenarioEnd, crash_matrix, happens_once, record_effect
+from craftcore.testing.crash_point import CrashPoint
 from tests.support.code_blocks import all_blocks
+from tests.support.some_crashes import crash_some
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 ASSISTANT = EXAMPLES / "assistant"
@@ -42,13 +48,34 @@ def lines(path: str) -> list[str]:
     return Path(path).read_text().splitlines() if Path(path).exists() else []
 
 
+AT_EACH_POINT = pytest.mark.parametrize("whole", [False, pytest.param(True, marks=pytest.mark.acceptance)])
+
+
+def play(app: App, scenario: Callable[[Lab], Any], invariants: list[Any], *, whole: bool, pairs: bool = False) -> None:
+    """Kill a scenario at some points. `whole`: at all of them, with `pairs` also twice."""
+    if whole:
+        crash_matrix(app, scenario, invariants, pairs=pairs)
+    else:
+        crash_some(app, scenario, invariants)
+
+
 def fails_at(point: str, app: App, scenario: Callable[[Lab], Any], invariants: list[Any]) -> str:
     """Return the text of a matrix that must fail at this point."""
     with pytest.raises(CrashMatrixFailed) as failed:
-        crash_matrix(app, scenario, invariants)
-    broken = {" ".join(map(str, result.points)) for result in failed.value.report.broken}
-    assert point in broken, failed.value  # the text shows the first three of them
+        crash_matrix(app, scenario, invariants, at=point)
     return str(failed.value)
+
+
+def fails_after(name: str, app: App, scenario: Callable[[Lab], Any], invariants: list[Any]) -> str:
+    """Return the text of a matrix that must fail when this step has run."""
+    with pytest.raises(CrashMatrixFailed) as failed:
+        crash_some(app, scenario, invariants, choose=after_steps)
+    assert name in {row.where for row in failed.value.report.rows() if row.broken}, failed.value
+    return str(failed.value)
+
+
+def after_steps(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    return [point for point in points if point.point is Failpoint.STEP_RAN]
 
 
 # order.py
@@ -64,9 +91,10 @@ def lamp_is_charged_and_confirmed_once(ending: ScenarioEnd) -> None:
     assert lines("messages.txt") == ["lamp is paid: charge 1"]
 
 
-def test_order_charges_and_confirms_once(load: Callable[[Path], Any]):
+@AT_EACH_POINT
+def test_order_charges_and_confirms_once(load: Callable[[Path], Any], whole: bool):
     app = load(EXAMPLES / "order.py").app
-    crash_matrix(app, buy_lamp, [lamp_is_charged_and_confirmed_once], pairs=True)
+    play(app, buy_lamp, [lamp_is_charged_and_confirmed_once], whole=whole, pairs=True)
 
 
 def test_order_with_a_plain_step_charges_twice(load: Callable[[Path], Any]):
@@ -104,7 +132,8 @@ def bookings_are_whole_or_cancelled(ending: ScenarioEnd) -> None:
     assert [line.partition(":")[0] for line in cancelled] == ["hotel", "flight"]
 
 
-def test_saga_books_or_cancels_everything(load: Callable[[Path], Any]):
+@AT_EACH_POINT
+def test_saga_books_or_cancels_everything(load: Callable[[Path], Any], whole: bool):
     app = load(EXAMPLES / "saga.py").app
 
     async def to_reykjavik(lab: Lab) -> Any:
@@ -116,8 +145,9 @@ def test_saga_books_or_cancels_everything(load: Callable[[Path], Any]):
         kinds = [line.partition(":")[0] for line in lines("bookings.txt")]
         assert kinds == ["booked flight", "booked hotel", "cancelled hotel", "cancelled flight"]
 
-    crash_matrix(app, to_reykjavik, [is_cancelled], pairs=True)
-    crash_matrix(app, travel, [bookings_are_whole_or_cancelled])
+    if whole:
+        crash_matrix(app, to_reykjavik, [is_cancelled], pairs=True)
+    play(app, travel, [bookings_are_whole_or_cancelled], whole=whole)
 
 
 def test_saga_whose_provider_forgets_ids_books_twice(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch):
@@ -152,10 +182,11 @@ def record_order(what: str, request_id: str) -> str:
     return f"{what} is ordered as {request_id}"
 
 
-def test_approval_orders_under_a_single_id(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch):
+@AT_EACH_POINT
+def test_approval_orders_under_a_single_id(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, whole: bool):
     example = load(EXAMPLES / "approval.py")
     monkeypatch.setattr(example, "order", record_order)
-    crash_matrix(example.app, approve_laptop, [laptop_is_ordered_under_one_id], pairs=True)
+    play(example.app, approve_laptop, [laptop_is_ordered_under_one_id], whole=whole, pairs=True)
 
     async def approve_after_a_reminder(lab: Lab) -> Any:
         purchase = await lab.emit("purchase", {"what": "laptop", "price": 1200}, session_id="laptop")
@@ -163,7 +194,8 @@ def test_approval_orders_under_a_single_id(load: Callable[[Path], Any], monkeypa
         await lab.answer("approve", question="Buy laptop")
         return await lab.result(purchase)
 
-    crash_matrix(example.app, approve_after_a_reminder, [laptop_is_ordered_under_one_id])
+    if whole:
+        crash_matrix(example.app, approve_after_a_reminder, [laptop_is_ordered_under_one_id])
 
 
 def test_approval_with_a_new_id_for_each_call_orders_twice(
@@ -171,11 +203,8 @@ def test_approval_with_a_new_id_for_each_call_orders_twice(
 ):
     example = load(EXAMPLES / "approval.py")
     monkeypatch.setattr(example, "order", lambda what, request_id: record_order(what, uuid4().hex))
-    with pytest.raises(CrashMatrixFailed) as failed:
-        crash_matrix(example.app, approve_laptop, [laptop_is_ordered_under_one_id])
-    places = {row.where for row in failed.value.report.rows() if row.broken}
-    assert "order" in places, failed.value
-    assert "laptop is ordered under one id" in str(failed.value)
+    text = fails_after("order", example.app, approve_laptop, [laptop_is_ordered_under_one_id])
+    assert "laptop is ordered under one id" in text
 
 
 # research_agent.py
@@ -208,9 +237,12 @@ def a_research_agent(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatc
     return example
 
 
-def test_research_agent_buys_under_a_single_id(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch):
+@AT_EACH_POINT
+def test_research_agent_buys_under_a_single_id(
+    load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, whole: bool
+):
     example = a_research_agent(load, monkeypatch)
-    crash_matrix(example.app, research, [report_is_bought_under_one_id], pairs=True)
+    play(example.app, research, [report_is_bought_under_one_id], whole=whole, pairs=True)
 
 
 def test_research_agent_with_a_new_id_for_each_call_buys_twice(
@@ -219,15 +251,16 @@ def test_research_agent_with_a_new_id_for_each_call_buys_twice(
     example = a_research_agent(load, monkeypatch)
     use_tool = example.use_tool
     monkeypatch.setattr(example, "use_tool", lambda name, arguments, _: use_tool(name, arguments, uuid4().hex))
-    with pytest.raises(CrashMatrixFailed) as failed:
-        crash_matrix(example.app, research, [report_is_bought_under_one_id])
-    assert "tool" in {row.where for row in failed.value.report.rows() if row.broken}, failed.value
+    fails_after("tool", example.app, research, [report_is_bought_under_one_id])
 
 
 # assistant/agent.py, email_sent_folder.py
 
 
-def test_assistant_sends_an_approved_email_once(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch):
+@AT_EACH_POINT
+def test_assistant_sends_an_approved_email_once(
+    load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, whole: bool
+):
     agent, model = load(ASSISTANT / "agent.py"), load(ASSISTANT / "model_stub.py")
     monkeypatch.setattr(agent, "ask_model", model.reply)
 
@@ -242,10 +275,13 @@ def test_assistant_sends_an_approved_email_once(load: Callable[[Path], Any], mon
         assert [row["role"] for row in rows] == ["user", "assistant"]
         assert (ending.returned, rows[-1]["content"]) == ("sent", "sent")
 
-    crash_matrix(agent.app, chat, [happens_once("email.send"), is_said_once])
+    play(agent.app, chat, [happens_once("email.send"), is_said_once], whole=whole)
 
 
-def test_reminder_of_the_assistant_arrives_once(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch):
+@AT_EACH_POINT
+def test_reminder_of_the_assistant_arrives_once(
+    load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, whole: bool
+):
     agent, model = load(ASSISTANT / "agent.py"), load(ASSISTANT / "model_stub.py")
     monkeypatch.setattr(agent, "ask_model", model.reply)
 
@@ -257,10 +293,11 @@ def test_reminder_of_the_assistant_arrives_once(load: Callable[[Path], Any], mon
         rows = ending.rows("SELECT content FROM messages WHERE content = 'eat'")
         assert len(rows) == 1
 
-    crash_matrix(agent.app, chat, [is_told_once])
+    play(agent.app, chat, [is_told_once], whole=whole)
 
 
-def test_email_app_sends_once(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch):
+@AT_EACH_POINT
+def test_email_app_sends_once(load: Callable[[Path], Any], monkeypatch: pytest.MonkeyPatch, whole: bool):
     monkeypatch.delenv("IMAP_HOST", raising=False)
     app = load(EXAMPLES / "email_sent_folder.py").app
 
@@ -272,13 +309,14 @@ def test_email_app_sends_once(load: Callable[[Path], Any], monkeypatch: pytest.M
         lab.provider("email.send", resets_after=1)
         await lab.result(await lab.emit("tell"))
 
-    crash_matrix(app, send, [happens_once("email.send")])
+    play(app, send, [happens_once("email.send")], whole=whole)
 
 
 # docs/tutorial
 
 
-def test_watch_of_the_tutorial_orders_once(load: Callable[[Path], Any], tmp_path: Path):
+@AT_EACH_POINT
+def test_watch_of_the_tutorial_orders_once(load: Callable[[Path], Any], tmp_path: Path, whole: bool):
     [program] = [block for block in all_blocks() if block.first == "# watch.py"]
     (tmp_path / "watch.py").write_text(program.text)
     app = load(tmp_path / "watch.py").app
@@ -288,7 +326,7 @@ def test_watch_of_the_tutorial_orders_once(load: Callable[[Path], Any], tmp_path
         await lab.answer("buy", question="lamp costs 42")
         return await lab.result(task)
 
-    crash_matrix(app, watch, [happens_once("order")])
+    play(app, watch, [happens_once("order")], whole=whole)
 
 
 def test_examples_have_a_matrix_here():

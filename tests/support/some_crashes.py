@@ -1,0 +1,48 @@
+"""Crash matrices of which the default run plays some cells. Tests marked `acceptance` play all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, Literal
+
+from craftcore import App
+from craftcore.testing import CrashMatrixFailed, ScenarioEnd
+from craftcore.testing.crash_life import Story
+from craftcore.testing.crash_point import CHANGED_HERE, CrashPoint
+from craftcore.testing.crash_report import CrashReport
+from craftcore.testing.matrix import Choose, run_crash_matrix
+from tests.support.cells import some_cells
+
+
+def after_changes(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    """Return each point after a step, a mark of a call, or an answer of a provider."""
+    return [point for point in points if point.point in CHANGED_HERE]
+
+
+def choose_some(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    """Return each point after a change of the world, and a fifth of the others."""
+    changed = after_changes(points)
+    others = some_cells([point for point in points if point not in changed])
+    return [point for point in points if point in changed or point in others]
+
+
+def after_first_step(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    """Return the first point after a step."""
+    return [point for point in points if str(point) == "step.ran:1"]
+
+
+def crash_some(
+    app: App,
+    scenario: Callable[[Any], Awaitable[Any]],
+    invariants: Iterable[Callable[[ScenarioEnd], Any]] = (),
+    *,
+    choose: Choose = choose_some,
+    pairs: bool = False,
+    backend: Literal["asyncio", "trio"] = "asyncio",
+) -> CrashReport:
+    """Do as crash_matrix does, at the points that `choose` returns."""
+    story = Story(app=app, scenario=scenario, invariants=[*invariants], backend=backend)
+    report = run_crash_matrix(story, pairs=pairs, at=None, choose=choose)
+    if report.broken:
+        raise CrashMatrixFailed(report)
+    return report
