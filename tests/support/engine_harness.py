@@ -12,11 +12,14 @@ from typing import Any
 import anyio
 
 from craftcore.app import App
-from craftcore.clock import Clock
+from craftcore.clock import Clock, SystemClock
 from craftcore.config import Config, DaemonSettings, RetrySettings, TriggerSettings
 from craftcore.daemon.lifespan import running
 from craftcore.engine.engine import Engine
 from craftcore.services import Services
+from craftcore.storage.database import Database
+from craftcore.storage.repeated_reads import RepeatedReads
+from tests.support.made_schema import lay_schema
 from tests.support.processes import PATIENCE
 
 
@@ -37,9 +40,16 @@ class Lab:
         self.app = app
         self.engine = engine
         self.path = path
+        self._database: Database = RepeatedReads(path, SystemClock())
 
     def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
-        return look(self.path, sql, **params)
+        with self._database.reading() as reader:
+            return reader.fetch_all(sql, **params)
+
+    def leave(self) -> None:
+        """Keep no connection from now on: the engine's last one moves the WAL into the file."""
+        self._database.close()
+        self._database = Database(self.path, SystemClock())
 
     def trigger(self, trigger_id: str) -> dict[str, Any]:
         [row] = self.rows("SELECT * FROM triggers WHERE id = :id", id=trigger_id)
@@ -118,8 +128,13 @@ class Lab:
 async def lab(app: App, folder: Path, config: Config | None = None, clock: Clock | None = None) -> AsyncIterator[Lab]:
     """An engine that runs `app` on `folder/agent.db`."""
     path = folder / "agent.db"
+    lay_schema(path)
     async with running(app, path, config or settings(), clock) as engine:
-        yield Lab(app, engine, path)
+        lab = Lab(app, engine, path)
+        try:
+            yield lab
+        finally:
+            lab.leave()
 
 
 def look(path: Path, sql: str, **params: Any) -> list[dict[str, Any]]:

@@ -1,0 +1,27 @@
+"""A file with the schema: made once for each test process, and copied by each test that does not ask how it is made."""
+
+from __future__ import annotations
+
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from craftcore.storage.database import Database
+from craftcore.storage.migrate import migrate
+from craftcore.testing.virtual_clock import VirtualClock
+
+
+def lay_schema(path: Path) -> None:
+    """Create the database as an engine's first start does, without a row. A file that is there is left as it is."""
+    if path.exists() or path.is_symlink() or not path.parent.is_dir():
+        return
+    path.touch(mode=0o600)
+    path.write_bytes(_schema())
+
+
+@cache
+def _schema() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        database = Database(Path(folder, "agent.db"), VirtualClock())
+        migrate(database, database.clock)
+        return database.path.read_bytes()
