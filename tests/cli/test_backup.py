@@ -22,7 +22,7 @@ from tests.cli.conftest import NOON
 from tests.support.backups import ask, change
 from tests.support.fake_payments import LOST, Bank
 from tests.support.fakes import VirtualClock
-from tests.support.processes import DaemonProcess, a_daemon, a_program, craftcore, until
+from tests.support.processes import DaemonProcess, a_daemon, a_python, craftcore, until
 
 # db backup
 
@@ -459,7 +459,7 @@ def test_backup_beside_a_daemon_and_a_producer_is_consistent(tmp_path):
     backups: list[tuple[Path, int]] = []
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()
-        with a_program([sys.executable, "-c", WRITER], tmp_path, PYTHONPATH=here):
+        with a_python(["-c", WRITER], tmp_path):
             for _ in range(4):
                 count = len(accepted())
                 until(partial(is_working, daemon, count + 50), "the producer")

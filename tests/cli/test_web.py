@@ -7,13 +7,14 @@ import os
 import pty
 import re
 import shlex
+import shutil
 from pathlib import Path
 from subprocess import PIPE
 
 import httpx2
 import pytest
 
-from tests.support.populated_database import a_world
+from tests.support.populated_database import World
 from tests.support.processes import PATIENCE, craftcore, environment, until
 from tests.support.warm_parent import WarmProcess, start
 from tests.support.web_site import SAME_ORIGIN
@@ -23,9 +24,9 @@ PERSON = '[[web.person]]\nname = "ada"\ntoken = "env:WEB_ADA"\nmay = "act"\n'
 
 
 @pytest.fixture
-def agent(tmp_path: Path) -> Path:
+def agent(made: tuple[World, Path], tmp_path: Path) -> Path:
     """A database and settings with one person."""
-    a_world(tmp_path / "agent.db")
+    shutil.copy(made[1], tmp_path / "agent.db")
     (tmp_path / "craftcore.toml").write_text(f'[web]\nlisten = "unix:web.sock"\n{PERSON}')
     return tmp_path
 

@@ -30,7 +30,7 @@ from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
 from tests.support.metrics_client import Scrape, free_port, listening, scrape, scraped
 from tests.support.populated_database import NOON, a_world
-from tests.support.processes import APP, PATIENCE, a_daemon, craftcore
+from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, environment
 from tests.support.trigger_steps import emit, start_one
 from tests.triggers.test_claim_plans import fill
 
@@ -340,10 +340,13 @@ def test_check_finds_that_the_extra_is_missing(tmp_path):
     (tmp_path / "craftcore.toml").write_text('[metrics]\nlisten = "unix:metrics.sock"\n')
     (tmp_path / "prometheus_client.py").write_text("raise ImportError")
 
-    checked = craftcore(tmp_path, "check", CRAFTCORE_CONFIG="craftcore.toml", PYTHONPATH=f"{tmp_path}:{sys.path[0]}")
+    env = environment(CRAFTCORE_CONFIG="craftcore.toml", PYTHONPATH=f"{tmp_path}:{sys.path[0]}")
+    check = [sys.executable, "-m", "craftcore", "--db", "agent.db", "check"]
 
-    assert checked.code == 78
-    assert "FAIL  config: metrics.listen needs prometheus-client" in checked.out
+    checked = subprocess.run(check, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=PATIENCE)
+
+    assert checked.returncode == 78
+    assert "FAIL  config: metrics.listen needs prometheus-client" in checked.stdout
 
 
 # What a scrape reads of the database

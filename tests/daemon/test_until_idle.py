@@ -8,8 +8,15 @@ import pytest
 
 from tests.support.processes import craftcore
 
-APP = "from tests.support.idle_database import an_app\napp = an_app()\n"
 ROOT = Path(__file__).parents[2]
+APP = f"""
+import sys
+
+sys.path.append({str(ROOT)!r})
+from tests.support.idle_database import an_app
+
+app = an_app()
+"""
 
 
 @pytest.fixture
@@ -19,7 +26,7 @@ def run(tmp_path):
 
     def run(*workflows):
         ids = [craftcore(tmp_path, "--json", "emit", *workflow).json["id"] for workflow in workflows]
-        code = craftcore(tmp_path, "run", "app:app", "--until-idle", PYTHONPATH=str(ROOT)).code
+        code = craftcore(tmp_path, "run", "app:app", "--until-idle").code
         rows = [craftcore(tmp_path, "--json", "task", "show", task_id).json for task_id in ids]
         return code, *[row["status"] for row in rows]
 

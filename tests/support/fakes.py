@@ -34,8 +34,10 @@ class VirtualClock(clock.VirtualClock):
         await anyio.sleep(seconds)
 
 
-_MIGRATED: dict[str, bytes] = {}
-"""Migrated files by the id that they were made with."""
+_MIGRATED: dict[tuple[float, str], bytes] = {}
+"""Migrated files by the time and the id that they were made with."""
+
+_MIGRATED_MAX = 50
 
 
 class VirtualCore(Services):
@@ -48,18 +50,21 @@ class VirtualCore(Services):
     def prepare(self) -> None:
         """Create the schema. The file that most tests begin with is migrated once, and copied then."""
         path = self.database.path
-        if path.exists() or self.clock.now() != NEW_YEAR:
+        if path.exists():
             super().prepare()
             return
         new_id = self.clock.new_id()
-        if new_id in _MIGRATED:
+        made = self.clock.now(), new_id
+        if made in _MIGRATED:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             path.touch(mode=0o600)
-            path.write_bytes(_MIGRATED[new_id])
+            path.write_bytes(_MIGRATED[made])
             return
         migrate(self.database, self.clock, also=lambda tx, _: give_id(tx, new_id))
         self.database.close()
-        _MIGRATED[new_id] = path.read_bytes()
+        if len(_MIGRATED) == _MIGRATED_MAX:
+            del _MIGRATED[next(iter(_MIGRATED))]
+        _MIGRATED[made] = path.read_bytes()
 
     def do(self, rule: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run one rule in a transaction of its own."""

@@ -15,6 +15,7 @@ from craftcore import App, Continue, Done, Fail, RetryPolicy, TaskContext
 from craftcore.clock import Clock
 from craftcore.daemon.lifespan import running
 from tests.support.engine_harness import settings
+from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
 
 T = TypeVar("T")
@@ -79,6 +80,8 @@ def an_app() -> App:
 def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None = None, app: App | None = None) -> T:
     """Run an engine on the file, do `act`, and leave once nothing runs and nothing is due."""
     app = app or an_app()
+    if not path.exists():
+        VirtualCore(path, clock if isinstance(clock, VirtualClock) else VirtualClock()).close()
 
     async def live() -> T:
         async with running(app, path, settings(), clock) as engine:
