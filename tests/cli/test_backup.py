@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -446,7 +445,6 @@ with Producer("agent.db") as producer, open("accepted", "a", buffering=1) as acc
 
 def test_backup_beside_a_daemon_and_a_producer_is_consistent(tmp_path):
     (tmp_path / "app.py").write_text(APP)
-    here = os.pathsep.join(sys.path)
 
     def accepted() -> list[str]:
         path = tmp_path / "accepted"

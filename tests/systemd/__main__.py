@@ -8,4 +8,4 @@ from pathlib import Path
 import pytest
 
 if __name__ == "__main__":
-    sys.exit(pytest.main(["-vv", "-rs", "--no-header", str(Path(__file__).parent), *sys.argv[1:]]))
+    sys.exit(pytest.main(["-m", "system", "-vv", "-rs", "--no-header", str(Path(__file__).parent), *sys.argv[1:]]))
