@@ -15,7 +15,7 @@ from craftcore.web.request_rules import PROXY_HEADER
 from tests.support.code_blocks import PAGES
 from tests.support.populated_database import a_world
 from tests.support.processes import PATIENCE
-from tests.support.web_site import SAME_ORIGIN, TOKENS, serving
+from tests.support.web_site import SAME_ORIGIN, TOKENS, in_process
 
 PAGE = PAGES["docs/how-to/answer-from-a-phone.md"]
 HOST = "agent.example.org"
@@ -144,7 +144,7 @@ def test_pip_line_names_the_extra():
 def test_page_behind_a_proxy_answers_by_its_host_and_sets_a_secure_cookie(tmp_path):
     """With the headers that these recipes send."""
     a_world(tmp_path / "agent.db")
-    with serving(tmp_path / "agent.db") as site:
+    with in_process(tmp_path / "agent.db") as site:
         headers = {"Host": "page.example", "X-Forwarded-Proto": "https", **SAME_ORIGIN}
         sent = {"name": "ada", "token": TOKENS["ada"]}
 

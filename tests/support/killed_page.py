@@ -1,18 +1,18 @@
 """Pages that are killed at the commit of an operator action.
 
-As a program it imports the page once. For each line that it reads it forks a process that sends one form and is killed
-by SIGKILL, before the COMMIT of the form's transaction or after it.
+As a program, forked from the warm parent of the tests, it imports the page once. For each line that it reads it forks a
+process that sends one form and is killed by SIGKILL, before the COMMIT of the form's transaction or after it.
 """
 
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import Literal
 
 import apsw
@@ -24,6 +24,7 @@ from tests.crash.forks import be_a_warm_parent, fork, wait
 from tests.support.fakes import VirtualClock
 from tests.support.populated_database import NOON, World
 from tests.support.processes import environment
+from tests.support.warm_parent import WarmProcess, start
 from tests.support.web_actions import make_site, send
 
 Place = Literal["before", "after"]
@@ -34,13 +35,14 @@ WAITS_SECONDS = 60.0
 class KilledPage:
     """The program, and the forms that it sends."""
 
-    process: subprocess.Popen[str]
+    process: WarmProcess
 
     def send(self, database: Path, name: str, world: World, seen: str, error: str, place: Place) -> int:
         """Send a form from a process that dies on the way; return its exit code, minus the signal."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps([str(database), name, asdict(world), seen, error, place]) + "\n")
+        asked = json.dumps([str(database), name, asdict(world), seen, error, place])
+        self.process.stdin.write(f"{asked}\n".encode())
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 
@@ -48,14 +50,8 @@ class KilledPage:
 @contextmanager
 def killed_pages() -> Iterator[KilledPage]:
     """Run the program until the block is left."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "tests.support.killed_page"],
-        cwd=Path(__file__).parents[2],
-        env=environment(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    root = Path(__file__).parents[2]
+    process = start(["-m", "tests.support.killed_page"], cwd=root, env=environment(), stdin=PIPE, stdout=PIPE)
     with process:
         yield KilledPage(process)
 

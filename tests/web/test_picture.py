@@ -16,6 +16,7 @@ from craftcore.web.picture import EVENTS_MAX, MARGIN, Picture, make_picture
 from craftcore.web.pictures.lane import LANES_MAX
 from craftcore.web.pictures.mark import Mark, MarkKind
 from craftcore.web.pictures.scale import WIDTH, make_scale
+from tests.support.cells import cells
 from tests.support.crash_histories import CrashHistory, HistoryBuilder
 
 DEATHS = (MarkKind.CRASH, MarkKind.LOST)
@@ -95,7 +96,7 @@ def judge_places(picture: Picture) -> None:
     assert ticks == sorted(set(ticks))
 
 
-@pytest.mark.parametrize("hundred", range(10))
+@pytest.mark.parametrize("hundred", cells(range(10)))
 def test_events_waits_and_deaths_of_seeded_crash_histories_are_drawn_once_in_order(hundred):
     for seed in range(100 * hundred, 100 * hundred + 100):
         judge(HistoryBuilder(seed).build())
