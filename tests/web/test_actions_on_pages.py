@@ -77,7 +77,7 @@ def press(form: Form, filled: Mapping[str, str], label: str | None) -> dict[str,
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_action_is_used_from_the_page_that_offers_it(page, place, name):
+def test_action_is_done_from_its_page_through_the_gate(page, place, name):
     use, action = USES[name], ACTIONS[name]
     address = action.address(quote(use.id(place), safe=""))
     offer = page.get(use.page(place)).text
