@@ -22,6 +22,7 @@ from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.schedule_messages import ScheduleCall
 from tests.temporal.doubt_app import DoubtCell
+from tests.temporal.views import see_question
 from tests.temporal.worker_processes import Workers, lines
 
 
@@ -69,9 +70,7 @@ async def record_history(settings: TemporalSettings, *, steps: int) -> WorkflowH
         client = TemporalClient(connection, app, settings)
         task = await client.emit("all", {"steps": steps})
         await client.signal(task, "go")
-        while not (questions := (await client.view(task)).questions):  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(0.02)
-        await client.answer(task, questions[0].id, "yes", by="ada")
+        await client.answer(task, (await see_question(client, task)).id, "yes", by="ada")
         assert (await client.result(task)).result_json == '"yes"'
         return await connection.get_workflow_handle(workflow_id_of_task(task)).fetch_history()
 

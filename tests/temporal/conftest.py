@@ -1,4 +1,4 @@
-"""A real development server of Temporal for each process of tests. Without its program the tests skip."""
+"""A real development server of Temporal for each process of tests."""
 
 from __future__ import annotations
 
@@ -10,6 +10,11 @@ import pytest
 from craftcore.temporal.settings import TemporalSettings
 from tests.temporal.dev_server import DevServer
 
+HERE = Path(__file__).parent
+
+running: list[DevServer] = []
+"""The server of this process, while one runs."""
+
 
 @pytest.fixture
 def anyio_backend() -> str:
@@ -17,12 +22,25 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
-@pytest.fixture(scope="session")
-def cluster() -> Iterator[TemporalSettings]:
-    """The settings of a server that runs while the tests run."""
-    server = DevServer()
-    yield server.settings
-    server.close()
+@pytest.fixture(scope="module")
+def cluster() -> TemporalSettings:
+    """The settings of a server that runs while tests of this folder run."""
+    if not running:
+        running.append(DevServer())
+    return running[0].settings
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Stop the server after the last test of this folder: a server without work still takes processor time."""
+    if nextitem is None or HERE not in nextitem.path.parents:
+        pytest_sessionfinish()
+
+
+def pytest_sessionfinish() -> None:
+    """Stop the server also after a run that was interrupted."""
+    while running:
+        running.pop().close()
 
 
 @pytest.fixture

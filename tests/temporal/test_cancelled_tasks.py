@@ -80,6 +80,7 @@ async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, c
     assert (end.status, end.result_json) == ("DONE", '"went on"')
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("dies_first", [False, True], ids=["cancelled first", "dead first"])
 async def test_cancel_that_comes_with_the_death_of_a_worker_loses_no_doubt(cluster, tmp_path, dies_first):
     """The workflow learns of both at once. Its act is in doubt, and the task ends with the decision of a person."""

@@ -31,6 +31,7 @@ from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.support.engine_harness import lab
 from tests.support.processes import PATIENCE
+from tests.temporal.views import see_question, see_waiting
 
 pytestmark = pytest.mark.anyio
 AT_ONCE = RetryPolicy(max_attempts=3, base=0, cap=0)
@@ -110,13 +111,10 @@ class OnCluster:
         return end.status, json.loads(end.result_json or "null") if end.status == "DONE" else end.error_code
 
     async def waiting(self, task_id: str) -> None:
-        while (await self._client.view(task_id)).status != "WAITING":  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(0.02)
+        await see_waiting(self._client, task_id)
 
     async def question(self, task_id: str) -> str:
-        while not (questions := (await self._client.view(task_id)).questions):  # noqa: ASYNC110 - it has no event
-            await anyio.sleep(0.02)
-        return questions[0].id
+        return (await see_question(self._client, task_id)).id
 
     async def answer(self, task_id: str, question_id: str, answer: str) -> None:
         await self._client.answer(task_id, question_id, answer, by="ada")

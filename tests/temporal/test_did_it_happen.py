@@ -144,6 +144,7 @@ async def compare(cells: list[Cell], cluster: TemporalSettings, folder: Path, *,
     return {cell: outcome for cell, outcome in came_to.items() if outcome != cell.expected}
 
 
+@pytest.mark.cluster
 async def test_sample_of_the_table_holds_on_a_cluster(cluster, tmp_path):
     assert await compare(SAMPLE, cluster, tmp_path, at_once=4) == {}
 

@@ -45,6 +45,7 @@ async def play(cluster: TemporalSettings, folder: Path, *, sessions: int, works:
         assert sorted(int(number) for _, _, number in seen) == [int(number) for _, _, number in seen]
 
 
+@pytest.mark.cluster
 async def test_killed_workers_keep_the_order_of_sessions(cluster, tmp_path):
     with anyio.fail_after(PATIENCE):
         await play(cluster, tmp_path, sessions=2, works=3, kills=1)

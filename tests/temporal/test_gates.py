@@ -21,6 +21,7 @@ from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.gate_messages import GateState
 from craftcore.triggers.model import TriggerSource, TriggerSpec
 from tests.support.processes import PATIENCE
+from tests.temporal.views import see_waiting
 
 pytestmark = pytest.mark.anyio
 
@@ -114,11 +115,7 @@ async def until(condition: Any) -> None:
 async def emit_and_wait(client: TemporalClient, workflow: str, payload: dict[str, Any]) -> str:
     """Start a task of the session, and return its id once it waits. A message would overtake it before that."""
     task = await client.emit(workflow, payload, session_id="ada")
-
-    async def waits() -> bool:
-        return bool((await client.view(task)).status == "WAITING")
-
-    await until(waits)
+    await see_waiting(client, task)
     return task
 
 
@@ -139,6 +136,7 @@ async def view_gate(client: TemporalClient, gate: str) -> GateState:
     return state
 
 
+@pytest.mark.cluster
 async def test_two_sessions_run_at_once(client, log):
     tasks = [await client.emit("note", {"name": name}, session_id=name) for name in ("ada", "bob")]
     for task in tasks:
@@ -146,6 +144,7 @@ async def test_two_sessions_run_at_once(client, log):
     assert sorted(log.seen) == ["ada", "bob"]
 
 
+@pytest.mark.cluster
 async def test_concurrency_is_never_exceeded(client, log):
     tasks = [await client.emit("pair", {"name": str(number)}) for number in range(6)]
     for task in tasks:
@@ -154,6 +153,7 @@ async def test_concurrency_is_never_exceeded(client, log):
     assert log.most == 2
 
 
+@pytest.mark.cluster
 async def test_concurrency_by_key_counts_each_key_apart(client, log):
     tasks = [await client.emit("each", {"name": f"{key}{number}", "key": key}) for key in "ab" for number in range(2)]
     for task in tasks:
@@ -172,6 +172,7 @@ async def test_limit_that_the_emitter_does_not_know_is_kept(app, client, cluster
     assert log.most == 2
 
 
+@pytest.mark.cluster
 async def test_rate_keeps_its_window(client, log):
     tasks = [await client.emit("slow", {"name": str(number)}) for number in range(3)]
     for task in tasks:
@@ -289,6 +290,7 @@ async def test_gate_goes_on_in_its_next_run(app, client, log, monkeypatch):
     assert len(runs) > 1
 
 
+@pytest.mark.cluster
 async def test_cancelled_task_leaves_the_order(app, client, log):
     first = await client.emit("held", {"name": "first"}, session_id="ada")
     second, third = [await client.emit("note", {"name": name}, session_id="ada") for name in ("second", "third")]
@@ -300,6 +302,7 @@ async def test_cancelled_task_leaves_the_order(app, client, log):
     assert log.seen == ["first", "third"]
 
 
+@pytest.mark.cluster
 async def test_child_with_a_session_runs_in_its_order(app, client, log):
     @app.workflow("parent")
     async def parent(ctx: TaskContext) -> None:

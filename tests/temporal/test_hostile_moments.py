@@ -45,6 +45,7 @@ async def doubt_of(client: TemporalClient, task: str) -> str:
     return questions[0].id
 
 
+@pytest.mark.cluster
 async def test_cancelled_act_stays_in_doubt_until_a_person_decides(workers, client, tmp_path):
     task = await client.emit("acts", {"seconds": 1.5})
     await until(lambda: lines(tmp_path / "in-act"))

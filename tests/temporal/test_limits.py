@@ -40,6 +40,7 @@ async def failure_of(tasks: test_rollover.Tasks, task: str) -> tuple[str | None,
     return end.error_code, end.error_message or ""
 
 
+@pytest.mark.cluster
 async def test_result_of_a_megabyte_and_a_half_is_kept(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> int:
@@ -143,6 +144,7 @@ async def test_result_of_an_act_that_is_too_large_to_be_sent_is_not_stored(app, 
     assert (act.status, act.result_json, act.result_unstored) == ("DONE", None, before)
 
 
+@pytest.mark.cluster
 async def test_results_of_acts_that_are_too_large_together_are_found_at_a_re_entry(app, tasks):
     calls: list[str] = []
 
@@ -178,6 +180,7 @@ async def test_question_that_is_too_large_is_refused(app, tasks):
     assert "its wait has 2,39" in message
 
 
+@pytest.mark.cluster
 async def test_forty_steps_run_at_once(app, tasks):
     running, most = 0, 0
 
@@ -231,6 +234,7 @@ def add_children(app: App) -> None:
         return sum([await one.result(int) for one in started])
 
 
+@pytest.mark.cluster
 async def test_children_beyond_the_limit_are_started_in_the_next_run(app, tasks):
     add_children(app)
     task = await tasks.start("parent", {"count": 6}, updates=100, children=3)

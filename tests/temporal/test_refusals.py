@@ -25,6 +25,7 @@ from craftcore.temporal.workflow.journal_messages import Outcome
 from craftcore.temporal.workflow.messages import TaskEnd, TaskStart
 from craftcore.triggers.model import OnDuplicate, TriggerSpec
 from tests.support.processes import PATIENCE
+from tests.temporal.views import see_waiting
 
 pytestmark = pytest.mark.anyio
 START = TaskStart(workflow="order", payload_json="{}", source="IMMEDIATE", due_at=0.0)
@@ -54,14 +55,9 @@ async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalC
             yield TemporalClient(connection, app, settings)
 
 
-async def until_waiting(client: TemporalClient, task: str) -> None:
-    while (await client.view(task)).status != "WAITING":  # noqa: ASYNC110 - it has no event
-        await anyio.sleep(0.02)
-
-
 async def test_journal_of_an_entry_that_is_over_is_refused(client):
     task = await client.emit("order")
-    await until_waiting(client, task)
+    await see_waiting(client, task)
     journal = TemporalJournal(OpenEntry(client=client.connection, workflow_id=task, task_id=task, token=1), START)
     event = NewEvent(0, "1", 1, 1, 1, "NOTE", "{}", "note:late")
     with pytest.raises(LeaseLost):
@@ -155,7 +151,7 @@ async def test_emit_that_a_cluster_cannot_keep_is_refused(client, options):
 
 async def test_answer_to_no_open_question_is_refused(client):
     task = await client.emit("order")
-    await until_waiting(client, task)
+    await see_waiting(client, task)
     with pytest.raises(StateRefused, match="is not open"):
         await client.answer(task, "none", "yes", by="ada")
     with pytest.raises(StateRefused, match="no activity"):

@@ -111,9 +111,9 @@ def add_steps(app: App, ran: Counter[int]) -> None:
 async def test_steps_of_a_turn_run_once_over_several_runs(app, tasks):
     ran: Counter[int] = Counter()
     add_steps(app, ran)
-    task = await tasks.start("steps", {"count": 50}, updates=20)
-    assert await tasks.end(task) == sum(range(50))
-    assert (len(ran), set(ran.values())) == (50, {1})
+    task = await tasks.start("steps", {"count": 25}, updates=10)
+    assert await tasks.end(task) == sum(range(25))
+    assert (len(ran), set(ran.values())) == (25, {1})
     assert await tasks.runs(task) == 3
 
 
@@ -174,6 +174,7 @@ async def test_attempts_are_counted_over_several_runs(app, tasks):
     assert attempts == [1, 2, 3]
 
 
+@pytest.mark.cluster
 async def test_signals_reach_a_later_run_in_their_order(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext[list[int]]) -> Any:

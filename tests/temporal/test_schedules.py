@@ -57,6 +57,7 @@ def fired(lines: list[Occurrence]) -> list[Occurrence]:
     return [line for line in lines if line.outcome is Outcome.FIRED]
 
 
+@pytest.mark.cluster
 async def test_schedule_fires_every_second_each_moment_once(cluster: TemporalSettings) -> None:
     app = make_app("fires", payload={"quick": True})
     async with working(app, cluster) as connection:
@@ -72,6 +73,7 @@ async def test_schedule_fires_every_second_each_moment_once(cluster: TemporalSet
     assert schedule_in(book, "tick-fires").runs >= 2
 
 
+@pytest.mark.cluster
 async def test_occurrence_waits_until_the_task_before_has_ended(cluster: TemporalSettings) -> None:
     app = make_app("waits")
     async with working(app, cluster) as connection:
@@ -99,6 +101,7 @@ async def test_task_ended_by_force_blocks_no_occurrence(cluster: TemporalSetting
         await client.apply_call("tick-forced", ScheduleCall(kind="pause", reason="tea"))
 
 
+@pytest.mark.cluster
 async def test_paused_schedule_fires_again_after_resume_and_skips_the_pause(cluster: TemporalSettings) -> None:
     app = make_app("paused", payload={"quick": True})
     async with working(app, cluster) as connection:

@@ -131,6 +131,7 @@ async def test_retry_of_a_state_that_no_run_can_carry_is_refused(app, requests):
         await requests.retry_task(task)
 
 
+@pytest.mark.cluster
 async def test_retried_task_of_several_runs_is_signalled_under_the_first_id(app, requests):
     broken = ["yes"]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tests.temporal.kill_campaign import Campaign
-from tests.temporal.kill_cases import CASES
+from tests.temporal.kill_cases import CASES, Witness
 
 pytestmark = pytest.mark.anyio
 
@@ -24,6 +24,13 @@ async def judge(campaign: Campaign, seconds: float) -> None:
 
 
 async def test_killed_workers_lose_and_double_nothing(cluster, tmp_path):
+    """The witness alone: it sees each result of a step and each effect."""
+    cases = [Witness(tmp_path)]
+    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300)
+
+
+@pytest.mark.cluster
+async def test_killed_workers_of_the_examples_lose_and_double_nothing(cluster, tmp_path):
     cases = [case(tmp_path) for case in CASES]
     await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300)
 

@@ -1,0 +1,33 @@
+"""Waiting for what a task shows. Each look asks its worker, so there is one for each change of its history."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from craftcore.temporal.ids import workflow_id_of_task
+from craftcore.temporal.temporal_client import TemporalClient
+from craftcore.temporal.workflow.messages import OpenQuestion, TaskView
+
+
+async def see(client: TemporalClient, task: str, holds: Callable[[TaskView], object]) -> TaskView:
+    """Return the task once this holds."""
+    handle = client.connection.get_workflow_handle(workflow_id_of_task(task))
+    while True:
+        pages = handle.fetch_history_events(wait_new_event=True)
+        is_first = True
+        while is_first or pages.next_page_token:
+            is_first = False
+            await pages.fetch_next_page()
+            view: TaskView = await client.view(task)
+            if holds(view):
+                return view
+
+
+async def see_waiting(client: TemporalClient, task: str) -> None:
+    """Return once a task waits."""
+    await see(client, task, lambda view: view.status == "WAITING")
+
+
+async def see_question(client: TemporalClient, task: str) -> OpenQuestion:
+    """Return the question of a task once it is open."""
+    return (await see(client, task, lambda view: view.questions)).questions[0]
