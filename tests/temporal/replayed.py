@@ -8,13 +8,17 @@ from pathlib import Path
 
 from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer, WorkflowInstance, WorkflowInstanceDetails
-from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxRestrictions
 
 from craftcore.temporal.workflow.gate import GateWorkflow
 from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
 
 HISTORIES_FOLDER = Path(__file__).parent / "histories"
+
+RESTRICTIONS = SandboxRestrictions.default.with_passthrough_modules("_pytest")
+"""The sandbox imports the code of a workflow for each history. Where pytest explains asserts, that would import pytest
+each time."""
 
 
 def read_history(path: Path) -> WorkflowHistory:
@@ -27,7 +31,7 @@ class QueueRunner(SandboxedWorkflowRunner):
     """Runs workflows as of this task queue. The library names one of its own at a replay, and gates have its name."""
 
     def __init__(self, task_queue: str) -> None:
-        super().__init__()
+        super().__init__(restrictions=RESTRICTIONS)
         self._task_queue = task_queue
 
     def create_instance(self, det: WorkflowInstanceDetails) -> WorkflowInstance:
