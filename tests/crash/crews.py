@@ -8,7 +8,6 @@ import os
 import random
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 import traceback
@@ -19,6 +18,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.support.warm_parent import start
 
 ROOT = Path(__file__).parents[2]
 
@@ -168,8 +168,7 @@ def campaign_of(module: str, folder: Path, kills: int, timeout: float, *more: st
 
 
 def result_of(module: str, folder: Path, timeout: float, *options: str) -> dict[str, Any]:
-    """Run a campaign's command in a warm parent of its own: a test has threads and open databases, and must not
-    fork."""
+    """Run a campaign's command in a process of its own: a test has threads and open databases, and must not fork."""
     answer = folder / "result.json"
     child = run_command(module, answer, *options, timeout=timeout)
     print(child.stdout)
@@ -182,11 +181,14 @@ def run_command(
     module: str, answer: Path, *options: str, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run a campaign's command, which writes its result into the file `answer`."""
-    return subprocess.run(
-        [sys.executable, "-m", module, "--json", str(answer), *options],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
+    return run_program("-m", module, "--json", str(answer), *options, timeout=timeout)
+
+
+def run_program(*arguments: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a program of a test to its end, in a process that the warm parent of the tests forks."""
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        with start(arguments, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=err) as process:
+            code = process.wait(timeout)
+        out.seek(0)
+        err.seek(0)
+        return subprocess.CompletedProcess(list(arguments), code, out.read().decode(), err.read().decode())

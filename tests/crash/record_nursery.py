@@ -7,7 +7,6 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from tests.crash.crews import ROOT, last_words
 from tests.crash.record_lives import FLUSHED, KNOWN, RecordLife, told
 from tests.crash.task_app import lines_of
 from tests.crash.task_outside import a_reader
+from tests.support.warm_parent import WarmProcess, start
 
 KILLED = -signal.SIGKILL
 
@@ -39,7 +39,7 @@ Event = tuple[int, int, str, str, str | None, int | None]
 class Nursery:
     """Lives in folders of their own, each on a database whose schema is there already."""
 
-    def __init__(self, process: subprocess.Popen[str], home: Path) -> None:
+    def __init__(self, process: WarmProcess, home: Path) -> None:
         self._process = process
         self._home = home
         self._empty = home / "empty.db"
@@ -58,7 +58,7 @@ class Nursery:
 class Cradle:
     """One database, and the lives on it, one after the other."""
 
-    process: subprocess.Popen[str]
+    process: WarmProcess
     folder: Path
     lives: int = 0
 
@@ -70,7 +70,7 @@ class Cradle:
         """A life begins; hear how it `ended` before the next one."""
         assert self.process.stdin is not None
         self.lives += 1
-        self.process.stdin.write(told(RecordLife(folder=self.folder, number=self.lives, **how)))
+        self.process.stdin.write(told(RecordLife(folder=self.folder, number=self.lives, **how)).encode())
         self.process.stdin.flush()
 
     def ended(self) -> int:
@@ -124,8 +124,8 @@ def _timeless(payload: str) -> str:
 @contextmanager
 def nursery(home: Path) -> Iterator[Nursery]:
     """A warm parent, which ends with the block."""
-    command = [sys.executable, "-m", "tests.crash.record_lives"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+    command = ["-m", "tests.crash.record_lives"]
+    with start(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield Nursery(process, home)
         assert process.stdin is not None
         process.stdin.close()

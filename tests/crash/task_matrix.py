@@ -1,6 +1,6 @@
 """The matrix of task kills: small stories, each cut off at every point it passes, and then at another.
 
-    python -m tests.crash.task_matrix                          # as the normal tests do
+    python -m tests.crash.task_matrix --part 5 --pairs 1       # as the normal tests do
     python -m tests.crash.task_matrix --thorough --pairs all   # every pass of every point, and every pair of them
 
 An uninterrupted life of each story says how it ends. A second one is stopped (SIGSTOP) at every pass of every point,
@@ -28,6 +28,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from craftcore.config import Config
 from craftcore.failpoints import Failpoint
@@ -87,19 +88,25 @@ class Job(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How much of the matrix. `pairs`: how many single cuts of a story are followed by another, at a place that chance
-    picks; ALL: all of them, by one at each place."""
+    """How much of the matrix. `part`: one of so many cuts, and each place once. `pairs`: how many cuts of a story
+    are followed by another, at a place that chance picks; ALL: all of them, by one at each place."""
 
     thorough: bool
+    part: int
     pairs: int
     places: Sequence[str]
     crew: int
     crews: int
 
-    def takes(self, spot: Spot) -> bool:
-        """Whether it is this crew's. No two lives pass all points equally often: each spot has its crew by its name."""
+    def takes(self, spot: Spot, story: str, first_places: Sequence[str]) -> bool:
+        """Whether it is this crew's. No two lives pass all points equally often: each spot has its crew by its name.
+
+        `first_places`: the places that this story passes, and none before it."""
         stride = 1 if self.thorough else STRIDE.get(spot.place, 1)
         nth, left = divmod(spot.at_pass - 1, stride)
+        is_first = spot.at_pass == 1 and spot.place in first_places
+        if not is_first and crc32(f"{story} {spot.place} {spot.at_pass}".encode()) % self.part:
+            return False
         return spot.place in self.places and not left and (WAYS.index(spot.place) + nth) % self.crews == self.crew
 
 
@@ -108,6 +115,7 @@ class Known(NamedTuple):
 
     passes: dict[str, int]
     ending: Any
+    first_places: Sequence[str] = ()
 
 
 NOTHING = Known({}, None)
@@ -152,6 +160,7 @@ def matrix(
     workers: int,
     only: str | None = None,
     places: Sequence[str] = WAYS,
+    part: int = 1,
 ) -> Result:
     """Every row of the matrix, or those of one story, or of some places; what went wrong is kept on disk."""
     began = time.monotonic()
@@ -164,11 +173,12 @@ def matrix(
             _uninterrupted(home / f"whole-{n}", home, story, result) if only in (None, story.name) else NOTHING
             for n, story in enumerate(BOTH)
         ]
+        known = [*_with_first_places(known)]
         at_work = []
         for crew in range(0 if result.wrong else workers):
             answer = home / f"answer-{crew}.json"
-            plan = Plan(thorough, pairs, places, crew, workers)
-            jobs = [job for job in _jobs(known, thorough=thorough) if only in (None, BOTH[job.story].name)]
+            plan = Plan(thorough, part, pairs, places, crew, workers)
+            jobs = [job for job in _jobs(known, thorough=thorough, part=part) if only in (None, BOTH[job.story].name)]
             at_work.append((fork(_crew, home / f"crew-{crew}", home, jobs, known, plan, seed + crew, answer), answer))
         for process, answer in at_work:
             status = os.waitpid(process, 0)[1]
@@ -184,12 +194,19 @@ def matrix(
     return result
 
 
+def _with_first_places(known: Sequence[Known]) -> Iterator[Known]:
+    seen: set[str] = set()
+    for one in known:
+        yield one._replace(first_places=sorted({*one.passes} - seen))
+        seen |= {*one.passes}
+
+
 def memory() -> str | None:
     """A file system in memory, if there is one: a dead process leaves the same there, and nobody waits for a disk."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def _jobs(known: Sequence[Known], *, thorough: bool) -> list[Job]:
+def _jobs(known: Sequence[Known], *, thorough: bool, part: int) -> list[Job]:
     """Each story, and a relay of the long one at every place. Crews share the cuts of a story, and the relays."""
     jobs = [
         Job(number, shape, None)
@@ -198,7 +215,7 @@ def _jobs(known: Sequence[Known], *, thorough: bool) -> list[Job]:
     ]
     long = len(STORIES)
     met = [place for place in WAYS if known[long].passes.get(place, 0) > 1]  # whoever dies in each boot gets nowhere
-    return [*jobs, *(Job(long, SHAPES[n % 4], place) for n, place in enumerate(met))]
+    return [*jobs, *(Job(long, SHAPES[n % 4], place) for n, place in enumerate(met) if n % part == 0)]
 
 
 def _made(db: Path) -> None:
@@ -227,7 +244,8 @@ def _crew(home: Path, root: Path, jobs: list[Job], known: list[Known], plan: Pla
         case = Case(home / str(n), BOTH[job.story], job.shape, result)
         if not job.relay:
             case.begin(root)
-            case.every_cut(known[job.story], plan, chance)
+            has_pairs = plan.part == 1 or n % plan.crews == plan.crew
+            case.every_cut(known[job.story], plan if has_pairs else plan._replace(pairs=0), chance)
         elif relays.index(job) % plan.crews == plan.crew:
             case.begin(root)
             case.relay(job.relay, known[job.story], chance)
@@ -257,9 +275,9 @@ class Case:
         passed = 0
         for spot in self.stops(1):
             passed += 1
-            if plan.takes(spot):
+            if plan.takes(spot, self.story.name, known.first_places):
                 spots.append((spot, passed, copied(self.home, self.home / f"cut-{passed}")))
-        twice = spots if plan.pairs == ALL else chance.sample(spots, plan.pairs)
+        twice = spots if plan.pairs == ALL else chance.sample(spots, min(plan.pairs, len(spots)))
         for cut in spots:
             spot, before, image = cut
             if cut in twice:
@@ -388,6 +406,7 @@ def main() -> int:
     parser.add_argument(
         "--thorough", action="store_true", help="every pass of every point, in every shape, the long chat, too"
     )
+    parser.add_argument("--part", type=int, default=1, help="one of so many cuts, always the same")
     parser.add_argument("--pairs", default="2", help="cut off again how many of each story, or all")
     parser.add_argument("--story", choices=[story.name for story in BOTH], help="this one only")
     parser.add_argument("--seed", type=int, default=1)
@@ -395,7 +414,14 @@ def main() -> int:
     parser.add_argument("--json", type=Path, help="where to write the result for another program")
     args = parser.parse_args()
     pairs = ALL if args.pairs == "all" else int(args.pairs)
-    result = matrix(thorough=args.thorough, pairs=pairs, seed=args.seed, workers=args.workers, only=args.story)
+    result = matrix(
+        thorough=args.thorough,
+        part=args.part,
+        pairs=pairs,
+        seed=args.seed,
+        workers=args.workers,
+        only=args.story,
+    )
     print(result.table())
     for wrong in result.wrong:
         print(f"WRONG (seed {args.seed}): {wrong}")

@@ -13,6 +13,7 @@ import pytest
 
 from craftcore import App, Continue, TaskContext
 from tests.crash.spoiling import unguarded
+from tests.support.cells import cells
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.task_steps import begin, finish, look, rows
@@ -151,7 +152,9 @@ SET_ASIDE = [
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize(("table", "change"), SET_ASIDE)
+@pytest.mark.parametrize(
+    ("table", "change"), cells(SET_ASIDE, [f"{table}-{change:.60}" for table, change in SET_ASIDE])
+)
 async def test_corrupt_row_fails_its_task_with_the_reason_and_the_others_continue(folder, table, change):
     spoil(folder / "agent.db", table, change)
 

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import apsw
 import pytest
 
+from tests.crash.crews import run_program
 from tests.support.processes import PATIENCE
-
-ROOT = Path(__file__).parents[2]
 
 
 def emitters(folder: Path, door: str, kills: int) -> None:
-    child = subprocess.run(
-        [sys.executable, "-m", "tests.crash.emitter", str(folder), door, str(kills)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=10 * PATIENCE,
-        check=False,
-    )
+    child = run_program("-m", "tests.crash.emitter", str(folder), door, str(kills), timeout=10 * PATIENCE)
     assert child.returncode == 0, child.stdout + child.stderr
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +10,8 @@ import apsw
 import pytest
 
 from craftcore import Producer
+from tests.crash.crews import run_program
 from tests.support.processes import PATIENCE
-
-ROOT = Path(__file__).parents[2]
 
 BOOT = """
 import os, signal, sys
@@ -55,14 +52,8 @@ anyio.run(main, backend=sys.argv[4])
 
 def boot(path: Path, concurrency: int, innocents: int, backend: str, machine: str = "m") -> int:
     """One life of the process, in one life of the machine; how it ended."""
-    child = subprocess.run(
-        [sys.executable, "-c", BOOT, str(path), str(concurrency), str(innocents), backend, machine],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=3 * PATIENCE,
-        check=False,
-    )
+    words = (str(path), str(concurrency), str(innocents), backend, machine)
+    child = run_program("-c", BOOT, *words, timeout=3 * PATIENCE)
     assert child.returncode in (0, -signal.SIGKILL), child.stderr
     return child.returncode
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from tests.crash.contract_lives import BOOT, GO, TURNS, ContractLife, LaterClock
 from tests.crash.crews import ROOT, last_words
 from tests.crash.task_app import SEEN, lines_of
 from tests.crash.task_child import IN_STEP
+from tests.support.warm_parent import WarmProcess, start
 
 KILLED = -signal.SIGKILL
 
@@ -29,7 +29,7 @@ KILLED = -signal.SIGKILL
 class Nursery:
     """Has lives lived, one after the other, each on what the one before left."""
 
-    def __init__(self, process: subprocess.Popen[str], folder: Path) -> None:
+    def __init__(self, process: WarmProcess, folder: Path) -> None:
         self._process = process
         self._number = 0
         self.folder = folder
@@ -40,7 +40,9 @@ class Nursery:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._number += 1
-        self._process.stdin.write(told(ContractLife(folder=self.folder, number=self._number, ends=ends, **how)))
+        self._process.stdin.write(
+            told(ContractLife(folder=self.folder, number=self._number, ends=ends, **how)).encode()
+        )
         self._process.stdin.flush()
         ended = json.loads(self._process.stdout.readline())["ended"]
         assert ended == (0 if ends == QUIET else KILLED), last_words(self.folder)
@@ -85,16 +87,16 @@ class Nursery:
 
 
 @pytest.fixture(scope="module")
-def warm_parent() -> Iterator[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.crash.contract_lives"]
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+def warm_parent() -> Iterator[WarmProcess]:
+    command = ["-m", "tests.crash.contract_lives"]
+    with start(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()
 
 
 @pytest.fixture
-def nursery(warm_parent: subprocess.Popen[str], tmp_path: Path) -> Nursery:
+def nursery(warm_parent: WarmProcess, tmp_path: Path) -> Nursery:
     return Nursery(warm_parent, tmp_path)
 
 

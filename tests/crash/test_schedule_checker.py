@@ -194,7 +194,7 @@ def advance(self, tx, before, after, *, whole=ScheduleStore.advance):
     return whole(self, tx, before, after)
 
 ScheduleStore.advance = advance
-print("\\n".join(campaign(60, 1, 2).wrong))
+print("\\n".join(campaign(30, 1, 2).wrong))
 """
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from craftcore.failpoints import Failpoint
+from tests.crash.crews import run_program
 from tests.support.engine_harness import look
 from tests.support.processes import PATIENCE
 
@@ -40,8 +39,7 @@ ON_DISK = [Failpoint.WRITER_FLUSHED, Failpoint.EMIT_COMMITTED, Failpoint.START_C
 
 
 def live(folder: Path, *point: str) -> int:
-    command = [sys.executable, "-c", LIFE, str(folder / "agent.db"), str(folder / "ran"), *point]
-    return subprocess.run(command, capture_output=True, timeout=PATIENCE, check=False).returncode
+    return run_program("-c", LIFE, str(folder / "agent.db"), str(folder / "ran"), *point, timeout=PATIENCE).returncode
 
 
 def rows(folder: Path) -> list[dict[str, object]]:
