@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from craftcore.storage.repeated_reads import RepeatedReads
+from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.recorded_executions import record_everything
 
 
 @pytest.fixture(scope="session")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return record_everything(tmp_path_factory.mktemp("sound"))
+
+
+@pytest.fixture
+def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
+    """A Core that keeps its connections: to open one, SQLite reads the whole schema."""
+    core = VirtualCore(tmp_path / "agent.db", clock, database=RepeatedReads)
+    yield core
+    core.close()

@@ -14,6 +14,7 @@ from craftcore.config import Config, RetentionSettings, StorageSettings
 from craftcore.retention.cutoffs import NEVER, horizons
 from craftcore.retention.service import Retention
 from craftcore.retention.size_limit import Limit, Size, plan
+from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope
 from craftcore.triggers.settlement import Succeeded
@@ -34,17 +35,17 @@ ONCE = RetryPolicy(max_attempts=1, base=0, cap=0)
 def core(tmp_path: Path, clock: VirtualClock) -> Iterator[VirtualCore]:
     """No power is cut here, so nothing waits for a disk."""
     unhurried = replace(Config(), storage=StorageSettings(synchronous="normal"))
-    core = VirtualCore(tmp_path / "agent.db", clock, unhurried)
+    core = VirtualCore(tmp_path / "agent.db", clock, unhurried, database=RepeatedReads)
     yield core
     core.close()
 
 
-def work(core: VirtualCore, hours: int, size: int = 20_000) -> None:
-    """A trigger an hour that is given and gives back so many characters."""
-    for _ in range(hours):
+def work(core: VirtualCore, number: int, size: int = 20_000, *, every: float = HOUR) -> None:
+    """So many triggers, one every hour, each of which is given and gives back so many characters."""
+    for _ in range(number):
         begun = begin(core, payload={"text": "x" * size})
         end(core, begun, Succeeded(result_json=f'"{"y" * size}"'))
-        core.clock.advance(HOUR)  # type: ignore[attr-defined]
+        core.clock.advance(every)  # type: ignore[attr-defined]
 
 
 def limited(core: VirtualCore, settings: RetentionSettings) -> Retention:
@@ -124,14 +125,14 @@ def test_plan_for_forty_gigabytes_takes_only_the_oldest_bodies_needed():
 
 
 def test_plan_for_forty_gigabytes_without_bodies_takes_the_oldest_rows_needed():
-    old = horizons(RetentionSettings(), 4_000_000 * MINUTE, 0.0)._replace(history=NEVER)
-    rows = ((minute * MINUTE, 0.0) for minute in range(4_000_000))
+    old = horizons(RetentionSettings(), 400_000 * MINUTE, 0.0)._replace(history=NEVER)
+    rows = ((minute * MINUTE, 0.0) for minute in range(400_000))
     excess = 30 * GIGABYTE + GIGABYTE // 2
 
-    limit = plan([(MINUTE, float(GIGABYTE // 2))], rows, old, excess=excess, share=10_000.0)
+    limit = plan([(MINUTE, float(GIGABYTE // 2))], rows, old, excess=excess, share=100_000.0)
 
     taken = limit.rows / MINUTE + 1
-    assert (taken - 1) * 10_000 < 30 * GIGABYTE <= taken * 10_000
+    assert (taken - 1) * 100_000 < 30 * GIGABYTE <= taken * 100_000
     assert limit.bodies == old.now, "every body that ages do not keep"
 
 
@@ -167,7 +168,7 @@ def test_file_of_twelve_gigabytes_is_measured_planned_and_swept(core, clock):
 
 
 def test_size_limit_counts_the_rows_that_ages_take_first(core):
-    work(core, 24 * 20)
+    work(core, 6 * 20, every=4 * HOUR)
     before = used(core)
 
     assert limited(core, at_most(before // 2 + before // 4))._limit == Limit(), "bodies of 13 of 20 days go by age"
@@ -232,7 +233,7 @@ def test_needed_size_is_estimated_from_the_recent_growth(core):
     settings = RetentionSettings(bodies=4 * DAY, history=40 * DAY, max_bytes=MEGABYTE)
     retention = Retention(settings)
     for _ in range(20):
-        work(core, 24, size=2_000)
+        work(core, 6, size=8_000, every=4 * HOUR)
         for _ in batches(core, settings):
             pass
     give_all_back(core)
@@ -241,7 +242,7 @@ def test_needed_size_is_estimated_from_the_recent_growth(core):
     assert size.needed_bytes is not None
 
     for _ in range(40):
-        work(core, 24, size=2_000)
+        work(core, 6, size=8_000, every=4 * HOUR)
         for _ in batches(core, replace(settings, max_bytes=0)):
             pass
     give_all_back(core)

@@ -11,6 +11,7 @@ import anyio
 
 from craftcore.config import Config
 from craftcore.services import Services
+from craftcore.storage.database import Database
 from craftcore.storage.facts import give_id
 from craftcore.storage.migrate import migrate
 from craftcore.storage.transaction import Transaction
@@ -43,8 +44,10 @@ _MIGRATED_MAX = 50
 class VirtualCore(Services):
     """A Core whose schema is there, with the synchronous door as one call: `core.do(core.triggers.emit, spec)`."""
 
-    def __init__(self, path: Path, clock: VirtualClock, config: Config | None = None) -> None:
-        super().__init__(path, config or Config(), clock)
+    def __init__(
+        self, path: Path, clock: VirtualClock, config: Config | None = None, *, database: type[Database] = Database
+    ) -> None:
+        super().__init__(path, config or Config(), clock, database=database)
         self.prepare()
 
     def prepare(self) -> None:

@@ -11,8 +11,8 @@ import apsw
 from craftcore.errors import CraftcoreError
 from craftcore.storage.database import Database
 from craftcore.storage.facts import set_fact
-from craftcore.storage.migrate import migrate
 from craftcore.storage.transaction import Transaction
+from tests.support.made_schema import lay_schema
 
 NOTES = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT UNIQUE, size INTEGER CHECK (size < 1000)) STRICT"
 
@@ -20,7 +20,7 @@ NOTES = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT UNIQUE, size INTE
 def a_database(path: Path, clock: Any) -> Database:
     """Of this program, with one table of the user's and one row in it."""
     database = Database(path / "agent.db", clock)
-    migrate(database, clock)
+    lay_schema(database.path)
     with database.transaction() as tx:
         tx.run(NOTES)
         tx.run("INSERT INTO notes (id, text) VALUES (1, 'first')")
@@ -75,5 +75,12 @@ def records(database: Database) -> list[int]:
 def everything(database: Database) -> dict[str, list[tuple[Any, ...]]]:
     """Every row of every table, the schema included."""
     schema = "SELECT * FROM sqlite_schema ORDER BY name"
-    tables = ask(database, "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
-    return {"schema": ask(database, schema), **{table: ask(database, f"SELECT * FROM {table}") for (table,) in tables}}
+    tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'"
+    connection = apsw.Connection(str(database.path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix")
+    try:
+        rows = {
+            table: connection.execute(f"SELECT * FROM {table}").fetchall() for (table,) in connection.execute(tables)
+        }
+        return {"schema": connection.execute(schema).fetchall(), **rows}
+    finally:
+        connection.close()
