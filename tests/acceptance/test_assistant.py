@@ -24,6 +24,7 @@ from aiosmtpd.handlers import Message as MessageHandler
 
 from tests.support.metrics_client import free_port
 from tests.support.processes import PATIENCE, environment, until
+from tests.support.warm_parent import WarmProcess, start
 
 ASSISTANT = Path(__file__).parents[2] / "examples" / "assistant"
 
@@ -53,9 +54,9 @@ class Assistant:
         self._log = (folder / "web.log").open("ab")
         self.process = self.start()
 
-    def start(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, str(ASSISTANT / "web.py"), str(self.port)]
-        self.process = subprocess.Popen(command, env=self._environment, stdout=self._log, stderr=self._log)
+    def start(self) -> WarmProcess:
+        command = [str(ASSISTANT / "web.py"), str(self.port)]
+        self.process = start(command, env=self._environment, stdout=self._log, stderr=self._log)
         return self.process
 
     def kill(self) -> None:
@@ -131,7 +132,7 @@ def wait_for(assistant: Assistant, mails: Mails, holds: Callable[[list[tuple[str
     until(look, "the answers")
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.acceptance)])
 def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp_path, seed):
     """No message meets a third kill, after which it would be dead."""
     chance = random.Random(seed)
@@ -164,6 +165,7 @@ def test_killed_assistant_answers_each_message_once_and_sends_each_mail_once(tmp
         assert assistant.ask("/questions") == []
 
 
+@pytest.mark.acceptance
 def test_assistant_edits_and_cancels_its_reminders_and_limits_a_user(tmp_path):
     with an_assistant(tmp_path) as (assistant, mails):
 
@@ -189,6 +191,7 @@ def test_assistant_edits_and_cancels_its_reminders_and_limits_a_user(tmp_path):
         assert assistant.ask("/questions/unknown", {"choice": "send"})["error"].startswith("no question unknown")
 
 
+@pytest.mark.acceptance
 def test_answer_is_stopped_and_the_conversation_continues(tmp_path):
     with an_assistant(tmp_path) as (assistant, mails):
         work = assistant.ask("/chat/ada", {"text": "mail bob@example.org about tea: come at five"})["id"]

@@ -84,6 +84,7 @@ def asked(folder: Path) -> Any:
     return question
 
 
+@pytest.mark.acceptance
 def test_email_from_the_command_line_is_sent_and_the_password_is_not_stored(folder):
     with a_provider() as provider:
         configure(folder, provider.port)
@@ -103,6 +104,7 @@ def test_email_from_the_command_line_is_sent_and_the_password_is_not_stored(fold
     assert PASSWORD not in log
 
 
+@pytest.mark.acceptance
 def test_busy_server_gets_the_email_once_when_ready(folder):
     with a_provider(MAIL=says_in_turn("451 busy", "250 go on")) as provider:
         configure(folder, provider.port)
@@ -141,6 +143,7 @@ def test_email_of_a_killed_daemon_is_sent_once_and_a_person_is_asked(folder):
     assert len(provider.messages) == 1
 
 
+@pytest.mark.acceptance
 @pytest.mark.parametrize("was_sent", [True, False])
 def test_email_of_a_killed_daemon_is_reconciled_by_the_sent_folder(folder, was_sent):
     """A server that puts what it sent into a folder, and one that lost what it had before it sent it."""

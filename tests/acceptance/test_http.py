@@ -64,6 +64,7 @@ def ended(folder: Path, task_id: str) -> Any:
     return craftcore(folder, "--json", "task", "show", task_id).json
 
 
+@pytest.mark.acceptance
 def test_http_request_from_the_command_line_is_made_and_the_secret_is_not_stored(folder, provider):
     with running(folder, provider, dedupes=False) as daemon:
         done = ended(folder, emit(folder))
@@ -95,6 +96,7 @@ def test_http_request_of_a_killed_daemon_is_put_to_a_person(folder, provider):
     assert len(provider.effects) == 1
 
 
+@pytest.mark.acceptance
 def test_http_request_of_a_killed_daemon_is_repeated_for_a_deduplicating_provider(folder, provider):
     provider.behaviour = once(done_and(answers_nobody))
     provider.honours_keys = True

@@ -170,6 +170,7 @@ def go_on(place: Place) -> None:
     assert craftcore(folder, "verify").code == craftcore(folder, "db", "check").code == 0
 
 
+@pytest.mark.acceptance
 def test_litestream_tolerates_every_command_and_a_backup_beside(place):
     folder = place.folder
     place.meet()

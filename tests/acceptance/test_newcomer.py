@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.processes import PATIENCE, a_daemon, craftcore, until
 
 KEEP_TRACE = """
@@ -62,6 +64,7 @@ def test_newcomer_loses_nothing_from_init_to_kill_9_and_back(tmp_path):
     assert craftcore(folder, "--json", "dead", "list").json == []
 
 
+@pytest.mark.acceptance
 def test_first_app_action_does_as_its_comment_says(tmp_path):
     """Killed while it pays, started again, and asked about in the inbox."""
     folder = tmp_path / "mine"

@@ -160,6 +160,7 @@ def test_crash_at_night_is_found_decided_and_accounted_for(folder):
     assert (verified.code, verified.out.splitlines()[-1]) == (0, "all of it is what was written")
 
 
+@pytest.mark.acceptance
 def test_changed_record_is_named_and_a_backup_has_the_original(folder):
     summary, other = emit(folder, "summary", topic="owls"), emit(folder, "summary", topic="elks")
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
@@ -191,6 +192,7 @@ def test_changed_record_is_named_and_a_backup_has_the_original(folder):
     assert [cell.strip() for cell in changed if cell] == ["response.payload", "owls, in short", "cats, in short"]
 
 
+@pytest.mark.acceptance
 def test_record_is_exported_and_replayed_and_compared_on_another_machine(folder, tmp_path_factory):
     first, second = emit(folder, "summary", topic="owls"), emit(folder, "summary", topic="elks")
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0

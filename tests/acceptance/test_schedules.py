@@ -33,6 +33,7 @@ def a_restart(folder):
     return time.monotonic() - began
 
 
+@pytest.mark.acceptance
 def test_one_time_job_fires_once_on_time_despite_earlier_kills(folder):
     enough = 4 + 4 * a_restart(folder)
     add = ("schedule", "add", "reminder", f"in {enough:.0f}s", "--workflow", "greet", "--payload", '{"name": "Ada"}')
@@ -72,6 +73,7 @@ def ran_more_often_than(folder, times):
     return runs(folder) > times
 
 
+@pytest.mark.acceptance
 def test_scheduled_command_needs_no_python_and_every_second_is_accounted_for(folder):
     command = ("--", "sh", "-c", "echo x >> ran")
     added = craftcore(folder, "schedule", "add", "often", "every 1s", "--overlap", "allow", *command)

@@ -66,6 +66,7 @@ def asked(folder):
     return question
 
 
+@pytest.mark.acceptance
 def test_question_is_answered_from_the_inbox_and_the_task_continues(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -91,6 +92,7 @@ def test_question_is_answered_from_the_inbox_and_the_task_continues(folder):
     assert (late.code, 'with "send"; nothing was written' in late.err) == (1, True)
 
 
+@pytest.mark.acceptance
 def test_signals_come_from_other_processes(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -132,6 +134,7 @@ def test_killed_daemon_with_a_waiting_task_loses_nothing_and_an_answer_ends_the_
     assert [(row["status"], row["reason"]) for row in rows] == [("DONE", "succeeded"), ("DONE", "suspended: ask#1")]
 
 
+@pytest.mark.acceptance
 def test_emit_wait_survives_the_death_of_a_daemon(folder):
     options = ("--payload", '{"city": "Oslo"}', "--wait")
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "brief", *options]

@@ -215,9 +215,8 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
 @pytest.mark.parametrize(
     ("error", "code", "message", "details"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
 )
-@pytest.mark.parametrize("kind", ["async", "plain", "task"])
 async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
-    tmp_path, kind, error, code, message, details
+    tmp_path, error, code, message, details
 ):
     app = App()
 
@@ -231,21 +230,23 @@ async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
         await ctx.step("raises", raises)
 
     kinds: dict[str, Callable[..., Any]] = {"async": raises, "plain": raises_plainly, "task": raises_in_a_step}
-    app.declare("bad", kinds[kind], max_attempts=1)
+    for kind, fails in kinds.items():
+        app.declare(kind, fails, max_attempts=1)
 
     @app.workflow("good")
     async def good() -> None: ...
 
     async with lab(app, tmp_path) as it:
-        row = await it.settled((await app.emit("bad")).id)
-        told = it.response(row["id"])["error"]
-        where = told["details"].pop("where", None)
-        assert (told["code"], told["message"], told["details"]) == (code, message, details)
-        assert (where is None) is ("exception_type" not in details), "said of what is no error of ours"
-        assert told["retryable"] is (row["status"] == "DEAD")
-        assert (told["effect_possible"], told["retry_after"]) == (False, None)
-        assert (row["error_code"], row["error_message"]) == (code, message)
-        assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
+        for kind in kinds:
+            row = await it.settled((await app.emit(kind)).id)
+            told = it.response(row["id"])["error"]
+            where = told["details"].pop("where", None)
+            assert (told["code"], told["message"], told["details"]) == (code, message, details), kind
+            assert (where is None) is ("exception_type" not in details), f"{kind}: said of what is no error of ours"
+            assert told["retryable"] is (row["status"] == "DEAD"), kind
+            assert (told["effect_possible"], told["retry_after"]) == (False, None), kind
+            assert (row["error_code"], row["error_message"]) == (code, message), kind
+            assert (await it.settled((await app.emit("good")).id))["status"] == "DONE", kind
 
 
 async def test_error_places_are_recorded_and_logged_without_engine_frames(tmp_path):
@@ -395,25 +396,24 @@ def waits(row: dict[str, Any]) -> float:
 
 
 @pytest.mark.parametrize("retry_after", [None, 7.0])
-@pytest.mark.parametrize("code", ErrorCode)
-async def test_error_code_decides_whether_and_when_the_trigger_is_retried(tmp_path, code, retry_after):
+async def test_error_code_decides_whether_and_when_the_trigger_is_retried(tmp_path, retry_after):
     class Ours(CraftcoreError):
         pass
 
-    Ours.code, Ours.retry_after = code, retry_after
-
     async with lab(failing_with(lambda: Ours("said")), tmp_path, clock=VirtualClock()) as it:
-        row = await first_failure(it)
-        assert row["error_code"] == code
-        if code in (
-            *("ROUTING_ERROR", "AGENT_ERROR", "AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "INTERNAL_AGENT_ERROR"),
-            *("TRANSPORT_ERROR", "STORAGE_FULL", "WORKER_DIED"),
-        ):
-            assert HOUR / 2 <= waits(row) <= HOUR
-        elif code == "RATE_LIMIT":
-            assert waits(row) == 7 if retry_after else HOUR / 2 <= waits(row) <= HOUR
-        else:
-            assert (row["status"], row["not_before"]) == ("FAILED", None)
+        for code in ErrorCode:
+            Ours.code, Ours.retry_after = code, retry_after
+            row = await first_failure(it)
+            assert row["error_code"] == code
+            if code in (
+                *("ROUTING_ERROR", "AGENT_ERROR", "AGENT_TIMEOUT", "AGENT_UNAVAILABLE", "INTERNAL_AGENT_ERROR"),
+                *("TRANSPORT_ERROR", "STORAGE_FULL", "WORKER_DIED"),
+            ):
+                assert HOUR / 2 <= waits(row) <= HOUR, code
+            elif code == "RATE_LIMIT":
+                assert waits(row) == 7 if retry_after else HOUR / 2 <= waits(row) <= HOUR, code
+            else:
+                assert (row["status"], row["not_before"]) == ("FAILED", None), code
 
 
 @pytest.mark.parametrize("code", ["AGENT_ERROR", "INTERNAL_AGENT_ERROR", "ROUTING_ERROR"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,8 +17,7 @@ from craftcore.engine.loop.loop_end import LoopEnd, loop_end
 from craftcore.errors import EngineCrashed
 from tests.support.engine_harness import look, settings
 from tests.support.processes import PATIENCE
-
-ROOT = Path(__file__).parents[2]
+from tests.support.warm_parent import ROOT, start
 
 HOST = """
 import asyncio, sys
@@ -59,15 +57,10 @@ IN_TASK = "task = asyncio.create_task(engine()); await running.wait(); await asy
 
 def life(path: Path, host: str, code: str = "") -> str:
     """One life of a host program that a running workflow, or the host itself, ends; what it wrote to stderr."""
-    child = subprocess.run(
-        [sys.executable, "-c", HOST.format(host=host, code=code or "pass", emits=bool(code)), str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    return child.stderr
+    program = HOST.format(host=host, code=code or "pass", emits=bool(code))
+    with start(["-c", program, path], cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as child:
+        _, said = child.communicate(timeout=PATIENCE)
+    return said.decode()
 
 
 def ended(path: Path) -> tuple[bool, dict[str, int]]:

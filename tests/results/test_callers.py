@@ -1,4 +1,4 @@
-"""A thousand callers wait for their results while the daemon is killed and started again."""
+"""Hundreds of callers wait for their results while the daemon is killed and started again."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from craftcore import AsyncProducer, Handle, TriggerSpec
 from tests.support.processes import PATIENCE, a_daemon, until
 
-CALLERS = 1_000
+CALLERS = 300
 
 ECHO = """
 from craftcore import App, TaskContext

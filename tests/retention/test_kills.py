@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
+from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.triggers.settlement import Succeeded
 from tests.support.attempts import again, end
 from tests.support.fakes import VirtualClock, VirtualCore
@@ -19,15 +17,18 @@ from tests.support.processes import PATIENCE
 from tests.support.recorded_executions import record_everything
 from tests.support.retention_harness import DAY, assert_sound, dump, sweep
 from tests.support.trigger_steps import emit
+from tests.support.warm_parent import ROOT, start
 
 AFTER = 100 * DAY
 
 PASS = """
 import os, signal, sys
 from pathlib import Path
-from tests.retention import test_kills
+from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.retention_harness import batches
-core = test_kills.opened(Path(sys.argv[1]))
+clock = VirtualClock()
+clock.advance(float(sys.argv[3]))
+core = VirtualCore(Path(sys.argv[1]), clock)
 for number, _ in enumerate(batches(core), 1):
     if number == int(sys.argv[2]):
         os.kill(os.getpid(), signal.SIGKILL)
@@ -37,7 +38,7 @@ for number, _ in enumerate(batches(core), 1):
 def opened(path: Path) -> VirtualCore:
     clock = VirtualClock()
     clock.advance(AFTER)
-    return VirtualCore(path, clock)
+    return VirtualCore(path, clock, database=RepeatedReads)
 
 
 def many_starts(folder: Path) -> Path:
@@ -72,11 +73,11 @@ def test_retention_pass_killed_after_any_batch_is_completed_by_the_next_pass(old
     killed = 0
     while True:
         path = copied(old, tmp_path, f"{killed}.db")
-        command = [sys.executable, "-c", PASS, str(path), str(killed + 1)]
-        ran = subprocess.run(command, timeout=PATIENCE, env=os.environ)
-        if ran.returncode == 0:
+        with start(["-c", PASS, str(path), str(killed + 1), str(AFTER)], cwd=ROOT) as ran:
+            code = ran.wait(PATIENCE)
+        if code == 0:
             break
-        assert ran.returncode == -signal.SIGKILL
+        assert code == -signal.SIGKILL
         killed += 1
         core = opened(path)
         assert_sound(core)
