@@ -107,7 +107,7 @@ def identifiers() -> set[str]:
 
 def identifier_faults(tree: ast.Module) -> Iterator[str]:
     """Yield what is wrong with the names that a module defines."""
-    for node in ast.walk(tree):
+    for node in prose.nodes(tree):
         match node:
             case ast.ClassDef(name=name):
                 yield from (f"class {name}: says {word!r}" for word in parts(name) if word in STEMS)

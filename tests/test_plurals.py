@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
 from craftcore.serialization.plurals import agree_noun, format_count
-
-CODE = Path(__file__).parents[1] / "craftcore"
+from tests.support import prose
 
 
 @pytest.mark.parametrize(
@@ -40,12 +38,14 @@ COUNTS = re.compile(rf"\x00 (?:more )?({NOUNS})\b")
 def test_messages_have_no_plain_plural_behind_a_number():
     """A length or a count before a plain plural. What is `counted` agrees by itself."""
     found = []
-    for path in sorted(CODE.rglob("*.py")):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for path, tree in prose.modules():
+        for node in prose.nodes(tree):
             if not isinstance(node, ast.JoinedStr):
                 continue
             text = "".join(_written(part) for part in node.values)
-            found += [f"{path.relative_to(CODE)}:{node.lineno}: {match[0][2:]}" for match in COUNTS.finditer(text)]
+            found += [
+                f"{path.relative_to(prose.PACKAGE)}:{node.lineno}: {match[0][2:]}" for match in COUNTS.finditer(text)
+            ]
     assert sorted(found) == []
 
 

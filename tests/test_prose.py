@@ -72,7 +72,7 @@ def joined_lists() -> set[str]:
     return {
         f"{path.relative_to(prose.ROOT)}: {node.name}.{field.target.id}"
         for path, tree in prose.modules()
-        for node in ast.walk(tree)
+        for node in prose.nodes(tree)
         if isinstance(node, ast.ClassDef)
         for field in node.body
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)

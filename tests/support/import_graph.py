@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator, Mapping
+from functools import cache
 from pathlib import PurePosixPath
 
 from tests.support import prose
@@ -12,6 +13,7 @@ Graph = dict[str, set[str]]
 """A node, and the nodes that it imports."""
 
 
+@cache
 def by_file() -> Graph:
     """Return the graph over modules, by their path in the package."""
     trees = {path.relative_to(prose.PACKAGE).as_posix(): tree for path, tree in prose.modules()}
@@ -67,7 +69,7 @@ def circles(graph: Mapping[str, set[str]]) -> Iterator[set[str]]:
 def imports(path: PurePosixPath, tree: ast.Module) -> Iterator[tuple[str, ...]]:
     """Yield every imported name, in parts: `from craftcore.triggers import store` is (craftcore, triggers, store)."""
     package = ("craftcore", *path.parts[:-1])
-    for node in ast.walk(tree):
+    for node in prose.nodes(tree):
         match node:
             case ast.Import(names=names):
                 yield from (tuple(alias.name.split(".")) for alias in names)

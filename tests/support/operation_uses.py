@@ -74,10 +74,11 @@ def _used_in(path: Path, name: str, seen: set[str]) -> Iterator[str]:
             yield from _used_in(path, one.id, seen)
 
 
+@cache
 def _imported(tree: ast.Module) -> dict[str, str]:
     """Return the names that a module gives to parts of `craftcore.operations`, in functions, too."""
     found: dict[str, str] = {}
-    for node in ast.walk(tree):
+    for node in prose.nodes(tree):
         match node:
             case ast.ImportFrom(module=str(module), names=names) if f"{module}.".startswith("craftcore.operations."):
                 inner = f"{module}.".removeprefix("craftcore.operations.")

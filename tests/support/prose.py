@@ -44,9 +44,15 @@ def modules() -> tuple[tuple[Path, ast.Module], ...]:
     return trees
 
 
+@cache
+def nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    """Return the nodes of a module's tree, found once for all rules."""
+    return tuple(ast.walk(tree))
+
+
 def docstrings(tree: ast.Module) -> Iterator[Docstring]:
     """Yield the docstrings of a module, those of its attributes included."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, Documented) and (text := ast.get_docstring(node)):
             yield Docstring(_kind(node), text)
         body = getattr(node, "body", None)
@@ -57,8 +63,8 @@ def docstrings(tree: ast.Module) -> Iterator[Docstring]:
 
 def messages(tree: ast.Module) -> Iterator[str]:
     """Yield every string constant of three words or more that is no docstring and no SQL. A value in it is `x`."""
-    hidden = {id(node) for owner in ast.walk(tree) for node in _hidden(owner)}
-    for node in ast.walk(tree):
+    hidden = {id(node) for owner in nodes(tree) for node in _hidden(owner)}
+    for node in nodes(tree):
         if id(node) in hidden:
             continue
         match node:

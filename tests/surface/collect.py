@@ -32,8 +32,8 @@ from craftcore.registry.registry import Registry
 from craftcore.services import Services
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
+from tests.support import prose
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = Path(__file__).parent / "golden"
 
 LOG_LEVELS = {"debug", "info", "warning", "error", "critical", "exception"}
@@ -136,21 +136,16 @@ def codes() -> str:
 
 def log_events() -> str:
     """Return the name of every log event, as they stand in calls like `log.info("trigger.settled", …)`."""
-    return "\n".join(sorted({name for path in modules() for name in logged(ast.parse(path.read_text()))})) + "\n"
+    return "\n".join(sorted({name for _, tree in prose.modules() for name in logged(tree)})) + "\n"
 
 
 def logged(tree: ast.Module) -> Iterator[str]:
     """Yield the string constants that are passed as the event of a logging call."""
-    for node in ast.walk(tree):
+    for node in prose.nodes(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in LOG_LEVELS:
             for constant in ast.walk(node.args[0]) if node.args else ():
                 if isinstance(constant, ast.Constant) and isinstance(constant.value, str) and "." in constant.value:
                     yield constant.value
-
-
-def modules() -> list[Path]:
-    """Return every module of the package."""
-    return sorted((ROOT / "craftcore").rglob("*.py"))
 
 
 def metrics() -> str:
