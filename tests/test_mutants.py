@@ -8,7 +8,7 @@ from tests.mutants.catalogue import MUTANTS
 from tests.mutants.mutant import ROOT, Edit, Mutant, mutant
 from tests.mutants.runner import Unusable, require_green, run_one
 
-QUICK = "tests/test_plurals.py"
+QUICK = "tests/test_plurals.py::test_noun_agrees_with_its_number"
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)

@@ -79,12 +79,12 @@ def require_green(mutants: Sequence[Mutant]) -> None:
 
 @contextmanager
 def copy_of_code() -> Iterator[Path]:
-    """Yield a folder with a copy of the code and its tests."""
+    """Yield a folder with a copy of the code and its tests, bytecode included: to compile them takes a minute."""
     with tempfile.TemporaryDirectory(prefix="craftcore-mutant-", dir=_memory()) as folder:
         for name in COPIED:
             source, target = ROOT / name, Path(folder) / name
             if source.is_dir():
-                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+                shutil.copytree(source, target)
             else:
                 shutil.copy(source, target)
         yield Path(folder)
