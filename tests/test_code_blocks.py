@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -26,9 +25,11 @@ from craftcore.executions.record import header_of
 from craftcore.executions.record_store import RecordStore
 from craftcore.storage.database import Database
 from tests.support.code_blocks import PAGES, ROOT, Block, all_blocks, blocks_of, mistake, typed
+from tests.support.command_calls import call_command
 from tests.support.engine_harness import lab, look, settings
 from tests.support.populated_database import a_world
-from tests.support.processes import PATIENCE, craftcore, environment
+from tests.support.processes import PATIENCE, environment
+from tests.support.warm_parent import start
 
 BLOCKS = all_blocks()
 
@@ -173,12 +174,14 @@ RUN_ON_A_WORLD = [
 def test_operator_pages_have_the_described_effect_line_by_line(tmp_path):
     """Each on a file of its own, in order of the page; what it names is put in."""
     assert len(RUN_ON_A_WORLD) > 12
+    first = tmp_path / "first"
+    first.mkdir()
+    world = a_world(first / "agent.db")
+    assert call_command(first, "db", "backup", "-o", "kept.db").code == 0
+    assert call_command(first, "verify", "--write-head", "head.json").code == 0
     for number, (page, words) in enumerate(RUN_ON_A_WORLD):
         folder = tmp_path / str(number)
-        folder.mkdir()
-        world = a_world(folder / "agent.db")
-        craftcore(folder, "db", "backup", "-o", "kept.db")
-        craftcore(folder, "verify", "--write-head", "head.json")
+        shutil.copytree(first, folder)
         ids = {"execution": world.died, "inspect": world.died, "replay": world.ended, "schedule": "nightly"}
         values = {
             "ID": ids.get(words[1], world.dead),
@@ -194,7 +197,7 @@ def test_operator_pages_have_the_described_effect_line_by_line(tmp_path):
             words = [*words[:found], source, *words[found + 1 :], "--yes"]
         (folder / "backups").mkdir()
 
-        done = craftcore(folder, *[values.get(word, word) for word in words[1:]])
+        done = call_command(folder, *[values.get(word, word) for word in words[1:]])
 
         finds_something = {"doctor", "verify"} & set(words)
         assert done.code in ({0, 1} if finds_something else {0}), (page, words, done)
@@ -205,15 +208,9 @@ def test_operator_pages_have_the_described_effect_line_by_line(tmp_path):
 
 @pytest.mark.parametrize("block", ALONE, ids=str)
 def test_program_of_a_page_runs_alone(tmp_path, block):
-    ran = subprocess.run(
-        [sys.executable, "-c", block.text],
-        cwd=tmp_path,
-        env=environment(PYTHONPATH=str(ROOT)),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert ran.returncode == 0, ran.stderr
+    with start(["-c", block.text], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE) as process:
+        _, printed = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, printed.decode()
 
 
 def defined_by(block: Block, **given: Any) -> dict[str, Any]:

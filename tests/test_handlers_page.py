@@ -6,15 +6,16 @@ import json
 import re
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.support.code_blocks import PAGES
+from tests.support.command_calls import call_command
 from tests.support.engine_harness import look
 from tests.support.processes import PATIENCE, Result, craftcore, environment
+from tests.support.warm_parent import start
 
 GUIDES = ("docs/how-to/write-handlers.md", "docs/how-to/test-workflows.md", "docs/how-to/change-code-safely.md")
 PAGE = "\n".join(PAGES[name] for name in GUIDES)
@@ -61,14 +62,14 @@ def folder(tmp_path: Path) -> Path:
 
 
 def emit(folder: Path, workflow: str, **payload: Any) -> str:
-    emitted = craftcore(folder, "--json", "emit", workflow, "--payload", json.dumps(payload))
+    emitted = call_command(folder, "--json", "emit", workflow, "--payload", json.dumps(payload))
     assert emitted.code == 0, emitted.err
     return str(emitted.json["id"])
 
 
 def say(folder: Path, text: str) -> None:
     message = ("emit", "--source", "MESSAGE", "--session", "ada", "--payload", json.dumps({"text": text}))
-    assert craftcore(folder, *message).code == 0
+    assert call_command(folder, *message).code == 0
 
 
 def run(folder: Path, app: str) -> Result:
@@ -80,17 +81,17 @@ def run(folder: Path, app: str) -> Result:
 
 def run_killed_at(folder: Path, app: str, point: str, at_pass: int = 1) -> None:
     """The same, killed at a point."""
-    command = [sys.executable, "killed.py", point, str(at_pass)]
-    command += ["--db", "agent.db", "run", f"{app}:app", "--until-idle"]
-    ended = subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=2 * PATIENCE)
-    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    command = ["killed.py", point, str(at_pass), "--db", "agent.db", "run", f"{app}:app", "--until-idle"]
+    with start(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
+        _, printed = process.communicate(timeout=2 * PATIENCE)
+    assert process.returncode == -signal.SIGKILL, printed.decode()
 
 
 def task(folder: Path, task_id: str) -> tuple[str, Any]:
     """Its status, and its result or else its error code; of a held one HELD, and what people are told of it."""
     [row] = look(folder / "agent.db", "SELECT * FROM tasks WHERE id = :id", id=task_id)
     if held := look(folder / "agent.db", "SELECT reason, trigger_id FROM task_holds WHERE task_id = :id", id=task_id):
-        shown = craftcore(folder, "task", "show", task_id).out
+        shown = call_command(folder, "task", "show", task_id).out
         assert f"is held, the code does not fit it: {held[0]['reason']}" in shown
         assert f"craftcore --db agent.db task retry {task_id}" in shown
         [trigger] = look(folder / "agent.db", "SELECT * FROM triggers WHERE id = :id", id=held[0]["trigger_id"])
@@ -125,28 +126,47 @@ def test_unrecorded_step_runs_again_and_writes_the_same_file(folder):
     assert lines(folder, "outbox.txt") == [f"activity:{task_id}:1.1 ada"]
 
 
-def run_its_own_test(folder: Path, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", program, *arguments]
-    return subprocess.run(command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=5 * PATIENCE)
+def run_its_own_test(folder: Path, program: str, *arguments: str) -> Result:
+    command = ["-m", "pytest", "-q", "-p", "no:cacheprovider", program, *arguments]
+    with start(command, cwd=folder, env=environment(), stdout=subprocess.PIPE) as process:
+        printed, _ = process.communicate(timeout=5 * PATIENCE)
+    assert process.returncode is not None
+    return Result(code=process.returncode, out=printed.decode(), err="")
 
 
 def test_lab_of_the_page_needs_no_configuration(folder):
     ran = run_its_own_test(folder, "test_renewal.py", "-k", "asyncio")
-    assert (ran.returncode, ran.stdout.count("1 passed")) == (0, 1), ran.stdout
+    assert (ran.code, ran.out.count("1 passed")) == (0, 1), ran.out
 
 
-def test_email_in_a_plain_step_fails_as_the_page_shows(folder):
+ALL_PAIRS = pytest.param("", marks=pytest.mark.acceptance, id="all pairs")
+"""The tests of the page crash at each pair of points, hundreds of times. By default they crash at one point."""
+
+
+def limit_to(folder: Path, program: str, point: str) -> None:
+    """Let a crash test of the page crash at a single point; "" leaves it as it is."""
+    text = PROGRAMS[program]
+    assert text.count("pairs=True") == 1
+    if point:
+        (folder / program).write_text(text.replace("pairs=True", f"at={point!r}"))
+
+
+@pytest.mark.parametrize("point", ["step.ran:1", ALL_PAIRS])
+def test_email_in_a_plain_step_fails_as_the_page_shows(folder, point):
+    limit_to(folder, "test_welcome.py", point)
     ran = run_its_own_test(folder, "test_welcome.py")
     [shown] = re.findall(r"```\n(crash at .*?)```", PAGE, re.DOTALL)
-    report = ran.stdout.replace("\nE           ", "\n")
+    report = ran.out.replace("\nE           ", "\n")
     for part in shown.split("    …\n"):
-        assert part in report, ran.stdout
-    assert ran.returncode == 1
+        assert part in report, ran.out
+    assert ran.code == 1
 
 
-def test_repaired_handler_of_the_page_passes(folder):
+@pytest.mark.parametrize("point", ["provider.answered:1", ALL_PAIRS])
+def test_repaired_handler_of_the_page_passes(folder, point):
+    limit_to(folder, "test_repaired.py", point)
     ran = run_its_own_test(folder, "test_repaired.py")
-    assert (ran.returncode, ran.stdout.count("1 passed")) == (0, 1), ran.stdout
+    assert (ran.code, ran.out.count("1 passed")) == (0, 1), ran.out
 
 
 def test_crash_test_of_the_page_is_shorter_than_ten_lines():
@@ -161,9 +181,8 @@ def test_crashtest_finds_a_false_declaration(folder):
     (folder / "invoice.py").write_text(lying)
     payload = ("--payload", '{"customer": "ada", "cents": 950}')
     names = re.findall(r'@app.action\("([\w.]+)"', lying)
-    told = craftcore(
-        folder, "crashtest", "invoice:app", "--emit", "invoice", *payload, "--provider", f"{names[0]}:dedupes=false"
-    )
+    lying_provider = ("--provider", f"{names[0]}:dedupes=false", "--at", "provider.answered:1")
+    told = craftcore(folder, "crashtest", "invoice:app", "--emit", "invoice", *payload, *lying_provider)
     assert (told.code, "had its effect 2 times under one key" in told.out) == (1, True), told.out
 
 
@@ -239,7 +258,7 @@ def test_interrupted_wait_keeps_its_signal_while_no_daemon_runs(folder):
     assert "entered: FIRST" in run(folder, "trial").out
     assert task(folder, task_id)[0] == "WAITING"
 
-    assert craftcore(folder, "task", "signal", task_id, "paid", '{"cents": 900}').code == 0
+    assert call_command(folder, "task", "signal", task_id, "paid", '{"cents": 900}').code == 0
     assert "entered: SIGNAL" in run(folder, "trial").out
 
     assert task(folder, task_id) == ("DONE", "ada paid 900")
@@ -249,16 +268,16 @@ def test_interrupted_wait_keeps_its_signal_while_no_daemon_runs(folder):
 def test_first_of_several_withdraws_the_others(folder):
     decided, dropped = emit(folder, "ship", order="A1"), emit(folder, "ship", order="B2")
     run(folder, "shipping")
-    asked = {question["task_id"]: question["id"] for question in craftcore(folder, "--json", "inbox", "list").json}
+    asked = {question["task_id"]: question["id"] for question in call_command(folder, "--json", "inbox", "list").json}
     assert {*asked} == {decided, dropped}
 
-    assert craftcore(folder, "inbox", "answer", asked[decided], "express").code == 0
-    assert craftcore(folder, "task", "signal", dropped, "cancelled").code == 0
+    assert call_command(folder, "inbox", "answer", asked[decided], "express").code == 0
+    assert call_command(folder, "task", "signal", dropped, "cancelled").code == 0
     run(folder, "shipping")
 
     assert task(folder, decided) == ("DONE", "A1 goes out by express mail")
     assert task(folder, dropped) == ("DONE", "B2: cancelled")
-    assert craftcore(folder, "--json", "inbox", "list").json == []
+    assert call_command(folder, "--json", "inbox", "list").json == []
 
 
 def test_model_is_paid_once_per_message_despite_kills(folder):
@@ -299,7 +318,7 @@ def test_task_begun_with_the_old_version_ends_with_that_version(folder):
     new = emit(folder, "brief@2.0", city="Oslo")
     run(folder, "brief")
     for waiting in (old, new):
-        assert craftcore(folder, "task", "signal", waiting, "style", '"short"').code == 0
+        assert call_command(folder, "task", "signal", waiting, "style", '"short"').code == 0
     run(folder, "brief")
 
     assert task(folder, old) == ("DONE", "Rome, the old way, short")
@@ -344,7 +363,7 @@ def test_waiting_task_continues_in_changed_code_as_the_table_says(folder, was, n
     run(folder, "change")
 
     (folder / "change.py").write_text(FIRST.replace(was, now))
-    assert craftcore(folder, "task", "signal", task_id, "go").code == 0
+    assert call_command(folder, "task", "signal", task_id, "go").code == 0
     run(folder, "change")
 
     assert task(folder, task_id) == ends
@@ -357,12 +376,12 @@ def test_wait_without_a_key_is_confused_with_an_inserted_wait(folder):
     (folder / "change.py").write_text(keyless)
     task_id = emit(folder, "change")
     run(folder, "change")
-    assert craftcore(folder, "task", "signal", task_id, "go", '"gone"').code == 0
+    assert call_command(folder, "task", "signal", task_id, "go", '"gone"').code == 0
     run(folder, "change")  # the first wait is over, it is in the second
 
     before = '    await ctx.wait_for("go")\n'
     (folder / "change.py").write_text(keyless.replace(before, '    await ctx.wait_for("new")\n' + before))
-    assert craftcore(folder, "task", "signal", task_id, "name", '"ada"').code == 0
+    assert call_command(folder, "task", "signal", task_id, "name", '"ada"').code == 0
     run(folder, "change")
 
     assert task(folder, task_id)[0] == "WAITING", "`new` took what `go` had brought, `go` the name, and none is left"
@@ -374,8 +393,9 @@ def test_action_can_be_called_with_a_custom_call(folder):
         'call = Call(key="k", attempt=1, deadline=datetime.now(UTC))\n'
         'print(asyncio.run(send(call, to="ada", file="f")) == call.message_id)'
     )
-    ran = subprocess.run([sys.executable, "-c", program], cwd=folder, env=environment(), capture_output=True, text=True)
-    assert ran.stdout == "True\n", ran.stderr
+    with start(["-c", program], cwd=folder, env=environment(), stdout=subprocess.PIPE) as process:
+        printed, _ = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, printed) == (0, b"True\n")
     assert lines(folder, "outbox.txt") == ["k ada"]
 
 
