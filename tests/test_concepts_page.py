@@ -20,8 +20,9 @@ from craftcore.storage.migrations import LEDGER, list_migrations
 from craftcore.tasks.model import QuestionStatus, TaskStatus
 from craftcore.triggers.model import TriggerStatus
 from tests.support.code_blocks import PAGES
+from tests.support.command_calls import call_command
 from tests.support.populated_database import a_world
-from tests.support.processes import PATIENCE, craftcore
+from tests.support.processes import PATIENCE
 from tests.support.transition_recorder import STATES
 
 ROOT = Path(__file__).parents[1]
@@ -116,7 +117,7 @@ def test_command_shows_the_described_output(tmp_path):
     for command in sorted(commands):
         noun = " ".join(command.split()[:2])
         line = re.sub(r"\b(ID|KEY)\b", ids.get(noun, ""), command.replace("MODULE:APP", "app:app"))
-        shown = craftcore(tmp_path, *line.split()[1:])
+        shown = call_command(tmp_path, *line.split()[1:])
         finds_problems = noun in ("craftcore doctor", "craftcore check")
         assert shown.code in ({0, 1} if finds_problems else {0}), (command, shown.err)
         assert shown.out.strip(), command
@@ -145,6 +146,41 @@ def test_quarantine_follows_the_page():
     assert dict(re.findall(r"^\| `(\w+)` \| ([A-Z]+)", quarantine, re.MULTILINE)) == ASIDE
 
 
+EVERY_TRANSITION = {
+    "tests/activities/test_restored.py": ["test_failure_after_the_restore_is_called_again_with_any_clock"],
+    "tests/engine/test_birth.py": ["test_emit_cancelled_during_the_commit_loses_no_accepted_trigger"],
+    "tests/executions/test_recorder.py": [
+        "test_attempts_have_separate_records_and_the_same_envelope",
+        "test_released_attempt_ends_without_a_response",
+    ],
+    "tests/schedules/test_service.py": [
+        "test_disabled_or_removed_schedule_declared_with_a_past_time_is_finished",
+        "test_once_schedule_due_during_a_pause_fires_at_resume",
+        "test_once_schedule_removed_and_added_again_fires_once_more",
+        "test_past_time_is_skipped_for_a_declaration_and_refused_for_an_operator",
+        "test_paused_schedule_can_be_removed",
+        "test_raised_max_runs_reactivates_a_finished_schedule_from_now",
+        "test_reanchored_schedule_drops_triggers_and_lines_from_a_wrong_clock",
+        "test_remove_cancels_only_unstarted_triggers_of_the_schedule",
+        "test_resume_after_the_end_accounts_only_for_slots_before_the_end",
+        "test_schedule_no_longer_declared_is_disabled_and_later_enabled_from_now",
+    ],
+    "tests/schedules/test_ticks.py": ["test_buffered_occurrence_fires_without_a_new_decision"],
+    "tests/tasks/test_activities.py": [
+        "test_question_survives_a_task_retry_and_is_not_asked_twice",
+        "test_repeated_conflict_is_asked_about_again",
+    ],
+    "tests/tasks/test_cancel.py": ["test_cancel_may_be_requested_again_during_the_unwind"],
+    "tests/tasks/test_deadlines.py": ["test_wait_cut_off_by_the_deadline_begins_again_at_a_retry"],
+    "tests/tasks/test_mailbox.py": ["test_task_end_leaves_signals_unread_and_emits_messages_again_in_order"],
+    "tests/tasks/test_retry.py": [
+        "test_retried_task_reads_earlier_signals_in_order",
+        "test_task_can_be_retried_after_its_dead_letter_was_discarded",
+        "test_task_is_not_retried_while_another_live_task_has_its_dedup_key",
+    ],
+}
+"""Tests that make every documented transition between them, on a clock of their own, in a second."""
+
 SHOWN_BY = (
     "tests/triggers/test_attempts.py",
     "tests/triggers/test_operator.py",
@@ -160,7 +196,7 @@ SHOWN_BY = (
     "tests/executions/test_recorder.py",
     "tests/engine/test_birth.py",
 )
-"""Between them they go every way there is. They run in seconds, on a clock of their own."""
+"""The files of these tests, and others about states: 500 tests, which must not make any other transition."""
 
 
 def moves_seen(folder: Path, *tests: str) -> set[tuple[str, str, str]]:
@@ -192,8 +228,15 @@ def set_aside(move: tuple[str, str, str]) -> bool:
     return before != "" and ASIDE.get(table) == after
 
 
-def test_states_follow_exactly_the_transitions_of_the_table(tmp_path):
-    seen = moves_seen(tmp_path, *SHOWN_BY)
+@pytest.mark.parametrize(
+    "tests",
+    [
+        pytest.param([f"{file}::{name}" for file, names in EVERY_TRANSITION.items() for name in names], id="some"),
+        pytest.param(SHOWN_BY, id="files", marks=pytest.mark.acceptance),
+    ],
+)
+def test_states_follow_exactly_the_transitions_of_the_table(tmp_path, tests):
+    seen = moves_seen(tmp_path, *tests)
 
     assert MOVES - seen == set()
     assert {move for move in seen - MOVES if not set_aside(move)} == set()

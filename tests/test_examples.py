@@ -6,16 +6,17 @@ import contextlib
 import re
 import signal
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.support.command_calls import call_command
 from tests.support.engine_harness import look
 from tests.support.imap_peers import an_imap_server
-from tests.support.processes import PATIENCE, craftcore, environment, until
+from tests.support.processes import PATIENCE, environment, until
+from tests.support.warm_parent import WarmProcess, start
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
@@ -32,7 +33,7 @@ runpy.run_path(sys.argv[0], run_name="__main__")
 class Program:
     """An example that runs. What it says is in a file, which outlives it."""
 
-    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+    def __init__(self, process: WarmProcess, log: Path) -> None:
         self.process = process
         self._log = log
 
@@ -47,7 +48,7 @@ class Program:
 
     def types(self, line: str) -> None:
         assert self.process.stdin is not None
-        self.process.stdin.write(f"{line}\n")
+        self.process.stdin.write(f"{line}\n".encode())
         self.process.stdin.flush()
 
     def ends(self) -> int:
@@ -70,15 +71,14 @@ def an_example(
     """`python examples/NAME ARGUMENTS` in a folder; gone when the block is left."""
     log = folder / f"{name}.{len(list(folder.glob(f'{name}.*')))}.log"
     kill = () if killed_at is None else ("-c", KILLED, killed_at[0], str(killed_at[1]))
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            [sys.executable, *kill, str(EXAMPLES / name), *arguments],
+    with log.open("wb") as out:
+        process = start(
+            [*kill, EXAMPLES / name, *arguments],
             cwd=folder,
             env=environment(no_proxy="*", **env),
             stdin=subprocess.PIPE,
             stdout=out,
             stderr=out,
-            text=True,
         )
     with process:
         try:
@@ -167,11 +167,11 @@ def test_purchase_is_approved_in_the_asking_process(tmp_path):
 def test_purchase_is_refused_on_the_command_line(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
         program.says("To answer: inbox answer")
-        [asked] = craftcore(tmp_path, "--db", "approvals.db", "--json", "inbox", "list").json
-        answered = craftcore(tmp_path, "--db", "approvals.db", "inbox", "answer", asked["id"], "refuse")
+        [asked] = call_command(tmp_path, "--json", "inbox", "list", database="approvals.db").json
+        answered = call_command(tmp_path, "inbox", "answer", asked["id"], "refuse", database="approvals.db")
         assert answered.code == 0, answered.err
         assert program.succeeds() == 'DONE: "laptop is not bought"'
-    late = craftcore(tmp_path, "--db", "approvals.db", "inbox", "answer", asked["id"], "approve")
+    late = call_command(tmp_path, "inbox", "answer", asked["id"], "approve", database="approvals.db")
     assert (late.code, "too late" in late.err) == (1, True)
 
 
@@ -180,7 +180,7 @@ def test_purchase_is_approved_by_a_message_while_no_process_waits(tmp_path):
         program.says("To answer: inbox answer")
         program.kill()
     message = ("emit", "--source", "MESSAGE", "--session", "laptop", "--payload", '{"text": " Approve"}')
-    assert craftcore(tmp_path, "--db", "approvals.db", *message).code == 0
+    assert call_command(tmp_path, *message, database="approvals.db").code == 0
 
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
         assert program.succeeds().startswith('DONE: "laptop is ordered as ')
@@ -267,9 +267,9 @@ def test_interrupted_message_is_asked_about_and_sent_once(tmp_path, place, says)
         program.says("or resend, or 'give up'")
         assert "Did confirm happen?" in program.said
         assert len(lines(tmp_path / "messages.txt")) == (says == "happened"), "nothing is sent unasked"
-        [asked] = craftcore(tmp_path, "--db", "orders.db", "--json", "inbox", "list").json
+        [asked] = call_command(tmp_path, "--json", "inbox", "list", database="orders.db").json
         assert f"craftcore --db orders.db inbox answer {asked['id']} happened" in program.said
-        answered = craftcore(tmp_path, "--db", "orders.db", "inbox", "answer", asked["id"], says)
+        answered = call_command(tmp_path, "inbox", "answer", asked["id"], says, database="orders.db")
         assert answered.code == 0, answered.err
         assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
 

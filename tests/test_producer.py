@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from craftcore.storage.doorbell_client import doorbell_path
 from tests.support.fakes import a_trigger
 from tests.support.idle_database import a_task, at_rest
 from tests.support.processes import PATIENCE
+from tests.support.warm_parent import start
 
 ONE_KEY = """
 import sys
@@ -349,33 +350,33 @@ def test_fifty_threads_can_share_a_producer(path):
     assert sum(one.created for one in emitted) == len(stored) == 10
 
 
-@pytest.mark.parametrize("exists", [True, False], ids=["an existing file", "a file that is not there yet"])
+@pytest.mark.parametrize(
+    "exists",
+    [
+        pytest.param(True, id="an existing file", marks=pytest.mark.acceptance),  # they race for the key alone
+        pytest.param(False, id="a file that is not there yet"),
+    ],
+)
 def test_fifty_processes_emit_a_key_as_a_single_row(path, exists):
     if exists:
         Producer(path).close()
-    racers = [
-        subprocess.Popen(
-            [sys.executable, "-c", ONE_KEY, str(path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(50)
-    ]
-    for racer in racers:
-        assert racer.stdout is not None
-        assert racer.stdout.readline() == "ready\n"
-
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-    said = [racer.communicate(timeout=PATIENCE) for racer in racers]
+    pipe = subprocess.PIPE
+    with contextlib.ExitStack() as stack:
+        racers = [
+            stack.enter_context(start(["-c", ONE_KEY, path], stdin=pipe, stdout=pipe, stderr=pipe)) for _ in range(50)
+        ]
+        for racer in racers:
+            assert racer.stdout is not None
+            assert racer.stdout.readline() == b"ready\n"
+        for racer in racers:
+            assert racer.stdin is not None
+            racer.stdin.write(b"go\n")
+            racer.stdin.flush()
+        said = [racer.communicate(timeout=PATIENCE) for racer in racers]
 
     assert [err for _, err in said if err] == []
     answers = [out.split() for out, _ in said]
-    assert sorted(created for _, created in answers) == ["False"] * 49 + ["True"]
+    assert sorted(created for _, created in answers) == [b"False"] * 49 + [b"True"]
     assert len({trigger_id for trigger_id, _ in answers}) == 1
     with Producer(path) as producer:
         assert len(rows(producer, "SELECT id FROM triggers")) == 1
