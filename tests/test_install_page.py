@@ -8,6 +8,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
 from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[1]
@@ -24,6 +26,7 @@ def test_table_has_every_extra_with_its_library():
     }
 
 
+@pytest.mark.packaging
 def test_commands_of_the_page_build_a_wheel_that_installs(tmp_path):
     """`pip wheel` and `pip install` as they stand there, without the network."""
     [wheel] = re.findall(r"^pip (wheel .*)$", PAGE, re.M)

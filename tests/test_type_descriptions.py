@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from typing import Annotated, Any
 
 import msgspec
@@ -11,6 +10,8 @@ import pytest
 
 from craftcore.serialization.decode import decode
 from craftcore.serialization.type_descriptions import describe_type
+from tests.support.processes import PATIENCE
+from tests.support.warm_parent import start
 
 FIRST_READS = """
 import sys
@@ -46,11 +47,10 @@ for number in range(TYPES):
 
 @pytest.mark.parametrize("kind", ["dataclass", "struct"])
 def test_first_reads_of_a_class_by_several_threads_succeed(kind):
-    command = [sys.executable, "-c", FIRST_READS, kind]
+    with start(["-c", FIRST_READS, kind], stderr=subprocess.PIPE) as process:
+        _, printed = process.communicate(timeout=PATIENCE)
 
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (process.returncode, printed) == (0, b"")
 
 
 @pytest.mark.parametrize("kind", [Any, int, list[int], Annotated[int, []], "no type", msgspec.Struct, object, 7])

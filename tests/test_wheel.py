@@ -1,4 +1,5 @@
-"""The wheel, built, installed beside the runtime dependencies alone, and run outside of the repository."""
+"""The wheel: the files that it takes, by default; with `-m packaging` it is built, installed beside the runtime
+dependencies alone, and run outside of the repository."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+from hatchling.builders.wheel import WheelBuilder
 from packaging.requirements import Requirement
 
 from craftcore.diagnostics.invariants import list_invariants
@@ -61,6 +63,20 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return python.parent
 
 
+def test_wheel_takes_each_file_of_the_package_and_no_other():
+    taken = {file.distribution_path for file in WheelBuilder(str(ROOT)).recurse_included_files()}
+
+    sources = {"craftcore": "", "migrations": "craftcore/", "config": "craftcore/_shipped/"}
+    sources["systemd"] = sources["config"]
+    listed = subprocess.check_output(
+        ["git", "ls-files", "-zco", "--exclude-standard", *sources], cwd=ROOT, text=True
+    ).split("\0")
+    kept = {sources[name.partition("/")[0]] + name for name in listed if name and (ROOT / name).is_file()}
+    assert taken == kept
+    assert {"craftcore/web/static/page.js", "craftcore/_shipped/systemd/craftcore.service"} <= taken
+
+
+@pytest.mark.packaging
 def test_wheel_runs_an_app_outside_of_the_repository(installed, tmp_path):
     craftcore, agent = installed / "craftcore", tmp_path / "agent"
     run(craftcore, "init", "agent", cwd=tmp_path)
@@ -76,6 +92,7 @@ def test_wheel_runs_an_app_outside_of_the_repository(installed, tmp_path):
     assert run(craftcore, "--version", cwd=tmp_path) == f"craftcore {distribution('craftcore').version}\n"
 
 
+@pytest.mark.packaging
 def test_wheel_has_its_own_migrations_invariants_settings_and_units(installed, tmp_path):
     where = (
         "from craftcore.cli.init import SETTINGS\n"
@@ -94,6 +111,7 @@ def test_wheel_has_its_own_migrations_invariants_settings_and_units(installed, t
     assert int(invariants) == len(list_invariants())
 
 
+@pytest.mark.packaging
 def test_wheel_needs_no_extra(installed, tmp_path):
     listed = run(sys.executable, "-m", "pip", "--python", installed / "python", "list", "--format=json", cwd=tmp_path)
 
@@ -102,6 +120,7 @@ def test_wheel_needs_no_extra(installed, tmp_path):
     assert names.isdisjoint({"rich", "httpx2", "aiosmtplib", "prometheus_client", "trio", "pytest"})
 
 
+@pytest.mark.packaging
 def test_wheel_has_the_templates_and_files_of_the_page(installed, tmp_path):
     program = (
         "import craftcore, pathlib; package = pathlib.Path(craftcore.__file__).parent / 'web';"
