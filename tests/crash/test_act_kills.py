@@ -85,7 +85,7 @@ def test_tables_in_the_docs_match_the_matrix(some):
 
 
 @pytest.mark.acceptance
-def test_each_cell_of_the_tables_in_the_docs_matches_the_matrix(matrix):
+def test_tables_in_the_docs_match_the_whole_matrix(matrix):
     printed = tables(matrix["cells"], matrix["refused"])
 
     assert documented().strip() == printed.strip(), f"run python -m {MATRIX}, and copy its tables"
