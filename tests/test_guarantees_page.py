@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,8 @@ import pytest
 
 from benchmarks.__main__ import NAMES
 from tests.support.code_blocks import PAGES
+from tests.support.processes import PATIENCE
+from tests.support.warm_parent import start
 
 ROOT = Path(__file__).parents[1]
 PAGE = PAGES["docs/explanation/guarantees.md"]
@@ -93,10 +94,9 @@ def test_named_command_exists():
             case ["python", "-m", "benchmarks", name]:
                 assert name in NAMES, command
             case ["python", "-m", campaign, "--kills", number]:
-                told = subprocess.run(
-                    [sys.executable, "-m", campaign, "--help"], cwd=ROOT, capture_output=True, text=True
-                )
-                assert "--kills KILLS" in told.stdout, told.stderr
+                with start(["-m", campaign, "--help"], cwd=ROOT, stdout=subprocess.PIPE) as process:
+                    printed, _ = process.communicate(timeout=PATIENCE)
+                assert b"--kills KILLS" in printed
                 assert number.isdigit(), command
             case ["pytest", "-m", "campaign", place]:
                 files = [ROOT / place] if place.endswith(".py") else [*(ROOT / place).rglob("test_*.py")]
