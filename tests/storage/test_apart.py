@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,6 +22,7 @@ from tests.storage.test_contention import HOLDER, child, tell
 from tests.support.batches import Answers, Gate, handed_in, held, together
 from tests.support.processes import PATIENCE
 from tests.support.user_table import a_database, ask, everything, notes, record, records, write, write_then
+from tests.support.warm_parent import start
 
 pytestmark = pytest.mark.anyio
 
@@ -120,9 +119,9 @@ anyio.run(main)
 @pytest.mark.parametrize(("point", "there"), [("writer.flushing", []), ("writer.flushed", [2])])
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
 async def test_kill_around_the_flush_leaves_both_or_neither(database, point, there):
-    ended = subprocess.run([sys.executable, "-c", KILLED, str(database.path), point], timeout=PATIENCE, check=False)
+    with start(["-c", KILLED, database.path, point]) as process:
+        assert process.wait(PATIENCE) == -signal.SIGKILL
 
-    assert ended.returncode == -signal.SIGKILL
     assert (notes(database), records(database)) == ([1, *there], there)
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 
 import pytest
 
@@ -15,6 +13,7 @@ from craftcore.errors import DatabaseInvalid, RowInvalid, StateRefused
 from craftcore.serialization.canonical import canonicalize, sha256_of
 from tests.support.fakes import a_trigger
 from tests.support.processes import PATIENCE, environment
+from tests.support.warm_parent import start
 
 ADA = Actor(uid=1000, name="ada")
 
@@ -230,10 +229,9 @@ def test_crash_shows_change_and_audit_row_or_neither(core, tmp_path, dies, statu
     path = str(core.database.path)
     core.close()
 
-    command = [sys.executable, "-c", DIES, path, waiting, dies]
-    killed = subprocess.run(command, env=environment(), cwd=tmp_path, timeout=PATIENCE)
+    with start(["-c", DIES, path, waiting, dies], env=environment(), cwd=tmp_path) as process:
+        assert process.wait(PATIENCE) == -signal.SIGKILL
 
-    assert killed.returncode == -signal.SIGKILL
     [row] = core.rows("SELECT status FROM triggers WHERE id = :id", id=waiting)
     assert (row["status"], len(rows(core))) == (status, written)
 

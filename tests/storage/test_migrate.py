@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import stat
 import subprocess
-import sys
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate, require_current
 from craftcore.storage.migrations import Migration, list_migrations, load, object_names_of
 from tests.support.processes import PATIENCE
+from tests.support.warm_parent import start
 
 ROOT = Path(__file__).parents[2]
 
@@ -159,27 +160,23 @@ def test_migration_without_its_copy_is_not_begun(database, clock):
 
 
 def test_eight_processes_creating_a_file_end_with_a_single_schema(database):
-    children = [
-        subprocess.Popen(
-            [sys.executable, "-c", CREATE, str(database.path)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for _ in range(8)
-    ]
-    for child in children:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
+    pipe = subprocess.PIPE
+    with ExitStack() as stack:
+        children = [
+            stack.enter_context(start(["-c", CREATE, database.path], stdin=pipe, stdout=pipe, stderr=pipe))
+            for _ in range(8)
+        ]
+        for child in children:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
 
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("\n")
-        child.stdin.flush()
-    answers = [child.communicate(timeout=PATIENCE) for child in children]
+        for child in children:
+            assert child.stdin is not None
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+        answers = [child.communicate(timeout=PATIENCE) for child in children]
 
-    said = sorted(out.strip() for out, _ in answers)
+    said = sorted(out.decode().strip() for out, _ in answers)
     names = [migration.name for migration in list_migrations()]
     assert [child.returncode for child in children] == [0] * 8, answers
     assert said == sorted(["[]"] * 7 + [str(names)])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -22,8 +21,10 @@ from tests.support.activity_steps import DONE, UNKNOWN, an_activity
 from tests.support.fake_payments import LOST, Bank
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.idle_database import a_task
+from tests.support.processes import PATIENCE
 from tests.support.task_steps import begin
 from tests.support.trigger_steps import BROKEN, ack, claim_one, emit, run_one, start_one
+from tests.support.warm_parent import start
 from tests.triggers.test_claim_plans import steps_of, undone
 
 VIEWS = ("v_overdue", "v_running", "v_dead", "v_unknown", "v_inbox", "v_timeline")
@@ -44,8 +45,10 @@ def clock() -> VirtualClock:
 
 def plainly(path: Path, sql: str, *arguments: str) -> Any:
     """The rows as Python's own sqlite3 reads them, in a process that has no other SQLite open on the file."""
-    command = [sys.executable, "-c", PLAIN, str(path), sql, *arguments]
-    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    with start(["-c", PLAIN, path, sql, *arguments], stdout=subprocess.PIPE) as process:
+        printed, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0
+    return json.loads(printed)
 
 
 def moments_agree(row: dict[str, Any]) -> bool:
