@@ -39,7 +39,9 @@ def shared() -> Iterator[Path]:
 
 
 STEP = 4
-"""Each attack takes every fourth line, and each another one; together they take all."""
+"""Each attack takes every fourth line, and each another one; together they take all. The default takes some."""
+
+ALL_LINES = pytest.param(STEP, id="all lines", marks=pytest.mark.acceptance)
 
 
 def before_line(number: int, attack: Callable[[], None], work: Callable[[], object]) -> bool:
@@ -122,8 +124,9 @@ def strangers_files(folder: Path) -> list[str]:
 ATTACKS = [to_directory, to_file, to_nothing, to_own]
 
 
+@pytest.mark.parametrize("step", [pytest.param(2 * STEP, id="half"), ALL_LINES])
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack):
+def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     emit(core)
     victim = a_victim(shared)
@@ -132,7 +135,7 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
     folder = shared / "theirs"
     target = folder / "backup.db"
 
-    for number in count(1 + ATTACKS.index(attack), STEP):
+    for number in count(1 + ATTACKS.index(attack) * step // STEP, step):
         folder.mkdir()
         os.chown(folder, NOBODY, NOBODY)
         reached = True
@@ -154,12 +157,13 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
             break
 
     assert number > 80
-    assert 0 < made < number // STEP, "some of the attacks came too early or too late to matter, others were refused"
+    assert 0 < made < number // step, "some of the attacks came too early or too late to matter, others were refused"
     core.close()
 
 
+@pytest.mark.parametrize("step", [pytest.param(5 * STEP, id="a fifth"), ALL_LINES])
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
-def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, capsys):
+def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step, capsys):
     """The daemon's user has become hostile, and root puts a backup in the place of its database."""
     made = tmp_path / "made"
     made.mkdir()
@@ -174,7 +178,7 @@ def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, att
     arguments = ["--db", str(folder / "agent.db"), "db", "restore", str(tmp_path / "backup.db"), "--yes"]
     code: list[int] = []
 
-    for number in count(1 + ATTACKS.index(attack), STEP):
+    for number in count(1 + ATTACKS.index(attack) * step // STEP, step):
         code.clear()
         shutil.copytree(made, folder)
         for path in (folder, *folder.iterdir()):
@@ -192,7 +196,7 @@ def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, att
             break
 
     assert number > 150
-    assert 0 < restored < number // STEP
+    assert 0 < restored < number // step
 
 
 @pytest.mark.parametrize(("mode", "refused"), [(0o777, True), (0o1777, False), (0o775, True), (0o755, False)])
