@@ -38,19 +38,31 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the back
 
 
 ON_BOTH_LOOPS = {
-    *("storage/test_writer", "storage/test_writer_faults", "storage/test_checkpoints", "storage/test_contention"),
-    *("engine/test_acting_closed", "engine/test_acting_stopped", "engine/test_blocked_loop", "engine/test_deadlines"),
+    "daemon/test_doorbell",
+    "daemon/test_embedded",
+    "daemon/test_retention",
+    "daemon/test_signals",
+    "daemon/test_watchdog",
+    "engine/test_act_fail_closed",
+    "engine/test_act_interruptions",
+    "engine/test_blocked_loop",
+    "engine/test_deadlines",
     "engine/test_due_emits",
-    *("engine/test_emitting", "engine/test_hunted", "engine/test_internal_errors", "engine/test_loop_end"),
-    *("engine/test_main_path", "engine/test_solitude", "engine/test_stopping", "engine/test_turns"),
-    *(
-        "engine/test_unawaited",
-        "engine/test_waits",
-        "engine/test_worker_processes",
-        "daemon/test_doorbell",
-        "daemon/test_embedded",
-    ),
-    *("daemon/test_retaining", "daemon/test_signals", "daemon/test_watchdog"),
+    "engine/test_exclusive_run",
+    "engine/test_hunted",
+    "engine/test_internal_errors",
+    "engine/test_loop_end",
+    "engine/test_main_path",
+    "engine/test_stopping",
+    "engine/test_turn_emits",
+    "engine/test_turns",
+    "engine/test_unawaited_calls",
+    "engine/test_waits",
+    "engine/test_worker_processes",
+    "storage/test_checkpoints",
+    "storage/test_contention",
+    "storage/test_writer",
+    "storage/test_writer_faults",
 }
 """Modules that test the bridge to the event loop, cancellation, suspension and the end of an engine. All other
 asynchronous tests run on asyncio only, and with `-m campaign` on trio."""

@@ -147,8 +147,8 @@ def test_quarantine_follows_the_page():
 
 
 EVERY_TRANSITION = {
-    "tests/activities/test_restored.py": ["test_failure_after_the_restore_is_called_again_with_any_clock"],
-    "tests/engine/test_birth.py": ["test_emit_cancelled_during_the_commit_loses_no_accepted_trigger"],
+    "tests/activities/test_restored_database.py": ["test_failure_after_the_restore_is_called_again_with_any_clock"],
+    "tests/engine/test_emit_claims.py": ["test_emit_cancelled_during_the_commit_loses_no_accepted_trigger"],
     "tests/executions/test_recorder.py": [
         "test_attempts_have_separate_records_and_the_same_envelope",
         "test_released_attempt_ends_without_a_response",
@@ -183,18 +183,18 @@ EVERY_TRANSITION = {
 
 SHOWN_BY = (
     "tests/triggers/test_attempts.py",
-    "tests/triggers/test_operator.py",
+    "tests/triggers/test_operator_commands.py",
     "tests/tasks/test_activities.py",
     "tests/tasks/test_cancel.py",
     "tests/tasks/test_deadlines.py",
     "tests/tasks/test_mailbox.py",
     "tests/tasks/test_retry.py",
     "tests/tasks/test_turns.py",
-    "tests/activities/test_restored.py",
+    "tests/activities/test_restored_database.py",
     "tests/schedules/test_service.py",
     "tests/schedules/test_ticks.py",
     "tests/executions/test_recorder.py",
-    "tests/engine/test_birth.py",
+    "tests/engine/test_emit_claims.py",
 )
 """The files of these tests, and others about states: 500 tests, which must not make any other transition."""
 

@@ -89,11 +89,11 @@ ENDS: dict[tuple[str, int], Lines] = {
 
 SHOWN: dict[tuple[str, int], str] = {
     ("status", 1): "cli/test_health.py: test_check_exits_1_unless_the_verdict_is_healthy",
-    ("run", 4): "cli/test_surface.py: test_run_and_reload_with_json_print_a_document",
+    ("run", 4): "cli/test_command_surface.py: test_run_and_reload_with_json_print_a_document",
     ("run", 75): "daemon/test_main.py: test_second_daemon_exits_75_and_names_the_first",
     ("run", 78): "cli/test_bad_input.py: test_unrunnable_app_is_refused_with_the_location_of_the_mistake",
     ("check", 1): "cli/test_permissions.py: test_check_reports_a_read_only_database_file",
-    ("top", 65): "cli/test_damaged.py: test_top_shows_every_undamaged_section",
+    ("top", 65): "cli/test_damaged_rows.py: test_top_shows_every_undamaged_section",
     ("top", 78): "cli/test_top.py: test_top_without_rich_names_the_extra_and_json_still_works",
     ("reload", 1): "cli/test_reload.py: test_reload_without_a_daemon_is_refused",
     ("reload", 75): "cli/test_reload.py: test_reload_reports_a_daemon_that_does_not_answer",
@@ -116,7 +116,7 @@ SHOWN: dict[tuple[str, int], str] = {
     ("db gc", 78): "cli/test_gc.py: test_gc_uses_the_settings_file",
     ("db gc", 75): "cli/test_gc.py: test_gc_vacuum_beside_a_daemon_is_refused_and_writes_nothing",
     **{
-        (f"{noun}{verb}", 65): "cli/test_damaged.py: test_damaged_row_is_named_and_hides_no_other_row"
+        (f"{noun}{verb}", 65): "cli/test_damaged_rows.py: test_damaged_row_is_named_and_hides_no_other_row"
         for noun, verb in [
             *((noun, " list") for noun in ("trigger", "dead", "task", "inbox", "activity", "schedule")),
             ("inspect", ""),

@@ -5,8 +5,12 @@ from __future__ import annotations
 from tests.mutants.mutant import mutant
 
 LEDGER, STORE, MOVES = "activities/ledger.py", "activities/store.py", "activities/ledger_rules.py"
-ROWS = ("tests/activities/test_ledger.py", "tests/activities/test_rows.py", "tests/activities/test_restored.py")
-ACTS = ("tests/engine/test_acting.py", "tests/engine/test_acting_doubt.py", "tests/engine/test_acting_once.py")
+ROWS = (
+    "tests/activities/test_ledger.py",
+    "tests/activities/test_rows.py",
+    "tests/activities/test_restored_database.py",
+)
+ACTS = ("tests/engine/test_act.py", "tests/engine/test_act_in_doubt.py", "tests/engine/test_act_keys.py")
 
 ACTIVITIES = (
     mutant(
@@ -116,7 +120,7 @@ ACTIVITIES = (
         "engine/turn/provider_call.py",
         "with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():",
         "with anyio.CancelScope(deadline=anyio.current_time() + left) as scope, in_step():",
-        "tests/engine/test_acting_stopped.py",
+        "tests/engine/test_act_interruptions.py",
         *ACTS,
     ),
     mutant(

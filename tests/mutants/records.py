@@ -6,7 +6,7 @@ from tests.mutants.mutant import mutant
 
 RECORD = "executions/record.py"
 VERIFY = ("tests/executions/test_verifying.py", "tests/executions/test_sealing.py", "tests/executions/test_replay.py")
-RETENTION = ("tests/retention/test_triggers.py", "tests/retention/test_tasks.py", "tests/retention/test_horizons.py")
+RETENTION = ("tests/retention/test_triggers.py", "tests/retention/test_tasks.py", "tests/retention/test_cutoffs.py")
 
 RECORDS = (
     mutant(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Edit, Mutant, mutant
 
 CLAIMS = ("tests/triggers/test_claim.py", "tests/triggers/test_attempts.py", "tests/triggers/test_reclaim.py")
-EMIT = ("tests/triggers/test_emit.py", "tests/triggers/test_acceptance.py", "tests/triggers/test_operator.py")
+EMIT = ("tests/triggers/test_emit.py", "tests/triggers/test_validation.py", "tests/triggers/test_operator_commands.py")
 CLAIM_STORE, CLAIM_SERVICE, STORE = "triggers/claim_store.py", "triggers/claim_service.py", "triggers/store.py"
 
 TRIGGERS = (

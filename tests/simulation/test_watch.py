@@ -17,9 +17,7 @@ def test_hourly_task_stays_within_its_space_for_ever(tmp_path):
         most = max(getattr(one, name) for one in settled)
         assert all(getattr(one, name) <= most * 1.01 for one in later), name
     assert later[-1].records <= 10 * 25
-    assert not is_said(tmp_path / "agent.db", "secret-of-day-10."), (
-        "of somebody else, 25 days ago"
-    )
+    assert not is_said(tmp_path / "agent.db", "secret-of-day-10."), "of somebody else, 25 days ago"
     assert is_said(tmp_path / "agent.db", "secret-of-day-35.")
 
 

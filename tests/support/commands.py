@@ -1,6 +1,6 @@
 """Every command there is, by whether it reads, does something by hand, or works; with a call of each on a `World`.
 
-A new command has its place in one of the three, or tests/cli/test_by_hand.py fails.
+A new command has its place in one of the three, or tests/cli/test_command_kinds.py fails.
 """
 
 from __future__ import annotations

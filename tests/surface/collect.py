@@ -1,6 +1,6 @@
 """Collect the public surface as text: one document per kind of name that users rely on.
 
-`python -m tests.surface` writes the documents; `test_frozen.py` compares them with the code.
+`python -m tests.surface` writes the documents; `test_golden_files.py` compares them with the code.
 """
 
 from __future__ import annotations

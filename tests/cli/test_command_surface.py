@@ -32,7 +32,7 @@ NAMED = [
 COMMANDS = dict(commands())
 CALLS = {**READS, **BY_HAND, **WORKS}
 TESTS = Path(__file__).parents[1]
-TABLES = {"commands.py", "json_contracts.py", "test_surface.py", "test_help.py"}
+TABLES = {"commands.py", "json_contracts.py", "test_command_surface.py", "test_help.py"}
 """They name every command, so to be named in them is no test of its own."""
 
 MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")

@@ -18,7 +18,7 @@ from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import DedupScope
 from craftcore.triggers.settlement import Succeeded
-from tests.retention.test_weights import take_all
+from tests.retention.test_dry_run import take_all
 from tests.support.activity_steps import UNKNOWN, an_activity
 from tests.support.attempts import begin, end
 from tests.support.fakes import VirtualClock, VirtualCore
