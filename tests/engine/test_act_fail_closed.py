@@ -11,10 +11,12 @@ import apsw
 import pytest
 
 from craftcore import App, RetryPolicy, TaskContext
+from craftcore.daemon.lock import read_note
 from craftcore.errors import LeaseLost, StorageError
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.support.acts import Gate, Provider, ledger, questions, statuses
-from tests.support.engine_harness import lab
+from tests.support.engine_harness import lab, look, settings
+from tests.support.processes import PATIENCE
 from tests.support.turns import begin, result, run
 
 pytestmark = pytest.mark.anyio
@@ -137,6 +139,34 @@ async def test_act_result_is_written_once_a_full_disk_has_space_again(tmp_path, 
 
         assert result(await it.ended(task)) == "ref"
         assert (provider.attempts, statuses(it)) == ([1], ["DONE"])
+
+
+async def test_engine_stops_in_order_when_an_act_ends_on_a_full_disk(tmp_path, monkeypatch):
+    """The full database takes neither the result nor the end of the epoch. The lock note records the ordered end, and
+    the next start writes it to the epoch."""
+    monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", 0.0)
+    app, gate = App(), Gate()
+    send = app.action("send", irreversible=True)(Provider(gate))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    with FaultyDisk() as disk:
+        with anyio.fail_after(PATIENCE):
+            async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+                await begin(it, turn)
+                await gate.inside.wait()
+                disk.fill()
+        note, is_held = read_note(tmp_path / "agent.db")
+        assert note is not None
+        assert (note.epoch, note.ended_at is not None, is_held) == (1, True, False)
+        disk.free()
+        assert look(tmp_path / "agent.db", "SELECT epoch, ended_at FROM epochs") == [{"epoch": 1, "ended_at": None}]
+
+        async with lab(app, tmp_path) as it:
+            assert statuses(it) == ["UNKNOWN"]
+            assert it.rows("SELECT ended_at FROM epochs WHERE epoch = 1") == [{"ended_at": note.ended_at}]
+            assert it.rows("SELECT crash_count FROM triggers WHERE crash_count > 0") == []
 
 
 @pytest.mark.parametrize(

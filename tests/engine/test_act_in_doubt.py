@@ -313,6 +313,35 @@ async def test_resend_policy_asks_a_person_after_the_idempotency_window(tmp_path
         assert provider.attempts == [1]
 
 
+async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_resend(tmp_path, monkeypatch):
+    """The commit of the intent takes two hours, as on a suspended machine. The provider may have forgotten the key by
+    then."""
+    app, clock, provider = App(), VirtualClock(), Provider(ConnectionResetError("reset"))
+    pay = app.action("pay", **RESENDS, idempotency_window=3600, timeout=10)(provider)
+    second, go = anyio.Event(), anyio.Event()
+
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.attempt == 2:
+            second.set()
+            await go.wait()
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn)
+        await second.wait()
+        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first finds it in doubt
+        go.set()
+        await held.inside()
+        clock.advance(hours=2)
+        held.go_on()
+        await it.waiting(task)
+
+        assert provider.attempts == [1]
+        [row] = ledger(it)
+        assert (row["status"], row["in_doubt"]) == ("UNKNOWN", 1)
+        assert "remembers a key for 3600 s" in (await it.question("activity"))["question"]
+
+
 async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(tmp_path):
     """Refused connections for hours: as FAILED it would have been called for as long as it takes."""
     app, clock, provider = App(), VirtualClock(), Provider(LOST, NoEffect("connection refused"))
@@ -330,6 +359,47 @@ async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(
 
         assert provider.attempts == [1, 2]
         assert questions(it) == [("activity", "OPEN")]
+
+
+async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp_path, monkeypatch):
+    """The withdrawn second call proves nothing about the effect of the first call."""
+    app, provider = App(), Provider(ConnectionResetError("reset"))
+    pay = app.action("pay", **RESENDS)(provider)
+    second, go = anyio.Event(), anyio.Event()
+
+    async def turn(ctx: TaskContext) -> Any:
+        if ctx.attempt == 2:
+            second.set()
+            await go.wait()
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await second.wait()
+        held = Held(it, monkeypatch, "begin_all", nth=2)  # the first finds it in doubt
+        go.set()
+        await held.inside()
+        it.engine.consumer.running[1].stop("cancelled")
+        held.go_on()
+        await it.settled(task)
+
+        assert provider.attempts == [1]
+        assert statuses(it) == ["UNKNOWN"]
+
+
+async def test_retry_after_of_a_busy_provider_delays_the_resend_of_an_act_in_doubt(tmp_path):
+    """The next attempt is due after retry_after, which is longer than the backoff."""
+    app, clock = App(), VirtualClock()
+    provider = Provider(ConnectionResetError("reset"), NoEffect("busy", retry_after=900))
+    pay = app.action("pay", **RESENDS)(provider)
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn)
+        await it.until(lambda: len(provider.calls) == 2 and it.trigger(task)["status"] == "PENDING")
+        assert it.trigger(task)["not_before"] == clock.now() + 900
 
 
 async def test_refusal_of_a_resend_leaves_the_act_in_doubt_and_asks_a_person(tmp_path):
@@ -391,6 +461,29 @@ async def test_reconcile_answer_no_effect_calls_the_act_again(tmp_path, no):
         assert result(row) == "ref-2"
         assert (len(asked), provider.attempts) == (1, [1, 2])
         assert decisions(it) == [("resend", "reconcile")]
+
+
+async def test_reconcile_answer_no_effect_after_every_call_is_limited_by_attempts(tmp_path):
+    """The reconcile function reports no effect after each call, so only the retry policy limits the calls."""
+    app = App()
+    calls: list[int] = []
+
+    @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=0)
+    async def pay(call: Call) -> None:
+        calls.append(call.attempt)
+        if len(calls) < 50:
+            raise ConnectionResetError("reset")
+
+    @pay.reconcile
+    async def look(call: Call) -> Any:
+        return NoEffect
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        assert failure(await run(it, turn))[0] == "AGENT_UNAVAILABLE"
+        assert calls == [1, 2, 3]
 
 
 async def test_act_in_doubt_after_a_second_call_is_reconciled_again(tmp_path):
@@ -460,6 +553,36 @@ async def test_reconcile_answer_no_effect_counts_only_after_settle_after(tmp_pat
 
         assert result(await it.ended(task)) == "ref-2"
         assert len(asked) == 2
+
+
+async def test_reconcile_answer_no_effect_after_ten_calls_asks_a_person(tmp_path):
+    """Each wait for settle_after begins a trigger with all its attempts, so the calls have a limit of their own."""
+    app, clock = App(), VirtualClock()
+    calls: list[int] = []
+
+    @app.action("pay", irreversible=True, on_unknown=OnUnknown.RECONCILE, settle_after=30)
+    async def pay(call: Call) -> None:
+        calls.append(call.attempt)
+        raise ConnectionResetError("reset")
+
+    @pay.reconcile
+    async def look(call: Call) -> Any:
+        return NoEffect
+
+    async def turn(ctx: TaskContext) -> Any:
+        await ctx.act(pay)
+
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn)
+        while not questions(it):
+            await it.waiting(task)
+            await it.idle()
+            assert len(calls) <= 10
+            clock.advance(31)
+            it.engine.ring(schedules=False)
+            await it.idle_window()
+        assert len(calls) == 10
+        assert "it was called 10 times" in (await it.question("activity"))["question"]
 
 
 async def test_plain_function_as_reconcile_runs_in_a_thread(tmp_path):

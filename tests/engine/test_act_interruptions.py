@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import anyio
@@ -138,6 +139,50 @@ async def test_task_cancelled_before_the_call_calls_nothing_and_asks_no_question
         assert (await it.ended(task))["status"] == "CANCELLED"
         assert (statuses(it), provider.calls) == (["FAILED"], [])
         assert questions(it) == []
+
+
+@pytest.mark.parametrize("when", ["before the call", "during the call"])
+async def test_cancel_of_a_task_with_a_parked_turn_interrupts_running_calls(tmp_path, monkeypatch, when):
+    """The question of a sibling has already stopped the turn when the task is cancelled."""
+    app, gate = App(), Gate()
+    provider = Provider(gate)
+    send = app.action("send", irreversible=True)(provider)
+    pay = app.action("pay", irreversible=True)(Provider(ValueError("who knows")))
+    go = anyio.Event()
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def send_shielded() -> None:
+            await go.wait()
+            with anyio.CancelScope(shield=True):
+                await ctx.act(send, key="send")
+
+        async def pay_once_it_is_on_its_way() -> None:
+            await on_its_way()
+            await ctx.act(pay, key="pay")
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(send_shielded)
+            beside.start_soon(pay_once_it_is_on_its_way)
+
+    async with lab(app, tmp_path) as it:
+        held = Held(it, monkeypatch, "begin_all")
+        on_its_way = gate.inside.wait if when == "during the call" else held.inside
+        task = await begin(it, turn)
+        go.set()
+        await held.inside()
+        if when == "during the call":
+            held.go_on()
+            await it.until(lambda: statuses(it) == ["INTENT", "UNKNOWN"])
+        run_ = it.engine.consumer.running[1]
+        if when == "before the call":
+            run_.stop("parked")
+        await it.until(lambda: run_.stopped_by == "parked")
+        run_.stop("cancelled")
+        held.go_on()
+        await it.settled(task)
+
+        [status, *_] = statuses(it)
+        assert (status, len(provider.calls)) == (("UNKNOWN", 1) if when == "during the call" else ("FAILED", 0))
 
 
 async def test_shutdown_interrupts_a_call_after_the_grace_and_refunds_the_attempt(tmp_path):
@@ -322,6 +367,37 @@ async def test_turn_suspended_during_a_call_unwinds_after_the_call_settles(tmp_p
         assert_records_are_whole(it)
 
 
+async def test_act_with_no_effect_while_the_turn_is_parked_does_not_fail_the_turn(tmp_path):
+    """The question of a sibling has suspended the turn when the call raises NoEffect."""
+    app, gate = App(), Gate(NoEffect("refused"))
+    provider = Provider(gate)
+    send = app.action("send", irreversible=True)(provider)
+    pay = app.action("pay", irreversible=True)(Provider(ValueError("who knows")))
+
+    async def turn(ctx: TaskContext) -> Any:
+        async def pay_once_it_is_on_its_way() -> None:
+            await gate.inside.wait()
+            await ctx.act(pay, key="pay")
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(partial(ctx.act, send, key="send"))
+            if ctx.attempt == 1 and ctx.resume == "FIRST":
+                beside.start_soon(pay_once_it_is_on_its_way)
+            else:
+                beside.start_soon(partial(ctx.act, pay, key="pay"))
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn)
+        await it.until(lambda: any(run.stopped_by == "parked" for run in it.engine.consumer.running.values()))
+        gate.go.set()
+        await it.waiting(task)
+        await app.answer((await it.question("activity"))["id"], "happened", answered_by="ada")
+
+        assert (await it.ended(task))["status"] == "DONE"
+        assert provider.attempts == [1, 2]
+        assert it.trigger(task)["attempts"] == 1
+
+
 @pytest.mark.parametrize("anyio_backend", ["asyncio"], indirect=True)
 @pytest.mark.parametrize("when", ["during the call", "before it"])
 async def test_asyncio_cancel_of_a_running_call_leaves_the_act_in_doubt(tmp_path, monkeypatch, when):
@@ -389,6 +465,33 @@ async def test_plain_action_past_the_timeout_is_awaited_and_the_result_counts(tm
         assert result(await it.ended(task)) == "sent"
 
 
+@pytest.mark.parametrize("told", ["returned", NoEffect("refused"), Fail("CARD", "declined")], ids=repr)
+async def test_action_thread_outcome_after_the_timeout_is_recorded(tmp_path, told):
+    """The engine cannot cancel a thread. It waits for the result, NoEffect or Fail of the action."""
+    app, inside, go = App(), threading.Event(), threading.Event()
+
+    @app.action("pay", irreversible=True, timeout=0.5)
+    def pay(call: Call) -> Any:
+        inside.set()
+        go.wait(PATIENCE)
+        if isinstance(told, Exception):
+            raise told
+        return told
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        task = await begin(it, turn, max_attempts=1)
+        await anyio.to_thread.run_sync(inside.wait)
+        [run_] = it.engine.consumer.running.values()
+        [scope] = run_.calls
+        await it.until(lambda: scope.cancel_called)
+        go.set()
+        await it.ended(task)
+        assert statuses(it) == ["DONE" if told == "returned" else "FAILED"]
+
+
 async def test_shutdown_during_a_plain_action_leaves_the_call_in_doubt(tmp_path):
     app, inside, go = App(), threading.Event(), threading.Event()
     calls: list[int] = []
@@ -439,6 +542,33 @@ async def test_cancelled_task_waits_for_the_thread_of_a_plain_action(tmp_path):
         go.set()
         assert (await it.ended(task))["status"] == "CANCELLED"
         assert statuses(it) == ["DONE"]
+
+
+async def test_plain_action_that_never_got_a_thread_is_recorded_as_not_called(tmp_path, monkeypatch):
+    """The timeout ends while the action waits for a thread, so the act is not in doubt."""
+    monkeypatch.setattr("craftcore.engine.engine.STEP_THREADS", 1)
+    app, inside, go = App(), threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    @app.action("pay", irreversible=True, timeout=0.01)
+    def pay(call: Call) -> None:
+        calls.append(call.attempt)
+
+    async def turn(ctx: TaskContext) -> Any:
+        def hold() -> None:
+            inside.set()
+            go.wait(PATIENCE)
+
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(ctx.step, "hold", hold)
+            await anyio.to_thread.run_sync(inside.wait)
+            with pytest.raises(NoEffect, match="its time was over before it was called"):
+                await ctx.act(pay)
+            go.set()
+
+    async with lab(app, tmp_path) as it:
+        assert (await run(it, turn))["status"] == "DONE"
+        assert (statuses(it), calls) == (["FAILED"], [])
 
 
 # What a failure comes to

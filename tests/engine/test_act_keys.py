@@ -9,7 +9,7 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Call, Continue, NoEffect, TaskContext
+from craftcore import App, Call, Continue, Fail, NoEffect, TaskContext
 from craftcore.errors import IdempotencyConflict, KeyRequired, PermissionRefused, StorageError, StorageFull
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActivityEvents, NewAct
@@ -133,6 +133,31 @@ async def test_act_in_a_concurrent_task_or_a_step_needs_a_key(tmp_path, where):
     async with lab(app, tmp_path) as it:
         result(await run(it, turn))
         assert len(provider.calls) == 1
+
+
+async def test_act_inside_an_action_needs_a_key(tmp_path):
+    """A done action does not run again on a retry, so acts inside it cannot be identified by their order."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+    entered: list[TaskContext] = []
+
+    @app.action("twofold", irreversible=True)
+    async def twofold(call: Call) -> str:
+        with pytest.raises(KeyRequired, match="inside a step or an action"):
+            await entered[-1].act(send, to="ada")
+        await entered[-1].act(send, key="within", to="ada")
+        return "both"
+
+    async def turn(ctx: TaskContext) -> Any:
+        entered.append(ctx)
+        done = [await ctx.act(twofold), await ctx.act(send, to="ada")]
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return done
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == ["both", "ref-2"]
+        assert len(provider.calls) == 2
 
 
 async def test_act_place_does_not_depend_on_the_emits_of_the_turn(tmp_path):
@@ -269,6 +294,38 @@ async def test_act_result_mapping_is_returned_whole_and_gives_the_provider_refer
     async with lab(app, tmp_path) as it:
         assert result(await run(it, turn)) == {"provider_ref": "ch_7", "amount": 7}
         assert ledger(it)[0]["provider_ref"] == "ch_7"
+
+
+async def test_act_is_done_when_the_returned_mapping_raises_on_get(tmp_path):
+    """The call has returned, so the act is done even if its reference cannot be read."""
+
+    class Broken(dict[str, Any]):
+        def get(self, *_: Any) -> Any:
+            raise RuntimeError("broken")
+
+    app = App()
+    send = app.action("send", irreversible=True)(Provider(Broken(id=7)))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send)
+
+    async with lab(app, tmp_path) as it:
+        assert result(await run(it, turn)) == {"id": 7}
+        assert [(row["status"], row["provider_ref"]) for row in ledger(it)] == [("DONE", None)]
+
+
+async def test_refusal_with_an_overlong_invalid_code_is_recorded_as_failed(tmp_path):
+    """The code is stored without invalid characters, and cut to 100 characters."""
+    app = App()
+    pay = app.action("pay", irreversible=True)(Provider(Fail("\ud800" + "X" * 10_000, "declined")))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(pay)
+
+    async with lab(app, tmp_path) as it:
+        code, message = failure(await run(it, turn))
+        assert (code[:3], len(code), message) == ("?XX", 100, "declined")
+        assert [(row["status"], row["error_code"]) for row in ledger(it)] == [("FAILED", code)]
 
 
 async def test_act_request_and_result_are_in_the_ledger_and_not_in_events(tmp_path):

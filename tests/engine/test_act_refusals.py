@@ -9,8 +9,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import Action, App, Call, InvalidInput, OnUnknown, RetryPolicy, TaskContext
-from craftcore.errors import ConfigInvalid
-from tests.support.acts import Provider, ledger
+from craftcore.errors import ConfigInvalid, ErrorCode
+from tests.support.acts import Provider, ledger, statuses
 from tests.support.engine_harness import lab
 from tests.support.turns import begin, failure, run
 
@@ -90,6 +90,21 @@ async def test_act_refuses_a_function_not_declared_as_an_action(tmp_path):
         assert ledger(it) == []
     assert code == "VALIDATION_ERROR"
     assert message.startswith("ctx.act takes an action that was declared with @app.action, or its name; <function pay")
+
+
+@pytest.mark.anyio
+async def test_plain_action_that_returns_a_coroutine_fails_without_a_call(tmp_path):
+    """The coroutine of an action declared as a plain function never runs, so the act is not done."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(lambda call, *, to: provider(call, to=to))
+
+    async def turn(ctx: TaskContext) -> Any:
+        return await ctx.act(send, to="ada")
+
+    async with lab(app, tmp_path) as it:
+        assert failure(await run(it, turn))[0] == ErrorCode.INTERNAL_AGENT_ERROR
+        assert statuses(it) == ["FAILED"]
+        assert provider.calls == []
 
 
 @pytest.mark.parametrize("kind", ["action", "workflow"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import anyio
@@ -40,6 +41,26 @@ async def test_child_result_can_be_awaited_again_after_a_timeout(tmp_path):
 
         assert (await it.ended(parent_id))["result_json"] == '["not yet","not yet","done","done"]'
         assert len(it.rows("SELECT 1 FROM waits WHERE kind = 'child'")) == 3
+
+
+async def test_child_failure_carries_status_code_and_message_to_the_parent(tmp_path):
+    app = App()
+
+    @app.workflow("broken")
+    async def broken(ctx: TaskContext) -> None:
+        raise Fail("BROKEN", "it never will")
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> Any:
+        child = await ctx.start_child("broken")
+        try:
+            return await child.result()
+        except ChildFailed as failed:
+            return [failed.details["id"] == child.id, *(failed.details[word] for word in ("status", "code", "message"))]
+
+    async with lab(app, tmp_path) as it:
+        row = await it.ended((await app.emit("parent")).id)
+        assert json.loads(row["result_json"]) == [True, "FAILED", "BROKEN", "it never will"]
 
 
 def a_family(gate: anyio.Event) -> App:

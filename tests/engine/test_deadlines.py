@@ -299,6 +299,23 @@ async def test_workflow_that_ignores_cancellation_is_still_cancelled(tmp_path):
         assert (row["status"], row["error_code"]) == ("DONE", "WORKFLOW_ABORTED")
 
 
+@pytest.mark.parametrize("anyio_backend", ["trio"])
+async def test_timeout_inside_a_trio_nursery_is_recorded_as_a_timeout(tmp_path):
+    import trio
+
+    app = App()
+
+    @app.workflow("nursery", timeout=0.05, max_attempts=1)
+    async def nursery() -> None:
+        async with trio.open_nursery() as beside:
+            beside.start_soon(trio.sleep_forever)
+            beside.start_soon(trio.sleep_forever)
+
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit("nursery")).id)
+        assert row["error_code"] == "AGENT_TIMEOUT", row["error_message"]
+
+
 async def test_fallback_after_an_agent_that_ignored_the_timeout_is_not_timed_out(tmp_path):
     app = App()
     app.declare("hangs", ignores_the_first, timeout=0.05, fallback=["quick"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from craftcore import App, DedupScope, TaskContext
+from craftcore import App, DedupScope, Retry, TaskContext
 from tests.support.engine_harness import lab
 
 pytestmark = pytest.mark.anyio
@@ -45,6 +45,23 @@ async def test_dedup_key_of_a_waiting_task_is_held_until_the_task_ends(tmp_path)
         assert (while_it_waits.id, while_it_waits.created, while_it_waits.held) == (first.id, False, "dedup_key")
         assert afterwards.created
         await it.waiting(afterwards.id)
+
+
+async def test_trigger_of_a_begun_task_is_not_replaced_before_the_next_attempt(tmp_path):
+    """The completed notes and steps of the task belong to the first payload."""
+    app = App()
+
+    @app.workflow("brief")
+    async def brief(ctx: TaskContext, city: str) -> str:
+        await ctx.note("city", city)
+        raise Retry(after=3600)
+
+    async with lab(app, tmp_path) as it:
+        first = await app.emit("brief", {"city": "Rome"}, dedup_key="brief")
+        await it.until(lambda: it.trigger(first.id)["reason"] == "AGENT_ERROR")
+        again = await app.emit("brief", {"city": "Oslo"}, dedup_key="brief", on_duplicate="replace")
+        assert (again.id, again.payload_differs) == (first.id, True)
+        assert it.trigger(first.id)["payload_json"] == '{"city":"Rome"}'
 
 
 async def test_emit_with_a_held_dedup_key_returns_the_same_result_at_each_attempt(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,10 @@ from structlog.testing import capture_logs
 
 from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.engine.failure import FIRST, LAST, outcome_of, traceback_places, wait_asked
-from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge
+from craftcore.errors import CraftcoreError, InvalidInput, PayloadTooLarge, StorageBusy
 from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.triggers.settlement import Failed, Snoozed
-from tests.support.engine_harness import Lab, lab
+from tests.support.engine_harness import Lab, lab, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock
 
 pytestmark = pytest.mark.anyio
@@ -323,6 +324,22 @@ async def test_failure_details_deeper_than_a_result_are_recorded_as_text():
     assert failed.details == {"deep": deep, "deeper": repr([deep])}
 
 
+async def test_failure_details_larger_than_the_response_limit_are_not_stored(tmp_path):
+    app = App()
+
+    @app.workflow("order")
+    async def order() -> None:
+        raise Fail("REFUSED", "no such lamp", page="x" * 2000)
+
+    small = replace(settings(), records=replace(settings().records, response_max_bytes=1024))
+    async with lab(app, tmp_path, small) as it:
+        emitted = await app.emit("order")
+        await it.settled(emitted.id)
+        error = it.response(emitted.id)["error"]
+        assert (error["code"], error["message"]) == ("REFUSED", "no such lamp")
+        assert error["details"]["details_unstored"] == "too large"
+
+
 async def test_retry_after_that_is_no_valid_number_is_ignored():
     class Asks(Exception):
         def __init__(self, retry_after: object) -> None:
@@ -426,6 +443,19 @@ async def test_retryable_error_with_a_single_attempt_policy_is_not_retried(tmp_p
     async with lab(failing_with(lambda: Ours("said"), retry=RetryPolicy(max_attempts=1)), tmp_path) as it:
         row = await first_failure(it)
         assert (row["status"], row["attempts"], row["error_code"]) == ("DEAD", 1, code)
+
+
+async def test_storage_busy_in_a_workflow_is_retried(tmp_path):
+    app = App()
+
+    @app.workflow("report")
+    async def report(ctx: TaskContext) -> None:
+        if ctx.attempt == 1:
+            raise StorageBusy("another process holds the write lock; nothing was written")
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("report")
+        assert (await it.ended(emitted.id))["status"] == "DONE"
 
 
 @pytest.mark.parametrize("ask", [Retry, NoEffect])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from typing import Any
+
 import anyio
 import pytest
 
@@ -11,6 +14,7 @@ from craftcore.services import Services
 from craftcore.triggers.start_holds import release
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import VirtualClock
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -62,6 +66,34 @@ async def test_feeder_wakes_without_a_bell_when_the_next_trigger_is_due(tmp_path
     async with lab(greeter(), tmp_path) as it:
         emitted = await it.app.emit("greet", delay=0.05)
         assert (await it.settled(emitted.id))["status"] == "DONE"
+
+
+async def test_feeder_wakes_for_a_due_time_reported_during_a_running_poll(tmp_path):
+    """trio wakes the tasks of a commit in any order, so the due time found by the previous poll may be past."""
+    app = App()
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        feeder = it.engine.feeder
+        await it.idle_window()
+        await anyio.sleep(0.05)
+        feeder._next_due = feeder._clock.now() + 0.01  # as the look before found it
+        inside, go_on = threading.Event(), threading.Event()
+
+        def hold(_tx: Any) -> None:
+            inside.set()
+            go_on.wait(PATIENCE)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.engine.writer.commit, hold)
+            await anyio.to_thread.run_sync(inside.wait)
+            feeder.ring()  # a look is on its way
+            await anyio.sleep(0.05)
+            feeder.notify_due(feeder._clock.now() + 0.2)  # as the emitter does, answered before the feeder
+            assert feeder._rung.is_set()
+            go_on.set()
 
 
 async def test_held_engine_claims_nothing_until_released(tmp_path):
@@ -146,6 +178,36 @@ async def test_lost_claim_is_released_and_the_trigger_runs_once(tmp_path):
         assert (await it.settled(emitted.id))["attempts"] == 1
 
 
+async def test_trigger_replaced_in_the_claim_window_starts_once(tmp_path):
+    """The window holds the old claim and the new claim, and both are started in the same commit."""
+    app = App()
+    gate = anyio.Event()
+    seen: list[int] = []
+
+    @app.workflow("wait")
+    async def wait() -> None:
+        await gate.wait()
+
+    @app.workflow("note")
+    async def note(n: int) -> None:
+        seen.append(n)
+
+    async with lab(app, tmp_path, settings(concurrency=2)) as it:
+        await app.emit_many([TriggerSpec(workflow="wait"), TriggerSpec(workflow="wait")])
+        await it.until(lambda: it.engine.running == 2)
+        first = await app.emit("note", {"n": 1}, dedup_key="k")
+        await it.until(lambda: len(it.engine._queue) == 1)
+        again = await app.emit("note", {"n": 2}, dedup_key="k", on_duplicate="replace")
+        assert again.id == first.id
+        await it.until(lambda: len(it.engine._queue) == 2)
+        gate.set()
+        await it.settled(first.id)
+        await it.idle()
+        assert seen == [2]
+        assert it.engine.consumer.slots.taken == 0
+        assert it.rows("SELECT count(*) AS n FROM executions WHERE trigger_id = :id", id=first.id) == [{"n": 1}]
+
+
 async def test_idle_engine_writes_nothing_to_the_database(tmp_path):
     """Looking is a transaction that writes nothing, so it costs no flush."""
     async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
@@ -161,6 +223,78 @@ async def test_claim_window_is_refilled_until_nothing_is_due(tmp_path):
     async with lab(app, tmp_path, settings(claim_batch=4, concurrency=2)) as it:
         await app.emit_many([_spec() for _ in range(50)])
         await it.until(lambda: it.engine.counts["DONE"] == 50)
+
+
+async def test_claim_window_emptied_during_a_poll_is_filled_again(tmp_path):
+    """A poll with a full window claims only urgent triggers. On trio the start in the same commit may empty the window
+    first. No further start would wake the feeder, so the feeder polls again."""
+    app = App()
+    gates: list[anyio.Event] = []
+
+    @app.workflow("wait")
+    async def wait(n: int) -> None:
+        await gates[n].wait()
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path, settings(concurrency=1 + 1, claim_batch=1)) as it:
+        core = Services(it.path, settings())
+        engine = it.engine
+        done = 0
+        for _ in range(12):
+            gates.extend([anyio.Event(), anyio.Event()])
+            for n in (len(gates) - 2, len(gates) - 1):
+                await app.emit("wait", {"n": n})
+            await it.until(lambda: engine.running == 2)
+            await app.emit("quick")
+            await it.until(lambda: len(engine._queue) == 1)
+            await it.idle_window()
+            await anyio.sleep(0.01)
+            with core.transaction() as tx:
+                core.triggers.emit(tx, TriggerSpec(workflow="quick"))  # as another process does, which rings next:
+            inside, go_on = threading.Event(), threading.Event()
+
+            def hold(_tx: Any, inside: threading.Event = inside, go_on: threading.Event = go_on) -> None:
+                inside.set()
+                go_on.wait(PATIENCE)
+
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(engine.writer.commit, hold)
+                await anyio.to_thread.run_sync(inside.wait)
+                engine.feeder.ring()
+                await anyio.sleep(0.005)  # the look waits for the writer
+                gates[-1].set()
+                await it.until(lambda: len(engine.consumer._starting) == 1)  # and the start behind it
+                go_on.set()
+            with anyio.fail_after(PATIENCE):
+                while engine.counts["DONE"] < done + 3:  # noqa: ASYNC110
+                    await anyio.sleep(0.002)
+            gates[-2].set()
+            done += 4
+            await it.until(lambda done=done: engine.counts["DONE"] == done)  # type: ignore[misc]
+        core.close()
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_engine_with_small_claim_windows_never_stalls(tmp_path, seed):
+    app = App()
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path, settings(concurrency=1 + seed % 3, claim_batch=1 + seed % 2)) as it:
+        total = 0
+        for n in range(60):
+            await app.emit("quick")
+            total += 1
+            if n % 7 == seed % 7:
+                with anyio.fail_after(PATIENCE):
+                    while it.engine.counts["DONE"] < total:  # noqa: ASYNC110
+                        await anyio.sleep(0.001)
+        with anyio.fail_after(PATIENCE):
+            while it.engine.counts["DONE"] < total:  # noqa: ASYNC110
+                await anyio.sleep(0.001)
 
 
 def _spec() -> TriggerSpec:

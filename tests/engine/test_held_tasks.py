@@ -198,6 +198,26 @@ async def test_held_task_retried_by_an_operator_runs_and_fails(tmp_path: Path) -
             await app.retry_task(chat)
 
 
+async def test_task_of_a_removed_workflow_is_held_and_fails_with_the_trigger_on_retry(tmp_path):
+    """The first turn of the task is interrupted, and the new deployment lacks the workflow."""
+    before, after = App(), App()
+
+    @before.workflow("gone")
+    async def gone(ctx: TaskContext) -> None:
+        await anyio.sleep_forever()
+
+    async with lab(before, tmp_path, settings(shutdown_grace=0.0)) as it:
+        emitted = await before.emit("gone")
+        await it.until(lambda: it.engine.running == 1)
+    async with lab(after, tmp_path) as it:
+        assert await it.held(emitted.id) == "workflow gone is not declared"
+        await after.retry_task(emitted.id)
+        row = await it.ended(emitted.id)
+        trigger = it.trigger(emitted.id)
+        assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
+        assert (trigger["status"], trigger["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
+
+
 async def test_held_task_can_be_cancelled(tmp_path: Path) -> None:
     brief, _ = await deployed(tmp_path)
     app = old_app()

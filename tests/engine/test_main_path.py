@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import anyio
+import msgspec
 import pytest
 
 from craftcore import App, Fail, Retry, Snooze, TriggerSource, TriggerSpec
@@ -24,6 +27,7 @@ from craftcore.producer import Producer
 from craftcore.triggers.backoff import RetryPolicy
 from tests.support.engine_harness import lab, look, settings
 from tests.support.fakes import VirtualClock
+from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
@@ -77,6 +81,46 @@ async def test_plain_workflow_runs_in_a_thread(tmp_path):
         assert it.response(emitted.id)["payload"] != threading.main_thread().name
 
 
+def _undecorated(fn: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., Any]:
+    def call(**arguments: Any) -> Any:
+        return fn(**arguments)
+
+    return call
+
+
+async def test_plain_workflow_that_returns_a_coroutine_is_not_done_without_running(tmp_path):
+    """A decorator without `async` returns the coroutine of the workflow, which never runs."""
+    app = App()
+    ran: list[bool] = []
+
+    async def work() -> None:
+        ran.append(True)
+
+    app.declare("work", _undecorated(work))
+
+    async with lab(app, tmp_path) as it:
+        row = await it.settled((await app.emit("work")).id)
+        assert ran or row["status"] == "FAILED"
+
+
+async def test_context_variable_set_in_a_run_is_not_seen_in_the_next(tmp_path):
+    from contextvars import ContextVar
+
+    tenant: ContextVar[str] = ContextVar("tenant", default="nobody")
+    seen: list[str] = []
+    app = App()
+
+    @app.workflow("who")
+    async def who(name: str) -> None:
+        seen.append(tenant.get())
+        tenant.set(name)
+
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        for name in ("ada", "bob"):
+            await it.settled((await app.emit("who", {"name": name})).id)
+    assert seen == ["nobody", "nobody"]
+
+
 async def test_payload_arrives_as_the_annotated_types_or_is_refused_at_emit(tmp_path):
     seen: list[Any] = []
     app = App()
@@ -123,6 +167,33 @@ async def test_invalid_trigger_of_another_process_fails_with_the_cause(tmp_path)
         assert rows[2]["error_message"] == "No agent found for source: MEMORY"
     with Producer(tmp_path / "agent.db") as producer, pytest.raises(UnknownWorkflow, match="did you mean greet"):
         producer.emit("gret")
+
+
+@dataclass
+class Positive:
+    n: int
+
+    def __post_init__(self) -> None:
+        assert self.n > 0, "n must be positive"
+
+
+async def test_payload_type_that_raises_fails_only_the_trigger(tmp_path):
+    app = App()
+
+    @app.workflow("take")
+    async def take(it: Positive) -> None: ...
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        with pytest.raises(InvalidInput):
+            await app.emit("take", {"it": {"n": 0}})
+        with Producer(it.path) as producer:
+            bad = producer.emit("take", {"it": {"n": 0}})
+        with anyio.fail_after(PATIENCE):
+            assert (await it.settled(bad.id))["error_code"] == "VALIDATION_ERROR"
+            assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
 
 
 async def test_trigger_without_workflow_goes_to_the_workflow_of_the_source(tmp_path):
@@ -196,6 +267,31 @@ async def test_workflow_error_of_any_kind_is_settled_and_the_engine_goes_on(tmp_
         row = await it.settled((await app.emit("bad")).id)
         assert (row["status"], row["error_code"]) == (status, code)
         assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
+
+
+async def test_failure_details_that_cannot_be_printed_fail_only_the_trigger(tmp_path):
+    class Unprintable:
+        def __repr__(self) -> str:
+            raise RuntimeError("no")
+
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+
+    app = App()
+
+    @app.workflow("unprintable")
+    async def unprintable() -> None:
+        raise Fail("X", "y", thing=Unprintable())
+
+    @app.workflow("deep")
+    async def too_deep() -> None:
+        raise Fail("X", "y", thing=deep)
+
+    async with lab(app, tmp_path) as it:
+        with anyio.fail_after(PATIENCE):
+            assert (await it.settled((await app.emit("unprintable")).id))["status"] == "FAILED"
+            assert (await it.settled((await app.emit("deep")).id))["status"] == "FAILED"
 
 
 async def test_snoozed_trigger_runs_again_with_the_attempt_refunded(tmp_path):
@@ -301,6 +397,33 @@ async def test_emit_is_refused_while_the_app_is_not_running(tmp_path):
         await app.emit("greet")
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_emit_from_another_event_loop_is_refused_and_writes_nothing(tmp_path):
+    app = App()
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+
+        def elsewhere() -> BaseException | None:
+            async def emit() -> None:
+                await app.emit("quick")
+
+            try:
+                asyncio.run(emit())
+            except Exception as error:
+                return error
+            return None
+
+        error = await anyio.to_thread.run_sync(elsewhere)
+        await it.idle_window()
+        await it.idle()
+        [count] = it.rows("SELECT count(*) AS n FROM triggers")
+        assert isinstance(error, InvalidInput)
+        assert count == {"n": 0}
+
+
 async def test_second_engine_on_the_same_database_is_refused(tmp_path):
     async with lab(App(), tmp_path):
         with pytest.raises(DaemonRunning, match="pid"):
@@ -383,3 +506,32 @@ def test_invalid_workflow_declarations_are_refused():
             app.declare(**arguments)
     assert list(app.workflows) == ["one"]
     assert app.by_source == {"MEMORY": "one"}
+
+
+def test_generator_is_refused_as_a_workflow():
+    app = App()
+
+    def steps():
+        yield 1
+
+    async def asteps():
+        yield 1
+
+    with pytest.raises(ConfigInvalid):
+        app.declare("a", steps)
+    with pytest.raises(ConfigInvalid):
+        app.declare("b", asteps)
+
+
+@pytest.mark.parametrize("default", [False, True])
+def test_annotation_constraint_is_enforced_on_the_payload(default):
+    app = App()
+
+    def required(n: Annotated[int, msgspec.Meta(gt=0)]) -> None: ...
+
+    def optional(n: Annotated[int, msgspec.Meta(gt=0)] = 1) -> None: ...
+
+    workflow = app.declare("w", optional if default else required)
+    assert workflow.arguments('{"n":1}') == {"n": 1}
+    with pytest.raises(msgspec.ValidationError):
+        workflow.arguments('{"n":0}')

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import anyio
 import pytest
 
-from craftcore import App, Route, RoutedTrigger, RoutingContext
+from craftcore import App, Route, RoutedTrigger, RoutingContext, TriggerSpec
 from tests.support.engine_harness import lab, settings
 from tests.support.processes import PATIENCE
 
@@ -69,6 +71,29 @@ async def test_slow_router_delays_neither_emit_nor_other_triggers(tmp_path):
         assert (await it.settled(slow.id))["status"] == "DONE"
 
 
+async def test_cancel_reaches_a_hanging_router(tmp_path):
+    asked = anyio.Event()
+
+    class Hangs:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            asked.set()
+            await anyio.sleep_forever()
+            raise AssertionError
+
+    app = App(router=Hangs())
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path, settings(shutdown_grace=0.0)) as it:
+        emitted = await app.emit(None, source="MESSAGE")
+        await asked.wait()
+        await app.cancel(emitted.id)
+        with anyio.fail_after(PATIENCE):
+            row = await it.settled(emitted.id)
+        assert row["reason"] == "cancelled"
+
+
 async def test_router_error_costs_the_trigger_an_attempt(tmp_path):
     router = Counting(RuntimeError("model is down"))
     app = chat_app(router)
@@ -90,6 +115,47 @@ async def test_router_error_without_a_printable_message_is_recorded_by_type(tmp_
         assert (row["status"], row["error_message"]) == ("DEAD", "the router failed: <Unspeakable>")
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_router_with_a_cancelled_request_fails_only_the_routed_trigger(tmp_path):
+    class Cancelled:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            task = asyncio.ensure_future(asyncio.sleep(5))
+            await asyncio.sleep(0)
+            task.cancel()
+            await task
+            raise AssertionError
+
+    app = App(router=Cancelled())
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    reached = False
+    with anyio.fail_after(PATIENCE):
+        async with lab(app, tmp_path) as it:
+            row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+            assert row["error_code"] == "ROUTING_ERROR"
+            assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
+            reached = True
+    assert reached, "the engine ended by itself, and took the block with it"
+
+
+async def test_router_that_raises_system_exit_fails_only_the_trigger(tmp_path):
+    class Exits:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            raise SystemExit(3)
+
+    app = App(router=Exits())
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    with anyio.fail_after(PATIENCE):
+        async with lab(app, tmp_path) as it:
+            row = await it.settled((await app.emit(None, source="MESSAGE")).id)
+            assert row["error_code"] == "ROUTING_ERROR"
+
+
 async def test_router_error_falls_back_to_the_workflow_of_the_source(tmp_path):
     app = chat_app(Counting(RuntimeError("model is down")), by_source=True)
     async with lab(app, tmp_path) as it:
@@ -103,7 +169,16 @@ async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
         assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
 
 
-@pytest.mark.parametrize("answer", [Route(workflow="chat", session_id='s"x'), "chat", None])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Route(workflow="chat", session_id='s"x'),
+        Route(workflow=["x"]),  # type: ignore[arg-type]
+        Route(workflow="chat", session_id=7),  # type: ignore[arg-type]
+        "chat",
+        None,
+    ],
+)
 async def test_invalid_route_costs_the_trigger_an_attempt(tmp_path, answer):
     app = chat_app(Counting(answer))
     async with lab(app, tmp_path) as it:
@@ -133,3 +208,35 @@ async def test_trigger_routed_to_a_busy_session_waits_with_the_attempt_refunded(
         assert (row["status"], row["lane"], row["attempts"]) == ("DONE", "s1", 1)
         hashes = it.rows("SELECT DISTINCT envelope_hash FROM executions WHERE trigger_id = :id", id=routed.id)
         assert len(hashes) == 1
+
+
+async def test_lane_left_by_a_routed_trigger_goes_on_at_once(tmp_path):
+    """The router moves a trigger from session a to session b, where it runs long. Session a does not wait for it."""
+    gate = anyio.Event()
+
+    class ToB:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            return Route(workflow="long", session_id="b")
+
+    app = App(router=ToB())
+
+    @app.workflow("long")
+    async def long() -> None:
+        await gate.wait()
+
+    @app.workflow("quick")
+    async def quick() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        await app.emit_many(
+            [
+                TriggerSpec(workflow=None, source="MESSAGE", session_id="a"),
+                TriggerSpec(workflow="quick", source="MESSAGE", session_id="a"),
+            ]
+        )
+        try:
+            with anyio.fail_after(PATIENCE):
+                while it.engine.counts["DONE"] < 1:  # noqa: ASYNC110
+                    await anyio.sleep(0.005)
+        finally:
+            gate.set()

@@ -195,6 +195,33 @@ async def test_router_is_asked_for_a_message_to_an_ended_task_if_several_live(tm
         assert (router.asked, await heard(it, app, a)) == (1, ["hello", "late", "bye"])
 
 
+async def test_router_is_not_asked_again_for_a_trigger_that_has_a_task(tmp_path):
+    """A second route could lead to another workflow, which would read the completed steps of the first."""
+    asked: list[str] = []
+
+    class Rule:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            asked.append(trigger.id)
+            return Route(workflow=("one", "other")[len(asked) - 1])
+
+    app = App(router=Rule())
+
+    @app.workflow("one")
+    async def one(ctx: TaskContext) -> str:
+        if ctx.attempt == 1:
+            raise ConnectionError("not the first time")
+        return "one"
+
+    @app.workflow("other")
+    async def other(ctx: TaskContext) -> str:
+        return "other"
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit(None, source="MESSAGE", session_id="s")
+        row = await it.ended(emitted.id)
+        assert (row["workflow"], row["result_json"], asked) == ("one", '"one"', [emitted.id])
+
+
 async def test_route_to_a_session_or_task_that_is_not_live_costs_an_attempt(tmp_path):
     routes = iter([Route(session_id="gone"), Route(task_id="nobody"), Route(session_id="a")])
     app, router = chat_app(lambda _: next(routes))
@@ -258,14 +285,15 @@ async def test_task_routed_into_a_new_session_belongs_to_that_session(tmp_path):
 # While its task ends, or fails
 
 
-async def test_first_message_retried_continues_the_task_and_is_not_delivered(tmp_path):
-    """By then its session has a live task: its own. It is no message to that."""
+@pytest.mark.parametrize("error", [Retry("not yet"), ConnectionError("not yet")], ids=repr)
+async def test_first_message_retried_continues_the_task_and_is_not_delivered(tmp_path, error):
+    """At the retry the session has a live task, the one that the message started."""
     app = App()
 
     @app.workflow("chat", sources=["MESSAGE"])
     async def chat(ctx: TaskContext[int], text: str) -> Any:
         if ctx.attempt == 1:
-            raise Retry("not yet")
+            raise error
         return Done(f"{text} {ctx.resume}")
 
     async with lab(app, tmp_path) as it:

@@ -23,6 +23,7 @@ from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, StepConflict
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import NEW_YEAR
+from tests.support.processes import PATIENCE
 from tests.support.turns import Counting, failure, result, run
 
 pytestmark = pytest.mark.anyio
@@ -669,6 +670,75 @@ async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):
         assert result(rows[0]) == "went on"
 
 
+async def test_step_is_recorded_when_the_turn_suspends_before_the_record_is_written(tmp_path):
+    """The record stays in the queue of the writer, so the step does not run again when the turn is re-entered."""
+    app = App()
+    calls: list[int] = []
+    ran, inside, go_on = anyio.Event(), threading.Event(), threading.Event()
+
+    async def pay() -> None:
+        calls.append(1)
+        ran.set()
+        await anyio.to_thread.run_sync(inside.wait)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(ctx.step, "pay", pay)
+            if ctx.resume == "FIRST":
+                await it.until(lambda: len(it.engine.writer.queue) == 1)
+            await ctx.sleep(0)
+
+    def hold(_tx: Any) -> None:
+        inside.set()
+        go_on.wait(PATIENCE)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("order")
+        await ran.wait()
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(it.engine.writer.commit, hold)
+            await it.until(lambda: it.engine.consumer.running[1].turn.wait is not None)  # type: ignore[union-attr]
+            await anyio.wait_all_tasks_blocked()
+            go_on.set()
+        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert calls == [1]
+
+
+@pytest.mark.parametrize("end", ["suspended", "timeout"])
+async def test_plain_step_that_outlasts_the_turn_is_recorded_on_return(tmp_path, end):
+    """The step returns while the turn unwinds, and does not run again when the turn is re-entered."""
+    app = App()
+    calls: list[int] = []
+    inside, go_on = threading.Event(), threading.Event()
+
+    def pay() -> str:
+        calls.append(1)
+        inside.set()
+        go_on.wait(PATIENCE)
+        return "paid"
+
+    @app.workflow("order", timeout=0.05 if end == "timeout" else None)
+    async def order(ctx: TaskContext) -> Any:
+        if end == "timeout":
+            return await ctx.step("pay", pay)
+        async with anyio.create_task_group() as beside:
+            beside.start_soon(ctx.step, "pay", pay)
+            await anyio.to_thread.run_sync(inside.wait)
+            await ctx.sleep(0)
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit("order")
+        await anyio.to_thread.run_sync(inside.wait)
+        [run] = it.engine.consumer.running.values()
+        scope = run._scope
+        assert scope is not None
+        await it.until(lambda: scope.cancel_called or (run.turn is not None and run.turn.wait is not None))
+        go_on.set()
+        assert (await it.ended(emitted.id))["status"] == "DONE"
+        assert calls == [1]
+
+
 async def test_step_cancelled_with_the_task_is_not_recorded(tmp_path):
     seen: list[str] = []
 
@@ -728,6 +798,20 @@ async def test_note_with_a_used_name_invalid_name_or_invalid_data_is_refused(tmp
     async with lab(App(), tmp_path) as it:
         found, message = failure(await run(it, turn))
         assert (found, message[: len(refusal)]) == (code, refusal)
+
+
+async def test_note_larger_than_the_result_limit_fails_the_task(tmp_path):
+    app = App()
+
+    @app.workflow("big")
+    async def big(ctx: TaskContext) -> None:
+        await ctx.note("page", "x" * 1024)
+
+    small = replace(settings(), tasks=replace(settings().tasks, result_max_bytes=1024))
+    async with lab(app, tmp_path, small) as it:
+        emitted = await app.emit("big")
+        row = await it.ended(emitted.id)
+        assert (row["status"], row["error_code"]) == ("FAILED", "PAYLOAD_TOO_LARGE")
 
 
 async def test_note_and_step_may_have_the_same_name(tmp_path):

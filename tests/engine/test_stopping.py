@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, TriggerSpec
+from craftcore import App, Route, RoutedTrigger, RoutingContext, TriggerSpec
+from craftcore.errors import StorageError
 from craftcore.services import Services
 from craftcore.storage.doorbell_client import ring
 from tests.support.engine_harness import lab, look, settings
@@ -89,6 +90,32 @@ async def test_trigger_cancelled_in_the_claim_window_never_starts(tmp_path):
         assert it.trigger(second.id)["attempts"] == 0
 
 
+async def test_plain_workflow_cancelled_before_the_thread_began_frees_the_place(tmp_path):
+    gate = anyio.Event()
+    asked = anyio.Event()
+
+    class Slow:
+        async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
+            asked.set()
+            await gate.wait()
+            return Route(workflow="plain")
+
+    app = App(router=Slow())
+
+    @app.workflow("plain")
+    def plain() -> None: ...
+
+    async with lab(app, tmp_path) as it:
+        emitted = await app.emit(None, source="MESSAGE")
+        await asked.wait()
+        await app.cancel(emitted.id)
+        await it.idle_window()
+        gate.set()
+        with anyio.fail_after(PATIENCE):
+            row = await it.settled(emitted.id)
+        assert row["reason"] == "cancelled"
+
+
 async def test_result_of_a_shielded_workflow_is_kept_after_a_cancel(tmp_path):
     app = App()
     began, cancelled = anyio.Event(), anyio.Event()
@@ -126,6 +153,60 @@ async def test_workflow_that_raises_cancelled_error_fails_without_harm_to_others
         row = await it.settled((await app.emit("suicide")).id)
         assert (row["status"], row["error_message"]) == ("DEAD", "the workflow cancelled itself")
         assert (await it.settled((await app.emit("next")).id))["status"] == "DONE"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_workflow_that_cancels_the_asyncio_task_and_returns_stops_no_other(tmp_path):
+    app = App()
+
+    @app.workflow("rude")
+    async def rude() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+
+    @app.workflow("polite")
+    async def polite() -> None: ...
+
+    reached = False
+    with anyio.fail_after(PATIENCE):
+        async with lab(app, tmp_path, settings(concurrency=1)) as it:
+            await it.settled((await app.emit("rude")).id)
+            assert (await it.settled((await app.emit("polite")).id))["status"] == "DONE"
+            reached = True
+    assert reached, "the engine ended by itself, and took the block with it"
+
+
+@pytest.mark.parametrize("anyio_backend", ["asyncio"])
+async def test_workflow_that_cancelled_the_asyncio_task_does_not_affect_the_next(tmp_path):
+    app = App()
+
+    @app.workflow("rude", max_attempts=1)
+    async def rude() -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(1)
+
+    @app.workflow("grouped", max_attempts=1)
+    async def grouped() -> str:
+        async def fail() -> None:
+            raise ValueError("x")
+
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(fail())
+                await asyncio.sleep(1)
+        except* ValueError:
+            pass
+        return "caught"
+
+    reached = False
+    async with lab(app, tmp_path, settings(concurrency=1)) as it:
+        await it.settled((await app.emit("rude")).id)
+        assert (await it.settled((await app.emit("grouped")).id))["status"] == "DONE"
+        reached = True
+    assert reached
 
 
 async def test_workflow_timeout_ends_the_attempt(tmp_path):
@@ -221,6 +302,27 @@ async def test_workflow_past_the_shutdown_grace_is_cancelled_with_attempt_refund
         await it.settled(emitted.id)
 
 
+async def test_cancel_during_the_drain_stops_the_workflow_at_once(tmp_path):
+    app = App()
+    started = anyio.Event()
+
+    @app.workflow("long")
+    async def long() -> None:
+        started.set()
+        await anyio.sleep_forever()
+
+    began = anyio.current_time()
+    async with lab(app, tmp_path, settings(shutdown_grace=2 * PATIENCE)) as it:
+        emitted = await app.emit("long")
+        await started.wait()
+        await it.idle_window()
+        it.engine.stop()
+        await anyio.sleep(0.05)
+        await it.engine.requests.cancel(emitted.id)
+    assert anyio.current_time() - began < PATIENCE
+    assert it.trigger(emitted.id)["reason"] == "cancelled"
+
+
 async def test_second_stop_signal_skips_the_shutdown_grace(tmp_path):
     app = App()
     began = anyio.Event()
@@ -299,3 +401,34 @@ async def test_thread_that_does_not_return_does_not_delay_shutdown(tmp_path):
             await it.until(began.is_set)
     assert look(it.path, "SELECT status, reason FROM triggers") == [{"status": "PENDING", "reason": "shutdown"}]
     gate.set()
+
+
+@pytest.mark.parametrize("end", ["fatal", "cancelled", "timeout"])
+async def test_plain_workflow_that_does_not_return_does_not_delay_shutdown(tmp_path, end, monkeypatch):
+    monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", 0.2)
+    app = App()
+    inside, go_on = threading.Event(), threading.Event()
+
+    @app.workflow("plain", timeout=0.05 if end == "timeout" else None)
+    def plain() -> None:
+        inside.set()
+        go_on.wait(2 * PATIENCE)
+
+    began = anyio.current_time()
+    try:
+        async with lab(app, tmp_path, settings(shutdown_grace=0.1)) as it:
+            emitted = await app.emit("plain")
+            await anyio.to_thread.run_sync(inside.wait)
+            if end == "cancelled":
+                await app.cancel(emitted.id)
+                await it.idle_window()
+            elif end == "timeout":
+                await anyio.sleep(0.2)
+            else:
+                it.engine.fail(StorageError("the disk is gone"))
+    except StorageError:
+        assert end == "fatal"
+    finally:
+        took = anyio.current_time() - began
+        go_on.set()
+    assert took < PATIENCE

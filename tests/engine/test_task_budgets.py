@@ -10,7 +10,9 @@ import pytest
 
 from craftcore import App, Continue, TaskContext
 from craftcore.config import Config
+from tests.support.acts import Provider
 from tests.support.engine_harness import lab, settings
+from tests.support.turns import begin, result
 
 pytestmark = pytest.mark.anyio
 
@@ -34,6 +36,22 @@ async def test_step_budget_exceeded_in_a_shielded_scope_suspends_the_turn(tmp_pa
         question = await it.question("budget")
         await app.answer(question["id"], "continue", answered_by="ada")
         assert (await it.ended(emitted.id))["status"] == "DONE"
+
+
+async def test_budget_used_up_twice_by_acts_opens_a_second_question(tmp_path):
+    """The second question of a turn has a name of its own."""
+    app, provider = App(), Provider()
+    send = app.action("send", irreversible=True)(provider)
+
+    async def turn(ctx: TaskContext) -> list[Any]:
+        return [await ctx.act(send) for _ in range(5)]
+
+    async with lab(app, tmp_path, at_most(max_steps=2)) as it:
+        task = await begin(it, turn)
+        for _ in range(2):
+            await app.answer((await it.question("budget"))["id"], "continue", answered_by="ada")
+        assert result(await it.ended(task)) == [f"ref-{n}" for n in range(1, 6)]
+        assert len(provider.calls) == 5
 
 
 async def test_turn_budget_counts_turns_of_a_task_that_polls_for_an_event(
