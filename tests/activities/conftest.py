@@ -1,4 +1,4 @@
-"""A Core that keeps its connections: to open one, SQLite reads the whole schema."""
+"""A Core that reuses its connections, because SQLite reads the whole schema when it opens one."""
 
 from __future__ import annotations
 

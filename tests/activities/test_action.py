@@ -1,4 +1,4 @@
-"""What an action declares of itself: what cannot be meant is refused, and says what can."""
+"""Declarations of actions: their defaults, terms and arguments, and refusals with a remedy."""
 
 from __future__ import annotations
 

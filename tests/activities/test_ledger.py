@@ -1,4 +1,4 @@
-"""An activity moves as its arrows say and no other way; each guard refuses, and writes nothing then."""
+"""State changes of activities in the ledger, and guards that refuse all others without a write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pure moves of an activity and those of the rows are the same: what one gives, the other has on disk."""
+"""Equality of the pure rules of activities with the rows that the ledger writes."""
 
 from __future__ import annotations
 

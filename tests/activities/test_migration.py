@@ -1,4 +1,4 @@
-"""A database of a program without irreversible actions keeps all that it holds when it gets their tables."""
+"""The migration that adds the tables of irreversible actions to an earlier database."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The ledger stays as fast as it was: of 10,000 activities that are over, an act visits none but its own, and neither
-does a boot, a task's end or who asks what is in doubt."""
+"""Query plans of the ledger with 10,000 settled activities: each statement visits only the rows it returns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is done about an activity of which unknown whether it happened: by its policy, while that holds."""
+"""Resolution of activities in doubt by their declared policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""In a database that was put back, what has no row may have been done all the same: by the file that ran after it."""
+"""Activities after the restore of a backup: acts without a ledger row are in doubt."""
 
 from __future__ import annotations
 

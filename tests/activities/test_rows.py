@@ -1,5 +1,4 @@
-"""What stands in a row of the ledger over its whole life: nothing is lost that somebody could need, and what comes too
-late changes none of it."""
+"""Rows of the ledger over the life of an activity: complete facts, and no change by late results."""
 
 from __future__ import annotations
 

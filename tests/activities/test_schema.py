@@ -1,4 +1,4 @@
-"""The tables of the ledger refuse what contradicts itself, whoever writes it; their migration keeps what was asked."""
+"""Schema constraints on the tables of the ledger."""
 
 from __future__ import annotations
 

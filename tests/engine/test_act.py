@@ -1,4 +1,4 @@
-"""An irreversible action is done once, whatever becomes of its turn; of what nobody knows, somebody is asked."""
+"""Irreversible actions: one call per act, retries, and questions about acts in doubt."""
 
 from __future__ import annotations
 

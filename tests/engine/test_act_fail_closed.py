@@ -1,5 +1,4 @@
-"""The ledger fails closed: what cannot be written before it is not called; what cannot be kept after it is done all the
-same."""
+"""Acts on a failing disk or writer: no call without a recorded intent, and no lost result after a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which act is which, by its key or its place, at every entry, in every turn, beside others; one effect for each."""
+"""Identity of acts: key or position in the turn, over attempts, turns and concurrent calls."""
 
 from __future__ import annotations
 

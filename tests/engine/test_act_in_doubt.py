@@ -1,4 +1,4 @@
-"""What nobody knows goes by the policy that was declared, and by what a person says; nothing is sent twice unasked."""
+"""Acts in doubt: each on_unknown policy, the reconcile function, and the answers of a person."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What interrupts a call, and what does not; whatever does, the ledger says what is known before its turn is over."""
+"""Interrupted calls: timeouts, cancellation, shutdown, suspended turns, and threads of plain actions."""
 
 from __future__ import annotations
 

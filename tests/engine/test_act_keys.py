@@ -1,5 +1,4 @@
-"""What an act is known by, and what is not called at all: keys, duplicates, results that cannot be kept, a ledger that
-cannot be written."""
+"""Keys of acts, concurrent acts with one key, unstorable results, and a ledger that cannot be written."""
 
 from __future__ import annotations
 

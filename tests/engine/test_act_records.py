@@ -1,4 +1,4 @@
-"""What the record of a turn and the stream of its task say of what it did, and what they keep to themselves."""
+"""Activity events of a task: their order, and the request and result text that they leave out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is easily got wrong about actions is refused at once, in words that say what to write instead."""
+"""Refused declarations and calls of actions, and the remedy in each error message."""
 
 from __future__ import annotations
 

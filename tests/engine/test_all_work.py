@@ -1,4 +1,4 @@
-"""All work is cancelled by one word, and none of it comes back after a restart."""
+"""Cancellation of all work at once, and no return of that work after a restart."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What blocks the event loop is named in the log, once, with its place, while it does."""
+"""Warnings about workflow code that blocks the event loop, with the place of the blocking call."""
 
 from __future__ import annotations
 

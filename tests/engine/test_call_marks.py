@@ -1,4 +1,4 @@
-"""A call mark is on disk before the calls that it stands for, and one write serves all that wait."""
+"""Call marks: written to disk before the calls, and one write for all waiting acts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A child is a task of its own: it runs by itself, and who started it may wait for its end."""
+"""Child tasks: results and failures that their parent receives, and their end with or after the parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program that runs the engine can see how far its tasks are, and what they ask."""
+"""Reads of task progress and open questions by the program that runs the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The keys of what a task goes on with: no id is too long for them, and nobody else has them."""
+"""Dedup keys of the triggers that continue a task: long task ids, and no collisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trigger keeps its counts of statements, row writes, commits and loop hops, which are the same on every machine."""
+"""Exact cost of a trigger in statements, row writes, commits and loop hops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ctrl-C in a host program while code of a workflow runs: it ends the program, and the workflow has not failed."""
+"""Ctrl-C in a host program during a workflow: the program ends, and the workflow does not fail."""
 
 from __future__ import annotations
 

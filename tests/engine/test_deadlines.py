@@ -1,6 +1,6 @@
-"""A task that has not ended at its deadline fails then, whatever it does: run, wait, or wait to be tried again.
+"""Deadlines of tasks and timeouts of attempts.
 
-An attempt that has not ended at its timeout is cancelled then, whatever it does, and is tried again.
+A task fails at its deadline while it runs, waits or is in backoff. An attempt is cancelled at its timeout and retried.
 """
 
 from __future__ import annotations

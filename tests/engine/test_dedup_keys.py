@@ -1,4 +1,4 @@
-"""Dedup keys as a program meets them: set again after the work has ended, the same work runs again."""
+"""Dedup keys of triggers and tasks: duplicates, replacement, and reuse after the end of the work."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A trigger emitted into an engine with room is started by the commit that accepts it; where that fails or is cut off,
-nothing accepted is lost and every slot comes back."""
+"""Due triggers that start in the commit of their emit: failures and cancellation lose no trigger and no slot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A failure says whether an irreversible action of its attempt may have had its effect; "no" is a promise."""
+"""The effect_possible field of a failure: false only if no irreversible action can have had an effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A plain trigger that is due comes into an idle engine's window at its birth; anything else goes through the table."""
+"""Triggers that are claimed in the commit of their emit, and triggers that stay pending."""
 
 from __future__ import annotations
 

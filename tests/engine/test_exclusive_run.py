@@ -1,4 +1,4 @@
-"""Suspects run alone, so that a crash blames only them, and the others do not wait for ever."""
+"""Suspects of a crash run alone, and the wait of other triggers for them is limited."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever user code raises, its failure is recorded as an error with a code, and the engine goes on."""
+"""Errors of user code: their codes, records and retries."""
 
 from __future__ import annotations
 

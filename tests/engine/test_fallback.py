@@ -1,4 +1,4 @@
-"""When an agent fails the next one is tried, at once and in order, until something has been done to the world."""
+"""Fallback agents: their order after a failure, and no fallback after an irreversible action has begun."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An error of the engine itself about one trigger fails that trigger, and nothing else: wherever the error comes up."""
+"""Faults of the engine while it handles one trigger: only that trigger fails, in every function of the engine."""
 
 from __future__ import annotations
 

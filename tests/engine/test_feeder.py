@@ -1,4 +1,4 @@
-"""The feeder wakes for a bell, the next due time and the slow poll; it heartbeats what is held and nothing else."""
+"""The feeder: its wake-ups, heartbeats, leases and claim window."""
 
 from __future__ import annotations
 

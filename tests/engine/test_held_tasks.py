@@ -1,4 +1,4 @@
-"""A deploy in mid-task: live tasks that the new code does not fit are held, and lose nothing by it."""
+"""Live tasks that do not fit newly deployed code are held, and continue without loss once released."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever a function of the user's raises, wherever it is called: the writer and the engine go on."""
+"""Exceptions with hostile attributes, raised by each kind of user function, end only their own attempt."""
 
 from __future__ import annotations
 

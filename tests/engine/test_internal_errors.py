@@ -1,4 +1,4 @@
-"""Errors in the error path: of the log, of the window, and what is no error of a trigger."""
+"""Errors during error handling: a failing log, faults in the claim window, and faults during the drain."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One trigger of a lane at a time, in order; lanes beside each other; never more than there are places."""
+"""Lanes of sessions: order within a lane, concurrency across lanes, and the concurrency limit of the engine."""
 
 from __future__ import annotations
 

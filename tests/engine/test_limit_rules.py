@@ -1,4 +1,4 @@
-"""The rules of limits by themselves: whatever is claimed, started and ended when, no limit is ever exceeded."""
+"""Rules of concurrency and rate limits as pure functions, in any order of claims, starts and ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""At most so many of a workflow at once, and so many starts in a while; everything else goes on beside it."""
+"""Concurrency and rate limits of workflows in a running engine, and unlimited workflows beside them."""
 
 from __future__ import annotations
 

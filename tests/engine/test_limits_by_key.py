@@ -1,4 +1,4 @@
-"""Limits that count for each value of a key apart: a key at its limit waits, and everything else goes on."""
+"""Limits by key: each value has its own count, and keys at their limit do not delay other triggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Code of a workflow ends the event loop under the engine: a crash of what ran. A host that ends itself: no crash."""
+"""Event loops that end under the engine: a crash if a workflow ends the loop, no crash if the host does."""
 
 from __future__ import annotations
 

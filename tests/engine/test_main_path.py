@@ -1,4 +1,4 @@
-"""From emit to settle, through a running engine, on asyncio and on trio."""
+"""The main path of a trigger through a running engine, from emit to settlement."""
 
 from __future__ import annotations
 

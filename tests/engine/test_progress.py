@@ -1,4 +1,4 @@
-"""A turn that completes nothing for too long is put to a person; one that waits for what it called is not stalled."""
+"""The stall limit of a turn counts completed work, and not the time inside a call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action that is declared in another way in mid-turn is not done again: what is on record of it decides."""
+"""Actions whose declaration changes in mid-turn: the recorded call decides, and no call is repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Routing happens after the durable write, inside the started attempt, and only where the trigger leaves it open."""
+"""Routing of triggers without a workflow: router errors, invalid routes, and busy sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A message finds its task: the live one of its session, the one it names, the one a router chooses, or a new one."""
+"""Delivery of messages: to the live task of a session, a named task, a routed task or a new task."""
 
 from __future__ import annotations
 

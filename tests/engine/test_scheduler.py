@@ -1,4 +1,4 @@
-"""The scheduler in a running engine: from declaration to a run, over restarts, wrong clocks and safe mode."""
+"""The scheduler in a running engine: declarations, restarts, wrong clocks and safe mode."""
 
 from __future__ import annotations
 

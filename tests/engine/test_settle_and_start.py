@@ -1,4 +1,4 @@
-"""A concurrency of 1: the commit that settles a trigger starts the next one, whose code runs after the flush."""
+"""The shared commit of an engine with concurrency 1: it settles one trigger and starts the next."""
 
 from __future__ import annotations
 

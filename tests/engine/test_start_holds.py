@@ -1,4 +1,4 @@
-"""Holds of a running engine: what waits, what goes on, and what a release lets start."""
+"""Start holds in a running engine: held work, unaffected work, and release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step runs once in a turn, and its result is on record before anybody has it: a re-entry finds it there."""
+"""Steps and notes of a turn: run once and recorded, with typed results, retries and refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person stops a turn and keeps the chat: the task waits for its next message, with the state that the turn found."""
+"""Turns that a person stops: the task stays alive with the state from before the turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cancellation, timeouts and shutdown reach running code, and what they leave behind is in order."""
+"""Cancellation, timeouts and shutdown of running workflows, threads and claims."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Seeded chaos on a real file: whatever is thrown at an engine, the books balance when it is quiet again.
+"""Seeded stress on a real file: the counts of triggers and records balance after each run.
 
-One run emits through every door, with lanes, priorities, dedup and replace, supersede, delays and expiry; cancels what
-it likes; its handlers succeed, fail, snooze, hang until cancelled, time out, or run in threads; a router moves triggers
-between sessions. The poll takes many minutes, so a lost wake-up is a stall, and a watchdog tells.
+A run emits in every way, with lanes, priorities, dedup and replace, supersede, delays and expiry, and cancels at
+random. Its workflows succeed, fail, snooze, hang until cancelled, time out or run in threads. A router moves triggers
+between sessions. The poll interval is many minutes, so a lost wake-up is a stall, which a watchdog reports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A success is logged when the settings ask for it, and every line names the schedule of its trigger."""
+"""Log lines of successes, which are optional, and the schedule in each log line of a trigger."""
 
 from __future__ import annotations
 

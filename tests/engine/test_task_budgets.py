@@ -1,4 +1,4 @@
-"""The work budget of a task where it is easily missed."""
+"""Step and turn budgets of tasks: what counts, and the question at each limit."""
 
 from __future__ import annotations
 

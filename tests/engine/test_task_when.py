@@ -1,4 +1,4 @@
-"""A workflow that is a task for some payloads only: for the others it has no ctx, and no row."""
+"""Workflows with task_when: a task for matching payloads, and a plain run for the others."""
 
 from __future__ import annotations
 

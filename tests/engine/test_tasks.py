@@ -1,4 +1,4 @@
-"""A task advances by turns: what each completes is on record, and what it returns decides what follows."""
+"""Tasks from start to end: turns, steps, waits, questions, children, signals and retries."""
 
 from __future__ import annotations
 

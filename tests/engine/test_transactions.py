@@ -1,4 +1,4 @@
-"""A step may write tables of the user's own: the rows and the record of the step are one commit."""
+"""Transactions of steps on the user's own tables: rows and step record in one commit."""
 
 from __future__ import annotations
 

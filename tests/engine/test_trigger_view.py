@@ -1,4 +1,4 @@
-"""A workflow without `ctx` can ask for the trigger of its attempt: so its logs can be joined with the record."""
+"""The trigger view that a workflow receives by annotation."""
 
 from __future__ import annotations
 

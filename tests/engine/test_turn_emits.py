@@ -1,4 +1,4 @@
-"""What a turn emits, it emits once, whatever happens to the turn: the trigger and the record of it are one commit."""
+"""Emits of a turn: the trigger and its record in one commit, also under cancellation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals that start their task, and signals from one task to another."""
+"""Signals that start a task, signals between tasks, and gathered child results."""
 
 from __future__ import annotations
 

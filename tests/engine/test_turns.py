@@ -1,4 +1,4 @@
-"""A task advances by turns: what a turn returns is what the task comes to, in the commit that settles its trigger."""
+"""Return values of turns: end, continuation, typed state, failure, and code changed by a deployment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call of `ctx` without `await` does nothing: the attempt fails, and says where it was made."""
+"""Calls of `ctx` without `await`: the attempt fails, and the error names the place."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A turn waits for the first of several: an event, an answer, the end of a child, the end of a time."""
+"""Waits for the first of several events, answers, child ends or times."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A turn that waits is suspended: its code unwinds, nothing of it stays in memory, and it is entered again when what it
-waited for has come."""
+"""Waits of a turn: suspension without objects in memory, re-entry, and concurrent wake-ups."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Functions in worker processes: a process that dies, hangs, or answers with something that cannot be carried is one
-failure, and neither the pool nor the event loop notices."""
+"""Functions in worker processes: a process that dies or hangs fails one call, and the pool goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plain functions: in threads that are made when they are needed, or inline on the event loop."""
+"""Plain functions in worker threads or inline on the event loop."""
 
 from __future__ import annotations
 

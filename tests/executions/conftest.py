@@ -1,4 +1,4 @@
-"""A database with records of every standing, made once for all tests that look at a copy of it."""
+"""A database with records in every state, made once and copied for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told to do about an attempt that did not end well: by what is on record of it, and nothing else."""
+"""Recommended commands for an attempt that failed, derived from its record alone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch of records is written as each of them alone: what is alike is computed once, and nothing is mixed up."""
+"""Batches of records are equal to records that are written one by one."""
 
 from __future__ import annotations
 

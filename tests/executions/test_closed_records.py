@@ -1,5 +1,4 @@
-"""The schema itself refuses to have a record changed once it is closed, whoever asks: each guard is met once by what it
-is there for, and once by what it must let pass."""
+"""Schema triggers that refuse changes to closed records, each with a refused and a permitted change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A record is carried as one JSON document and comes back as it was; what is no such document is refused."""
+"""Records as JSON documents: round trips, and refusal of invalid documents."""
 
 from __future__ import annotations
 

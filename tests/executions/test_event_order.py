@@ -1,4 +1,4 @@
-"""What happened first is told by a number, never by a clock; and what was asked for is found again by its hash."""
+"""The order of events by sequence number under a changed clock, and the search for a request by its hash."""
 
 from __future__ import annotations
 

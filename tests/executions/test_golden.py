@@ -1,7 +1,6 @@
-"""Whole records, as they were when somebody last read them: what each end of an attempt looks like, and the example of
-the page that the records come from.
+"""Golden records of each end of an attempt, and of the example on the page about records.
 
-The runs, and how their records are written down, are in `golden_runs.py`.
+The runs and the format of their records are in `golden_runs.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A head that was kept elsewhere shows what the file alone cannot: that its end was cut off, or written anew."""
+"""Detection of a truncated or rewritten chain of records by a head that is stored elsewhere."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person invalidates a record: the log says it, the record stays as it was."""
+"""Invalidation of records: a row in the audit log, and an unchanged record."""
 
 from __future__ import annotations
 

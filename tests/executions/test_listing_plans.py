@@ -1,5 +1,4 @@
-"""Looking for records costs what is shown, or what its index holds: never a walk over all that was ever recorded, but
-where the newest are looked at one by one until there are enough."""
+"""Query plans of record lists: cost in proportion to the rows shown or to the index, without a table scan."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The envelope: what was asked for, in one text whose hash anybody can compute again."""
+"""The envelope of a request: its canonical JSON text and its hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records from before the two texts of events: all their events are rows. They are read and closed like the others."""
+"""Records from before the migration of events into two texts: read, verified and closed like new records."""
 
 from __future__ import annotations
 

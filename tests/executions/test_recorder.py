@@ -1,4 +1,4 @@
-"""A record tells what was seen of one attempt: from its first event on, in order, never changed once it is closed."""
+"""The recorder: the record of an attempt from its first event to its end, with events in order."""
 
 from __future__ import annotations
 

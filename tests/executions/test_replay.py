@@ -1,4 +1,4 @@
-"""A record gives back what was recorded, or is refused with the reason; force gives what there is, and says so."""
+"""Replay of records: the recorded response, refusals with a reason, and forced replay with a warning."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The hashes of a record can be computed again by anybody who has `json` and `hashlib`: here that is done, from the
-page that says what they cover, with nothing of ours."""
+"""Hashes of records, computed with `json` and `hashlib` alone by the rules of the documentation page."""
 
 from __future__ import annotations
 

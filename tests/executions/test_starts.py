@@ -1,4 +1,4 @@
-"""After a restart a rate knows what was started before, as far as it is worth reading."""
+"""Starts of rate-limited workflows, read back after a restart."""
 
 from __future__ import annotations
 

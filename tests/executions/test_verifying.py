@@ -1,5 +1,4 @@
-"""Whatever of the records is changed with plain SQL, behind the back of the schema, verify names the first bad one; and
-what it cannot see is on a list here, each with its reason."""
+"""Verification of records: it finds each change by plain SQL, except those in the list of known limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hundreds of callers wait for their results while the daemon is killed and started again."""
+"""Hundreds of callers that wait for results while the daemon is killed and restarted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Handles of an app that runs in this process: results, states, cancellation, and search."""
+"""Handles of an app in this process: results, states, cancellation and search."""
 
 from __future__ import annotations
 

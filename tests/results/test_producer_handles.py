@@ -1,4 +1,4 @@
-"""Handles of producers: another process runs the work, and this one waits for it."""
+"""Handles of producers, which wait for work in another process."""
 
 from __future__ import annotations
 

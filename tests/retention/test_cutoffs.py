@@ -1,4 +1,4 @@
-"""From which moments on something is old."""
+"""Cutoff times of retention, computed from the settings."""
 
 from __future__ import annotations
 

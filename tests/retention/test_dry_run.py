@@ -1,4 +1,4 @@
-"""What a look says would go is what goes then, in rows and bytes, table by table."""
+"""Dry runs of retention: the reported rows and bytes equal those that a run removes."""
 
 from __future__ import annotations
 

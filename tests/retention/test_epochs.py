@@ -1,4 +1,4 @@
-"""The starts of the daemon go after ninety days, but for the newest hundred and those that something refers to."""
+"""Retention of epochs: ninety days, except the newest hundred and those with references."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A year of work, a day at a time: the file is as large as what is kept, not as what ever happened."""
+"""File size over a year of daily work: bounded by the rows that retention keeps."""
 
 from __future__ import annotations
 

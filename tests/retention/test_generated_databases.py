@@ -1,5 +1,4 @@
-"""Whatever a life was and whenever retention looks at it: what a live turn reads stays to the letter, what nothing
-reads goes at its age, a key holds until its horizon, and a second look finds nothing."""
+"""Retention of generated databases: live rows stay, expired rows go, and a second pass removes nothing."""
 
 from __future__ import annotations
 

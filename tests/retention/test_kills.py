@@ -1,4 +1,4 @@
-"""A kill at any commit of a pass leaves a sound file, and the next pass ends where one that nobody killed does."""
+"""Kills at each commit of a retention pass: the file stays sound, and the next pass completes the work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The account of schedules and the operators' log, each from its oldest end on."""
+"""Retention of schedule occurrences and of the audit log, oldest rows first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A word that was in a payload, a result or the arguments of an action is nowhere in the files once its time is up."""
+"""Absence of payload, result and argument text from all files after its retention time."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A batch costs what it takes, however much else there is: no statement of retention walks through a table, but for the
-looks, which visit one window; and what SQLite asks at a deletion is answered by an index."""
+"""Query plans of retention: a batch costs the same in a large database, without a scan of a whole table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bodies of records go after a week, whole records after ninety days, in the order of their chain."""
+"""Retention of records: bodies for a week, whole records for ninety days, in the order of the chain."""
 
 from __future__ import annotations
 

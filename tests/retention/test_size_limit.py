@@ -1,4 +1,4 @@
-"""A database that holds more than `max_bytes` loses its oldest bodies, then its oldest rows, before their age."""
+"""The size limit: a database above `max_bytes` loses its oldest bodies, then its oldest rows."""
 
 from __future__ import annotations
 

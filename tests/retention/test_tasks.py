@@ -1,4 +1,4 @@
-"""A task goes ninety days after its end with all that hangs on it, and never while anything may go on with it."""
+"""Retention of tasks: ninety days after the end, with all dependent rows, unless the task can still continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settled triggers go after a day, dead letters after thirty, and a dedup key holds until its horizon."""
+"""Retention of triggers: settled for a day, dead letters for thirty, dedup keys until their horizon."""
 
 from __future__ import annotations
 

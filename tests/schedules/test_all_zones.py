@@ -1,8 +1,7 @@
-"""A daily time comes once for each day, in every zone there is: the days of a year, against an oracle that only knows
-what the clock shows each hour.
+"""Daily times in every time zone over a year, compared with an oracle that reads the wall clock of each hour.
 
-What "once a day" means where a clock is changed: each day has its wall time, and that has one moment. It is the first
-one at which the wall shows it; if it never does, the first instant after the gap, though that be the next day's.
+Each day has one occurrence, also when a clock changes. It is the first instant at which the wall clock shows the time.
+If the wall clock skips the time, it is the first instant after the gap, even on the next day.
 """
 
 from __future__ import annotations

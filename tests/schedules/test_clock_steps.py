@@ -1,4 +1,4 @@
-"""A wall clock that was ahead and is set right: what waits by a delay is due by that delay, what was given stays."""
+"""Corrections of a wall clock that was ahead: delays are kept, and given times stay unchanged."""
 
 from __future__ import annotations
 

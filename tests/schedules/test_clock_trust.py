@@ -1,4 +1,4 @@
-"""A wall clock that was set: what moves schedules, what makes them wait, and what holds them until a person looks."""
+"""Steps of the wall clock: schedules that move, wait, or are held until a person trusts the clock."""
 
 from __future__ import annotations
 

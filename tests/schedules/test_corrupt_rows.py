@@ -1,4 +1,4 @@
-"""A schedule that a bad disk or a foreign hand changed is disabled, visibly; it never keeps the others from firing."""
+"""Corrupt rows of schedules: disabled with a reason, while other schedules fire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that cannot go on, and runs that were dropped: what the campaign and the simulated year made us look at."""
+"""Occurrences dropped by disabled and paused schedules: each has its line of account."""
 
 from __future__ import annotations
 

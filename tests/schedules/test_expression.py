@@ -1,4 +1,4 @@
-"""What people write for a time means one thing, exactly; what could mean two or nothing is refused, saying so."""
+"""Expressions of times: exact meaning, and refusal of ambiguous or invalid text with a remedy."""
 
 from __future__ import annotations
 

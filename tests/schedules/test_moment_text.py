@@ -1,4 +1,4 @@
-"""Moments as a person writes them: in `emit`, in `ctx.sleep_until` and on the command line."""
+"""Moments as text: in `emit`, in `ctx.sleep_until` and on the command line."""
 
 from __future__ import annotations
 

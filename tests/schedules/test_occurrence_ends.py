@@ -1,4 +1,4 @@
-"""The end of a fired occurrence: that of its task or trigger; after retention, that of its newest record."""
+"""Ends of fired occurrences, read from their task, trigger or newest record."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""When a timing comes: next, last, all and how many agree with each other, with measured vectors, and with a walk
-through the minutes that knows neither cronsim nor our code."""
+"""Occurrences of timings: next, last, all and count agree with measured vectors and with a walk by minutes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An earlier occurrence is at work until its task has ended, however often its turns settle their triggers and wait."""
+"""Overlap with an earlier occurrence, which lasts until its task ends, over all turns and waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A person sees why an occurrence is not at the time that was asked for."""
+"""Previews of occurrences: notes about times that a clock change moves or repeats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules that programs make: from an app, from turns, and from producers."""
+"""Schedules that programs create through an app, a turn or a producer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Declaring a schedule is an upsert that no restart can turn into a change; and what an operator may do to one."""
+"""Declarations of schedules as upserts over restarts, and operator commands on schedules."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A tick accounts for every occurrence that has come: it fires, or it is skipped and the row says why."""
+"""Decisions of a tick: each due occurrence fires, or is skipped with a recorded reason."""
 
 from __future__ import annotations
 

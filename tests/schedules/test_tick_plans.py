@@ -1,7 +1,7 @@
-"""An idle look stays flat: what is not due is not visited, however many schedules there are and how long their past.
+"""Query plans of ticks: an idle tick costs the same with many schedules and a long past.
 
-The crowd of these tests is 10,000 schedules due in an hour or later, each with a line of account, a settled trigger and
-a task that has ended; the handful is ten of them.
+The large database of these tests has 10,000 schedules due in an hour or later, each with a line of account, a settled
+trigger and an ended task. The small database has ten of them.
 """
 
 from __future__ import annotations

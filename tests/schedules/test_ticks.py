@@ -1,4 +1,4 @@
-"""The tick as it is written: occurrence, trigger and high-water mark in one commit."""
+"""Writes of a tick: occurrence, trigger and high-water mark in one commit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of what people did: chained, never changed, and in the commit that did it."""
+"""The audit log: chained, immutable, and written in the commit of each change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Looking into the log: each way to narrow it, and that a long one costs no more than what is shown."""
+"""Filters of the audit log, and a bounded cost in a long log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup is a checked copy of one snapshot: whole under its name with its manifest, or not there."""
+"""Backups: a checked copy of one snapshot with its manifest, or no file at all."""
 
 from __future__ import annotations
 

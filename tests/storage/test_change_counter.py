@@ -1,4 +1,4 @@
-"""The change counter: commits of others, and files that are replaced or taken away."""
+"""The change counter: commits of other connections, and replaced or deleted files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database file that cannot be written while its WAL can: reported, waited for, and the end when it lasts."""
+"""Failing checkpoints of a database whose WAL is still writable: log, wait, and end of the engine."""
 
 from __future__ import annotations
 

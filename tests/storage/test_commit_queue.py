@@ -1,4 +1,4 @@
-"""The queue of the writer: what is put is taken once, and who waits hears of it."""
+"""The commit queue of the writer: order, single delivery, and answers to all waiting callers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Several processes on one file: who waits, who is told, and that nobody starves."""
+"""Contention of several processes for one file: waiting, reports, and no starvation."""
 
 from __future__ import annotations
 

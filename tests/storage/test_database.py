@@ -1,4 +1,4 @@
-"""The file: how it is opened, who may read it, and what is refused."""
+"""Database files: how they are opened, their permissions, and refused files."""
 
 from __future__ import annotations
 

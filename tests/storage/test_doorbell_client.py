@@ -1,4 +1,4 @@
-"""Ringing: whatever is or is not at the other end, the producer goes on at once."""
+"""Rings of the doorbell by a producer, which never block, with or without a daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with the file itself is found: its pages, its foreign keys, and what the migrations made."""
+"""The file check: corrupt pages, broken foreign keys, and objects that differ from the migrations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that is full, and a disk that cannot flush: what is refused, what goes on by itself, what ends the engine."""
+"""Full disks and failing flushes: refused writes, recovery, and the end of the engine."""
 
 from __future__ import annotations
 

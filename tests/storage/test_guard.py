@@ -1,4 +1,4 @@
-"""A function of the user's and its tx: for how long, on which thread, and what SQLite does under it."""
+"""The transaction object of a user function: its lifetime, its thread, its time limit, and forbidden statements."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Migrations: each once, none changed, nothing guessed."""
+"""Migrations: each applied once, checked by its digest, and without a trace if it fails."""
 
 from __future__ import annotations
 

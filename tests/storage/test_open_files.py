@@ -1,4 +1,4 @@
-"""A connection whose database, WAL or shared memory was deleted or replaced accepts nothing, and spoils nothing."""
+"""Connections whose database, WAL or shared memory was deleted or replaced: every write is refused."""
 
 from __future__ import annotations
 

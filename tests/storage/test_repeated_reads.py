@@ -1,4 +1,4 @@
-"""Repeated readings share a connection, and never see an old file or an old snapshot."""
+"""Repeated reads on a shared connection: no old file and no old snapshot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backup takes the place of a database at once: it is what was copied, and what was there is kept."""
+"""Restores of backups: an atomic replacement of the database, which keeps the earlier file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The migration that gives schedules the origin `api` keeps every row, a damaged one too."""
+"""The migration that adds the origin `api` to schedules keeps every row, damaged rows included."""
 
 from __future__ import annotations
 

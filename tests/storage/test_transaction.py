@@ -1,4 +1,4 @@
-"""The synchronous door: all or nothing, one instant, and what is called afterwards."""
+"""Synchronous transactions: atomicity, a single time, and callbacks after the commit."""
 
 from __future__ import annotations
 

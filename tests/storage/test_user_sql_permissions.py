@@ -1,4 +1,4 @@
-"""SQL of the user's: what it may do with their own tables, and that it cannot touch ours."""
+"""Permissions of user SQL: full access to the user's tables, none to the tables of craftcore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transactions of the user's: their rows and our record in one commit, which is nobody else's."""
+"""User transactions: the rows of the user and the record of craftcore in one commit of their own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The views: what each has, in order, for any SQLite there is, and that none of them walks through what is over."""
+"""The views: columns, order, supported SQLite versions, and query plans without scans of ended work."""
 
 from __future__ import annotations
 

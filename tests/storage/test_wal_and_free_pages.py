@@ -1,4 +1,4 @@
-"""The WAL is cut off when nobody writes, a reader keeps it and is not waited for, and a file can be rebuilt."""
+"""WAL truncation, readers that block it, and rebuilds of the file."""
 
 from __future__ import annotations
 

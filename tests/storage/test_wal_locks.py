@@ -1,4 +1,4 @@
-"""Who reads or writes a database is known by number, whatever it is that does."""
+"""Process ids of the readers and writers of a database."""
 
 from __future__ import annotations
 

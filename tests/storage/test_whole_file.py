@@ -1,4 +1,4 @@
-"""A file is there whole or not at all, whoever looks and whenever we are killed."""
+"""Atomic file writes: readers see the whole file, also when the writer is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Group commit: one flush for many, and each caller gets its own answer."""
+"""Group commits of the writer: one flush for many callers, and a separate answer for each."""
 
 from __future__ import annotations
 

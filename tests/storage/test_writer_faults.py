@@ -1,4 +1,4 @@
-"""An error at any place of the writer's thread: whoever waits has an answer, and the daemon hears what ended it."""
+"""Errors at each line of the writer's thread: every caller gets an answer, and the daemon gets the cause."""
 
 from __future__ import annotations
 

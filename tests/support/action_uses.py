@@ -1,4 +1,4 @@
-"""Every operator action of the page as a person uses it: where it is offered, what is filled in, what is shown then."""
+"""Every operator action of the page in a browser: where it is offered, its form, and its result."""
 
 from __future__ import annotations
 

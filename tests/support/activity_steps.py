@@ -1,4 +1,4 @@
-"""The life of an activity in single steps, each in a transaction of its own."""
+"""Single steps in the life of an activity, each in its own transaction."""
 
 from __future__ import annotations
 

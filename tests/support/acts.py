@@ -1,4 +1,4 @@
-"""A provider of irreversible actions that remembers its calls, and what the ledger says of them."""
+"""A fake provider of irreversible actions that records its calls, and queries of the ledger."""
 
 from __future__ import annotations
 

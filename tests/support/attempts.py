@@ -1,4 +1,4 @@
-"""Attempts in single steps: a trigger is emitted, started with its record, and settled as the test says."""
+"""Single steps of an attempt: emit, start with its record, and settle as the test specifies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches that a test decides: the writer is held while calls are handed in, and takes them together."""
+"""Batches under the control of a test: the writer is held while calls are queued, and then takes them together."""
 
 from __future__ import annotations
 

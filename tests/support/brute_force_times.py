@@ -1,8 +1,7 @@
-"""When schedules come, by brute force: what the wall clock of a zone shows at each quarter of an hour, and a reading of
-cron of its own. Knows nothing of craftcore.
+"""An independent calendar of schedules: it tries the wall clock of a zone at each quarter of an hour.
 
-Zones whose clock changes at another minute than a quarter's are not for this calendar, nor is cron with both a day of
-the month and a day of the week.
+It parses cron itself and imports nothing of craftcore. It supports neither zones whose clock changes between quarters
+of an hour, nor cron with both a day of the month and a day of the week.
 """
 
 from __future__ import annotations

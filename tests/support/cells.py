@@ -1,9 +1,9 @@
-"""The cells of a large matrix, of which each run tries some.
+"""Samples of the cells of a large matrix, chosen by the kind of run.
 
 run                                cells
 ---------------------------------  ---------------------------------------------------------
 the default                        a fifth, always the same: no change fails by another day's luck
-`python -m tests.everything`       beside it another fifth, drawn by the seed of the day (`--seed`)
+`python -m tests.everything`       also another fifth, drawn by the seed of the day (`--seed`)
 `pytest -m campaign`               all the others
 """
 

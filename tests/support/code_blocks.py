@@ -1,4 +1,4 @@
-"""The blocks of code that stand in the documents, and the lines of them that somebody types."""
+"""Code blocks of the documents, and their command lines."""
 
 from __future__ import annotations
 

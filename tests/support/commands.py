@@ -1,6 +1,6 @@
-"""Every command there is, by whether it reads, does something by hand, or works; with a call of each on a `World`.
+"""Every command with a call on a `World`, by kind: commands that read, operator commands, and commands that run work.
 
-A new command has its place in one of the three, or tests/cli/test_command_kinds.py fails.
+Every new command belongs to one of the three kinds, or tests/cli/test_command_kinds.py fails.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Seeded histories of a task whose daemon dies, is restarted, waits and is answered, and what is true of each."""
+"""Seeded histories of a task with crashes, restarts, waits and answers, and the invariants of each history."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A running engine on a file of its own, and what the table says about it."""
+"""A running engine on its own database file, and queries of its tables."""
 
 from __future__ import annotations
 

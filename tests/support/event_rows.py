@@ -1,4 +1,4 @@
-"""Events as rows, as the records of earlier versions have them: there a test can change each of them."""
+"""Events as rows, the format of earlier versions, in which a test can change each event."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A bank that answers as it is told, and workflows that pay with it: irreversible actions in each state there is."""
+"""A fake bank with programmed answers, and workflows that leave irreversible actions in each state."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests stand on: time that only moves when told, ids that repeat, and a Core on a real file."""
+"""Fakes for tests: a clock that a test advances, repeatable ids, and a Core on a real file."""
 
 from __future__ import annotations
 

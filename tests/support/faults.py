@@ -1,7 +1,8 @@
-"""Errors injected into the engine's own functions, wherever one of them is given a certain trigger.
+"""Errors injected into functions of the engine that receive a certain trigger.
 
-A first run without errors notes every function of craftcore that is called with the trigger in its arguments, between
-the first look of the feeder and the settle. Nobody keeps a list: a new function is in the next run by itself.
+A first run without errors records every function of craftcore that receives the trigger as an argument, from the first
+poll of the feeder to the settlement. The list is never written by hand, so each new function is included in the next
+run.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Databases with many rows and with few, for tests of what a statement costs: made once for a module."""
+"""Large and small databases for tests of the cost of statements, made once for each module."""
 
 from __future__ import annotations
 

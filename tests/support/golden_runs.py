@@ -1,9 +1,9 @@
-"""The runs whose records are golden: one for each end that an attempt can come to, and each kind of event.
+"""Runs whose records are golden: one for each end of an attempt, and one for each kind of event.
 
     python -m tests.support.golden_runs
 
-writes their records to `golden/*.json` anew: look at what git says has changed, and be able to say why. Time is
-virtual, and only a handler lets it pass, so every moment and latency is the same in each run.
+This command rewrites their records in `golden/*.json`. Review the diff and explain each change. Time is virtual and
+advances only in a handler, so each run has the same times and latencies.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts that somebody who wants to do harm, or a bad disk, would hand to whoever reads JSON: the same for one seed."""
+"""Seeded invalid and hostile JSON texts, as an attacker or a corrupt disk could produce them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Errors that are made to hurt whoever looks at them, and values that raise when they are encoded."""
+"""Exceptions with hostile attributes, and values that raise when they are encoded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The README's `watch`, turn after turn for years: it looks at a price every hour, and never ends."""
+"""The `watch` workflow of the README over years: it reads a price every hour and never ends."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A provider that speaks HTTP on loopback, does what it is asked, counts what it did, and answers as a test wants.
+"""A fake HTTP provider on loopback that counts its effects and returns programmed answers.
 
-What it did is its own account: `effects`, and a line each in a file where one is given. With `honours_keys` it does one
-thing once for each Idempotency-Key for as long as its window lasts; its time stands still unless `later` moves it.
+Its count is independent of craftcore: `effects`, and one line for each effect in an optional file. With `honours_keys`
+it repeats no effect for the same Idempotency-Key within its window. Its time advances only through `later`.
 """
 
 from __future__ import annotations

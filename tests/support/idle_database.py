@@ -1,4 +1,4 @@
-"""Tasks at rest: a file as an engine left it, for commands and producers that find it so."""
+"""A database with tasks at rest, as a stopped engine leaves it, for commands and producers."""
 
 from __future__ import annotations
 

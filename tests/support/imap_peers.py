@@ -1,4 +1,4 @@
-"""An IMAP server on loopback that says whatever a test wants."""
+"""A scripted IMAP server on loopback."""
 
 from __future__ import annotations
 

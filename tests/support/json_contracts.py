@@ -1,7 +1,7 @@
-"""What other programs may rely on: of each command's JSON document, the names at its top. More may be added to them.
+"""The JSON contract of each command: the names at the top of its document, which may only be extended.
 
-A list is told by what each of its rows has. Beside each moment (`…_at`, `…_until`, `now`, `not_before`) stands the same
-in ISO UTC as `…_iso`, which is not written out here.
+A list is described by the names of its rows. Each moment (`…_at`, `…_until`, `now`, `not_before`) has a copy in ISO UTC
+named `…_iso`, which is omitted here.
 """
 
 from __future__ import annotations

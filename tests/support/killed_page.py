@@ -1,7 +1,7 @@
 """Pages that are killed at the commit of an operator action.
 
-As a program, forked from the warm parent of the tests, it imports the page once. For each line that it reads it forks a
-process that sends one form and is killed by SIGKILL, before the COMMIT of the form's transaction or after it.
+As a program, forked from the warm parent of the tests, it imports the page once. For each line of its input it forks a
+process that sends one form. SIGKILL ends that process before or after the COMMIT of the form's transaction.
 """
 
 from __future__ import annotations

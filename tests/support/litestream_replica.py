@@ -1,6 +1,7 @@
-"""A daemon and its emitters at work, and Litestream beside them, set up as the document says.
+"""A daemon and its emitters beside Litestream, configured as in the how-to page.
 
-The blocks of docs/how-to/replicate-with-litestream.md are used unchanged, except the folders: those are the test's.
+The blocks of docs/how-to/replicate-with-litestream.md are used unchanged, except for the folders, which are those of
+the test.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file with the schema: made once for each test process, and copied by each test that does not ask how it is made."""
+"""A database file with the schema, made once for each test process and copied for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Starts of a daemon, many and at once."""
+"""Many concurrent starts of a daemon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scrape as Prometheus does it: a request over a real socket, read by Prometheus' own parser."""
+"""A scrape of metrics over a real socket, parsed by the parser of Prometheus."""
 
 from __future__ import annotations
 

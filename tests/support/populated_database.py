@@ -1,4 +1,4 @@
-"""One database with something for every command to look at or to change: a file as an engine left it at noon."""
+"""A database with data for every command, as an engine left it at noon."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Functions that worker processes import and run. It imports little, because each worker process does."""
+"""Functions for worker processes, in a module with few imports because each worker process imports it."""
 
 from __future__ import annotations
 

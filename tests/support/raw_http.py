@@ -1,4 +1,4 @@
-"""Requests byte by byte, as no client library would send them."""
+"""Raw HTTP requests that no client library would send."""
 
 from __future__ import annotations
 

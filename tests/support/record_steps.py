@@ -1,4 +1,4 @@
-"""Records as an engine makes them, each in transactions of its own, and what may happen to them afterwards."""
+"""Records as an engine writes them, each step in its own transaction, and later changes to them."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""A database with records of every standing, each made the way it is made: by an engine, by hand, by retention.
+"""A database with records in every state, written by an engine, an operator and retention.
 
 closed    in the chain, some with bodies in `blobs`, one with steps and an irreversible action
 stripped  in the chain, and retention took its bodies
 open      without an end, one of them with its envelope in `blobs`
 before    closed before there was a chain, as the migration found it
 
-Retention has removed the first record of the chain and the first row of the operators' log.
+Retention has removed the first record of the chain and the first row of the audit log.
 """
 
 from __future__ import annotations

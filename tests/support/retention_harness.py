@@ -1,4 +1,4 @@
-"""Retention in single batches, with a look at the whole file after each of them."""
+"""Retention in single batches, with a check of the whole file after each batch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a schedule in single steps, each a transaction of its own."""
+"""Single steps in the life of a schedule, each in its own transaction."""
 
 from __future__ import annotations
 

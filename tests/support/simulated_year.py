@@ -1,8 +1,8 @@
-"""A year of a hundred schedules in seconds: time jumps from one thing that happens to the next.
+"""A simulated year of a hundred schedules, in which time jumps from one event to the next.
 
-Each day the daemon ends, in order or as kill -9 leaves it, and boots again after minutes, hours or a holiday. What it
-does in between is what the engine does, through the services: acknowledge what ended, tick, claim, start. Everything
-that is random comes from one seed, so a year can be lived twice.
+Each day the daemon ends, in order or by kill -9, and boots again after minutes, hours or a holiday. In between it works
+through the services of the engine: settle, tick, claim and start. All random choices come from one seed, so a year can
+be repeated.
 """
 
 from __future__ import annotations

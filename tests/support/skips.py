@@ -1,7 +1,7 @@
-"""The reasons for which a test may be skipped: what a fresh machine may lack. Any other skip is a failure.
+"""The permitted reasons to skip a test: missing parts of a fresh machine. Any other skip is a failure.
 
-A test that is skipped everywhere proves nothing, and nobody notices. So each reason is named here. `.ci/run` installs
-the programs where it can, and `pytest -rs` prints what was skipped.
+A test that is skipped on every machine proves nothing, so each reason is listed here. `.ci/run` installs the programs
+where it can, and `pytest -rs` prints the skipped tests.
 """
 
 from __future__ import annotations

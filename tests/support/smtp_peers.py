@@ -1,4 +1,4 @@
-"""SMTP servers on loopback: a real one, and one that says and does whatever a test wants at each step."""
+"""SMTP servers on loopback: a real server, and a scripted server with a programmed answer at each step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An endpoint that speaks HTTP like a model's, on loopback, and answers whatever a test wants of it."""
+"""A fake model endpoint over HTTP on loopback with programmed answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database in which every text says something to a terminal, begins a line of its own, or turns the line around."""
+"""A database whose texts contain terminal escapes, line breaks and bidirectional controls."""
 
 from __future__ import annotations
 

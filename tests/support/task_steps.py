@@ -1,4 +1,4 @@
-"""The life of a task in single steps, each in a transaction of its own, as an engine of one epoch takes them."""
+"""Single steps in the life of a task, each in its own transaction, as an engine of one epoch takes them."""
 
 from __future__ import annotations
 

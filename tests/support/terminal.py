@@ -1,4 +1,4 @@
-"""A terminal with a shell in it, and what a person does there: type a line, read, look again, press Ctrl-C."""
+"""A terminal with a shell, and the actions of a person in it: type a line, read, and press Ctrl-C."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""A pytest plugin: notes every change of a state that the tests of this run bring about, with SQLite as the witness.
+"""A pytest plugin that records every change of a state in the database during the tests.
 
     python -m pytest -p tests.support.transition_recorder tests/tasks      with STATES_SEEN=FILE in its environment
 
-A connection that writes gets temporary triggers, which are its own and change nothing in the file. Each line of the
-file is `table|from|to|test`; a row that is born has no state to come from. What a test writes by SQL of its own, and
-what a migration copies, does not count: the statement must stand in one of the stores.
+Each connection that writes gets temporary triggers, which change nothing in the file. Each line of FILE is
+`table|from|to|test`, with an empty `from` for a new row. Changes by SQL of a test or by a migration are not counted:
+the statement must belong to a store.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tasks of one function each, made while the engine runs, and how they ended."""
+"""Tasks of one function each, declared while the engine runs, and their results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database with a table of its user's, what a transaction does there, and what is found afterwards."""
+"""A database with a user table, transactions on that table, and checks of their results."""
 
 from __future__ import annotations
 

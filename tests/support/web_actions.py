@@ -1,4 +1,4 @@
-"""Every operator action of the page on a world, sent without a browser."""
+"""Every operator action of the page, sent to a `World` without a browser."""
 
 from __future__ import annotations
 

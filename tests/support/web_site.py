@@ -1,7 +1,7 @@
-"""The page on a database, in this process or as a real `craftcore web`, and the browser-like clients of its people.
+"""The page on a database, in this process or as a real `craftcore web`, and clients with cookies and forms.
 
-A page in this process is asked through its application, with its gate: hosts, origins, logins and forms are judged as
-in the real process. What depends on a socket, a connection or a process needs `serving`.
+A page in this process is called through its application with its gate, so hosts, origins, logins and forms are checked
+as in the real process. Tests of a socket, a connection or a process need `serving`.
 """
 
 from __future__ import annotations

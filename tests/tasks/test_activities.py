@@ -1,5 +1,4 @@
-"""What a task does to the world and nobody knows of is asked of a person, until somebody decides; its turn goes on with
-the answer, and its end does not end the question."""
+"""Questions about activities in doubt: their facts and answers, and their life beyond the task."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A task is cancelled at once while its code does not run, and at its next await while it does; and it ends with the
-trigger that was to advance it, whatever ended that."""
+"""Cancellation of tasks: at once while no code runs, otherwise at the next await of the turn."""
 
 from __future__ import annotations
 

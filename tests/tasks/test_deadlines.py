@@ -1,4 +1,4 @@
-"""A deadline is for the whole task, from its first start to its end: no wait and no backoff outlasts it."""
+"""Deadlines of whole tasks, which no wait and no backoff outlasts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A signal to a task that has not begun is kept for its first turn."""
+"""Signals to a task that has not begun, kept for its first turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a boot, and a shutdown, make of the calls that a daemon left without an end."""
+"""Calls left open by a killed or stopped daemon, and their state after the next boot."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is sent to a task is kept until it waits for just that, in the order it came, and no further than a limit."""
+"""The mailbox of a task: order, matching waits, and limits."""
 
 from __future__ import annotations
 

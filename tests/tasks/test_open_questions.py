@@ -1,4 +1,4 @@
-"""Open questions: the oldest first for the command line, the most urgent first for the page, by the index of both."""
+"""Lists of open questions: oldest first or most urgent first, each read from an index."""
 
 from __future__ import annotations
 

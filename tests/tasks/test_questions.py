@@ -1,4 +1,4 @@
-"""A person is asked, answers once, and the task goes on by it; whoever comes too late is told."""
+"""Questions to a person: one answer each, and refusal of late answers."""
 
 from __future__ import annotations
 

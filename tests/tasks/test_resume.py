@@ -1,4 +1,4 @@
-"""What a boot does with the tasks that an earlier daemon left behind."""
+"""Resumption at boot of the tasks of an earlier daemon."""
 
 from __future__ import annotations
 

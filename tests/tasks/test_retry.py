@@ -1,4 +1,4 @@
-"""A FAILED task can be given another try: at the turn it failed in, with all attempts; what it completed is kept."""
+"""Retries of FAILED tasks: the failed turn runs again with all attempts and its completed parts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of tasks refuse what contradicts itself, whoever writes it."""
+"""Schema constraints on the tables of tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The turn of a task is stopped at every place it can be at; a stop that comes too late changes nothing."""
+"""Stops of a turn in each of its states, and refusal of late stops."""
 
 from __future__ import annotations
 

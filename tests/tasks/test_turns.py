@@ -1,4 +1,4 @@
-"""What a turn comes to is written by the commit that settles its trigger, and by nothing that comes too late."""
+"""Results of turns: written by the commit that settles the trigger, and refused after a lost lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A wait is begun once and resolved once, by whatever comes first; one trigger goes on with its turn, once."""
+"""Waits in single steps: each begins once, resolves once, and continues the turn by one trigger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How emitted work ended, told from whichever of its rows is still kept."""
+"""The end of emitted work, read from its task, trigger or record."""
 
 from __future__ import annotations
 

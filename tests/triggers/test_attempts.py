@@ -1,4 +1,4 @@
-"""An attempt: its start is fenced, its outcome is told once, and only what failed costs one of the attempts."""
+"""Attempts in single steps: fenced starts, one settlement each, and the count of spent attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How long a failed trigger waits: it grows, it is capped, and it is the same in every run."""
+"""Backoff of failed triggers: growth, cap, and deterministic jitter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Claim: what is due, best rank first, one of a lane at a time, and nobody gets what another has."""
+"""Claims: due triggers in order of rank, one for each lane, and no trigger claimed twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The claim stays flat: every statement of a claim's life seeks, and rows that are not taken are not visited.
+"""Query plans of the statements of a claim: index searches only, and no visits to rows that are not claimed.
 
 The table of these tests holds 100,000 triggers due soon and 100,000 settled ones.
 """

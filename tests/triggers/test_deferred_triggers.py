@@ -1,4 +1,4 @@
-"""Triggers that are put off because their key is at a limit: the rows, whoever moves them, and the keys themselves."""
+"""Triggers that are deferred because their key is at a limit: their rows and their keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Emit: one durable row for what was meant once, and no duplicate is ever hidden."""
+"""Emits of triggers: durable rows, dedup keys, and the answer to a duplicate."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""There is one way in: emit writes the row, and what runs was claimed from the table.
-
-Read off the sources, as `test_layers.py` does: a second way in could not be added by accident.
-"""
+"""One insert path for triggers, checked in the syntax trees of the sources."""
 
 from __future__ import annotations
 

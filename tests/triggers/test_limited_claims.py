@@ -1,4 +1,4 @@
-"""A look within limits: of a full workflow nothing is claimed, and everything else as if it were not there."""
+"""Claims within limits: no trigger of a full workflow, and all others unaffected."""
 
 from __future__ import annotations
 

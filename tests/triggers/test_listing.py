@@ -1,4 +1,4 @@
-"""Pages of triggers: the newest that match, and dead letters by their error, each at a bounded cost."""
+"""Lists of triggers and of dead letters by error, each at a bounded cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The operator's hands: cancel, requeue, discard. Each says no, and why, where the state does not allow it."""
+"""Operator commands on triggers: cancel, requeue and discard, and their refusals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A late trigger says how late it is, once, beside a description that nobody touched."""
+"""Overdue starts: the recorded delay, and an unchanged description."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reclaim: what a dead process held comes back, once, and only proof makes a trigger guilty of the death."""
+"""Reclaim of claims held by a dead process, and the crash count of their triggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table guards itself: a row that no rule would write is refused by the file, whoever writes it."""
+"""Schema constraints on the table of triggers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One table says what a source's priority, key and scope are, and the keys make each thing happen once."""
+"""Sources of triggers: their default priority, key and scope, and one trigger for each key."""
 
 from __future__ import annotations
 

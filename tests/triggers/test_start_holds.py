@@ -1,4 +1,4 @@
-"""Holds of workflows, sources and schedules, as rows and as what a claim leaves out."""
+"""Start holds of workflows, sources and schedules: their rows, and the triggers that a claim skips."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is accepted comes back as it was given; everything else is refused before a row is written."""
+"""Validation of trigger specs: accepted values are stored unchanged, and others are refused before a write."""
 
 from __future__ import annotations
 
