@@ -1,4 +1,4 @@
-"""The stall limit of a turn counts completed work, and not the time inside a call."""
+"""Detection of stalled turns, which does not count the time of a call within its action timeout."""
 
 from __future__ import annotations
 

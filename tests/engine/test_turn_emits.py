@@ -1,4 +1,4 @@
-"""Emits of a turn: the trigger and its record in one commit, also under cancellation."""
+"""Cancellation of an emit of a turn during its commit: the feeder still wakes for the trigger."""
 
 from __future__ import annotations
 
