@@ -1,8 +1,7 @@
-"""`python -m tests.everything`: all tests but the campaigns, for the night and before an issue is closed.
+"""`python -m tests.everything`: all tests except the campaigns, for the night and before an issue is closed.
 
-The cells of large matrices that the default run leaves out are drawn by a seed: the day's, unless `--seed` repeats
-another. So each cell is visited within weeks. The tests of a booted systemd wait for their machine, and run beside the
-others.
+A seed selects the cells of large matrices that the default run leaves out: the day's seed, or that of `--seed`. So each
+cell runs within weeks. The tests of a booted systemd wait for their machine, and run beside the others.
 """
 
 from __future__ import annotations

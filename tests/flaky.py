@@ -1,7 +1,7 @@
 """`python -m tests.flaky N`: run the default tests N times, in random order on a busy machine, to find flaky ones.
 
-A test that fails now and then waits for too short a time, or depends on its neighbours. Nothing is tried twice here
-either: each run is one chance for such a test to show itself. The runs take turns under four loads:
+A flaky test has a deadline that is too short, or depends on other tests. Each run is one attempt, and no test is
+repeated within a run. The runs alternate between four loads:
 
 burners   as many busy processes as processors compete with the tests
 one core  all workers share one processor

@@ -1,4 +1,4 @@
-"""The comparison with other systems: its figures are right, and no system is left out without a reason."""
+"""The comparison with other systems: its figures, and the reason of each omitted measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measurements can be taken: each of them is there, and the file lets in the past that they are taken with."""
+"""The benchmarks: each starts without an error, on a sound file with triggers of the past."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One text for one value, and the hash anybody can compute again."""
+"""Canonical JSON: one text for each value, and a reproducible hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Time and ids: what grows never shrinks, whatever the clock does."""
+"""Ids and monotonic times under a clock that is set back."""
 
 from __future__ import annotations
 

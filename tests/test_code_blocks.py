@@ -1,5 +1,4 @@
-"""Every block of code in every document is known to a checker: it is run, typed, loaded or compared. A new one is not,
-and says so here, until a test runs it or one of the rules below knows its kind."""
+"""The code blocks of all documents: each is run, typed, loaded or compared by a test or by a rule of this file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The glossary and the table of states are true: names and commands exist, and states change as those of the engine."""
+"""The glossary and the table of states: their names and commands exist, and the states match the engine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: the shipped file is the defaults, and no mistake in a file goes unsaid."""
+"""The settings file: the shipped file equals the defaults, and each mistake is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every option of a declaration and every argument of an outcome, given what it cannot be: refused in a sentence."""
+"""The options of declarations and the arguments of outcomes: invalid values are refused with a reason."""
 
 from __future__ import annotations
 

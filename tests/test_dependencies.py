@@ -1,4 +1,4 @@
-"""Every package that craftcore imports is declared, so that a plain install has it."""
+"""The imports of craftcore: each imported package is a declared dependency."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documents are true: every command and setting they name exists, every one that exists is named, examples run."""
+"""The documents: they name every command and setting, only existing ones, and their examples run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of codes is that of the failure model, and ours beside it; the document says the same."""
+"""The table of error codes: the code, the failure model and the documents agree."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page of evidence is made of measured rows alone, and the command says when something was lost."""
+"""The page of evidence: it has only measured rows, and its command reports lost work."""
 
 from __future__ import annotations
 

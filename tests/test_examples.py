@@ -1,4 +1,4 @@
-"""The examples do what their first lines say, run as a reader would; what they did is counted on the outside."""
+"""The examples, run as a reader runs them: their effects, counted outside of craftcore."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A frozen clock reaches the edges: the stamps of log lines, and the moments that the program prints."""
+"""The time of log lines and of the engine under a frozen clock."""
 
 from __future__ import annotations
 

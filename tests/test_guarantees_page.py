@@ -1,4 +1,4 @@
-"""Each promise of docs/explanation/guarantees.md names tests, and the tests exist and run by default."""
+"""The promises of docs/explanation/guarantees.md: each names tests that exist and run by default."""
 
 from __future__ import annotations
 

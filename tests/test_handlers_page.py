@@ -1,4 +1,4 @@
-"""Every program of the guides is run as a reader would, and killed where they say that it can be."""
+"""The programs of the guides, run as a reader runs them, and killed at the described places."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The page about installing: its commands build and install what it says, and its table has every extra."""
+"""The page about installation: its commands build and install a wheel, and its table has every extra."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An action that by its name cannot be taken back has to say whether it can: the engine warns of one that does not."""
+"""Actions with an irreversible name: the engine warns of an action that does not declare its reversibility."""
 
 from __future__ import annotations
 

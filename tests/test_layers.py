@@ -1,6 +1,6 @@
-"""Folders depend on each other in one direction; SQL and libraries stay where they belong; files stay small.
+"""The layers of the package: folders import in one direction, and SQL, libraries and file sizes have limits.
 
-Only import lines and names are read, so a rule costs nothing at run time and cannot be turned off by accident.
+The rules read only imports and names, so they cost nothing at run time and cannot be turned off by accident.
 """
 
 from __future__ import annotations

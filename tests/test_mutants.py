@@ -1,4 +1,4 @@
-"""The list of mutants fits the code, and the runner tells a noticed mutant from a survivor."""
+"""The list of mutants and its runner: each mutant fits the code, and survivors are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names of modules, classes and functions say what they hold, in the field's words."""
+"""The names of modules, classes and functions: nouns and verbs of the field, without old words."""
 
 from __future__ import annotations
 

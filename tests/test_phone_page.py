@@ -1,4 +1,4 @@
-"""docs/how-to/answer-from-a-phone.md: its recipes are read by the programs they are for, and agree with the page."""
+"""The recipes of docs/how-to/answer-from-a-phone.md: Caddy and nginx accept them, and they match the settings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A number and its noun agree, in every message."""
+"""Numbers and nouns in messages: they agree."""
 
 from __future__ import annotations
 

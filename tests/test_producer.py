@@ -1,4 +1,4 @@
-"""The producer: any other process emits, synchronously, and what it was told is on disk."""
+"""The synchronous producer in a process without an engine: each accepted trigger is on disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A program of a package is found where pip puts it, and its absence fails a test instead of leaving it out."""
+"""The lookup of a package's programs: a missing program fails the test instead of skipping it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Docstrings, messages and pages are plain English: the rules that a machine can check."""
+"""The rules of plain English that a machine can check, in docstrings, messages and pages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The public names are the ones listed: sorted, importable, each from its home."""
+"""The public names: sorted, importable, and each from its home module."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door to replay: any process reads what was recorded, nothing is run by it, and nothing is changed."""
+"""The replay of records from any process: it calls no handler and changes nothing."""
 
 from __future__ import annotations
 

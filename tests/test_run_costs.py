@@ -1,4 +1,4 @@
-"""The budgets of processor time: which folder is over, and that each folder has one."""
+"""The budgets of processor time: each folder has one, and an overrun is named."""
 
 from __future__ import annotations
 

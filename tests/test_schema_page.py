@@ -1,4 +1,4 @@
-"""docs/reference/schema.md is the contract: it names every table, view and column and no other, and its queries run."""
+"""docs/reference/schema.md: its tables, views and columns are those of the database, and its queries run."""
 
 from __future__ import annotations
 

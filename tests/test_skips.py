@@ -1,4 +1,4 @@
-"""Every skip has a reason that a fresh machine can really have."""
+"""The skips of tests: each has a reason that a new machine can have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Servers and addresses as they are spelt. References to secrets: tests/daemon/test_secrets.py."""
+"""The spelling of servers and addresses. References to secrets: tests/daemon/test_secrets.py."""
 
 from __future__ import annotations
 

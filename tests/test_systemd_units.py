@@ -1,4 +1,4 @@
-"""The shipped units: systemd reads every line of them, and the system unit gives away little."""
+"""The shipped units: systemd accepts every line, and the system unit has a low exposure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The marked tests that a change can break, by the folders that it touches."""
+"""The table of marked tests that a change can break, by folder of the package."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads that read the same class for the first time at once: msgspec alone ends the process then."""
+"""First reads of a class by concurrent threads, which end the process with msgspec alone."""
 
 from __future__ import annotations
 

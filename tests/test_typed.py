@@ -1,4 +1,4 @@
-"""Values of the user's own types come back from their text as they went in, or are refused with the path to why not."""
+"""Values of the user's own types: a round trip through their text, or a refusal with the path."""
 
 from __future__ import annotations
 

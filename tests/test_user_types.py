@@ -1,4 +1,4 @@
-"""The type checker of a user infers results and finds mistakes in calls of the public names."""
+"""The public types under a type checker: it infers results, and finds mistakes in calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes of the warm parent start and end as those of a new interpreter do."""
+"""Processes of the warm parent: they start and end as those of a new interpreter do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of `[web]`: every mistake is one line, and no line has a secret in it."""
+"""The settings of `[web]`: each mistake is one line, and no line contains a secret."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""The wheel: the files that it takes, by default; with `-m packaging` it is built, installed beside the runtime
-dependencies alone, and run outside of the repository."""
+"""The wheel: its list of files by default, and its build and installation with `-m packaging`.
+
+The test of the installation runs outside of the repository, with the runtime dependencies alone.
+"""
 
 from __future__ import annotations
 

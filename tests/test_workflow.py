@@ -1,4 +1,4 @@
-"""What a workflow's function tells of itself."""
+"""The declaration of a workflow: types of state and payload, read from its function."""
 
 from __future__ import annotations
 

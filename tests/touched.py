@@ -1,8 +1,8 @@
 """`git diff --name-only REVISION | python -m tests.touched`: the marked tests that a change can break.
 
-The default run leaves out what repeats a promise on a real cluster, in a browser, or in more cells of a matrix. A
-change can break that only in some folders. The table names them, so that `.ci/run` tries what the change can break,
-and `python -m tests.everything` the rest at night.
+The default run leaves out the tests that repeat a promise on a real cluster, in a browser, or in more cells of a
+matrix. Only changes in some folders can break them. The table names these folders, so that `.ci/run` runs the affected
+tests, and `python -m tests.everything` runs the rest at night.
 """
 
 from __future__ import annotations

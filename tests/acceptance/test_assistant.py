@@ -1,4 +1,4 @@
-"""The assistant of the examples, killed while it chats: each message is answered once, and each mail is sent once."""
+"""The example assistant under SIGKILL: each message is answered once, and each mail is sent once."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Mail sent from the command line by real daemons, through a real server or one that keeps them waiting, and what is
-left of it when they die."""
+"""`email.send` from the command line through real daemons: delivery, and recovery after a daemon is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Requests made from the command line by real daemons, to a real provider, and what is left of them when they die."""
+"""`http.request` from the command line through real daemons: secrets, and recovery after a daemon is killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The disk of the database is gone, and Litestream has copied what was committed: the road back from a replica."""
+"""Recovery from a Litestream replica after the disk of the database is lost."""
 
 from __future__ import annotations
 

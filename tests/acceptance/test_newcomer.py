@@ -1,4 +1,4 @@
-"""A person who has just installed craftcore, and the worst that can happen on their first day."""
+"""The first day of a new user, from `craftcore init` to `kill -9` and a restart."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""The README and the first tutorial are followed word for word, from the first command to the last.
+"""The commands of the README and the first tutorial, run word for word from the first to the last.
 
-A fresh copy of the tree, two terminals, the lines of its `sh` blocks; what it says will be seen is what is seen.
+The tests copy the tree, run the `sh` blocks in two terminals, and compare the output with the text.
 """
 
 from __future__ import annotations

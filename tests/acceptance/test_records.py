@@ -1,4 +1,4 @@
-"""What happened? Asked after a crash at night, of a record that somebody has changed, and on another machine."""
+"""The audit of records: after a crash at night, after a record was changed, and on another machine."""
 
 from __future__ import annotations
 

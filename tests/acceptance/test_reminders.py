@@ -1,4 +1,4 @@
-"""An agent sets, lists, edits and cancels its own schedules, and the daemon is killed at every point of that."""
+"""Schedules that an agent sets, lists, edits and cancels, with a daemon killed at each failpoint."""
 
 from __future__ import annotations
 

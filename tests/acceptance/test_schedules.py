@@ -1,4 +1,4 @@
-"""The bug that started the project, through the command line and real daemons: late, then doubled, by each restart."""
+"""Schedules from the command line through real daemons: restarts neither delay nor repeat an occurrence."""
 
 from __future__ import annotations
 

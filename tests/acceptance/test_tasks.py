@@ -1,4 +1,4 @@
-"""A task that asks a person, through the command line and real daemons that die while nobody has answered yet."""
+"""Tasks that wait for a person or a signal, through the command line and real daemons that are killed meanwhile."""
 
 from __future__ import annotations
 

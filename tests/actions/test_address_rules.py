@@ -1,4 +1,4 @@
-"""Where a request may go is judged by the address it would go to, however that is written or reached."""
+"""The address rules of `http.request`: allowed and refused targets in every notation and behind every host name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model asked over a real socket: whatever it does ends as one clear error, and the key stays where it belongs."""
+"""The chat model client over a real socket: responses, limits, timeouts and errors that contain no key."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`command.run`: real programs, heard, bounded, and gone when they should be, with everything they started."""
+"""`command.run` with real programs: arguments, environment, output limits, timeouts and the end of child processes."""
 
 from __future__ import annotations
 

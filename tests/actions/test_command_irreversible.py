@@ -1,6 +1,6 @@
-"""`command.run` under the ledger: a program that may have done something is not run again, unless a person says so.
+"""`command.run` as an irreversible action: a call in doubt is repeated only by a person's decision.
 
-Each program writes a line into the file `effects` for what it does to the world, and the lines are counted.
+Each program appends a line to the file `effects` for each effect, and the tests count the lines.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""A message goes out once, or it is certain that it did not, or somebody is told that nobody knows: with real servers,
-and with servers that misbehave at every step."""
+"""`email.send` with real and faulty mail servers: a message is sent once, refused, or in doubt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever arguments are given, the message that comes of them is the one that was meant, or there is none."""
+"""The message that `email.send` builds from its arguments, and the arguments that it refuses."""
 
 from __future__ import annotations
 

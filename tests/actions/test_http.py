@@ -1,4 +1,4 @@
-"""A request as an action: however the provider behaves, how it ends says what is known of it, and no more."""
+"""`http.request` with every behaviour of a provider: the outcome claims no more than is known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A large answer is read in a thread, so that the loop goes on, and a cancellation does not lose it."""
+"""The parsing of large responses in a thread: the event loop continues, and a cancellation keeps the result."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What became of a message, asked of a real IMAP server; and of some that are no use."""
+"""The search for a sent message on IMAP servers, real and faulty."""
 
 from __future__ import annotations
 

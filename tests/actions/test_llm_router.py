@@ -1,4 +1,4 @@
-"""A model chooses among the live sessions, and whatever it says, it does nothing else."""
+"""The model router: it routes to a live session, and any other output of the model has no effect."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a ready-made action fails with stands in trigger, record and ledger, and says when it is tried again."""
+"""The failures of built-in actions, as recorded in trigger, record and ledger, and the time of their retries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A secret that somebody repeats is replaced however it is spelt, and also when its end is missing."""
+"""The scrubbing of secrets from text: every encoding, and secrets without their end."""
 
 from __future__ import annotations
 

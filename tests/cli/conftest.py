@@ -1,4 +1,4 @@
-"""The command line, called in this process: what it prints, and its exit code."""
+"""Fixtures that run the command line in this process and return its output and exit code."""
 
 from __future__ import annotations
 

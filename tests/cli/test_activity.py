@@ -1,4 +1,4 @@
-"""`craftcore activity`: what irreversible actions came to, and a person's word where nobody knows."""
+"""`craftcore activity`: the outcomes of irreversible actions, and decisions about actions in doubt."""
 
 from __future__ import annotations
 

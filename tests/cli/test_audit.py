@@ -1,4 +1,4 @@
-"""`craftcore audit`: who did what by hand, to what, and why; the newest first."""
+"""`craftcore audit`: operator actions with person, subject, reason and details, the newest first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore db backup` and `craftcore db restore`: what they say and refuse, and what a restored database does."""
+"""`craftcore db backup` and `craftcore db restore`: output, refusals, and the state of a restored database."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is wrong, a person gets one clear line, a program the right exit code, and the database is left alone."""
+"""Invalid input: one line for a person, the documented exit code for a program, and an unchanged database."""
 
 from __future__ import annotations
 

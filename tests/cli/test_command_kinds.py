@@ -1,4 +1,4 @@
-"""Every command has its place: it reads, it does something by hand and is written down, or it works. No fourth way."""
+"""The three kinds of commands: commands that read, operator commands that are audited, and commands that work."""
 
 from __future__ import annotations
 

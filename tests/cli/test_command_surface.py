@@ -1,4 +1,4 @@
-"""Every command that was promised is there, has a page and a test, and speaks JSON, also when it does not end well."""
+"""The list of commands: each has a reference page, a test and a JSON document, also when it fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TAB, by click's protocol: what is offered, that nothing is made or waited for, and that nothing is said beside it."""
+"""Tab completion by click's protocol: the values offered, without a file created, a lock awaited or an extra output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TAB in the shells themselves, at a terminal: what stands on the line after it is what the command is given."""
+"""Tab completion in each shell at a terminal: the completed line is the line that the command receives."""
 
 from __future__ import annotations
 

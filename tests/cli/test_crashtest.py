@@ -1,4 +1,4 @@
-"""`craftcore crashtest`: a table of the crashes, the broken promises, and refusals of wrong input."""
+"""`craftcore crashtest`: the table of crashes, broken promises, and refusals of invalid input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One truth of what a killed daemon left: cut off, and due when a daemon starts. One of what failed: news for a day."""
+"""Work cut off by a killed daemon, and recent failures: every view shows the same state."""
 
 from __future__ import annotations
 

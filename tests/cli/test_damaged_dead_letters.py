@@ -1,4 +1,4 @@
-"""A dead letter whose row is damaged is discarded, with its audit row, and nothing else can be done to it."""
+"""Dead letters with a damaged row: a discard with its audit row is the only accepted action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged fact ends neither a start nor a look: it counts as one that is not there."""
+"""Damaged facts: daemons and commands treat a damaged fact as missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A damaged row of a list: the others are shown as ever, it is named in its place, and the exit code tells of it."""
+"""Damaged rows in lists: the damaged row is named, the other rows are shown, and the exit code reports the damage."""
 
 from __future__ import annotations
 

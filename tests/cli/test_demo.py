@@ -1,4 +1,4 @@
-"""`craftcore demo`: the promise in a minute, counted by something that can also say no."""
+"""`craftcore demo`: a killed daemon loses nothing, and the verdict reports a broken promise."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore doctor`: each check where it is well, and where it complains of what really is wrong."""
+"""`craftcore doctor`: each check on a sound database, and on one with the fault that the check finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore emit`: what is accepted, as it is typed."""
+"""`craftcore emit`: accepted options, payloads, times and dedup keys, and their output."""
 
 from __future__ import annotations
 

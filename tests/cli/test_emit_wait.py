@@ -1,4 +1,4 @@
-"""`craftcore emit --wait` for a task: its end over all its turns and waits, and what a delivered message is told."""
+"""`craftcore emit --wait` with tasks: the wait covers all turns of a task, or the delivery of a message."""
 
 from __future__ import annotations
 

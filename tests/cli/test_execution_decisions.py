@@ -1,4 +1,4 @@
-"""`craftcore execution retry` and `skip`: a person decides about an attempt that has no end, or has failed."""
+"""`craftcore execution retry` and `skip`: an operator's decision about an attempt that failed or has no outcome."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The exit codes that the pages of help name really are how the commands end, and each refusal says what to do."""
+"""The exit codes that help pages name: each command ends with them, and each refusal names a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A file that a command is to read and that is none: refused at once, with the exit code of any other bad file."""
+"""Paths of input files that are not regular files: the command refuses them at once with the documented exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Prose on a terminal is folded at the ends of words; commands to paste are left whole."""
+"""Text on a terminal: prose is folded between words, and commands to paste stay on one line."""
 
 from __future__ import annotations
 

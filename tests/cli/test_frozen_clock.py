@@ -1,4 +1,4 @@
-"""The program says moments by the clock of its process, also when that is frozen."""
+"""The moments that commands print under a frozen clock."""
 
 from __future__ import annotations
 

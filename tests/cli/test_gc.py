@@ -1,4 +1,4 @@
-"""`craftcore db gc` and what `db stats` says of retention: to people and to programs."""
+"""`craftcore db gc`, and the retention section of `craftcore db stats`, as text and as JSON."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdict of `craftcore status`: healthy, degraded and why, or down."""
+"""The verdict of `craftcore status`: healthy, degraded with its reasons, or down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people are told of live tasks that the code does not fit, before a deploy and after it."""
+"""Live tasks that the code does not fit: reports before a deployment and after it."""
 
 from __future__ import annotations
 

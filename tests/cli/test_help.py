@@ -1,4 +1,4 @@
-"""`--help`: every page says what a command does and touches, how it can end and what to type; and it is true."""
+"""`--help`: every page has its sections, formats, exit codes and examples, and they match the code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands that sentences suggest: pasted as they are, they go to the database of the command that printed them."""
+"""Suggested commands: a pasted command uses the database of the command that printed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore hold` and `craftcore release`, and the commands that say what is held."""
+"""`craftcore hold` and `craftcore release`, and the commands that report a hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore inbox`: what people are asked, until when, and one answer that counts."""
+"""`craftcore inbox`: open questions with deadline and default, and an answer that counts once."""
 
 from __future__ import annotations
 

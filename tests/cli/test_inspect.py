@@ -1,4 +1,4 @@
-"""`craftcore inspect`: what was seen of attempts, and what to do about one; `craftcore invalidate`."""
+"""`craftcore inspect` and `craftcore invalidate`: recorded attempts, their filters and statistics."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is JSON is escaped by the rules of JSON, once: never with a backslash before each quote that has one already."""
+"""JSON in text output: each string is escaped once, by the rules of JSON."""
 
 from __future__ import annotations
 

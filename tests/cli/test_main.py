@@ -1,4 +1,4 @@
-"""The entry: help, light start-up, closed pipes, interruptions, bugs."""
+"""The entry point of the command line: help, imports, closed pipes, interruptions and reports of bugs."""
 
 from __future__ import annotations
 

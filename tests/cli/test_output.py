@@ -1,4 +1,4 @@
-"""What is printed, and what people type: pure functions with examples."""
+"""The functions that parse input and format output, with examples."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""A directory or a file that this user may not use: one line, 77, and nothing is changed.
+"""Directories and files without permission: one line, exit code 77, and no change.
 
-Root may do everything, so a test that runs as root lets a child become nobody.
+Root has every permission, so a test that runs as root starts a child process as the user `nobody`.
 """
 
 from __future__ import annotations

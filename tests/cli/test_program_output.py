@@ -1,4 +1,4 @@
-"""The output of a program is shown as text, with its line breaks."""
+"""The output of `command.run` in `trigger show` and `inspect`: text with its line breaks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--read-only` and CRAFTCORE_READ_ONLY: whatever writes is refused before anything is opened, and reading goes on."""
+"""`--read-only` and CRAFTCORE_READ_ONLY: commands that write are refused before a file is opened, and others work."""
 
 from __future__ import annotations
 

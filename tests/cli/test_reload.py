@@ -1,4 +1,4 @@
-"""`craftcore reload`, with a real daemon: what counts now, what waits, what is wrong; and who is never signalled."""
+"""`craftcore reload` with a real daemon: changes applied now or at the next start, mistakes, and refused signals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What was recorded is given back, carried elsewhere and compared: `replay`, `export`, `diff`. Nothing is run."""
+"""`craftcore replay`, `export` and `diff`: recorded responses are returned and compared, and nothing is executed."""
 
 from __future__ import annotations
 

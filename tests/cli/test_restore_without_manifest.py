@@ -1,4 +1,4 @@
-"""`craftcore db restore --no-manifest`: a whole file of which nobody wrote down what it should be; what is refused."""
+"""`craftcore db restore --no-manifest`: a complete copy without a manifest, and the copies that it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore schedule add`, `edit`, `pause`, `resume`, `remove`: what is declared, changed and taken away."""
+"""`craftcore schedule add`, `edit`, `pause`, `resume` and `remove`: stored rows and output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore schedule add --irreversible`: which command must not run twice, how that shows, and what is refused."""
+"""`craftcore schedule add --irreversible`: the stored mark, its views, and its refusals."""
 
 from __future__ import annotations
 

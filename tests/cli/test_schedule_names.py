@@ -1,4 +1,4 @@
-"""The schedule of a job is shown beside its workflow: `command.run` alone says nothing."""
+"""Lists and `top` show the schedule of a run beside its workflow."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore schedule run-now`, `skip-next`, `backfill`, `trust-clock`, `reanchor`: what happened, and what comes."""
+"""`craftcore schedule run-now`, `skip-next`, `backfill`, `trust-clock` and `reanchor`: outcome and next occurrence."""
 
 from __future__ import annotations
 

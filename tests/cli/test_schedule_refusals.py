@@ -1,4 +1,4 @@
-"""What `craftcore schedule add` refuses: one helping sentence, nothing stored, and no database left behind."""
+"""Refusals of `craftcore schedule add`: one line, nothing stored, and no database created."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `craftcore status`, `release` and `check` say of schedules, of the clock, and of safe mode."""
+"""Schedules, the clock and safe mode in `craftcore status`, `release` and `check`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore schedule list`, `show`, `preview`, `history`: what a person sees, also at three in the morning."""
+"""`craftcore schedule list`, `show`, `preview` and `history`: rows, time zones and damaged values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mistake in the settings file stops what it would make do the wrong thing, and nothing else."""
+"""Mistakes in the settings file: commands that need the setting fail, and the others warn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables show the end of an id, and every command takes it; an ambiguous one is refused with the candidates."""
+"""Short ids: tables print the end of an id, commands accept it, and an ambiguous one is refused with candidates."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""One column at a time is spoilt, in every row of its table: every reading command ends with a documented code, and
-nothing that it prints can act on a terminal.
+"""Every reading command on a database with one damaged column: a documented exit code and harmless output.
 
-The suite runs a part that is the same each time, and `pytest -m acceptance` two values in each column. `pytest -m
-campaign` runs every value with every command, each of them with and without `--json`.
+The default run uses a fixed part of the values. `pytest -m acceptance` uses two values in each column. `pytest -m
+campaign` runs every value with every command, with and without `--json`.
 """
 
 from __future__ import annotations

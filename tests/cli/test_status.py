@@ -1,4 +1,4 @@
-"""`craftcore status`, `release`, `db`, `init` and `check`: is it well, and what is to be done?"""
+"""`craftcore status`, `release`, `db`, `init` and `check`: the state of the engine and the suggested remedies."""
 
 from __future__ import annotations
 

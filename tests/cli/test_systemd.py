@@ -1,4 +1,4 @@
-"""`craftcore systemd`: what is printed is what is installed, nothing of anybody's is overwritten unasked."""
+"""`craftcore systemd`: the printed units equal the installed ones, and existing files are not overwritten."""
 
 from __future__ import annotations
 

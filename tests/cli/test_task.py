@@ -1,4 +1,4 @@
-"""`craftcore task`: how far each task is, what it waits for, and what a person may do to it."""
+"""`craftcore task`: the state and the wait of each task, and operator actions on tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore top`: what it reads, what of it is shown, how it fits a terminal, and a real terminal's keys."""
+"""`craftcore top`: its queries, its sections, its layout on a terminal, and its keys."""
 
 from __future__ import annotations
 

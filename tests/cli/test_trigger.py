@@ -1,4 +1,4 @@
-"""`craftcore trigger` and `craftcore dead`: what an operator sees, and what the hands do."""
+"""`craftcore trigger` and `craftcore dead`: views of triggers and operator actions on them."""
 
 from __future__ import annotations
 

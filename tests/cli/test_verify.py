@@ -1,4 +1,4 @@
-"""`craftcore verify` and `craftcore db check`: what they say, to people and to programs, and their exit codes."""
+"""`craftcore verify` and `craftcore db check`: output as text and as JSON, and exit codes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore web` as a command, and what `check` and `doctor` say about `[web]` and the unit of the page."""
+"""`craftcore web` as a command, and the checks of `[web]` in `check` and `doctor`."""
 
 from __future__ import annotations
 

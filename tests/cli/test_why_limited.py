@@ -1,4 +1,4 @@
-"""What a limit holds back, and what a daemon that was started with --paused leaves alone, is said to be so."""
+"""The reason why a trigger waits: limits of concurrency and rate, and a daemon started with `--paused`."""
 
 from __future__ import annotations
 

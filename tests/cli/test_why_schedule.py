@@ -1,4 +1,4 @@
-"""`craftcore schedule why`: each reason why it does not fire, or when it will, with a query that can be run."""
+"""`craftcore schedule why`: the next firing time or the reason against it, with a query that can be run."""
 
 from __future__ import annotations
 

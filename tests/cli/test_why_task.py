@@ -1,4 +1,4 @@
-"""`craftcore trigger` where a trigger belongs to a task: which it is, what it waits for, and who went on with it."""
+"""`craftcore trigger why` with triggers of tasks: the task, its wait, and the trigger that resumed it."""
 
 from __future__ import annotations
 

@@ -1,14 +1,13 @@
-"""The workflows that campaigns of irreversible actions interrupt, and the actions they take: one for every policy and
-kind of provider that may be declared together.
+"""The workflows and actions of the campaigns of irreversible actions: one for each policy and kind of provider.
 
-What is done to a task stands in its payload, as `how@where`: it is part of the arguments of its act, so the same at
-every entry. The n-th of those within a call strikes the n-th call; one around a call strikes once, after those before
-it in the plan.
+The payload of a task names its faults as `how@where`. The faults are part of the arguments of the act, and so the same
+at every entry. The n-th fault within a call applies to the n-th call. A fault around a call applies once, after the
+faults before it in the plan.
 
-What happens is written down in the file that all lives share (`task_app.Seen`):
+The events are written to the file that all lives share (`task_app.Seen`):
 
-    suffers   a fault strikes                      answered    what a person said, and how often it had happened
-    got       what an act brought to its workflow  impossible  what a boot found that cannot be
+    suffers   a fault occurs                          answered    a person's answer, and the effects counted before it
+    got       the result of an act in its workflow    impossible  an impossible state that a boot found
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The kill campaign of irreversible actions: many tasks that act at once, killed at random, and disturbed otherwise.
+"""The kill campaign of irreversible actions: many concurrent tasks, random kills and other faults.
 
     python -m tests.crash.act_campaign --kills 2000 --seed 2026 [--only POLICY]
 
-Each life takes in some more tasks of every kind, goes on with those that earlier ones left, and ends by SIGKILL: at a
-named place, around a call, or from outside; some end in order while calls are on their way. Calls time out, lose their
-connection and are cancelled, and a person answers what is asked. In the end lives finish everything, and `act_checker`
-judges by the provider's book. `act_matrix` is the other half: each fault by itself, at every place.
+Each life accepts new tasks of every kind and continues the tasks of earlier lives. It ends by SIGKILL at a named place,
+around a call, or from outside. Some lives stop in order during a call. Calls time out, lose their connection and are
+cancelled, and a person answers the questions. The last lives complete all tasks, and `act_checker` compares the result
+with the provider's book. `act_matrix` tests each fault by itself, at every place.
 """
 
 from __future__ import annotations

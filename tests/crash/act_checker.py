@@ -1,7 +1,7 @@
-"""The independent checker of irreversible actions: the provider's own book against the ledger, in plain SQL.
+"""The independent checker of irreversible actions: it compares the provider's book with the ledger, in plain SQL.
 
-Nothing may have happened twice unless somebody said so, knowing it; nothing that is said to have happened may not have;
-and nobody may be left to guess. Call it when everything is over and every question is answered.
+An effect occurs at most once, unless a person decided to repeat the call. A call recorded as done has its effect. No
+call stays in doubt. The checker runs after all tasks have ended and all questions are answered.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One life of a program whose tasks act upon a provider: what the matrix and the campaign fork again and again."""
+"""The process that the matrix and the campaign of irreversible actions fork for each life."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How callers speak to the provider: the HTTP/1.1 they need, by hand, so that half of a request can be sent."""
+"""The HTTP/1.1 client of the provider, written by hand so that it can send half of a request."""
 
 from __future__ import annotations
 

@@ -1,12 +1,11 @@
-"""The fault matrix of irreversible actions: one call, cut off at every place around it, in every way, for every policy
-and every kind of provider that may be declared together.
+"""The fault matrix of irreversible actions: one call, cut off at every place, for each policy and kind of provider.
 
     python -m tests.crash.act_matrix --some        # as the normal tests do
     python -m tests.crash.act_matrix               # each cell
     python -m tests.crash.act_matrix --thorough    # on both event loops, in every shape, and more faults
 
-Each cell is a task of its own. It suffers its fault, and then the engine, its policy and a person who looks into the
-provider's book do what they do, until everything is over. What came of it is read off that book and the ledger.
+Each cell is a task of its own with one fault. The engine, the policy and a person who reads the provider's book act
+until the task has ended. The result is read from that book and the ledger.
 
 The tables it prints are those of `docs/explanation/irreversible-actions.md`.
 """

@@ -1,7 +1,7 @@
-"""The world outside of tasks that act: it starts them, and a person answers what is asked about acts in doubt.
+"""The process outside of the engine that starts tasks, and answers questions about acts in doubt as a person does.
 
-The person looks into the provider's book, and says what stands there; about some she gives up. It has no memory: what
-is still to be done stands in the file, so it may die at any moment.
+The person reads the provider's book and answers with its contents, and gives up some acts. The process keeps no state:
+the database shows the open questions, so the process may be killed at any moment.
 """
 
 from __future__ import annotations

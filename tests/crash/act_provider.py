@@ -1,21 +1,22 @@
-"""The provider: whom irreversible actions act upon. A process of its own, with a book that nobody else writes.
+"""The provider of irreversible actions: a process of its own, with a book of events that only this process writes.
 
-It speaks HTTP/1.1 over loopback and does what it is told at once: it has happened when the line is in its book.
+It speaks HTTP/1.1 over loopback. An effect has occurred when its line is in the book.
 
-    POST /send   does it, and answers with a reference
-    GET  /seen   says whether it has done it: only of what it calls reconcilable
-    GET  /quiet  answers when nothing of this key is on its way any more; with the key `*`, nothing at all
+    POST /send   causes the effect, and returns a reference
+    GET  /seen   returns whether the effect occurred: only for kinds that can be reconciled
+    GET  /quiet  returns when no request with this key is in flight; with the key `*`, no request at all
 
-Whoever left may have left a request in a socket. So it says nothing of a key before it has read all that came earlier.
+A client that has exited may have left a request in a socket. So the provider reads all earlier requests before it
+answers about a key.
 
-What it is depends on the `Kind` header; how it fails, on the `Fault` header. Its book has one line for each event, in
-the order of events: what the checker and the person who answers questions go by.
+The `Kind` header sets the kind of provider, and the `Fault` header its fault. The book has one line for each event, in
+the order of events. The checker and the person who answers questions read it.
 
     request  number kind key            the head of a request was read
-    due      number kind key            it will be done, later
-    effect   number kind key arguments  it was done: this is what must not happen twice
-    ended    number how                 nothing more will come of that request
-    looked   number kind key answer     it was asked whether it has done it
+    due      number kind key            the effect will occur later
+    effect   number kind key arguments  the effect occurred: this may not happen twice
+    ended    number how                 the request has ended
+    looked   number kind key answer     the provider was asked whether the effect occurred
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Time as the campaigns of irreversible actions need it: nobody waits for any of it.
+"""The clocks of the campaigns of irreversible actions, which skip every wait.
 
-The world's wall time may be set forward, for all lives on one folder: a day passes in no time, and windows with it. The
-loop's own time, by which timeouts end, jumps: so a call times out exactly where it is to.
+The wall clock may be set forward for all lives on one folder, so a day passes at once and windows end with it. The time
+of the event loop jumps to the next timeout, so a call times out exactly at the chosen place.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`db backup` and `db restore`, killed before each line that they run; whoever comes after looks at what is there.
+"""Processes that run `db backup` or `db restore` and are killed before each line that they run.
 
 python -m tests.crash.backup_lives FOLDER backup|restore|copying [FIRST EVERY]     prints the number of the last line
 
@@ -6,7 +6,7 @@ FIRST and EVERY: kill before line FIRST and then before each EVERYth line only.
 
 copying: a restore on a file system without hard links.
 
-FOLDER/made holds what each begins with: agent.db as a killed daemon left it, its WAL beside it, and backups.
+FOLDER/made holds the initial files: agent.db as a killed daemon left it, its WAL, and backups.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""The kill campaign: hundreds of real deaths on few databases, and what an independent checker makes of them.
+"""The kill campaign: hundreds of processes killed on few databases, checked by an independent checker.
 
     python -m tests.crash.campaign --kills 500
 
-Each life is a process forked from a warm parent (`forks.py`), so it costs tens of milliseconds; it ends by SIGKILL, by
-itself at a named point or from outside. The next one boots what it left.
+Each life is a process forked from a warm parent (`forks.py`), so it costs tens of milliseconds. It ends by SIGKILL, at
+a named point or from outside. The next life boots the database that it left.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The independent checker: plain SQL and three text files, craftcore's invariants, and none of its code."""
+"""The independent checker: the invariants of craftcore in plain SQL and three text files, without code of craftcore."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""One life of a program that embeds craftcore, from its boot to the kill: what the campaign forks again and again.
+"""The process that the campaign forks for each life: a program that embeds craftcore, from its boot to the kill.
 
-What happened outside the database is written to append-only files, one `os.write` a line, so that the checker need not
-believe the database:
+The events outside of the database are written to append-only files, one `os.write` a line. So the checker does not
+depend on the database:
 
     accepted    "<trigger id> <life>"               after emit returned
     ran         "+ <trigger id> <start> <life>"     the handler began; "-": it is about to return
-    observed    "<trigger id> <life>"               a boot found it settled on disk
+    observed    "<trigger id> <life>"               a boot found the trigger settled on disk
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Lives for tests of the resume contract: a warm parent that forks one for each line it is told.
+"""Lives for tests of the resume contract: a warm parent that forks one life for each line of its input.
 
     python -m tests.crash.contract_lives < {"folder": …, "number": 1, "ends": "boot"} …
 
-It answers each with how the life ended. A life boots what the one before left, at any hour, and consumes, or is killed
-before it consumes anything.
+It answers each line with the end of the life. A life boots the database that the previous life left, at any hour. It
+consumes triggers, or is killed before it consumes any.
 """
 
 from __future__ import annotations

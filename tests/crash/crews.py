@@ -1,4 +1,4 @@
-"""What kill campaigns share: crews of forked lives, each on databases of its own, and the command to run them."""
+"""The shared code of kill campaigns: crews of forked lives, each on databases of its own, and the command to run them."""
 
 from __future__ import annotations
 

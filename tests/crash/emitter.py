@@ -1,4 +1,4 @@
-"""Processes that emit once, write down that emit returned, and are gone.
+"""Processes that emit once, record that emit returned, and are killed.
 
 python -m tests.crash.emitter FOLDER producer|asyncio|trio KILLS    all on one database, right after emit
 python -m tests.crash.emitter FOLDER create KILLS                   each on a new one, while it is being made

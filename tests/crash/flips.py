@@ -1,4 +1,4 @@
-"""One bit of a copied database, turned over: where, and what is seen of it."""
+"""Flipped bits in copies of a database: their place, and the commands that find them."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The kill campaign beside foreign SQLite programs: they read, write, checkpoint and vacuum while lives end by SIGKILL.
+"""The kill campaign beside foreign SQLite programs that read, write, checkpoint and vacuum.
 
     python -m tests.crash.foreign_campaign --kills 500
 
-As `campaign`; the lives and the programs are those of `foreign_child`. Both are killed.
+The campaign works as `campaign` does. The lives and the programs are those of `foreign_child`, and both are killed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""One life of a program that embeds craftcore beside foreign SQLite programs, and these programs.
+"""The process of a life beside foreign SQLite programs, and these programs.
 
 A foreign program is Python's `sqlite3` or the distribution's shell, each in a process of its own. It opens the file,
-does one thing and closes it, again and again: to read, to write a table of its own, to checkpoint, to vacuum. What it
-has committed stands in `foreign`, one line a row, as `accepted` has what emit returned for.
+does one thing and closes it, repeatedly: it reads, writes a table of its own, checkpoints or vacuums. The file
+`foreign` has one line for each row that it committed, as `accepted` has one for each emit that returned.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Processes that cost milliseconds and die for real: forked from one warm parent.
+"""Real processes that cost milliseconds, forked from one warm parent.
 
-The parent imported everything, runs no thread and never opened a database: nothing is copied that a fork would break.
-What it forks is a process like any other, with its own connection, event loop and writer thread, and SIGKILL ends it as
-it ends any other. The kernel does not know that it had no `exec`.
+The parent has imported all modules, runs no thread and has opened no database, so the fork copies nothing that it would
+break. A forked process has its own connection, event loop and writer thread, and SIGKILL ends it as any other process.
+The missing `exec` makes no difference to the kernel.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Kill a daemon that notifies, again and again: each question, doubt and dead letter is one accepted trigger.
+"""The kill campaign of a daemon that notifies: each question, doubt and dead letter is one accepted trigger.
 
 python -m tests.crash.notification_campaign --kills 500 --seed 1
 """

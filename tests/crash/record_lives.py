@@ -1,11 +1,12 @@
-"""Lives for tests of the records: a warm parent that forks one for each line it is told.
+"""Lives for tests of records: a warm parent that forks one life for each line of its input.
 
     python -m tests.crash.record_lives < {"folder": …, "number": 1, "ends": "writer.flushed", "at_pass": 7} …
 
-It answers each with how the life ended. What a life did outside of the database is in two append-only files:
+It answers each line with the end of the life. The actions of a life outside of the database are in two append-only
+files:
 
-    flushed   [pass, events]            a commit is on disk, and so many events are, as another connection sees them
-    known     [type, field, value]      user code goes on, or begins, because of an event of this type that says so
+    flushed   [pass, events]            a commit is on disk, and the number of events that another connection reads
+    known     [type, field, value]      user code begins or continues because of an event of this type and value
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Has lives with records lived, and looks at what they left with plain SQL."""
+"""Helpers that run lives with records, and read the database they leave in plain SQL."""
 
 from __future__ import annotations
 

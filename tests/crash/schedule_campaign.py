@@ -1,8 +1,9 @@
-"""The kill campaign of ticks: hundreds of real deaths at every point of a tick, on few databases.
+"""The kill campaign of schedules: hundreds of processes killed at every point of a tick, on few databases.
 
     python -m tests.crash.schedule_campaign --kills 200
 
-As `campaign`, with lives that have schedules and a clock that they move; `schedule_checker` judges what they leave.
+The campaign works as `campaign` does. Its lives have schedules and a clock that they move, and `schedule_checker`
+checks the database that they leave.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The independent checker of schedules: plain SQL, text files, the invariants, and an arithmetic of its own.
+"""The independent checker of schedules: invariants in plain SQL and text files, with its own arithmetic.
 
-Every schedule of the campaign comes at `origin + n * step`, intervals from their anchor, `*/5` from 1970 on, so an
-occurrence is a whole number, and the account of a schedule must name each number once, from the first to the mark.
+Each schedule of the campaign fires at `origin + n * step`: intervals from their anchor, and `*/5` from 1970. So an
+occurrence is a whole number. The account of a schedule must name each number once, from the first to the mark.
 """
 
 from __future__ import annotations

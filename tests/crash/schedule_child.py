@@ -1,13 +1,13 @@
-"""One life of a program with schedules: what the campaign of ticks forks again and again.
+"""The process that the schedule campaign forks for each life: a program with schedules.
 
-Its clock is one that no machine has: it stands still until the life moves it, by seconds, minutes or hours, sometimes
-back, and it is kept in a file, so that the next life goes on from there. What happened outside of the database, and
-what the database will have forgotten by the time the checker reads it, is written to append-only files:
+Its clock moves only when the life moves it, by seconds, minutes or hours, sometimes back. A file keeps the time for the
+next life. The events outside of the database, and rows that retention removes before the checker runs, are written to
+append-only files:
 
     ran         "+ <trigger> <schedule> <nominal> <life>"                a handler began; "-": it is about to return
-    declared    "<schedule> <generation> <mark> <anchor> <step>"         before the commit: the last line is what holds
-    marks       "<life> <schedule> <generation> <mark> <anchor> <step>"  as a life found them
-    deleted     "<trigger> <status> <reason>"                            before retention took a settled trigger away
+    declared    "<schedule> <generation> <mark> <anchor> <step>"         before the commit: the last line is valid
+    marks       "<life> <schedule> <generation> <mark> <anchor> <step>"  the marks that a life found at its boot
+    deleted     "<trigger> <status> <reason>"                            before retention deletes a settled trigger
 """
 
 from __future__ import annotations

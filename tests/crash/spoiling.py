@@ -1,4 +1,4 @@
-"""What a campaign left, made wrong on purpose: for the tests of its checker."""
+"""Deliberate faults in the files of a campaign, for the tests of its checker."""
 
 from __future__ import annotations
 

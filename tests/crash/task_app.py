@@ -1,14 +1,14 @@
-"""The workflows that task campaigns kill: one of every kind, and what each of them does outside of the database.
+"""The workflows of the task campaigns, one of each kind, and their actions outside of the database.
 
-User code writes down what it does and what it is told, one line each, in an append-only file that all lives share:
+User code writes its actions and inputs, one line each, to an append-only file that all lives share:
 
-    enter   a workflow is entered: with which state         heard   what a wait, or the event of a turn, brought
-    begin   the function of a step begins                   got     what a step brought; from here on it is on disk
-    end     it is about to return                           leave   what the turn is about to return
-    fail    it is about to raise                            effect  what was emitted runs
+    enter   a workflow is entered: with its state           heard   the result of a wait, or the event of a turn
+    begin   the function of a step begins                   got     the result of a step; from here on it is on disk
+    end     the function is about to return                 leave   the value that the turn is about to return
+    fail    the function is about to raise                  effect  an emitted trigger runs
 
-Lines are in the order in which things happened, in whichever process. A kill loses none that was written: no power is
-cut here, and the kernel keeps what a dead process wrote.
+Lines are in the order of the events, in all processes. A kill loses no written line: the power stays on, and the kernel
+keeps the data that a dead process wrote.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The kill campaign of tasks: many of them at once, killed at random, while a world outside does its part.
+"""The kill campaign of tasks: many concurrent tasks, random kills, and a second process that sends their messages.
 
     python -m tests.crash.task_campaign --kills 2000 --seed 2026
 
-Each life takes in some more tasks of every kind, goes on with those that earlier ones left, and ends by SIGKILL: at a
-named place, in the function of a step, or from outside; some end in order while tasks run. Some have a second program
-beside them that emits, answers and signals, too, and is killed as well. In the end one life finishes everything, and
-`task_checker` judges. `task_matrix` is the other half: small stories, cut off at every place.
+Each life accepts new tasks of every kind and continues the tasks of earlier lives. It ends by SIGKILL at a named place,
+in the function of a step, or from outside. Some lives stop in order while tasks run. Some run beside a second program
+that emits, answers and signals, and is also killed. The last life completes all tasks, and `task_checker` checks the
+result. `task_matrix` tests small stories, cut off at every place.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The independent checker of tasks: plain SQL and one text file, none of craftcore's code.
+"""The independent checker of tasks: plain SQL and one text file, without code of craftcore.
 
-What user code wrote down while it ran is the evidence; the file must agree with it. The rules of `task_never` hold at
-any moment, these when everything is over.
+The lines that user code wrote are the evidence, and the database must agree with them. The rules of `task_never` hold
+at any moment, and the rules of this module after all tasks have ended.
 """
 
 from __future__ import annotations

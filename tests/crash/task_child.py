@@ -1,7 +1,7 @@
-"""One life of a program with tasks: what the campaigns of tasks fork again and again.
+"""The process that the task campaigns fork for each life: a program with tasks.
 
-Before its boot a life looks at the file with plain SQL, as the one before left it, and writes down how each task stands
-(`found`) and whatever cannot be (`impossible`).
+Before its boot a life reads the database with plain SQL, as the previous life left it. It records the status of each
+task (`found`) and each impossible state (`impossible`).
 """
 
 from __future__ import annotations

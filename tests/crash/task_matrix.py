@@ -1,14 +1,14 @@
-"""The matrix of task kills: small stories, each cut off at every point it passes, and then at another.
+"""The kill matrix of tasks: small stories, each cut off at every point it passes, and then at a second point.
 
     python -m tests.crash.task_matrix --part 5 --pairs 1       # as the normal tests do
     python -m tests.crash.task_matrix --thorough --pairs all   # every pass of every point, and every pair of them
 
-An uninterrupted life of each story says how it ends. A second one is stopped (SIGSTOP) at every pass of every point,
-and its files are copied while it stands still: the kernel keeps of a stopped process what it keeps of a killed one, to
-the byte. Each copy is what one death leaves: a life boots it and goes on to the end, and the checker judges. For a pair
-that life is stopped, too, and what it left is gone on with.
+An uninterrupted life of each story shows how it ends. A second life is stopped (SIGSTOP) at every pass of every point,
+and its files are copied meanwhile. The kernel keeps the same bytes of a stopped process as of a killed one. Each copy
+is the state after one kill. A life boots the copy and completes the story, and the checker checks it. For a pair that
+life is also stopped, and another life continues from its files.
 
-A relay kills for real: every life on one file, at the same point, until the story is over.
+A relay uses real kills: every life on one database, at the same point, until the story has ended.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""Faults that no file with tasks has at any moment, not even one that a killed process left: plain SQL, and the
-invariants."""
+"""The states that no database with tasks may have at any moment, also after a kill: plain SQL, and the invariants."""
 
 from __future__ import annotations
 

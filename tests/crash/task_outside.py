@@ -1,7 +1,7 @@
-"""The world outside of the tasks: who sends them messages, signals and answers, and who cancels one.
+"""The process outside of the tasks that sends messages, signals, answers and cancellations.
 
-It may die at any moment and begin anew, or be there twice: it looks at the file for what is still to be done, and
-whatever it does again is refused or known by its key. So it has no memory, and needs none.
+It may be killed at any moment and start again, or run twice. It reads the pending work from the database, and a
+repeated message is refused or recognised by its key. So it keeps no state.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The checker of irreversible actions finds what is wrong: tampered files, and engines that were broken on purpose."""
+"""The checker of irreversible actions: it finds each fault in changed files and in broken engines."""
 
 from __future__ import annotations
 

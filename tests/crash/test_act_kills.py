@@ -1,5 +1,4 @@
-"""Irreversible actions cut off at every place around the call, and killed by the hundred: nothing happens twice
-unseen, nothing is lost unseen."""
+"""Kills around the call of an irreversible action: no effect is lost or repeated without a report."""
 
 from __future__ import annotations
 

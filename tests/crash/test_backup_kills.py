@@ -1,4 +1,4 @@
-"""SIGKILL before each line of a backup and of a restore: whoever comes after finds no half of anything."""
+"""SIGKILL before each line of a backup and of a restore: no partial file remains."""
 
 from __future__ import annotations
 

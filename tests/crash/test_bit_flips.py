@@ -1,6 +1,8 @@
-"""One flipped bit anywhere in a copy of the file: `db check` or `verify` finds it, or everything reads as before, or it
-lies in a value that no hash covers. They are listed here and in docs/explanation/records-and-integrity.md: only
-checksums of whole pages would find them."""
+"""Single flipped bits in a copy of the database: found by `db check` or `verify`, harmless, or outside of all hashes.
+
+The values that no hash covers are listed here and in docs/explanation/records-and-integrity.md. Only checksums of whole
+pages would find these flips.
+"""
 
 from __future__ import annotations
 

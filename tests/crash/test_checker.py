@@ -1,4 +1,4 @@
-"""The checker is no yes-man: each thing it promises to find is put before it once."""
+"""The checker of the kill campaign: it accepts a sound database and finds each planted fault."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A row of the ledger that a bad disk or a foreign hand changed is not called again unasked, and is seen; it keeps
-neither the daemon from starting nor the others from going on."""
+"""Corrupt rows of the ledger: the call is not repeated unasked, and the daemon and other tasks continue."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A record that a bad disk changed while its attempt ran is named by verify; the attempt ends as it would have, and so
-do the others."""
+"""Records corrupted during their attempt: `verify` names them, and all attempts end as usual."""
 
 from __future__ import annotations
 

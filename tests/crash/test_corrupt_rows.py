@@ -1,4 +1,4 @@
-"""A row that a bad disk or a foreign hand changed is set aside, visibly; it never keeps the others from running."""
+"""Corrupt rows of triggers: they end as dead letters with a reason, and the others run."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""A row of a task, or of what hangs on it, that a bad disk or a foreign hand changed fails its task, visibly; it keeps
-neither the daemon from starting nor the others from going on."""
+"""Corrupt rows of tasks: the task fails with a reason, and the daemon and other tasks continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Once emit returned, the trigger is on disk: hundreds of processes are killed in the very next instant."""
+"""Processes killed right after emit returned: every accepted trigger is on disk."""
 
 from __future__ import annotations
 

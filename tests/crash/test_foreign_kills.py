@@ -1,4 +1,4 @@
-"""Foreign SQLite programs on the file, under load and kills: nothing accepted is lost, and nothing of theirs."""
+"""Kills of engines and of foreign SQLite programs on one database: neither loses a committed row."""
 
 from __future__ import annotations
 

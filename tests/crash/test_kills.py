@@ -1,4 +1,4 @@
-"""Hundreds of processes killed at every point where a crash must be survivable, judged by an independent checker."""
+"""Hundreds of processes killed at every failpoint, checked by an independent checker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A daemon that notifies is killed again and again: no event is lost, and none is told twice."""
+"""Kills of a daemon that notifies: each event is notified exactly once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A trigger that takes the process down each time it runs is found out and buried; those beside it are innocent."""
+"""Poison triggers: a trigger that repeatedly kills its process becomes a dead letter, and concurrent ones are done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The power is cut at any moment, and the disk keeps any part of what was not flushed."""
+"""Power cuts at any moment: the disk keeps any part of the writes that were not flushed."""
 
 from __future__ import annotations
 

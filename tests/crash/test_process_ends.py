@@ -1,4 +1,4 @@
-"""Ends that are no crash, and a beginning that goes back in time."""
+"""Ends of a process that are not crashes, and restored databases that are held."""
 
 from __future__ import annotations
 

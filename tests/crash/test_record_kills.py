@@ -1,4 +1,4 @@
-"""What a kill leaves of the records: all that was committed, and nothing else; and what the next boot makes of it."""
+"""Records after a kill: exactly the committed events, and the outcome that the next boot writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whoever reads records while they are written, and while their writers are killed, never sees half of one."""
+"""Concurrent readers of records: no reader sees a partial record while writers run and are killed."""
 
 from __future__ import annotations
 

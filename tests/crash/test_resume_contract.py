@@ -1,4 +1,4 @@
-"""What a boot does with the tasks that an earlier daemon left behind, with processes that die for real."""
+"""The resume contract: a boot resumes the tasks of killed daemons, with real processes."""
 
 from __future__ import annotations
 

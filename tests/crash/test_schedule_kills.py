@@ -1,4 +1,4 @@
-"""Hundreds of processes killed at every point of a tick: each occurrence is accounted for once, fires at most once."""
+"""Hundreds of kills at every point of a tick: each occurrence has one account and fires at most once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process is killed around the commit that accepts and starts a trigger: both are on disk, or neither is."""
+"""Kills around the commit that accepts and starts a trigger: both are on disk, or neither is."""
 
 from __future__ import annotations
 

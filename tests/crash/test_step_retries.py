@@ -1,4 +1,4 @@
-"""The tries of a step are counted over a kill of the process."""
+"""The attempts of a step, counted over a kill of the process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checker of tasks is no yes-man: it is shown each thing it promises to find, and broken engines."""
+"""The checker of tasks: it accepts a sound database and finds each planted fault and broken engine."""
 
 from __future__ import annotations
 

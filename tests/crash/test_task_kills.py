@@ -1,4 +1,4 @@
-"""Tasks cut off at every place, and killed by the hundred: steps run once, turns count once, waits end once."""
+"""Tasks killed at every place: steps run once, turns count once, and waits end once."""
 
 from __future__ import annotations
 

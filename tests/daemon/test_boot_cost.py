@@ -1,4 +1,4 @@
-"""A boot costs what it has to do: triggers that wait for their time are not visited, however many there are."""
+"""The cost of a boot: it does not depend on the number of triggers that are not yet due."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every daemon can do besides its app; and what an app declares itself is the app's."""
+"""The built-in workflows of every daemon: a declaration of the app takes precedence."""
 
 from __future__ import annotations
 

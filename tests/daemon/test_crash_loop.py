@@ -1,4 +1,4 @@
-"""Code of a workflow that ends the daemon each time it runs is found out, and what is beside it is done."""
+"""Workflow code that ends the daemon each time it runs: a dead letter after three starts, and other work is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The doorbell, rung by real processes over a real socket."""
+"""The doorbell with real processes over a real socket."""
 
 from __future__ import annotations
 

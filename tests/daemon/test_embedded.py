@@ -1,4 +1,4 @@
-"""The engine inside a program of one's own has what the daemon has."""
+"""The embedded engine: it has the built-in actions, settings and schedules of the daemon."""
 
 from __future__ import annotations
 

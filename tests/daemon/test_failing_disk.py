@@ -1,4 +1,4 @@
-"""A daemon on a disk that fails or is slow: what `status` and `doctor` say meanwhile, and how it ends."""
+"""A daemon on a failing or slow disk: its exit, and the reports of `status` and `doctor`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A process that runs the engine keeps its POSIX locks on the database, whatever else it does with the file.
+"""The POSIX locks on the database: a process that runs the engine keeps them despite other file access.
 
-Closing any descriptor of a file drops every lock that the process holds on it. Without them a foreign SQLite believes
-that it is alone and deletes the WAL.
+Closing any descriptor of a file drops every lock that the process holds on it. A foreign SQLite program that sees no
+lock deletes the WAL.
 """
 
 from __future__ import annotations

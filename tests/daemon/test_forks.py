@@ -1,4 +1,4 @@
-"""Handlers that fork: the child holds nothing of the daemon, and neither of them deafens the other."""
+"""Handlers that fork: the child inherits no lock and no signal handling of the daemon."""
 
 from __future__ import annotations
 

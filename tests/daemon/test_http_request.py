@@ -1,4 +1,4 @@
-"""What every app can do without a line of Python: emitted by name, with a real engine and a real provider."""
+"""The built-in workflow `http.request`, emitted by name, with a real engine and a real provider."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One daemon per database, and what the lock file says to whom."""
+"""The lock of a database: one daemon at a time, and the contents of the lock file."""
 
 from __future__ import annotations
 

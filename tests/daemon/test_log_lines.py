@@ -1,4 +1,4 @@
-"""A log line is one line, harmless and bounded, whatever is in it."""
+"""Log lines: one line each, bounded, and harmless with any value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where log lines go: to whom, in which shape, and that the daemon outlives its readers."""
+"""The format and the destination of log lines, and a daemon whose log readers exit."""
 
 from __future__ import annotations
 

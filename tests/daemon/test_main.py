@@ -1,4 +1,4 @@
-"""`craftcore run` as its operator, its service manager and its database see it: real processes, real signals."""
+"""`craftcore run` with real processes and real signals: start, readiness, shutdown and exit codes."""
 
 from __future__ import annotations
 

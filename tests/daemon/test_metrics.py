@@ -1,4 +1,4 @@
-"""Metrics of running engines, scraped over real sockets."""
+"""The metrics of running engines, scraped over real sockets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who asks for metrics: in order, wrongly, or to do harm. Nobody keeps another one from being answered."""
+"""Requests to the metrics port, valid, malformed and hostile: none blocks another client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Notifications of a running engine: webhooks, commands, mail, pings, and the functions of an app."""
+"""Notifications of a running engine: webhooks, commands, mail, pings and functions of an app."""
 
 from __future__ import annotations
 

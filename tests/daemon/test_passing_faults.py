@@ -1,5 +1,4 @@
-"""What passes by itself ends no daemon: a disk that is full at its start or at its end, a directory that cannot be
-entered for a while."""
+"""Temporary faults that a daemon survives: a full disk at start or stop, and an inaccessible directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A real quota: a daemon whose database lies in a btrfs subvolume with a limit, in an image on a loop device."""
+"""A daemon under a real quota: its database is in a btrfs subvolume with a limit, on a loop device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A database file that was put back by hand is found out, also within one epoch, before anything is done again."""
+"""Databases replaced by an older copy: the engine detects the copy before it repeats an action."""
 
 from __future__ import annotations
 

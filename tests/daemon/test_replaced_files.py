@@ -1,5 +1,4 @@
-"""The database, its WAL or its shared memory deleted or replaced under an engine: it ends loudly, and nobody is told
-that something was accepted which no engine will see."""
+"""A database, WAL or shared memory file deleted or replaced under an engine: the engine ends, and emits are refused."""
 
 from __future__ import annotations
 

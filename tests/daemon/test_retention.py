@@ -1,4 +1,4 @@
-"""Retention beside a running engine: it takes what is over, waits for what is in the way, and stops with the engine."""
+"""Retention beside a running engine: it removes ended work, waits for holds and readers, and stops with the engine."""
 
 from __future__ import annotations
 

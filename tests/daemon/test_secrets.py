@@ -1,4 +1,4 @@
-"""A secret is found where its reference says, and nothing that goes wrong on the way there tells it."""
+"""References to secrets: the value is read from its source, and no error contains it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signals become calls, in the order in which they came."""
+"""Signals of the daemon, handled in the order of their arrival."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`craftcore run --until-idle` and tasks: what waits does not keep it, what failed is told."""
+"""`craftcore run --until-idle` with tasks: waits do not delay the exit, and failures set the exit code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""systemd hears from the daemon only while the engine makes progress."""
+"""The watchdog of systemd: the daemon sends pings only while the engine makes progress."""
 
 from __future__ import annotations
 

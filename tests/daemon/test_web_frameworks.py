@@ -1,4 +1,4 @@
-"""An app inside a web server: the engine runs as long as the server does."""
+"""An engine inside a web server: it runs as long as the server."""
 
 from __future__ import annotations
 

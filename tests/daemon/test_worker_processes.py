@@ -1,4 +1,4 @@
-"""Worker processes of a real daemon: they end with it, whatever ends it, and no signal reaches their functions."""
+"""Worker processes of a real daemon: they end with the daemon, and signals do not reach their functions."""
 
 from __future__ import annotations
 

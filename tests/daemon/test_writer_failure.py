@@ -1,4 +1,4 @@
-"""A daemon whose writer thread dies ends by itself, with the reason, and is deaf to nothing meanwhile."""
+"""A daemon whose writer thread dies: it exits with the reason and handles signals meanwhile."""
 
 from __future__ import annotations
 

@@ -1,3 +1,5 @@
+"""The actor of an audit row as text."""
+
 from dataclasses import replace
 
 from craftcore.audit.model import Actor, AuditRow

@@ -1,4 +1,4 @@
-"""An event of a task's stream in one line: every type there is, and what nobody knows."""
+"""Events of a stream as one line of text: every type, damaged facts and unknown types."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The invariants: each finds a violation that was planted past every guard, and a busy database has none."""
+"""The invariants: each finds its planted violation, and a busy database has no violation."""
 
 from __future__ import annotations
 

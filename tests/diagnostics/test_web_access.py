@@ -1,4 +1,4 @@
-"""The checks of `[web]`: what would keep the page from starting, or a person from logging in."""
+"""The checks of `[web]`: problems that prevent the start of the page or a login."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.evidence`: run the experiments, and write the page with what was measured.
+"""`python -m tests.evidence`: run the experiments, and write the page with the measured results.
 
 python -m tests.evidence [--quick | --full] [--seed N] [--only EXPERIMENT …]
 """

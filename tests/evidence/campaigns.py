@@ -1,4 +1,4 @@
-"""The kill campaigns, each in a process of its own that forks its lives."""
+"""The kill campaigns as experiments, each in a process of its own that forks its lives."""
 
 from __future__ import annotations
 

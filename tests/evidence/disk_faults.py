@@ -1,8 +1,8 @@
 """A disk that is full, or that cannot flush, at each place of a story: every write and every flush is one place.
 
-The story emits tasks, each with a step, an irreversible action and a second turn. The places are counted by a story on
-a healthy disk. Then one story after the other meets the fault at its place, and lives on a healthy disk until nothing
-is left to do. The effects of the action are counted outside of the database.
+The story emits tasks, each with a step, an irreversible action and a second turn. A run on a healthy disk counts the
+places. Then each story has the fault at one place, and continues on a healthy disk until all work is done. The effects
+of the action are counted outside of the database.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The experiments of the page, in its order."""
+"""The experiments of the evidence page, in its order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The results of experiments: what was counted, and where and when. They go through JSON."""
+"""The results of experiments, with their counts, place and time, as JSON values."""
 
 from __future__ import annotations
 

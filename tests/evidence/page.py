@@ -1,4 +1,4 @@
-"""The page of evidence, made of measured rows and nothing else."""
+"""The page of evidence, made only of measured rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Power cuts: a day of work is recorded write by write, and cut at random moments with any part of the unflushed."""
+"""Power cuts: the writes of a day are recorded, and cut at random moments with any part of the unflushed ones."""
 
 from __future__ import annotations
 

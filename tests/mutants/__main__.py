@@ -1,4 +1,4 @@
-"""`python -m tests.mutants`: break craftcore in every way of the list, and see that a test notices.
+"""`python -m tests.mutants`: apply each mutant of the list, and check that a test notices it.
 
 python -m tests.mutants [--only NAME …] [--jobs N] [--list]
 """

@@ -1,4 +1,4 @@
-"""Mutants of irreversible actions: the intent, the key, the doubt, the decision."""
+"""Mutants of irreversible actions: intents, keys, doubts and decisions."""
 
 from __future__ import annotations
 

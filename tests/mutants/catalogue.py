@@ -1,4 +1,4 @@
-"""All the mutants."""
+"""The list of all mutants."""
 
 from __future__ import annotations
 

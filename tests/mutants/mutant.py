@@ -1,4 +1,4 @@
-"""A mutant: a small change of the code that breaks a promise, and the tests that must notice."""
+"""The class of mutants: a small change of the code that breaks a promise, and the tests that must notice it."""
 
 from __future__ import annotations
 

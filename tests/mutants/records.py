@@ -1,4 +1,4 @@
-"""Mutants of what is kept: records and their chain, replay, retention, and the flush itself."""
+"""Mutants of records: the chain, replay, retention, and the flush to disk."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of schedules: occurrences, the high-water mark, catching up."""
+"""Mutants of schedules: occurrences, the high-water mark, and catch-up."""
 
 from __future__ import annotations
 

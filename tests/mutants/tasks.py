@@ -1,4 +1,4 @@
-"""Mutants of tasks: turns, steps, waits, questions, mail."""
+"""Mutants of tasks: turns, steps, waits, questions and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Mutants of triggers: their acceptance, their claims, their attempts."""
+"""Mutants of triggers: their acceptance, claims and attempts."""
 
 from __future__ import annotations
 

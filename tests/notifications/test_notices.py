@@ -1,4 +1,4 @@
-"""Notices: the events that write them, the triggers that come of them, and those that may not."""
+"""Notices: the events that write them, their triggers, and events without a notice."""
 
 from __future__ import annotations
 

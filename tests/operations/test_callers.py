@@ -1,6 +1,6 @@
-"""Each operator action is one function of `craftcore.operations`: its command calls it, and its form, and nobody else.
+"""The callers of `craftcore.operations`: each operator action is one function, called by one command and one form.
 
-The code is read as syntax trees. What is not one to one is listed here, with the reason.
+The tests read the code as syntax trees. Exceptions are listed here, with the reason.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit log keeps each side of a change of a schedule, and no part of a long payload."""
+"""The audit row of a changed schedule: both versions, and no part of a long payload."""
 
 from __future__ import annotations
 

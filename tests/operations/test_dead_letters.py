@@ -1,4 +1,4 @@
-"""The dead letters of one error, changed at once: each with its row in the audit log, those refused left alone."""
+"""Changes of all dead letters of one error: one audit row each, and refused ones stay unchanged."""
 
 from __future__ import annotations
 

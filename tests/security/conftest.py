@@ -1,4 +1,4 @@
-"""The command line and a world for it, as its own tests have them."""
+"""Fixtures of the security tests: the command line and its world, as the tests of tests/cli have them."""
 
 from tests.cli.conftest import cli, clock, database, here, made
 

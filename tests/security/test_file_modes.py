@@ -1,4 +1,4 @@
-"""Whatever we make is for its owner alone, also where the umask would give it to everybody."""
+"""The modes of created files and folders: private to their owner with any umask."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever is handed to who reads JSON, or TOML: it is taken, or refused with an error of ours that says where."""
+"""Hostile JSON and TOML: each reader accepts it, or refuses it with an error of craftcore that names the place."""
 
 from __future__ import annotations
 

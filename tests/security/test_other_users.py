@@ -1,4 +1,4 @@
-"""Another user of the machine who may rename in the folder that root writes into, and does so before every line."""
+"""Another user of the machine who renames files before every line, in a folder that root writes into."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/explanation/security.md names a test for each thing it promises, and each of them is there."""
+"""The promises of docs/explanation/security.md: each names a test that exists."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nothing that stands in a database can speak to the terminal of whoever looks at it, or pass for a line of ours."""
+"""Hostile text in a database: the output of commands neither controls a terminal nor forges a line."""
 
 from __future__ import annotations
 

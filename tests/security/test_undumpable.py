@@ -1,4 +1,4 @@
-"""Programs of `command.run` cannot read the daemon's environment, and whoever asks the daemon still can."""
+"""The undumpable daemon: programs of `command.run` cannot read its environment, and its user can inspect it."""
 
 from __future__ import annotations
 

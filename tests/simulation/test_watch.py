@@ -1,4 +1,4 @@
-"""A task that never ends runs in bounded space, and keeps nothing of others."""
+"""A task that never ends: it needs bounded space and does not keep other rows."""
 
 from __future__ import annotations
 

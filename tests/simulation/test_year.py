@@ -1,6 +1,6 @@
-"""A simulated year of a hundred schedules with a restart a day: it can be lived twice, and its books always balance.
+"""A simulated year of a hundred schedules with a daily restart: reproducible, with a complete account.
 
-What must be in the books is worked out by brute force (`moments`), the books are read with plain SQL.
+The expected account is computed by brute force (`moments`), and the real one is read with plain SQL.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Collect the public surface as text: one document per kind of name that users rely on.
+"""The collector of the public surface: one text document for each kind of name that users rely on.
 
 `python -m tests.surface` writes the documents; `test_golden_files.py` compares them with the code.
 """

@@ -1,4 +1,4 @@
-"""The public surface changes on purpose only: `python -m tests.surface` writes what it is now."""
+"""The public surface equals its golden documents, which `python -m tests.surface` writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.systemd`: boot a Debian, and say what craftcore under its systemd is shown to do, line by line."""
+"""`python -m tests.systemd`: boot a Debian, and print each result of craftcore under its systemd."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One Debian with craftcore, a machine booted from it, and a unit that is anew for each test."""
+"""Fixtures of a Debian with craftcore, a machine booted from it, and a new unit for each test."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small Debian with systemd in a folder, as debootstrap makes it; and whether this machine can make and boot one."""
+"""A small Debian with systemd in a folder, made by debootstrap, and a check that this machine can make and boot one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""craftcore on a server: the wheel and its dependencies, installed as docs/how-to/deploy-with-systemd.md says."""
+"""The installation of craftcore on a server: the wheel and its dependencies, by docs/how-to/deploy-with-systemd.md."""
 
 from __future__ import annotations
 

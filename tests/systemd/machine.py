@@ -1,7 +1,7 @@
-"""A machine: systemd as pid 1 of a container, booted from a folder, spoken to as root, and gone when the block is left.
+"""A booted machine: systemd as pid 1 of a container, started from a folder and stopped at the end of the block.
 
-There is no machined that would know it. Its first process is the child of systemd-nspawn, and whatever is run there
-enters the namespaces of that one.
+The machine is not registered with machined. Its first process is the child of systemd-nspawn, and commands enter the
+namespaces of that process.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The app of the booted machine: workflows that show what becomes of them. It is imported there, not here."""
+"""The app of the booted machine: workflows that report their state. Only the machine imports this module."""
 
 from __future__ import annotations
 

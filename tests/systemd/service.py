@@ -1,4 +1,4 @@
-"""craftcore.service of a booted machine, as its operator sees it: systemctl, the journal, and the command line."""
+"""The operator's view of craftcore.service on a booted machine: systemctl, the journal and the command line."""
 
 from __future__ import annotations
 

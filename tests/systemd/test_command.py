@@ -1,4 +1,4 @@
-"""`python -m tests.systemd` runs the tests that a default run leaves out."""
+"""The selection of tests by `python -m tests.systemd`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
-"""craftcore under a real systemd, on a machine of its own: installed, started, killed, hung, reloaded, stopped, backed
-up and switched off.
+"""craftcore under a real systemd: installation, start, kill, hang, reload, stop, backup and shutdown of the machine.
 
-In one file, so that one process has the machine when many run the tests; in order, from the first day on.
+The tests are in one file, so that one worker has the machine. They run in order, from the installation on.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A line to the server that can lose what the server answers, and break."""
+"""A proxy between a client and the server that can drop answers and close connections."""
 
 from __future__ import annotations
 

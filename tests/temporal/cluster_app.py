@@ -1,7 +1,7 @@
-"""The app and the worker of the kills: `python -m tests.temporal.cluster_app ADDRESS FOLDER`, until it is killed.
+"""The app and the worker of the kill tests: `python -m tests.temporal.cluster_app ADDRESS FOLDER`, until it is killed.
 
 The files in FOLDER are the witnesses. `effects` has a line for each effect of an action, and `seen` one for each result
-of a step that an entry has seen. The provider drops no second call.
+of a step that an entry has seen. The provider does not deduplicate a second call.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
-"""Record histories of a task, a gate and a schedule: `python -m tests.temporal.cluster_history NAME` on a server at
-127.0.0.1:7233."""
+"""The recorder of histories of a task, a gate and a schedule, on a server at 127.0.0.1:7233.
+
+python -m tests.temporal.cluster_history NAME
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The app of the commands and its worker: `python -m tests.temporal.command_app ADDRESS`, in the folder of its files.
+"""The app of the command tests and its worker: `python -m tests.temporal.command_app ADDRESS`, in its folder.
 
-Its order asks, calls an action that is in doubt after the first call, waits for a signal, and fails until `fixed` is
-there.
+Its order asks a question, calls an action that is in doubt after the first call, and waits for a signal. It then fails
+until the file `fixed` exists.
 """
 
 from __future__ import annotations

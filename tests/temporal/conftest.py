@@ -1,4 +1,4 @@
-"""A real development server of Temporal for each process of tests."""
+"""Fixtures of the tests on a cluster: a real development server of Temporal for each test process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The development server of Temporal as a process, which tests may kill and start again on the same file and port."""
+"""The development server of Temporal as a process that tests kill and start again, on the same file and port."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One cell of the table of doubts on a cluster: `python -m tests.temporal.doubt_app ADDRESS POLICY PROVIDER HOW WHERE`.
 
-The worker of one task in the folder of the cell. Its act is interrupted once, in this way and at this place. `effects`
-has a line for each effect, and `looks` one for each time that the provider was asked.
+The worker runs one task in the folder of the cell. Its act is interrupted once, in the given way and place. `effects`
+has a line for each effect, and `looks` one for each question to the provider.
 """
 
 from __future__ import annotations

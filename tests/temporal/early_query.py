@@ -1,4 +1,4 @@
-"""A workflow that asks once an activity has ended, and a worker of it that is killed before.
+"""A workflow that asks a question after an activity, and a worker that is killed before the question.
 
 python -m tests.temporal.early_query ADDRESS TOKEN_FILE
 """

@@ -1,7 +1,7 @@
-"""A worker of the examples as they are: `python -m tests.temporal.example_worker ADDRESS NAMES [TIMEOUT]`.
+"""A worker of the unchanged examples: `python -m tests.temporal.example_worker ADDRESS NAMES [TIMEOUT]`.
 
-NAMES are those of files in examples/, or `witness`, with commas between them. The current folder is where they write.
-TIMEOUT replaces the seconds that a call may take, and so those for which a doubt waits.
+NAMES are the names of files in examples/, or `witness`, separated by commas. They write to the current folder. TIMEOUT
+replaces the seconds that a call may take, and with them the seconds before a doubt is put to a person.
 """
 
 from __future__ import annotations

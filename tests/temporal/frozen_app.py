@@ -1,5 +1,4 @@
-"""The app and the worker that is frozen: `python -m tests.temporal.frozen_app ADDRESS [dies]`, in the folder of its
-files.
+"""The app and the worker that tests freeze: `python -m tests.temporal.frozen_app ADDRESS [dies]`, in its folder.
 
 `entries` has a line for each entry of a turn: the task, and the process that runs it. `effects` has one for each
 effect: its key and the process.

@@ -1,4 +1,4 @@
-"""The app and the worker of the kills under gates: `python -m tests.temporal.gate_app ADDRESS FOLDER`.
+"""The app and the worker of the kill tests of gates: `python -m tests.temporal.gate_app ADDRESS FOLDER`.
 
 The file `seen` has a line for each begin and each end of an entry.
 """

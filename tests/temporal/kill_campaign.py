@@ -1,4 +1,4 @@
-"""Tasks run while their workers, and perhaps the server, are killed at any moment; a person answers what is asked.
+"""The kill campaign on a cluster: tasks run while workers and the server are killed, and a person answers questions.
 
 python -m tests.temporal.kill_campaign NAMES --kills 100 [--server-kills 10] [--seed 1]
 """

@@ -1,6 +1,7 @@
-"""The apps that run while workers are killed: what they are given, what a person answers, and what must have happened.
+"""The cases of the kill campaign: apps, their inputs, the answers of a person, and the required effects.
 
-The providers are files and a loopback server outside of the workers. What they hold is compared with the ends of tasks.
+The providers are files and a loopback server outside of the workers. Their contents are compared with the outcomes of
+the tasks.
 """
 
 from __future__ import annotations

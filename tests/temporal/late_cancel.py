@@ -1,4 +1,4 @@
-"""A runner under which a task hears of something together with its cancel, as after an outage of its workers."""
+"""A workflow runner that delivers an event and a cancellation together, as after an outage of the workers."""
 
 from __future__ import annotations
 

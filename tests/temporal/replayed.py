@@ -1,4 +1,4 @@
-"""Stored histories, and replays in the workflow code as it is now, in the sandbox of the library."""
+"""Stored histories, and their replay in the current workflow code, in the sandbox of the library."""
 
 from __future__ import annotations
 

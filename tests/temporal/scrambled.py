@@ -1,4 +1,4 @@
-"""A data converter that makes payloads unreadable, as an encryption does: each byte is changed."""
+"""A data converter that changes each byte of a payload, as an encryption does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each call of an app says that its cluster is not there: the error is one of craftcore."""
+"""The calls of an app without a cluster: each raises an error of craftcore."""
 
 from __future__ import annotations
 

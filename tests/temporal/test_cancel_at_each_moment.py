@@ -1,4 +1,4 @@
-"""A cancel that comes at any workflow task of a task ends it, or comes too late. Nothing stays behind."""
+"""A cancellation at each workflow task: the task ends, or the cancellation is too late, and no work remains."""
 
 from __future__ import annotations
 

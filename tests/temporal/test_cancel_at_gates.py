@@ -1,4 +1,4 @@
-"""A cancel that comes with the answer of the cluster about a gate ends the task, and leaves the gate to others."""
+"""A cancellation together with the answer about a gate: the task ends, and the gate is free for others."""
 
 from __future__ import annotations
 

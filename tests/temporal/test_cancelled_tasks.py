@@ -1,4 +1,4 @@
-"""A cancel that comes at a bad moment is not lost, and loses no doubt."""
+"""Cancellations during a call or the death of a worker: the task ends, and its doubt is kept."""
 
 from __future__ import annotations
 

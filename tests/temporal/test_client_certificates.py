@@ -1,4 +1,4 @@
-"""The files of a client's certificate: each that cannot be used is refused by its name, before a cluster is asked."""
+"""The files of a client certificate: an unusable file is refused by name, before a connection is made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands on a cluster: their pages, the ways to name a cluster, and what a failure says."""
+"""The commands on a cluster: help pages, the address of the cluster, and error messages."""
 
 from __future__ import annotations
 

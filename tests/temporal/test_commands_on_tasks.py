@@ -1,4 +1,4 @@
-"""The commands on tasks of a cluster, with a worker that lives and dies beside them."""
+"""The commands on tasks of a cluster, with a worker that is started and killed meanwhile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turns, steps, acts, waits, children and questions are the same on a SQLite file and on a cluster."""
+"""The common contract of SQLite and a cluster: turns, steps, acts, waits, children and questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each entry and each call of a task is counted, and once."""
+"""The counts of entries and calls: each is counted once."""
 
 from __future__ import annotations
 

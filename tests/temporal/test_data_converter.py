@@ -1,4 +1,4 @@
-"""With a data converter that encrypts, nothing of a task is readable on the cluster, and all of it works."""
+"""An encrypting data converter: the cluster stores no readable payload, and tasks work."""
 
 from __future__ import annotations
 

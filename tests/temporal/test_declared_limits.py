@@ -1,4 +1,4 @@
-"""The limits that a worker finds out by itself: those of a workflow that the router chose, and the start of a rate."""
+"""Limits that a worker applies by itself: those of a routed workflow, and the start of a rate."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The tables of the page about irreversible actions hold on a cluster, cell by cell: the same effects, second calls and
-questions."""
+"""The tables of docs/explanation/irreversible-actions.md on a cluster: effects, second calls and questions of each
+cell.
+"""
 
 from __future__ import annotations
 

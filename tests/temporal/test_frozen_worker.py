@@ -1,5 +1,4 @@
-"""A worker that is stopped for three heartbeats and goes on: it writes no step, begins no act, and its late outcome
-ends the doubt, or is kept beside a decision."""
+"""A worker that is frozen for three heartbeats: it writes no step, begins no act, and its late outcome is kept."""
 
 from __future__ import annotations
 

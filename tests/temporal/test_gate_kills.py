@@ -1,4 +1,4 @@
-"""Sessions keep their order while workers are killed at any moment."""
+"""Sessions under kills of workers: their order is kept."""
 
 from __future__ import annotations
 

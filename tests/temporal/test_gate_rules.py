@@ -1,4 +1,4 @@
-"""The rules of a gate without a cluster: its order, its limits, and what it skips."""
+"""The rules of a gate without a cluster: order, limits, and skipped triggers."""
 
 from __future__ import annotations
 

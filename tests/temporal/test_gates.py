@@ -1,4 +1,4 @@
-"""The gates of sessions and limited workflows on a cluster: order, places, rates, messages, and the ends of gates."""
+"""The gates of sessions and limited workflows on a cluster: order, concurrency, rates and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Only `craftcore.temporal` imports the library of Temporal: a program without it never pays for it."""
+"""The imports of the library of Temporal: only `craftcore.temporal` imports it."""
 
 from __future__ import annotations
 

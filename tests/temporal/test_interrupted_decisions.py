@@ -1,4 +1,4 @@
-"""Moments at which a worker, a person and the cluster meet: all workers die, a person cancels or decides meanwhile."""
+"""Decisions and cancellations while workers are killed: acts in doubt are decided once."""
 
 from __future__ import annotations
 

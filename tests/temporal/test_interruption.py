@@ -1,4 +1,4 @@
-"""Work that was interrupted for longer than a day asks before it goes on, also on a cluster."""
+"""Tasks on a cluster that were interrupted for more than a day: they ask a person before they continue."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A journal message is read as it was sent, and leaves out what has its default."""
+"""The encoding of journal messages: a round trip keeps each field, and defaults are omitted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limits of a task on a cluster: what is too large fails with a sentence, and children and steps may be many."""
+"""The limits of a task on a cluster: large values are refused with a reason, and many children and steps work."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""Answers that are lost, late or not waited for: the journal of a task has each call once, and a person hears of what
-may have happened twice."""
+"""Lost and late answers of the cluster: the journal has each call once, and possible repetitions are reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The programs of the page docs/how-to/run-on-temporal.md work, and its worker drains at SIGTERM."""
+"""The programs of docs/how-to/run-on-temporal.md, and the drain of their worker at SIGTERM."""
 
 from __future__ import annotations
 

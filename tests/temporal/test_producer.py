@@ -1,4 +1,4 @@
-"""The producer of a cluster, and an app that is connected to one: the calls of one machine, on many."""
+"""The producer of a cluster, and a connected app: emits, handles, questions and dedup keys."""
 
 from __future__ import annotations
 

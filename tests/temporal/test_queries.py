@@ -1,4 +1,4 @@
-"""A query is asked again when a worker has to build the workflow again, and only then."""
+"""Queries that meet a workflow ahead of its worker: only they are repeated."""
 
 from __future__ import annotations
 

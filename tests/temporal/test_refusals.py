@@ -1,4 +1,4 @@
-"""What a cluster cannot keep is refused with a sentence, and a journal that was given up writes nothing."""
+"""Calls that a cluster cannot serve, and the journal of an ended entry: each is refused with a reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An answer or a decision that is refused leaves nothing in the history of its task."""
+"""Refused answers and decisions: the history of the task has no event of them."""
 
 from __future__ import annotations
 

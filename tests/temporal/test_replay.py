@@ -1,7 +1,7 @@
-"""Histories of tasks replay in the workflow code as it is now: a running task survives an upgrade of its workers.
+"""The replay of stored histories in the current workflow code: running tasks survive an upgrade of their workers.
 
-`tests/temporal/histories` has one of each released version and shape. They are never changed, only added:
-`python -m tests.temporal.cluster_history NAME` writes one.
+`tests/temporal/histories` has one history of each released version and shape. A history is never changed, and `python
+-m tests.temporal.cluster_history NAME` writes a new one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A task goes on in the next run of its workflow when a run is at its limit: each step and each act happens once."""
+"""Tasks that continue in a new run of their workflow: each step and each act happens once."""
 
 from __future__ import annotations
 

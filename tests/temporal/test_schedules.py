@@ -1,5 +1,4 @@
-"""Schedules on a real server: they fire, wait for one another, are paused, and account for what came without a
-worker."""
+"""Schedules on a real server: firing, overlap, pauses, and the account of occurrences without a worker."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The cluster lists the tasks by the attributes that their workflows set, and a namespace without them is refused."""
+"""The search attributes of tasks: the lists of a cluster, and a namespace without the attributes."""
 
 from __future__ import annotations
 

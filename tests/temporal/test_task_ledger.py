@@ -1,4 +1,4 @@
-"""The ledger of a task in its workflow: what an entry that was given up reports late is never lost."""
+"""The ledger of a task in its workflow: late outcomes of a lost entry are kept."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Months of waits, reminders and schedules in seconds, on the test server of Temporal, which skips the time in which
-nothing happens.
+"""Months of waits, reminders and schedules on the test server of Temporal, which skips idle time.
 
-Its time begins with that of the machine. It takes search attributes, but lists neither them nor workflows. So the
-checks and the declarations of a worker's start are made here. It has no option for an address, and listens on all.
+The time of the test server starts with that of the machine. The server accepts search attributes, but lists neither
+attributes nor workflows. So the checks and declarations of a worker's start are made here. The server has no option for
+an address, and listens on all.
 """
 
 from __future__ import annotations

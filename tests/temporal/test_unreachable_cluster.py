@@ -1,4 +1,4 @@
-"""A cluster that cannot be reached, or refuses what is sent: an entry goes on only as long as it may be its own."""
+"""A cluster that is unreachable or refuses updates: an entry continues only while it may hold its lease."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The id of a task with a dedup key means that task alone: not the next one that uses the key, and still its retry."""
+"""The id of a task with a dedup key: it names only that task, also after a retry or a new task with the key."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""User code that blocks its loop is no dead worker; a loop that is blocked for too long gives its entries up.
+"""User code that blocks its event loop: a short block is tolerated, and a long one loses the entries.
 
-A worker hands entries back when it stops, and tasks whose workflow it does not know. Neither costs an attempt.
+A worker returns its entries when it stops, and tasks whose workflow it does not know. Neither costs an attempt.
 """
 
 from __future__ import annotations

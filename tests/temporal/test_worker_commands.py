@@ -1,4 +1,4 @@
-"""The commands worker, emit and check, in processes, on a real server."""
+"""The commands `worker`, `emit` and `check` as processes, on a real server."""
 
 from __future__ import annotations
 

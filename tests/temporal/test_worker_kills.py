@@ -1,5 +1,4 @@
-"""The examples, unchanged, and a witness of steps, while workers and the server are killed at any moment: no
-irreversible effect is doubled unasked, none is missing, no turn sees two results of one step, and every task ends."""
+"""The unchanged examples under kills of workers and the server: no effect is lost or repeated, and every task ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The log of a worker says which turns failed and why, in the words of the log on one machine."""
+"""The log of a worker: failed turns with their reasons, in the format of the daemon's log."""
 
 from __future__ import annotations
 

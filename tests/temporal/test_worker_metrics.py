@@ -1,4 +1,4 @@
-"""Workers count what they put on record, and Prometheus reads it at a port of theirs."""
+"""The metrics of workers: their counts, and the port that Prometheus scrapes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A query may come to a worker before the workflow task whose events it shows."""
+"""The replay of a history in which a query came before its workflow task."""
 
 from __future__ import annotations
 

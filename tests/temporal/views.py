@@ -1,4 +1,4 @@
-"""Waiting for what a task shows. Each look asks its worker, so there is one for each change of its history."""
+"""Waits for the state of a task: each query asks its worker, so there is one query for each change of its history."""
 
 from __future__ import annotations
 

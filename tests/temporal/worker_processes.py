@@ -1,6 +1,6 @@
-"""Worker processes that tests kill, freeze and thaw.
+"""Worker processes that tests kill, freeze and continue.
 
-An interpreter takes two seconds of processor to import the library of Temporal. These processes are forked from a
+An interpreter takes two seconds of processor time to import the library of Temporal. These processes are forked from a
 parent that has imported it.
 """
 

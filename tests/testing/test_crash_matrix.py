@@ -1,4 +1,4 @@
-"""A crash matrix kills a scenario at each point: kept promises pass, and a broken one is shown where it breaks."""
+"""The crash matrix: it kills a scenario at each point, and reports the point of a broken promise."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Each example keeps its promises wherever it is killed, once and again; a broken variant of it does not.
+"""Crash matrices of the examples: they keep their promises at each kill, and broken variants do not.
 
-The default run kills each at some of its points; the tests marked `acceptance` at all of them, and at pairs.
+The default run kills each example at some of its points. The tests marked `acceptance` kill at all points and pairs.
 """
 
 from __future__ import annotations

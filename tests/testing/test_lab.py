@@ -1,4 +1,4 @@
-"""A lab runs an app under virtual time: what is due happens in order, a crash leaves what is committed."""
+"""The lab: an app under virtual time, with crashes and faults of providers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrong input of a crash matrix is refused before it is played, with what is wrong and what to do."""
+"""Invalid input of a crash matrix: it is refused before the first run, with the reason and a remedy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lives of a matrix that stop, or leave files and programs behind: copies are true, and nothing outlives the matrix."""
+"""Stopped lives of a crash matrix: their files are copied exactly, and their child processes end with the matrix."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The system's Chromium, driven by playwright, with everything that it complains about."""
+"""The system's Chromium, driven by playwright, with all its error messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page on a copy of the populated database: in this process, and as a process of its own."""
+"""Fixtures of the page on a copy of the populated database: in this process, and as a process of its own."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every operator action on the page that offers it, in a real Chromium: on a phone without script, and by keyboard.
+"""Every operator action in a real Chromium: on a phone without script, and by keyboard.
 
-`test_actions_on_pages` uses each without a browser. One process and one browser serve all tests of this file; each acts
-on something of its own.
+`test_actions_on_pages` uses each without a browser. One process and one browser serve all tests of this file. Each test
+acts on a subject of its own.
 """
 
 from __future__ import annotations

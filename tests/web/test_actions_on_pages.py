@@ -1,6 +1,6 @@
-"""Every operator action is offered by a page, and its form does what the page says: sent through the gate.
+"""Every operator action on its page: its form passes the gate and changes the database.
 
-All tests share one page; each acts on something of its own. `test_actions_in_browser` does the same in Chromium.
+All tests share one page, and each acts on a subject of its own. `test_actions_in_browser` does the same in Chromium.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A database that is not as it should be has a page that says so, and no stack trace."""
+"""Pages of an unreadable, restored, damaged, full or locked database: an explanation, and no stack trace."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`/find`: the beginning of any id, exact names, and what was searched."""
+"""`/find`: the beginning of any id, exact names, and the searched fields."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Clients that send too much, too slowly, or nothing: each gets an answer or is cut off, and nobody else waits."""
+"""Clients that send too much, too slowly, or nothing: each gets an answer or is closed, and others are served."""
 
 from __future__ import annotations
 

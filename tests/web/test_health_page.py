@@ -1,4 +1,4 @@
-"""`/health` and `/up`: the verdict, the starts with crashes marked, and each reading that fails by itself."""
+"""`/health` and `/up`: the verdict, starts with crashes marked, and readings that fail independently."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every page of a database in which each text wants to be markup, a command to the terminal, or a line of its own."""
+"""Pages of a database with hostile text: markup, terminal commands and line breaks are shown as text."""
 
 from __future__ import annotations
 

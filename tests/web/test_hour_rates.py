@@ -1,4 +1,4 @@
-"""The rates of an hour, read from real records: what they say, what they cost, and when they are not certain."""
+"""The rates of an hour, read from real records: their values, their cost, and incomplete minutes."""
 
 from __future__ import annotations
 

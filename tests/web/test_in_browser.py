@@ -1,4 +1,4 @@
-"""The pages in a real Chromium: no complaint, readable by everybody, usable without a mouse and without script.
+"""The pages in a real Chromium: no error, accessible, and usable without a mouse and without script.
 
 `CRAFTCORE_SCREENSHOTS=DIR pytest tests/web/test_in_browser.py` keeps a picture of each page there.
 """

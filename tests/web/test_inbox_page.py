@@ -1,4 +1,4 @@
-"""The inbox: questions and doubt, answered once, by the person who is logged in."""
+"""The inbox page: questions and doubts, answered once, by the person who is logged in."""
 
 from __future__ import annotations
 

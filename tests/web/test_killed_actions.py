@@ -1,4 +1,4 @@
-"""SIGKILL of the page at the commit of each operator action: all of it or nothing, and the form sent again ends it."""
+"""SIGKILL of the page at the commit of each operator action: the action is complete or absent, and can be repeated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Topics are rendered once for all, sent when they changed, and nothing is read while nobody listens."""
+"""Live topics: rendered once for all listeners, sent after a change, and not read without a listener."""
 
 from __future__ import annotations
 

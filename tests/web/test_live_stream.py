@@ -1,4 +1,4 @@
-"""`/live` over the socket of a real page: who may listen, what is sent, and what ends it."""
+"""`/live` over the socket of a real page: permitted listeners, sent fragments, and the end of the stream."""
 
 from __future__ import annotations
 

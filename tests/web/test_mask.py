@@ -1,4 +1,4 @@
-"""Masks of payloads: values of secret keys at any depth, in JSON inside text, and in text that is not quite JSON."""
+"""Masks of payloads: values of secret keys at any depth, in JSON inside text, and in malformed JSON."""
 
 from __future__ import annotations
 

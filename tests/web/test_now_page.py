@@ -1,4 +1,4 @@
-"""`/now` over the socket of a real page, beside real daemons: at work, due and why, down, paused, held, safe mode."""
+"""`/now` over the socket of a real page, beside real daemons: running and due work, holds, pauses and safe mode."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each operator action of the page: one audit row with the person, as the command refuses, and nothing twice."""
+"""Operator actions of the page: one audit row with the person, the refusals of the command, and no repetition."""
 
 from __future__ import annotations
 

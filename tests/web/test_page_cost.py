@@ -1,6 +1,6 @@
-"""No page costs more because more has happened: SQLite works as much after 2,000 settled triggers as after 6,000.
+"""The cost of pages: SQLite does the same work after 2,000 settled triggers as after 6,000.
 
-A search looks back within 20,000 rows. That it goes no further is shown after 30,000 and 90,000.
+A search reads at most 20,000 rows. The tests check this limit after 30,000 and 90,000.
 """
 
 from __future__ import annotations

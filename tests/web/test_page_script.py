@@ -1,4 +1,4 @@
-"""`page.js` in a real Chromium: updates without a reload, nothing lost to them, zones, keys and the theme."""
+"""`page.js` in a real Chromium: updates without a reload, kept input, time zones, keys and the theme."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of a task: each event, wait and death is drawn once, in order, and every mark comes from a row."""
+"""The picture of a task: each event, wait and death is drawn once, in order, from a row."""
 
 from __future__ import annotations
 

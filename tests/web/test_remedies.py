@@ -1,4 +1,4 @@
-"""Commands that help: quoted, with their database, and each a link to the page of what it is about."""
+"""The suggested commands of pages: quoted, with their database, and linked to the page of their subject."""
 
 from __future__ import annotations
 

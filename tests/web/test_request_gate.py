@@ -1,4 +1,4 @@
-"""The gate as a table of cases, over the socket: host, origin, method, cookie, login, headers of every answer."""
+"""The request gate over the socket: host, origin, method, cookie, login, and the headers of every answer."""
 
 from __future__ import annotations
 

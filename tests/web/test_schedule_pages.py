@@ -1,4 +1,4 @@
-"""The pages of schedules: strips, accounts with reasons, what comes next, and the actions that fit."""
+"""The pages of schedules: strips, accounts with reasons, next occurrences and offered actions."""
 
 from __future__ import annotations
 

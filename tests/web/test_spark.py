@@ -1,4 +1,4 @@
-"""The figures of an hour: bisection, sums and bars, on any numbers."""
+"""The figures of an hour: bisection, sums and bars, with any numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that takes nothing of an answer is cut off. The server runs in the test, with limits of its own."""
+"""Clients that read nothing of an answer: they are closed. The server runs in the test, with its own limits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A whole story: a daemon is killed, a person is asked, answers on a phone, and sees what happened.
+"""A complete story in the browser: a daemon is killed, and a person answers a question on a phone.
 
 `CRAFTCORE_SCREENSHOTS=docs/how-to/images pytest tests/web/test_story_in_browser.py` makes the pictures of the how-to.
 """

@@ -1,4 +1,4 @@
-"""The strip of a schedule counts every occurrence once, in the day of the schedule's own zone."""
+"""The strip of a schedule: every occurrence is counted once, in the day of the schedule's own zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The pages of tasks and records, asked of a real page."""
+"""The pages of tasks and records, requested from a real page."""
 
 from __future__ import annotations
 

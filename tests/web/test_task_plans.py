@@ -1,4 +1,4 @@
-"""The statements of the pages of tasks seek by an index, and cost the same however long a task has lived."""
+"""The query plans of the task pages: they use indexes, and cost the same for tasks of any age."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The next 24 hours: what is drawn, folded and bounded, on any schedules, triggers and waits."""
+"""The timeline of the next 24 hours: its marks, bands and limits, with any schedules, triggers and waits."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture of tasks of real daemons that were killed: read from the file, each event, wait and death once."""
+"""The pictures of tasks whose daemons were killed: each event, wait and death is drawn once."""
 
 from __future__ import annotations
 

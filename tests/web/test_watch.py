@@ -1,4 +1,4 @@
-"""The watch finds commits of other processes, another file, and the passing of time; and it survives a lost file."""
+"""The watch of a database: it reports commits of other processes, replaced and missing files, and passing time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process of `craftcore web`: its end, its refusals, and its address."""
+"""The process of `craftcore web`: its exit, its refusals, and its address."""
 
 from __future__ import annotations
 
