@@ -6,9 +6,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App
+from craftcore.daemon.lifespan import running
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.action import is_irreversible_name
-from tests.support.engine_harness import lab
+from tests.support.engine_harness import lab, settings
 
 
 @pytest.mark.parametrize(
@@ -76,7 +77,7 @@ async def test_action_without_its_reconcile_function_stops_the_start(tmp_path):
     ship.reconcile(nothing)
 
     with pytest.raises(ConfigInvalid, match=r"^action wire: on_unknown=RECONCILE, and no reconcile of it is declared$"):
-        async with lab(app, tmp_path):
+        async with running(app, tmp_path / "agent.db", settings()):
             pass
 
     assert not (tmp_path / "agent.db").exists()

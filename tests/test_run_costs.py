@@ -15,7 +15,7 @@ from tests.support.warm_parent import start
 TESTS = Path(__file__).parent
 
 
-def test_each_folder_with_tests_has_a_budget():
+def test_budgets_name_the_folders_with_tests():
     folders = {path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/test_*.py")}
     budgets = tomllib.loads(BUDGETS.read_text())["seconds"]
     assert folders | {COLLECTION, TOP, BESIDE} == budgets.keys() | {"systemd"}
@@ -23,11 +23,11 @@ def test_each_folder_with_tests_has_a_budget():
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(0, False), (100, False), (150, False), (150.1, True), (900, True)])
-def test_overrun_begins_above_the_budget_and_half_of_it(seconds, over):
+def test_overrun_begins_above_one_and_a_half_budgets(seconds, over):
     assert is_over(seconds, 100) is over
 
 
-def test_folder_over_its_budget_is_named():
+def test_folder_over_the_budget_is_named():
     seconds, budgets = {"cheap": 10.0, "dear": 31.0, "new": 1.0}, {"cheap": 10, "dear": 20}
     assert describe(seconds, budgets, in_full=False) == [
         "    31.0 of  20  dear: more than its budget and half of it",

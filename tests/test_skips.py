@@ -52,7 +52,7 @@ def _text(node: ast.expr) -> str:
             return ""
 
 
-def test_each_skip_in_the_code_has_a_permitted_reason():
+def test_skips_in_the_code_have_a_permitted_reason():
     found = reasons()
     assert len(found) > 40
     named_elsewhere = {"", "bash: bash"}  # a constant, the text of an exception, a command: judged when they run
@@ -62,7 +62,7 @@ def test_each_skip_in_the_code_has_a_permitted_reason():
 
 
 @pytest.mark.parametrize("missing", sorted(PERMITTED.keys() - JUDGED_WHEN_THEY_RUN))
-def test_each_permitted_reason_has_its_skip(missing):
+def test_permitted_reason_stands_in_the_code(missing):
     pattern = {missing: PERMITTED[missing]}
     assert [reason for _, reason in reasons() if is_permitted(reason, "x86_64", pattern)]
 
@@ -78,7 +78,7 @@ def test_each_permitted_reason_has_its_skip(missing):
         ("", "x86_64", False),
     ],
 )
-def test_only_what_a_fresh_machine_may_lack_is_permitted(reason, machine, permitted):
+def test_reason_is_permitted_for_things_a_fresh_machine_lacks(reason, machine, permitted):
     assert is_permitted(reason, machine) is permitted
 
 

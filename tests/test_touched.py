@@ -7,7 +7,7 @@ import pytest
 from tests.touched import ROOT, TOUCHED, touched_tests
 
 
-def test_each_folder_of_the_package_is_in_the_table():
+def test_table_has_the_folders_of_the_package():
     folders = {f"craftcore/{path.name}" for path in (ROOT / "craftcore").iterdir() if (path / "__init__.py").exists()}
     assert folders - TOUCHED.keys() == set()
     assert {folder for folder in TOUCHED if not (ROOT / folder).is_dir()} == set()

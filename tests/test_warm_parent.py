@@ -22,7 +22,7 @@ sys.exit(3)
 
 
 @pytest.mark.parametrize("kind", ["-c", "-m", "file"])
-def test_process_sees_what_a_new_interpreter_sees(tmp_path, kind):
+def test_process_sees_the_same_as_in_a_new_interpreter(tmp_path, kind):
     (tmp_path / "look.py").write_text(LOOK)
     program = {"-c": ["-c", LOOK], "-m": ["-m", "look"], "file": [str(tmp_path / "look.py")]}[kind]
     seen = []
@@ -46,7 +46,7 @@ def test_process_sees_what_a_new_interpreter_sees(tmp_path, kind):
     assert seen[0][0] == 3
 
 
-def test_process_dies_of_a_signal_and_its_number_is_told():
+def test_process_dies_of_a_signal_and_has_its_number():
     with start(["-c", "import time; print('up', flush=True); time.sleep(3600)"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"up\n"

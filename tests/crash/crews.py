@@ -1,4 +1,4 @@
-"""The shared code of kill campaigns: crews of forked lives, each on databases of its own, and the command to run them."""
+"""The shared code of kill campaigns: crews of forked lives with databases of their own, and their command line."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import pytest
 
 from craftcore import AsyncProducer, ErrorCode, NotFound, Producer, WorkFailed
 from craftcore.errors import InvalidInput
-from tests.support.processes import APP, PATIENCE, a_daemon, until
+from tests.support.processes import APP, PATIENCE, a_daemon, open_files, until
 from tests.support.statements import record_statements
 
 TASKS = """
@@ -169,8 +170,10 @@ def test_watching_thread_ends_with_its_last_caller(folder):
 def test_file_that_is_taken_away_ends_the_wait(folder):
     with Producer(folder / "agent.db") as producer, ThreadPoolExecutor() as threads:
         work = producer.emit("greet")
+        open_before = len(open_files(os.getpid(), folder / "agent.db"))
         result = threads.submit(work.result)
         until(lambda: "craftcore-results" in {thread.name for thread in threading.enumerate()}, "the thread")
+        until(lambda: len(open_files(os.getpid(), folder / "agent.db")) > open_before, "its connection")
         for file in folder.glob("agent.db*"):
             file.rename(folder / f"away-{file.name}")
 
