@@ -23,7 +23,7 @@ def test_budgets_name_the_folders_with_tests():
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(0, False), (100, False), (150, False), (150.1, True), (900, True)])
-def test_overrun_begins_above_one_and_a_half_budgets(seconds, over):
+def test_overrun_begins_above_the_budget_and_half(seconds, over):
     assert is_over(seconds, 100) is over
 
 

@@ -62,7 +62,7 @@ def test_skips_in_the_code_have_a_permitted_reason():
 
 
 @pytest.mark.parametrize("missing", sorted(PERMITTED.keys() - JUDGED_WHEN_THEY_RUN))
-def test_permitted_reason_stands_in_the_code(missing):
+def test_permitted_reason_is_in_the_code(missing):
     pattern = {missing: PERMITTED[missing]}
     assert [reason for _, reason in reasons() if is_permitted(reason, "x86_64", pattern)]
 
@@ -78,7 +78,7 @@ def test_permitted_reason_stands_in_the_code(missing):
         ("", "x86_64", False),
     ],
 )
-def test_reason_is_permitted_for_things_a_fresh_machine_lacks(reason, machine, permitted):
+def test_reason_is_judged_by_the_table_and_the_machine(reason, machine, permitted):
     assert is_permitted(reason, machine) is permitted
 
 
