@@ -23,7 +23,7 @@ Cli = Callable[..., Result]
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    """What time it is for every command of this test: noon, until it is told to go on."""
+    """Return the clock of every command of this test: noon, until the test advances it."""
     clock = VirtualClock(now=NOON)
     monkeypatch.setattr("craftcore.services.SystemClock", lambda: clock)
     return clock
@@ -36,7 +36,7 @@ def database(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Cli:
-    """`cli("status")` on a database of the test's own, in a folder of its own."""
+    """Return a function that runs a command, `cli("status")`, on a database of the test's own, in its folder."""
     for name in list(os.environ):
         if name.startswith("CRAFTCORE_"):
             monkeypatch.delenv(name)
@@ -59,7 +59,7 @@ def cli(database: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
 @pytest.fixture
 def here(made: tuple[World, Path], database: Path, clock: VirtualClock) -> Iterator[Here]:
-    """A copy of that world, at noon; nobody has done anything in it by hand."""
+    """Return a copy of the populated database at noon, without operator actions."""
     world, path = made
     shutil.copy(path, database)
     core = VirtualCore(database, clock)

@@ -26,8 +26,9 @@ def bank(database, clock):
 
 @pytest.fixture
 def terminal(cli, monkeypatch):
-    """A person at a terminal: `terminal(says, "activity", …)` is asked by calling `says`; the exit code, and what was
-    asked."""
+    """Run a command at a terminal: `terminal(says, "activity", …)` answers each confirmation with `says()`. Returns the
+    exit code and the questions.
+    """
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -389,7 +390,7 @@ def test_resolve_give_up_fails_the_task(cli, bank):
 
 
 def test_abandoned_activity_may_be_resolved_as_happened_later(cli, bank):
-    """It is UNKNOWN for good, and whoever finds out later can still say so."""
+    """The activity stays UNKNOWN, and a person who learns the outcome later can still record it."""
     task_id = bank.pay(LOST)
     cli("activity", "resolve", task_id, "--give-up")
     bank.go_on()
@@ -521,7 +522,7 @@ def test_resolve_at_a_terminal_asks_for_confirmation_first(cli, terminal, bank, 
 
 
 def test_activity_called_again_during_confirmation_is_not_decided(cli, terminal, bank, core):
-    """It was called once more meanwhile, and is in doubt again: that is another doubt than the one that was shown."""
+    """The action was called again during the confirmation, so its doubt is a new one, not the one shown."""
     key = key_of(bank.pay(LOST))
 
     def meanwhile():

@@ -18,7 +18,7 @@ ME = pwd.getpwuid(os.getuid()).pw_name
 
 @pytest.fixture
 def done(cli, here, clock):
-    """A task cancelled at noon, a schedule changed a minute later, and released in the end."""
+    """Cancel a task at noon, change a schedule a minute later, and release the hold another minute later."""
     assert cli("task", "cancel", here.world.nap, "--reason", "wrong\x1b[2J city").code == 0
     clock.advance(60)
     assert cli("schedule", "edit", "nightly", "--when", "every day at 4am").code == 0

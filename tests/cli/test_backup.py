@@ -286,11 +286,11 @@ def test_symlink_to_the_database_survives_a_restore(cli, here, database, tmp_pat
     assert "restored" in cli("--json", "status").json["held"]
 
 
-# what a restored one does next
+# a restored database
 
 
 def test_released_restore_is_not_held_again_at_the_next_start(cli, database, clock):
-    """The lock file remembers the epochs that came after the backup."""
+    """The lock file records the epochs after the backup."""
     bank = Bank(database, clock)
     bank.pay(LOST)
     assert cli("db", "backup", "-o", "backup.db").code == 0
@@ -385,7 +385,7 @@ def calls(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("machine", ["the same", "a new one"])
 def test_restored_database_runs_nothing_until_release_and_pays_nothing_twice(tmp_path, machine):
-    """One payment was on its way when the backup was taken, and one was made after it."""
+    """One payment was in flight during the backup, and another was made after it."""
     (tmp_path / "app.py").write_text(APP)
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()

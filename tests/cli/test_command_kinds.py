@@ -26,7 +26,7 @@ from tests.support.processes import craftcore
 ME = os.getuid(), pwd.getpwuid(os.getuid()).pw_name
 
 
-# the places
+# the three kinds
 
 
 def test_commands_are_divided_into_reading_manual_and_working():
@@ -40,7 +40,7 @@ def test_commands_are_divided_into_reading_manual_and_working():
     assert set(kinds) - by_hand - works == {*READS, *SERVES}
 
 
-# by hand
+# operator commands
 
 
 @pytest.mark.parametrize("name", [name for name in BY_HAND if name not in NEED_MORE])
@@ -108,7 +108,7 @@ def test_audit_row_has_the_reason_and_the_outcome(cli, here, arguments, reason, 
 
 
 def test_refused_command_rolls_back_earlier_changes_and_audit_rows(cli, here):
-    """The second is settled already."""
+    """The second trigger is settled already."""
     waiting, dead = here.world.waiting, here.world.dead
 
     refused = cli("trigger", "cancel", waiting, dead)
@@ -174,7 +174,7 @@ def test_emit_and_run_are_not_audited(cli, here, database):
     assert here.rows() == []
 
 
-# nobody forgets it
+# completeness of the audit
 
 
 def a_session(database: Path) -> tuple[Session, Services]:
@@ -218,7 +218,7 @@ def test_audited_session_accepts_only_operator_commands(here, database, kind):
         pass
 
 
-# who
+# the person
 
 
 def test_user_without_a_name_is_audited_as_a_number(cli, here, monkeypatch):
@@ -255,7 +255,7 @@ def test_caller_identity_ignores_environment_variables(cli, here, monkeypatch):
 
 
 def test_login_user_is_audited_beside_the_effective_user(cli, here, monkeypatch, tmp_path):
-    """As the kernel keeps it through sudo and su: the file is the kernel's, with a number of this test's."""
+    """The kernel keeps the login user through sudo and su; the test writes its own number to such a file."""
     login = tmp_path / "loginuid"
     login.write_text("65534")
     monkeypatch.setattr("craftcore.audit.caller.LOGIN_UID", login)

@@ -33,17 +33,17 @@ COMMANDS = dict(commands())
 CALLS = {**READS, **BY_HAND, **WORKS}
 TESTS = Path(__file__).parents[1]
 TABLES = {"commands.py", "json_contracts.py", "test_command_surface.py", "test_help.py"}
-"""They name every command, so to be named in them is no test of its own."""
+"""These files name every command, so a name in them does not count as a test."""
 
 MOMENT = re.compile(r"(?:.*_(?:at|until)|at|now|not_before)")
 TOLD_BY_OTHERS = {"payload", "arguments", "result", "state", "details", "envelope", "error", "executions"}
-"""What a user's program or an older one wrote: it is given as it is."""
+"""Values written by a user's program or an older version: they are printed unchanged."""
 
 OF_THEIR_OWN = {"run", "reload", "demo", "crashtest", "db restore", "web"}
-"""They need more than a world: below."""
+"""These commands need more than a populated database: their tests follow."""
 
 NOTHING_YET = {"audit": ["schedule", "pause", "nightly"], "schedule history": ["schedule", "run-now", "nightly"]}
-"""Lists that are empty in the world, and what brings a row."""
+"""Lists that are empty in the populated database, and the commands that add a row."""
 
 
 def test_commands_match_the_promised_list():
@@ -70,7 +70,7 @@ def test_document_shapes_cover_every_command():
 
 
 def as_promised(name: str, told: object) -> None:
-    """It has the shape that programs rely on, and says each moment twice."""
+    """Check that a document has the promised fields, and each moment also as ISO."""
     rows = told if name in LISTS else [told]
     assert isinstance(rows, list)
     assert rows, "nothing to look at"

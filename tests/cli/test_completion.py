@@ -29,7 +29,7 @@ SHELLS = ("bash", "zsh", "fish")
 
 @pytest.fixture
 def offered(cli, monkeypatch):
-    """What is offered for the last of these words, which may be a beginning of one."""
+    """Return a function that returns the completions of the last word, which may be incomplete."""
 
     def offered(*words: str, shell: str = "bash") -> list[str]:
         monkeypatch.setenv("COMP_WORDS", " ".join(["craftcore", *words]))
@@ -185,7 +185,7 @@ def test_completion_reads_an_idle_database_without_creating_files(offered, here,
 
 
 def test_completion_leaves_an_unopened_wal_untouched(offered, here, database):
-    """To read beside it SQLite would have to make a file."""
+    """SQLite would have to create a file to read beside the WAL."""
     here.core.close()
     wal = database.with_name(database.name + "-wal")
     wal.write_bytes(b"x")
@@ -240,7 +240,7 @@ def test_command_with_arguments_runs_despite_the_completion_variable(cli, here, 
 
 
 def test_completion_never_offers_a_hostile_id(offered, here, database):
-    """A damaged or hostile row: the shell would read it."""
+    """The shell would evaluate the id of a damaged or hostile row."""
     here.core.close()
     connection = apsw.Connection(str(database))
     for number, hostile in enumerate(["$(reboot)", "a b", "a\nb", "\x1b[2J", "`id`", "*"]):

@@ -26,15 +26,15 @@ if [ -n "$_CRAFTCORE_COMPLETE" ] || [ "$1" = completion ]; then
 fi
 echo "$@" >> {typed}
 """
-"""What is asked by TAB is answered; what is on the line at Enter is written down."""
+"""The program answers completions of TAB, and records the line at Enter."""
 
 
 AT_A_TERMINAL = 'exec "$@" <"$0" >"$0" 2>&1'
-"""Who opens it first in a session has it."""
+"""The first process of a session that opens the terminal controls it."""
 
 
 class Terminal:
-    """A shell at a terminal, in a folder; `enter` types, presses TAB and Enter, and says what was on the line then."""
+    """A shell at a terminal, in a folder. `enter` types text, presses TAB and Enter, and returns the completed line."""
 
     def __init__(self, shell: str, folder: Path, database: Path) -> None:
         command, setup = SHELLS[shell]
@@ -70,7 +70,7 @@ class Terminal:
         return self._typed.read_text() != before
 
     def _look(self) -> None:
-        """What it shows is of no matter, and it must not wait for us to look."""
+        """Read the output, so that the shell does not block on a full terminal; the output itself is ignored."""
         if select.select([self._screen], [], [], 0.01)[0]:
             os.read(self._screen, 1 << 16)
 

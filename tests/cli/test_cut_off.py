@@ -65,7 +65,7 @@ def test_started_row_beside_a_live_daemon_is_running(cli, core):
 
 
 def test_work_of_a_dead_daemon_stays_due_until_the_next_daemon_has_booted(cli, core, clock):
-    """The lock is held again, and the last epoch is that of the dead one."""
+    """The lock is held by a new daemon, and the last epoch is that of the dead one."""
     booted = (
         "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (:epoch, 'b', 1, 'h', '1', :at)"
     )
@@ -98,7 +98,7 @@ def test_work_of_a_dead_daemon_stays_due_until_the_next_daemon_has_booted(cli, c
 
 
 def test_recent_failures_appear_in_the_verdict_and_top_with_the_list_command(cli, core, clock):
-    """A deploy breaks three, and the status was healthy."""
+    """Three triggers fail after a deployment."""
     for _ in range(3):
         emit(core)
         run_one(core, HOPELESS)

@@ -32,7 +32,7 @@ def damage(database, id, change):
 
 
 def statuses(database):
-    """The status of each row, by its id with bad bytes as escapes."""
+    """Return the status of each row by its id, with invalid bytes as escapes."""
     connection = apsw.Connection(str(database))
     rows = list(connection.execute("SELECT CAST(id AS BLOB), status FROM triggers"))
     connection.close()
@@ -41,7 +41,7 @@ def statuses(database):
 
 @pytest.fixture
 def broken(here, database, request):
-    """The id of a dead letter with a damaged row."""
+    """Create a dead letter with a damaged row, and return its id."""
     here.core.close()
     damage(database, here.world.dead, WRONG[getattr(request, "param", "text")])
     return here.world.dead

@@ -19,7 +19,7 @@ TABLES = {
     "inspect --list": ("executions", "id", "died"),
     "schedule list": ("schedules", "id", "nightly"),
 }
-"""Each list, the table of its rows, the column by which they are known, and which one is damaged."""
+"""Each list, the table of its rows, their key column, and the damaged row."""
 
 COLUMNS = {
     "trigger list": ("reason", "payload_json", "workflow", "id"),
@@ -40,7 +40,7 @@ NO_MOMENT = {
 
 
 def damage(database, table, key, id_, change):
-    """What a bad disk makes of one row."""
+    """Damage one row as a bad disk would."""
     connection = apsw.Connection(str(database))
     connection.execute("PRAGMA ignore_check_constraints = 1")
     with unguarded(connection), lax(connection, table):

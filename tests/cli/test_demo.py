@@ -45,7 +45,7 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path, number):
 
 
 def test_demo_verdict_reports_a_broken_promise(database, tmp_path):
-    """One done; one DONE in the table without a trace in the file; one still claimed; one that is not there at all."""
+    """The four triggers: done, DONE in the table without a trace in the file, still claimed, and missing."""
     ledger = tmp_path / "ledger"
     core = VirtualCore(database, VirtualClock())
     accepted = [emit(core, payload={"number": number}).id for number in range(1)]

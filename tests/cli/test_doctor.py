@@ -76,7 +76,7 @@ def _no_unit_of_this_machine(monkeypatch, tmp_path):
 
 @pytest.fixture
 def found(cli, database):
-    """check -> (level, text, command), of several the worst; the exit code agrees with it."""
+    """Return a function that checks the exit code and returns check -> (level, text, command), the worst of each."""
 
     def found(*options):
         done = cli("--json", "doctor", *options)
@@ -170,7 +170,7 @@ def test_doctor_without_a_database_fails_and_creates_none(cli, database, found):
 
 
 def test_failed_doctor_check_does_not_stop_the_others(cli, core, found):
-    """A text that is none any more, in a row that only one of the looks reads."""
+    """One of the checks reads a row whose text is not valid UTF-8."""
     core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', CAST(x'ff' AS TEXT))"))
 
     told = found()
@@ -347,7 +347,7 @@ def test_damaged_page_is_found_and_the_error_names_restore(core, found, database
 
 
 def test_index_mismatch_is_found_only_by_the_full_check(core, found, database):
-    """A row that was written while the index was out of sight: the pages are whole."""
+    """A row was written while the index was hidden; the pages are intact."""
     core.close()
     connection = apsw.Connection(str(database))
     connection.pragma("writable_schema", True)
@@ -725,7 +725,7 @@ def test_unit_that_would_not_run_this_database_is_reported(core, found, database
 def test_unit_state_from_systemd_determines_the_level(
     core, found, database, tmp_path, monkeypatch, state, whose, level, words
 ):
-    """A systemctl that says what systemd's would: this machine may have none that answers."""
+    """A fake systemctl prints the output of systemd, because this machine may have no running systemd."""
     install(tmp_path, OURS.format(database=database))
     (tmp_path / "bin").mkdir()
     said = tmp_path / "bin" / "systemctl"
@@ -741,7 +741,7 @@ def test_unit_state_from_systemd_determines_the_level(
     assert (told[0], words in told[1]) == (level, True), told
 
 
-# who waits
+# progress
 
 
 def test_doctor_at_a_terminal_shows_progress(cli, core, monkeypatch, capsys):

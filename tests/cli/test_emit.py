@@ -31,7 +31,7 @@ def test_emit_prints_the_id_and_status_of_the_trigger(cli):
 
 
 def test_emit_creates_a_missing_database_and_says_so(cli, tmp_path):
-    """Whoever is in a wrong folder waits for a daemon that looks elsewhere."""
+    """A user in a wrong folder would wait for a daemon that uses another database."""
     first, second = cli("emit", "greet"), cli("emit", "greet")
 
     made = f"craftcore: made a new database: {tmp_path}/agent.db. Another one is named by --db or CRAFTCORE_DB\n"
@@ -147,7 +147,7 @@ def test_emit_options_reach_the_row(cli):
     ],
 )
 def test_emit_wait_ends_with_the_trigger(cli, database, outcome, code, status, key):
-    """An engine in another thread settles it while the command waits."""
+    """An engine in another thread settles the trigger while the command waits."""
     core = VirtualCore(database, VirtualClock(now=4e9))
 
     def engine():

@@ -21,7 +21,7 @@ from tests.support.processes import PATIENCE, until
 
 @pytest.fixture
 def engine(database):
-    """One that runs in another thread while the test does."""
+    """Run an engine in another thread during the test."""
     stop, ready = threading.Event(), threading.Event()
 
     async def live():
@@ -170,7 +170,7 @@ def test_ended_task_is_reported_at_once(cli, clock, database):
 
 
 def key_of_task(task_id, database):
-    """Let it be emitted again by the key `k`, which is how one waits for what was emitted before."""
+    """Give the trigger of a task the dedup key `k`: a second emit with this key waits for the first."""
     core = VirtualCore(database, VirtualClock())
     core.do(lambda tx: tx.run("UPDATE triggers SET dedup_key = 'k', dedup_scope = 'ever' WHERE id = :id", id=task_id))
     core.close()

@@ -37,7 +37,7 @@ def decided(verb, id_):
 
 
 def refused(cli, core, verb, id_, *words):
-    """It is refused with exit 1 and all these words, and nothing is written."""
+    """Check that the command exits with 1 and prints all these words, and that it writes nothing."""
     before = core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM tasks"), logged(core)
     found = cli("execution", verb, id_, *WHY)
     assert found.code == 1, found.out
@@ -239,7 +239,7 @@ def test_execution_of_a_cancelled_trigger_cannot_be_retried(cli, core):
 
 @pytest.mark.parametrize("verb", ["retry", "skip"])
 def test_activity_in_doubt_must_be_resolved_before_the_execution(cli, core, clock, database, verb):
-    """The deadline came while a person was asked, and the turn that would have come to it failed."""
+    """The deadline passed while a person was asked, and the turn that would have handled it failed."""
     bank = Bank(database, clock)
     task_id = bank.pay(LOST, workflow="pay.soon")
     clock.advance(seconds=HOUR)
@@ -294,7 +294,7 @@ async def pay_one(ctx: TaskContext) -> str:
 
 
 def audit_of(folder):
-    """What people did with executions, in order."""
+    """Return the operator actions on executions, in order."""
     with Services(folder / "agent.db", Config()).reading() as reader:
         return [(row.action, row.subject, row.reason) for row in list_rows(reader) if "execution" in row.action]
 

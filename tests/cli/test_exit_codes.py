@@ -85,7 +85,7 @@ ENDS: dict[tuple[str, int], Lines] = {
         ["systemd", "install", "--program", "/opt/other", "--root", "image"],
     ],
 }
-"""Lines that are typed one after the other: the last one ends so, the ones before it well."""
+"""Commands typed in order: the last one ends with this code, and the earlier ones succeed."""
 
 SHOWN: dict[tuple[str, int], str] = {
     ("status", 1): "cli/test_health.py: test_check_exits_1_unless_the_verdict_is_healthy",
@@ -125,7 +125,7 @@ SHOWN: dict[tuple[str, int], str] = {
     ("web", 73): "cli/test_web.py: test_page_at_an_address_in_use_exits_73",
     ("systemd install", 77): "cli/test_systemd.py: test_systemd_install_without_write_permission_suggests_root_or_user",
 }
-"""What needs more than a world, and the test that shows it."""
+"""Exit codes that need more than a populated database, and their tests."""
 
 NAMED = [
     (name, code)
@@ -165,7 +165,7 @@ def test_exit_code_tested_elsewhere_is_in_the_named_test(name, code):
     assert named or name in ("run", "demo"), "of that command"
 
 
-# an id that is none, or too short
+# an invalid id, or one that is too short
 
 
 TAKES_AN_ID = [
@@ -175,11 +175,11 @@ TAKES_AN_ID = [
     if isinstance(param, click.Argument) and re.search(r"\b(?:ID|KEY|A)\b", param.metavar or "")
 ]
 ALONE = {"verify", "audit", "dead requeue", "schedule reanchor"}
-"""Their calls in `commands` name no id."""
+"""Commands whose calls in `commands` have no id."""
 
 
 def about(name: str, world: World, id: str) -> list[str]:
-    """The command, about that id."""
+    """Return the arguments of the command with that id."""
     return [*name.split(), id, *([] if name in ALONE else CALLS[name].arguments(world)[1:])]
 
 
@@ -216,7 +216,7 @@ def test_ambiguous_id_prefix_is_refused_and_names_two_ids(cli, here, name):
 RECORD = re.compile("inspect|replay|verify|invalidate|export|diff|execution")
 
 
-# a value that is none
+# an invalid value
 
 
 ANY_TEXT = {
@@ -243,7 +243,7 @@ VALUED = [
 
 
 def with_option(name: str, world: World, option: str, value: str) -> list[str]:
-    """A call of the command with that option; of one that is right without it."""
+    """Return the arguments of an otherwise valid call with that option."""
     if name == "inspect":
         return ["inspect", "--list", f"{option}={value}"]
     if name == "schedule preview" and option in ("--expr", "--timezone"):

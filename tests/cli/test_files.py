@@ -28,7 +28,7 @@ READERS = {
 @pytest.mark.parametrize("kind", ["pipe", "device"])
 @pytest.mark.parametrize("reader", READERS)
 def test_irregular_file_is_refused_at_once(here, tmp_path, reader, kind):
-    """In a process of its own: who waits for a pipe does not wait for a test."""
+    """The command runs in a process of its own, because it could block on a pipe."""
     here.core.close()
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

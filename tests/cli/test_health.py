@@ -274,7 +274,7 @@ def test_held_engine_is_not_reported_as_behind():
     assert [trouble.code for trouble in health_of(found)[1]] == ["held"]
 
 
-# what status finds
+# troubles that status finds
 
 
 @pytest.fixture
@@ -320,7 +320,7 @@ def leave(core, limited=False, paused=False):
 
 @pytest.fixture
 def booted(core, daemon, monkeypatch):
-    """A daemon with two places that started long ago, and does nothing."""
+    """Start a daemon with two places long ago, without work."""
     monkeypatch.setattr("craftcore.diagnostics.idle.AGAIN_SECONDS", 0.0)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON - HOUR))
     leave(core, limited=True)
@@ -362,7 +362,7 @@ def test_due_work_is_not_idle_while_every_place_is_taken(cli, core, clock, boote
 
 
 def noted(name, value):
-    """The first part of an exclusion that is a fact, and the second, which takes it away."""
+    """Return two functions: one sets a fact, the other deletes it."""
     return (
         lambda core, clock: core.do(lambda tx: set_fact(tx, name, value)),
         lambda core, clock: core.do(lambda tx: delete_fact(tx, name)),
@@ -428,7 +428,7 @@ KEPT = {
         noted("live_state", "")[1],
     ),
 }
-"""What keeps a trigger, so that nobody calls it idle; and what ends that, after which it is."""
+"""The reasons for which a waiting trigger does not count as idle: how each begins and ends."""
 
 
 @pytest.mark.parametrize(("begins", "ends"), KEPT.values(), ids=KEPT)
@@ -445,7 +445,7 @@ def test_due_work_is_not_idle_until_the_obstacle_ends(cli, core, clock, booted, 
 
 
 def test_message_for_a_workflow_without_a_limit_may_be_idle(cli, core, clock, booted):
-    """Only what names no workflow is kept by the limit of the workflow of its source."""
+    """Only a message without a workflow is delayed by the limit of the workflow of its source."""
     emit(core, source=TriggerSource.MESSAGE, workflow="flow")
     clock.advance(seconds=50)
 
@@ -469,7 +469,7 @@ def test_work_that_changes_between_two_looks_is_not_idle():
 
 
 def test_daemon_that_ignores_the_doorbell_is_not_healthy(cli, core, database, monkeypatch):
-    """Its code blocks the event loop: nothing is late yet, and nothing will ever be done."""
+    """Code of the daemon blocks the event loop: no trigger is late yet, and none will run."""
     monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
     with DaemonLock.acquire(database, pid=5, host="here", now=NOON), contextlib.closing(Doorbell.open(database)):
@@ -514,7 +514,7 @@ def test_write_lock_holder_is_reported_by_status_and_doctor(cli, core, database,
 
 @pytest.mark.skipif(not LOCKS.exists(), reason="this kernel does not say who holds which lock")
 def test_producer_with_many_commits_is_not_reported_as_lock_holder(core, database):
-    """A bulk producer leaves a gap for the others now and then."""
+    """A bulk producer pauses between commits, so that others get the lock."""
     emit(core)
     with start_program(["-c", BUSY, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
         assert somebody.stdout is not None
@@ -526,7 +526,7 @@ def test_producer_with_many_commits_is_not_reported_as_lock_holder(core, databas
 
 
 def test_daemon_starting_after_a_killed_daemon_is_not_stuck(cli, core, clock, database, monkeypatch):
-    """The bell is the one of before; it hangs a new one when it has migrated and booted."""
+    """The doorbell is that of the previous daemon; a new one is created after migration and boot."""
     monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
     core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON))
     left = Doorbell.open(database)
@@ -576,7 +576,7 @@ def test_start_after_an_unclean_end_is_reported_for_an_hour(cli, core, clock, da
 
 
 def test_long_wal_with_few_used_pages_is_no_trouble(cli, core, daemon, database, monkeypatch):
-    """Litestream begins it anew, and leaves it as long as a burst of work made it."""
+    """Litestream restarts the WAL, and its file keeps the length after a burst of writes."""
     monkeypatch.setattr("craftcore.diagnostics.health.WAL_LARGE_BYTES", 1 << 20)
     litestream = apsw.Connection(str(database))
     assert litestream.pragma("journal_mode") == "wal"

@@ -35,14 +35,14 @@ async def chat(ctx: TaskContext) -> None: ...
 
 @pytest.fixture
 def brief(tmp_path: Path) -> str:
-    """The id of a live task `brief`, of a daemon that has stopped; beside it a `chat`."""
+    """Start a task `brief` and a task `chat`, stop the daemon, and return the id of `brief`."""
     with nothing_logged():
         return anyio.run(deployed, tmp_path)[0]
 
 
 @pytest.fixture
 def held(brief: str, tmp_path: Path) -> str:
-    """It is held: a daemon whose code lacks `brief` came to it, and has stopped."""
+    """Hold the task: run a daemon whose code lacks `brief`, and stop it."""
 
     async def hold() -> None:
         app = old_app()
@@ -73,7 +73,7 @@ def test_check_names_live_tasks_that_an_app_does_not_fit(cli, tmp_path, brief):
 
 
 def test_check_names_triggers_and_schedules_of_a_missing_workflow(cli, tmp_path, brief):
-    """Beside a live task of a missing workflow, which is held and so told of by itself."""
+    """A live task of a missing workflow is held, and its own check names it."""
     (tmp_path / "fits_all.py").write_text(APP.format(more=""))
     (tmp_path / "lacks_brief.py").write_text(APP.format(more="").replace('"brief"', '"digest"'))
     first = cli("--json", "emit", "brief", "--payload", '{"city": "Oslo"}').json["id"]

@@ -25,7 +25,7 @@ COMMANDS = dict(commands())
 CALLS = {**READS, **BY_HAND, **WORKS, **SERVES}
 
 SUMMARY_MAX = 62
-"""So that no list of commands has to break it, beside the longest name."""
+"""The width of a summary beside the longest name, without a line break."""
 
 
 def groups(group: click.Group = root, name: str = "") -> Iterator[tuple[str, click.Group]]:
@@ -200,7 +200,7 @@ def test_help_page_names_only_exit_codes_of_the_table(name):
 # the examples
 
 SAMPLE = re.compile(r"(?:exec-)?01a1fd[0-9a-f]+")
-"""An id as the examples have it: one of this world takes its place, as it is shown to whoever asks for one."""
+"""An id in the examples. The tests replace it with an id of the populated database."""
 
 MEANT: dict[str, Callable[[World], list[str]]] = {
     "dead requeue": lambda world: [world.dead],
@@ -208,19 +208,19 @@ MEANT: dict[str, Callable[[World], list[str]]] = {
     "diff": lambda world: [world.ended, world.died],
     "verify": lambda world: [world.ended],
 }
-"""Whose ids are not those of its call in `commands`."""
+"""Commands whose ids differ from those of their call in `commands`."""
 
 IN_A_PROJECT = {"run", "check", "emit", "reload"}
-"""They need an app, and some of them a daemon: below."""
+"""These commands need an app, and some of them a daemon: their tests follow."""
 
 AT_LENGTH = {"demo": "test_demo.py", "crashtest": "test_crashtest.py", "web": "test_web.py"}
-"""What takes too long as it stands, and where it is run shorter."""
+"""Examples that take too long, and the tests that run shorter ones."""
 
 EXAMPLES = [(name, line) for name in COMMANDS for line in documented(name).examples]
 
 
 def words_of(line: str) -> list[str]:
-    """The command in an example, which may stand in an `eval`, before a comment or a file for its output."""
+    """Return the words of the command in an example, without an `eval`, a comment or an output file."""
     inner = re.search(r"\$\((.*?)\)", line)
     return shlex.split((inner[1] if inner else line).partition(" > ")[0], comments=True)
 
@@ -254,7 +254,7 @@ def test_help_example_runs(cli, here, database, tmp_path, monkeypatch, name, lin
 
 
 def prepared(cli, here, database: Path, folder: Path, name: str) -> None:
-    """What an example speaks of, where a world does not have it."""
+    """Create the files and rows that an example names, where a populated database lacks them."""
     if name in ("replay", "diff"):
         assert cli("export", here.world.ended, "-o", "record.json").code == 0
     if name == "audit":

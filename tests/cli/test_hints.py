@@ -20,7 +20,7 @@ WRONG = {
 }
 PLACEHOLDERS = {"CHOICE": "send", "JSON": "{}"}
 NO_HINTS = {"systemd print", "systemd install", "completion"}
-"""They print files that are to be installed."""
+"""Commands that print files for installation."""
 
 ALONE = re.compile(
     r"craftcore (?!--db )(?:run|release|status|doctor|verify|audit|inspect|\w+ (?:list|show|why)|db \w+)\b"
@@ -28,7 +28,7 @@ ALONE = re.compile(
 
 
 def printed_by(made):
-    """A command line for each place of the program that may suggest something, by a name."""
+    """Yield a named command line for each place of the program that may print a suggestion."""
     world, _ = made
     yield from ((name, line(name, call, world)) for name, call in {**READS, **BY_HAND}.items() if name not in NO_HINTS)
     yield from WRONG.items()
@@ -43,7 +43,7 @@ def printed_by(made):
 
 
 def hints_in(text, beginning):
-    """The commands in it: each ends where its sentence does."""
+    """Yield the commands in a text: each ends with its sentence."""
     for found in re.finditer(re.escape(beginning) + r"((?: (?:'[^']*'|[^\s(]\S*))+)", text):
         words = []
         for word in re.findall(r"'[^']*'|\S+", found[1]):
@@ -54,7 +54,7 @@ def hints_in(text, beginning):
 
 
 def anew(sound, database):
-    """A copy of the world, in a folder of its own in which nothing was done."""
+    """Copy the populated database into a new folder."""
     shutil.rmtree(database.parent, ignore_errors=True)
     database.parent.mkdir()
     shutil.copy(sound, database)

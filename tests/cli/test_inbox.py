@@ -23,7 +23,7 @@ ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 
 @pytest.fixture
 def ask(database, clock):
-    """`ask(timeout=60)`: the id of a task that has asked, and that of its question."""
+    """Return a function that runs a task with a question, `ask(timeout=60)`, and returns the ids of both."""
 
     def ask(**payload):
         task_id = a_task(database, "ask", clock, **payload)
@@ -48,7 +48,7 @@ def the_question(cli, task_id):
 
 
 async def nothing(app):
-    """Only let the engine do what there is to do."""
+    """Do nothing: the engine runs the due work."""
 
 
 # list

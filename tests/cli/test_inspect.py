@@ -30,13 +30,13 @@ COLUMNS = "id created workflow status replayable"
 
 @pytest.fixture
 def daemon_runs(core):
-    """The lock is held, as by a daemon."""
+    """Hold the lock as a daemon does."""
     with DaemonLock.acquire(core.database.path, pid=os.getpid(), host="here", now=core.clock.now()) as lock:
         yield lock
 
 
 def an_end(core, outcome=HI, **spec):
-    """The id of a record that ended so."""
+    """Record an attempt with this outcome, and return the id of the record."""
     begun = begin(core, **spec)
     end(core, begun, outcome)
     return begun.id
@@ -44,7 +44,7 @@ def an_end(core, outcome=HI, **spec):
 
 @pytest.fixture
 def some(core, clock):
-    """One record of each status, the newest first, a minute apart."""
+    """Return one record of each status, the newest first, a minute apart."""
     ids = []
     for workflow, outcome in (("greet", HI), ("slow", LATE), ("nap", Snoozed(until=4e9)), ("lost", None)):
         begun = begin(core, workflow=workflow, max_attempts=1)
@@ -130,7 +130,7 @@ def test_inspect_list_is_filtered_by_status_error_workflow_time_and_hash(cli, so
 
 
 def test_equal_envelopes_are_found_by_hash(cli, core):
-    """Two attempts of one trigger asked for the same; another trigger asks under another id."""
+    """Two attempts of one trigger have the same envelope; that of another trigger has another id."""
     first = begin(core)
     core.do(core.claims.release_epoch, 1)
     second = again(core)
@@ -364,7 +364,7 @@ def test_trigger_id_given_to_inspect_names_the_executions(cli, core):
 
 
 def test_trigger_without_a_start_is_reported_as_never_started(cli, core):
-    """The process died before it, or nothing has taken it yet."""
+    """The process died before the start, or no daemon has claimed the trigger yet."""
     trigger_id = emit(core).id
 
     refused = cli("inspect", trigger_id)
@@ -373,7 +373,7 @@ def test_trigger_without_a_start_is_reported_as_never_started(cli, core):
     assert f"See: craftcore trigger why {trigger_id}" in refused.err
 
 
-# What to do
+# Recommended commands
 
 
 def advice(cli, id_):
@@ -401,7 +401,7 @@ def test_interrupted_record_shows_the_action_of_the_next_daemon(cli, core):
 
 
 def test_recommended_run_command_without_an_app_is_refused_and_changes_nothing(cli, core):
-    """It would take what the crash left, find no workflow for it, and end it for good."""
+    """A daemon without the app would claim the interrupted trigger, find no workflow for it, and fail it for good."""
     begun = begin(core)
     before = core.rows("SELECT * FROM triggers"), core.rows("SELECT * FROM executions")
     [run, _] = advice(cli, begun.id)[2]
@@ -507,7 +507,7 @@ def test_recommended_commands_name_the_database_given_by_option(cli, core, datab
 
 
 def spoil(core, *statements):
-    """As a foreign hand does it, or a disk: past the schema's own refusals."""
+    """Change the row as a foreign program or a bad disk does, past the guards of the schema."""
     with core.transaction() as tx:
         for (name,) in list(tx.fetch_tuples("SELECT name FROM sqlite_schema WHERE type = 'trigger'")):
             tx.run(f"DROP TRIGGER {name}")

@@ -44,7 +44,7 @@ print(json.dumps(ended))
 
 
 def test_commands_without_an_engine_import_no_heavy_modules(tmp_path):
-    """One new interpreter runs all of them, each on a copy of the database: the first that imports one is named."""
+    """One new interpreter runs all commands, each on a copy of the database, and names the first heavy import."""
     world = tmp_path / "world"
     world.mkdir()
     assert craftcore(world, "emit", "greet").code == 0
@@ -93,7 +93,7 @@ def test_misspelt_command_gets_a_suggestion(cli):
 
 
 def test_closed_output_pipe_exits_141_without_an_error_message(cli, tmp_path):
-    """`craftcore trigger list | head -1`, with more than a pipe holds."""
+    """`craftcore trigger list | head -1`, with more output than the buffer of a pipe."""
     for _ in range(20):
         cli("emit", "greet", "--description", "x" * 4000, "--payload", json.dumps({"a": "x" * 9000}))
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "--json", "trigger", "list"]

@@ -33,7 +33,7 @@ sys.exit(main({arguments!r}))
 
 
 def open_to_strangers(path: Path) -> bool:
-    """Whether another user can come to this path at all."""
+    """Return whether another user can reach this path."""
     return all(folder.stat().st_mode & 0o001 for folder in path.resolve().parents)
 
 
@@ -45,7 +45,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """One that a stranger can walk into, which pytest's own is not."""
+    """Return a folder that other users can enter, unlike those of pytest."""
     with tempfile.TemporaryDirectory() as name:
         Path(name).chmod(0o755)
         yield Path(name)

@@ -15,7 +15,7 @@ LIFT = "craftcore: release writes, and this is read only: nothing was done. To d
 
 
 def the_folder(database: Path) -> dict[str, bytes]:
-    """The files in it; not what a reader leaves beside a database, which is empty."""
+    """Return the files of the folder, without the empty ones that a reader leaves beside a database."""
     wal, shm = (database.with_name(database.name + end) for end in ("-wal", "-shm"))
     assert not wal.exists() or wal.stat().st_size == 0
     wal.unlink(missing_ok=True)
@@ -58,7 +58,7 @@ def test_read_only_option_works_after_the_command(cli, here):
 
 @pytest.mark.parametrize("value", ["1", "true", "no"])
 def test_read_only_variable_refuses_writes(cli, here, monkeypatch, value):
-    """What nobody can be sure to mean is taken for the safe one of the two."""
+    """An ambiguous value counts as the safe one."""
     monkeypatch.setenv("CRAFTCORE_READ_ONLY", value)
 
     refused, both = cli("release"), cli("--read-only", "release")
@@ -83,7 +83,7 @@ def test_read_only_refusal_with_json_is_a_document(cli, here):
 
 
 def test_read_only_refusal_comes_before_confirmation(cli, here):
-    """Without --yes and without a terminal it would be a mistake of usage."""
+    """Without `--yes` and a terminal the command would otherwise be a usage error."""
     assert cli("dead", "discard", "--all").code == 64
     assert cli("--read-only", "dead", "discard", "--all").code == 77
 
@@ -98,7 +98,7 @@ def test_read_only_mode_creates_no_file(cli, database):
 
 @pytest.fixture
 def core(database):
-    """As a command that says of itself that it reads would have it: the second door."""
+    """Open the database as a reading command does: the connection also refuses writes."""
     return Session({"CRAFTCORE_DB": str(database), "CRAFTCORE_READ_ONLY": "1"}).core()
 
 

@@ -25,7 +25,7 @@ from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, environm
 
 NOBODY = 65_534
 APART = ["unshare", "--user", "--map-root-user"]
-"""With users of its own, as under PrivateUsers=yes of the system unit."""
+"""A program in its own user namespace, as under PrivateUsers=yes of the system unit."""
 
 
 @pytest.fixture
@@ -128,7 +128,9 @@ def _may_be_apart() -> bool:
 
 @pytest.mark.skipif(not _may_be_apart(), reason="this machine lets nobody have users of their own (unshare --user)")
 def test_reload_in_a_unit_sandbox_trusts_the_main_pid_of_systemd(folder, daemon):
-    """There the daemon's files in /proc are closed. The kernel's list of locks is not, and says the same as systemd."""
+    """The daemon's files in /proc are not readable in the sandbox. The kernel's list of locks is, and agrees with
+    systemd.
+    """
 
     def reload(main_pid):
         command = [*APART, sys.executable, "-m", "craftcore", "--db", "agent.db", "reload"]
@@ -140,7 +142,7 @@ def test_reload_in_a_unit_sandbox_trusts_the_main_pid_of_systemd(folder, daemon)
 
 
 def test_reload_ignores_the_answer_to_an_earlier_request(folder, daemon, settings, cli, monkeypatch):
-    """Two ask at one instant, and the settings are changed between them: the first answer was read before that."""
+    """Two reloads ask at the same instant. The settings change between them, after the first answer."""
     database = folder / "agent.db"
     send = signal.pidfd_send_signal
     began = SystemClock().boot_time()
@@ -160,12 +162,12 @@ def test_reload_ignores_the_answer_to_an_earlier_request(folder, daemon, setting
     assert (told["applied"], told["at_next_start"], told["number"]) == ([], ["daemon.concurrency"], 2)
 
 
-# who is never signalled
+# processes that receive no signal
 
 
 @pytest.fixture
 def lock(database):
-    """An engine inside a program of somebody's own: this one, which SIGHUP would end."""
+    """Hold the lock as an engine embedded in this process, which SIGHUP would end."""
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
         yield lock
 
@@ -188,7 +190,7 @@ def test_reload_sends_no_signal_to_a_program_without_a_handler(cli, core, lock):
 
 
 def test_reload_sends_no_signal_for_a_stale_lock_note(cli, core, lock):
-    """The lock is held, and its holder has not yet written its own name over that of the one before."""
+    """The lock is held, and its holder has not yet replaced the note of the previous holder."""
     with subprocess.Popen(["sleep", str(PATIENCE)]) as bystander:
         Path(lock.path).write_bytes(note_line(LockInfo(pid=bystander.pid, host="here", started_at=NOON)))
 
@@ -233,7 +235,7 @@ def test_reload_sends_no_signal_to_a_daemon_of_another_user():
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
 def test_reload_sends_no_signal_to_a_main_pid_of_another_user(lock, cli, core, monkeypatch):
-    """MAINPID is believed; the kernel still refuses the signal."""
+    """The command accepts MAINPID, and the kernel still refuses the signal."""
     with subprocess.Popen(["sleep", str(PATIENCE)], user=NOBODY) as bystander:
         Path(lock.path).write_bytes(note_line(LockInfo(pid=bystander.pid, host="here", started_at=NOON)))
         monkeypatch.setenv("MAINPID", str(bystander.pid))

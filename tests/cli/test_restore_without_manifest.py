@@ -19,8 +19,9 @@ from tests.support.populated_database import Here
 
 @pytest.fixture
 def copy(cli: Cli, here: Here, tmp_path: Path) -> Path:
-    """Of the database, as Litestream restores it: a file and nothing else. The latest that stands in it was written by
-    a daemon whose clock was two hours ahead."""
+    """Return a copy of the database as Litestream restores it: a single file. Its latest moment is from a daemon whose
+    clock was two hours ahead.
+    """
     assert cli("release").code == 0
     assert cli("db", "backup", "-o", "copy.db").code == 0
     (tmp_path / "copy.db.manifest.json").unlink()
@@ -97,7 +98,7 @@ def test_restore_without_manifest_requires_the_option(cli, copy):
 
 
 def test_backup_with_a_manifest_rejects_the_no_manifest_option(cli, here, database, tmp_path):
-    """The option is no way around a hash that does not fit."""
+    """The option cannot bypass a hash that does not match."""
     assert cli("db", "backup", "-o", "backup.db").code == 0
     here.core.close()
 

@@ -22,7 +22,7 @@ ARGV = {"argv": ["restic", "backup", "/srv"]}
 
 @pytest.fixture(autouse=True)
 def _at_noon(clock):
-    """Every command of this file runs at noon."""
+    """Run every command of this file at noon."""
 
 
 def add(cli, *arguments):
@@ -429,7 +429,7 @@ def test_running_trigger_continues_after_schedule_remove(cli, core):
 
 
 class Terminal:
-    """A person at a keyboard."""
+    """A standard input that is a terminal."""
 
     def __init__(self, answer):
         self._answer = answer
@@ -491,7 +491,7 @@ def test_schedule_id_may_be_shortened_while_unambiguous(cli, verb):
 
 
 def test_buffered_occurrence_fires_once_the_first_is_settled(cli, core, clock):
-    """From the command to the table and back, with an engine's steps between."""
+    """The test covers the path from the command to the table and back, with steps of an engine between."""
     add(cli, "s", "@daily", "--workflow", "greet")
     first = cli("--json", "schedule", "run-now", "s").json
     clock.advance(1)
@@ -509,7 +509,7 @@ def test_buffered_occurrence_fires_once_the_first_is_settled(cli, core, clock):
 
 
 def test_scheduled_command_is_run_by_a_daemon(tmp_path):
-    """Added beside a running daemon, which hears of it at once."""
+    """The schedule is added beside a running daemon, which is notified at once."""
     with a_daemon(tmp_path) as daemon:
         daemon.ready()
         added = craftcore(tmp_path, "schedule", "add", "s", "every 1s", "--max-runs", "1", "--", "touch", "done")

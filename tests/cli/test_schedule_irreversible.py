@@ -9,7 +9,7 @@ MARKED = "(irreversible: in doubt, a person is asked)"
 
 @pytest.fixture(autouse=True)
 def _at_noon(clock):
-    """Every command of this file runs at noon."""
+    """Run every command of this file at noon."""
 
 
 def add(cli, *arguments):
@@ -47,7 +47,7 @@ def test_irreversible_option_after_the_dashes_belongs_to_the_command(cli):
 
 
 def test_irreversible_mark_is_removed_by_a_repeated_add_without_the_option(cli):
-    """As with every option of `add`: what is not given has its default."""
+    """An omitted option of `add` has its default, like every other option."""
     first = add(cli, "s", "@daily", "--irreversible", "--", "pay")
     same = add(cli, "s", "@daily", "--irreversible", "--", "pay")
     other = add(cli, "s", "@daily", "--", "pay")

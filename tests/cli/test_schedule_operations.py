@@ -15,7 +15,7 @@ HOUR = 3600.0
 
 @pytest.fixture(autouse=True)
 def _at_noon(clock):
-    """Every command of this file runs at noon."""
+    """Run every command of this file at noon."""
 
 
 def add(cli, *arguments):
@@ -244,7 +244,7 @@ def test_trust_clock_and_reanchor_change_nothing_with_a_correct_clock(cli, core)
 
 
 def test_trust_clock_names_schedules_still_ahead(cli, core, clock):
-    """The clock was a day ahead, schedules fired by it, and then it was set right."""
+    """The clock was a day ahead, schedules fired by it, and then it was corrected."""
     add(cli, "a", "every 1h", "--workflow", "greet")
     add(cli, "b", "0 3 * * *", "--timezone", "Europe/Berlin", "--workflow", "greet")
     add(cli, "once", "in 90m", "--workflow", "greet")
@@ -274,7 +274,7 @@ def test_trust_clock_names_schedules_still_ahead(cli, core, clock):
 
 
 def test_schedule_commands_print_nothing_beside_the_document(cli, core, clock):
-    """A line of a log would stand in the middle of the document."""
+    """A log line would corrupt the document."""
     add(cli, "s", "every 1h", "--workflow", "greet")
     clock.advance(hours=3)
 

@@ -11,7 +11,7 @@ RUNS = ["--workflow", "greet"]
 
 @pytest.fixture(autouse=True)
 def _at_noon(clock):
-    """Every command of this file runs at noon."""
+    """Run every command of this file at noon."""
 
 
 @pytest.mark.parametrize(

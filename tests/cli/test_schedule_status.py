@@ -17,7 +17,7 @@ HOUR = 3600.0
 
 @pytest.fixture
 def daemon(database):
-    """A daemon that holds the database: this very process."""
+    """Hold the lock as a daemon, in this process."""
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=NOON) as lock:
         yield lock
 
@@ -104,7 +104,7 @@ def test_clock_behind_holds_schedules_and_status_shows_the_command(cli, core, da
 
 
 def test_clock_that_has_caught_up_holds_nothing(cli, core, daemon, clock):
-    """The daemon lets schedules go at its next look; until then nobody need be called."""
+    """The daemon releases schedules at its next poll; until then no person has to act."""
     remember(core, "clock_held", repr(NOON))
 
     assert cli("--json", "status").json["ok"]

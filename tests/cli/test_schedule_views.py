@@ -16,7 +16,7 @@ BERLIN = ["--timezone", "Europe/Berlin"]
 
 @pytest.fixture(autouse=True)
 def _at_noon(clock):
-    """Every command of this file runs at noon."""
+    """Run every command of this file at noon."""
 
 
 def add(cli, *arguments):
@@ -242,7 +242,7 @@ def test_preview_of_a_paused_or_finished_schedule_says_so_first(cli, core, clock
 
 
 def test_preview_omits_occurrences_already_late(cli, clock):
-    """No daemon has run for a day: what of it fires is for catch-up to say."""
+    """No daemon has run for a day: catch-up decides about the late occurrences."""
     add(cli, "s", "every 1h", "--workflow", "greet")
     clock.advance(hours=24.5)
 

@@ -15,10 +15,10 @@ MISTAKES = {
     "missing": None,
 }
 FAIL = {"run": 78, "check": 78, "db gc": 78, "doctor": 1}
-"""The daemon, who judges the settings, and what deletes by them. `doctor` finds the mistake among other things."""
+"""The daemon, the checks of settings, and commands that delete by settings. `doctor` reports the mistake."""
 
 NOT_HERE = {"demo", "crashtest", "reload", *NEED_MORE}
-"""They take no settings from this shell, or need more than this world."""
+"""Commands that read no settings here, or need more than the populated database."""
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)
@@ -33,7 +33,7 @@ def test_settings_mistake_fails_only_commands_that_need_settings(cli, here, tmp_
 
 
 def given(cli, here, tmp_path, name, mistake):
-    """One command with such a settings file, and without."""
+    """Run a command with this settings file, and check its exit code and its warnings."""
     here.core.close()
     bad = tmp_path / "bad.toml"
     if mistake is not None:

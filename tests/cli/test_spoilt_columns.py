@@ -44,7 +44,7 @@ VALUES = {
     "huge number": "1" * 5_000,
     "JSON of another kind": '{"a": {"\\ud800": [null, 1e999]}}',
 }
-"""What a bad disk, another program or an attacker may leave. SQLite keeps NaN as NULL."""
+"""Values that a bad disk, another program or an attacker may leave. SQLite keeps NaN as NULL."""
 
 RELEVANT = {
     "schedules": ("schedule",),
@@ -71,14 +71,14 @@ RELEVANT = {
     "limit_waits": ("trigger why", "status", "top"),
     "task_holds": ("task", "trigger why", "status", "top", "doctor"),
 }
-"""The commands that read a table, by how they begin."""
+"""The commands that read a table, by their first words."""
 
 DOCUMENTED = {0, 1, 10, 11, 65}
 SAMPLED_KINDS, SAMPLED_COMMANDS = 2, 1
 
 
 def rows_where_there_are_none(path: Path, world: World) -> None:
-    """One in each table in which the world has none."""
+    """Insert a row into each table that is empty in the populated database."""
     core = VirtualCore(path, VirtualClock(now=NOON, seed=2))
     with core.transaction() as tx:
         audit(tx, Actor(uid=1000, name="somebody"), "task cancel", world.nap, reason="why not", details={"n": 1})
@@ -127,7 +127,7 @@ def rows_where_there_are_none(path: Path, world: World) -> None:
 
 @pytest.fixture(scope="module")
 def full(made, tmp_path_factory) -> tuple[World, Path]:
-    """The world and its file, with a row in every table."""
+    """Return the populated database and its file, with a row in every table."""
     world, sound = made
     path = tmp_path_factory.mktemp("full") / "agent.db"
     shutil.copy(sound, path)
@@ -143,7 +143,7 @@ def quiet() -> Iterator[None]:
 
 
 def calls(world: World) -> list[list[str]]:
-    """One of each reading command, and more of those that show one row."""
+    """Return a call of each reading command, and further calls of those that show one row."""
     leave_out = {"completion", "systemd print", "check", "verify", "db check"}
     more = [
         ["inspect", "--list"],
@@ -172,7 +172,7 @@ def columns(path: Path, table: str) -> list[str]:
 
 
 def spoil(path: Path, table: str, column: str, value: object) -> bool:
-    """In every row; where it must be unique, in one. False where no file can have that value there."""
+    """Change the column in every row, or in one if it is unique. Returns False for a value that no file can have."""
     connection = apsw.Connection(str(path))
     connection.execute("PRAGMA ignore_check_constraints = 1")
     given = "CAST(? AS TEXT)" if value is NOT_UTF8 else "?"
@@ -198,7 +198,7 @@ def sampled(path: Path, table: str) -> list[tuple[str, str]]:
 def faults(
     cli, full, database: Path, table: str, sample: list[tuple[str, str]], *, whole: bool
 ) -> list[tuple[object, ...]]:
-    """What ended with another code than documented, or printed something raw, with these values in these columns."""
+    """Return the commands that end with an undocumented code or print raw text, with these values in these columns."""
     world, sound = full
     chosen = [words for words in calls(world) if " ".join(words).startswith(RELEVANT[table])]
     assert chosen, table
@@ -226,7 +226,7 @@ def faults(
 
 
 def is_document(text: str) -> bool:
-    """Whether it is one JSON text, and nothing else. NaN and infinities are no JSON."""
+    """Return whether the text is exactly one JSON document, without NaN and infinities."""
     try:
         json.loads(text, parse_constant=lambda name: 1 // 0)
     except (ValueError, ZeroDivisionError):
@@ -267,7 +267,7 @@ def test_damaged_column_causes_no_bug_with_every_value_and_command(cli, full, da
 def test_damaged_chain_end_exits_65_when_records_are_due_for_retention(
     cli, full, database, clock, quiet, column, words, kinds
 ):
-    """What retention has to do is looked for from that end on."""
+    """Retention looks for due records from the end of the chain."""
     clock.advance(hours=400 * 24)
     for kind, value in VALUES.items():
         if kind not in kinds:
@@ -287,7 +287,7 @@ def test_damaged_chain_end_exits_65_when_records_are_due_for_retention(
 
 @pytest.mark.parametrize(("column", "value"), [("timezone", "Mars/Olympus"), ("cron", "never")])
 def test_preview_of_a_damaged_schedule_exits_65_instead_of_64(cli, full, database, clock, quiet, column, value):
-    """Usage is 64, and nothing that was typed is wrong."""
+    """The exit code 64 is for usage, and the typed command is correct."""
     shutil.copy(full[1], database)
     spoil(database, "schedules", column, value)
 

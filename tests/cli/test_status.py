@@ -26,7 +26,7 @@ def core(database):
 
 @pytest.fixture
 def lock(database):
-    """A daemon that holds the database: this very process."""
+    """Hold the lock as a daemon, in this process."""
     with DaemonLock.acquire(database, pid=os.getpid(), host="here", now=1_700_000_000.0) as lock:
         yield lock
 
@@ -168,7 +168,7 @@ def test_status_counts_actions_in_doubt_with_the_oldest_until_resolved(cli, cloc
 
 
 async def nothing(app):
-    """Only let the engine do what there is to do."""
+    """Do nothing: the engine runs the due work."""
 
 
 def test_status_counts_tasks_and_omits_the_line_without_tasks(cli, clock, database):
@@ -188,7 +188,7 @@ def test_status_counts_tasks_and_omits_the_line_without_tasks(cli, clock, databa
 
 def test_status_shows_tasks_resumed_by_the_last_start(cli, clock, database):
     def interrupted():
-        """A task whose daemon died in it."""
+        """Run a task whose daemon dies meanwhile, and return its id."""
         task_id = a_task(database, "wait", clock)
         core = VirtualCore(database, clock)
         core.do(core.tasks.signal, task_id, "approved")

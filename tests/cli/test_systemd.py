@@ -23,7 +23,7 @@ NEXT = "  systemctl daemon-reload && systemctl enable --now craftcore"
 
 @pytest.fixture
 def image(tmp_path: Path) -> Path:
-    """The root of a system that is not this one."""
+    """Return the root of another system's files."""
     (tmp_path / "image").mkdir()
     return tmp_path / "image"
 
@@ -181,7 +181,7 @@ def test_user_units_are_written_to_the_home_directory(cli, home):
 
 
 def test_user_unit_uses_the_program_of_the_running_python(cli, home, tmp_path, monkeypatch):
-    """The one that belongs to the Python that runs now: installed, it works out of a virtual environment."""
+    """The program of the running Python works from a virtual environment."""
     monkeypatch.setattr(sys, "executable", str(tmp_path / "bin" / "python"))
     beside = tmp_path / "bin" / "craftcore"
     beside.parent.mkdir()

@@ -28,13 +28,15 @@ def show(cli, task_id):
 
 
 def reasons(cli, task_id):
-    """code -> text"""
+    """Return code -> text of each reason."""
     return {one["code"]: one["text"] for one in show(cli, task_id)["reasons"]}
 
 
 @pytest.fixture
 def terminal(cli, monkeypatch):
-    """A person at a terminal: `terminal(False, "task", "cancel", …)` says no; the exit code, and what was asked."""
+    """Run a command at a terminal: `terminal(False, "task", "cancel", …)` declines. Returns the exit code and the
+    questions.
+    """
 
     class Terminal(io.StringIO):
         def isatty(self):
@@ -473,7 +475,7 @@ def test_damaged_task_row_is_shown_as_stored(cli, clock, database, core):
 
 
 async def nothing(app):
-    """Only let the engine do what there is to do."""
+    """Do nothing: the engine runs the due work."""
 
 
 # Irreversible actions

@@ -54,7 +54,7 @@ def a_session(path: Path) -> Session:
     return session
 
 
-# What it reads
+# Its queries
 
 
 def test_top_frame_has_a_row_of_every_section(cli, here):
@@ -176,7 +176,7 @@ def test_top_queries_use_an_index(core):
 
 
 def test_top_cost_does_not_grow_with_the_number_of_waiting_triggers(core):
-    """Beyond counting them, which is for `status` to answer for."""
+    """The count of waiting triggers is excluded: `status` answers for its cost."""
 
     def cost(many: int) -> int:
         with undone(core) as tx:
@@ -212,7 +212,7 @@ def test_top_without_rich_names_the_extra_and_json_still_works(cli, here, monkey
     assert cli("--json", "top").code == 0
 
 
-# What of it is shown
+# Its frame
 
 FOUND: dict[str, Any] = {
     "verdict": "running: 2 at work, 3 due, 12 dead letters",
@@ -371,7 +371,7 @@ ENTERED, LEFT, CURSOR = "\x1b[?1049h", "\x1b[?1049l", "\x1b[?25h"
 
 @dataclass
 class Terminal:
-    """A terminal of the kernel's, and a program that has it."""
+    """A pseudo-terminal with a program."""
 
     screen: int
     program_side: int
@@ -380,7 +380,7 @@ class Terminal:
     before: list[Any] = field(default_factory=list)
 
     def until(self, text: str) -> None:
-        """Read what the program draws until that comes."""
+        """Read the output of the program until the text appears."""
         deadline = time.monotonic() + PATIENCE
         seen = len(self.said)
         while text not in self.said[seen:]:
@@ -395,7 +395,7 @@ class Terminal:
         fcntl.ioctl(self.program_side, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
     def ends(self) -> int:
-        """Its exit code, once all it drew was read."""
+        """Read the rest of the output, and return the exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None or select.select([self.screen], [], [], 0)[0]:
             assert time.monotonic() < deadline, self.said[-2000:]
@@ -479,7 +479,7 @@ def test_ctrl_z_does_not_suspend_top(folder):
 
 
 def test_top_redraws_changes_without_a_key(folder):
-    """The process has the machine's own clock: after the world's noon, timers and the schedule `ahead` are due, too."""
+    """The process uses the machine's clock, so timers and the schedule `ahead` are due, too."""
     [(due,)] = ask(
         folder / "agent.db", f"SELECT count(*) FROM triggers WHERE status = 'PENDING' AND due_at <= {time.time()}"
     )

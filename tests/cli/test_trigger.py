@@ -24,14 +24,14 @@ ROW = "SELECT status, due_at, not_before, started_at, reason FROM triggers WHERE
 
 @pytest.fixture
 def core(database):
-    """The table as an engine left it some time ago."""
+    """Return a table as an engine left it some time ago."""
     core = VirtualCore(database, VirtualClock(now=1_700_000_000.0))
     yield core
     core.close()
 
 
 def dead_letter(core, **changes):
-    """A trigger whose only attempt broke."""
+    """Create a trigger whose only attempt failed."""
     emitted = emit(core, max_attempts=1, **changes)
     assert run_one(core, BROKEN).status is TriggerStatus.DEAD
     return emitted.id
@@ -135,7 +135,7 @@ def test_trigger_show_points_to_inspect_for_an_attempt_without_success(cli, core
 
 
 def why(cli, trigger_id):
-    """code -> text, and each query answers."""
+    """Return code -> text of each reason, and check that each query can be run."""
     return {one["code"]: one["text"] for one in cli("--json", "trigger", "why", trigger_id).json["reasons"]}
 
 

@@ -25,7 +25,7 @@ PERSON = '[[web.person]]\nname = "ada"\ntoken = "env:WEB_ADA"\nmay = "act"\n'
 
 @pytest.fixture
 def agent(made: tuple[World, Path], tmp_path: Path) -> Path:
-    """A database and settings with one person."""
+    """Create a database and settings with one person."""
     shutil.copy(made[1], tmp_path / "agent.db")
     (tmp_path / "craftcore.toml").write_text(f'[web]\nlisten = "unix:web.sock"\n{PERSON}')
     return tmp_path
@@ -42,7 +42,7 @@ def ask(socket: Path, address: str) -> httpx2.Response:
 
 
 def end(page: WarmProcess) -> tuple[int, str, str]:
-    """Ask it to end; its code, and what it said."""
+    """Stop the page; return its exit code and its output."""
     with page:
         page.terminate()
         out, err = page.communicate(timeout=PATIENCE)
@@ -76,7 +76,7 @@ def test_example_of_the_help_page_serves_the_page(agent, line):
 
 
 def test_link_of_a_terminal_logs_in_once(agent):
-    """Without any person in the settings."""
+    """The settings contain no person."""
     (agent / "craftcore.toml").write_text('[web]\nlisten = "unix:web.sock"\n')
     terminal, other_end = pty.openpty()
     page = serve(agent, "web", stdout=other_end)
@@ -137,7 +137,7 @@ def test_page_with_wrong_settings_exits_78(agent, settings, token, words):
 
 @pytest.fixture
 def settings(cli, here, tmp_path, monkeypatch):
-    """Settings of this test, for the command line in this process."""
+    """Write the settings of this test, for the command line in this process."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setattr("craftcore.diagnostics.unit.SYSTEM_FOLDERS", ())
     monkeypatch.setenv("CRAFTCORE_CONFIG", str(tmp_path / "c.toml"))
@@ -243,7 +243,7 @@ def test_doctor_checks_the_unit_of_the_page(cli, settings, database, tmp_path, t
 def test_doctor_leaves_the_page_of_the_system_alone_beside_a_unit_of_ones_own(
     cli, settings, database, tmp_path, monkeypatch
 ):
-    """Found on a booted machine: the system served another database, and ada's doctor warned of its page."""
+    """A regression: on a booted machine the system's page served another database, and ada's doctor warned of it."""
     settings("")
     system, own = tmp_path / "system", tmp_path / "config" / "systemd" / "user"
     monkeypatch.setattr("craftcore.diagnostics.unit.SYSTEM_FOLDERS", (str(system),))

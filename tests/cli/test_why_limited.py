@@ -48,7 +48,7 @@ def an_app() -> App:
 
 
 def started(core: VirtualCore, *, paused: bool = False) -> None:
-    """As a boot leaves it."""
+    """Write the rows that a boot leaves."""
     app, begin = (
         an_app(),
         "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1,'b',1,'h','1',1)",
@@ -63,7 +63,7 @@ def why(cli, id: str) -> list[dict[str, str]]:
 
 
 def proven(core: VirtualCore, query: str) -> list[tuple[object, ...]]:
-    """As somebody pastes it into a shell."""
+    """Run the query as a person pastes it into a shell."""
     connection = apsw.Connection(str(core.database.path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return connection.execute(query).fetchall()

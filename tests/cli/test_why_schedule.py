@@ -25,7 +25,7 @@ def daemon(database):
 
 @pytest.fixture
 def why(cli, core):
-    """code -> text of each reason; every query that is printed can be run, and every reason is printed for people."""
+    """Return code -> text of each reason; check that every query can be run and every reason is printed."""
 
     def why(schedule_id="s"):
         done = cli("--json", "schedule", "why", schedule_id)

@@ -15,7 +15,7 @@ from tests.support.trigger_steps import claim_one, start
 
 @pytest.fixture
 def why(cli, core):
-    """code -> text of each reason; every query that is printed can be run."""
+    """Return code -> text of each reason, and check that every query can be run."""
 
     def why(trigger_id):
         reasons = cli("--json", "trigger", "why", trigger_id).json["reasons"]
@@ -32,7 +32,7 @@ def by_key(core, key):
 
 
 async def nothing(app):
-    """Only let the engine do what there is to do."""
+    """Do nothing: the engine runs the due work."""
 
 
 def test_trigger_of_a_waiting_task_shows_the_wait(cli, clock, database, why):

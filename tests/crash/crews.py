@@ -1,4 +1,4 @@
-"""The shared code of kill campaigns: crews of forked lives with databases of their own, and their command line."""
+"""The shared code of kill campaigns: crews of forked lives, each on its own databases, and their command."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from tests.support.populated_database import World, a_world
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The ids of what these tests act on, beside a world at the machine's time."""
+    """A populated database at the machine's time, with the ids that these tests act on."""
 
     world: World
     path: Path
@@ -32,7 +32,9 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """How a person uses an action. `page`: where it is offered; `id`: of what; `shows`: the words there afterwards."""
+    """A person's use of an action: `page` offers it, `id` is its subject, and `shows` is the text of the page
+    afterwards.
+    """
 
     page: Callable[[Place], str]
     notice: str
@@ -43,12 +45,12 @@ class Use:
 
 
 def record_of(trigger_id: str) -> str:
-    """The record of a trigger's only attempt."""
+    """Return the id of the record of a trigger's only attempt."""
     return f"exec-{trigger_id}.1"
 
 
 def on(folder: str, id: Callable[[Place], str]) -> Callable[[Place], str]:
-    """The address of the page of a thing."""
+    """Return the address of the page of a subject."""
     return lambda place: f"/{folder}/{quote(id(place), safe='')}"
 
 
@@ -108,7 +110,7 @@ USES: dict[str, Use] = {
 
 
 def make_place(path: Path) -> Place:
-    """A world at the machine's time, which the page has, with more of what several actions would end."""
+    """Populate a database at the machine's time, with further subjects for the actions that end one."""
     now = time.time()
     clock = VirtualClock(now=now - 60, seed=2)
     core = VirtualCore(path, clock)
@@ -128,7 +130,7 @@ def make_place(path: Path) -> Place:
 
 
 def list_done(place: Place) -> list[tuple[str, str | None]]:
-    """The audit rows: the action and the person of each."""
+    """Return the audit rows: the action and the person of each."""
     core = VirtualCore(place.path, VirtualClock(now=time.time()))
     with core.reading() as reader:
         rows = [(row.action, row.details.get("person_name")) for row in list_rows(reader)]

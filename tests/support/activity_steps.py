@@ -57,12 +57,12 @@ def begun(core: VirtualCore, intent: NewIntent) -> StartedCall:
 
 
 def end_call(core: VirtualCore, call: StartedCall, end: CallOutcome) -> bool:
-    """Whether it was still to be settled by this call."""
+    """Record the outcome of a call; return whether this call was still open."""
     return core.do(STORE.settle_all, [(call, end)]) == {call.seq}
 
 
 def an_activity(core: VirtualCore, running: Running, end: CallOutcome | None = None, place: str = "1.1") -> Activity:
-    """One that was called, and came to this; None: it is being called."""
+    """Create an activity that was called, and has this outcome; None leaves the call open."""
     call = begun(core, an_intent(running, place))
     if end is not None:
         assert end_call(core, call, end)

@@ -17,8 +17,9 @@ from tests.support.processes import PATIENCE
 
 
 class Provider:
-    """What a provider saw: its calls in order, each as (key, attempt, to). It answers with the next of `answers`: a
-    value, an exception to raise, or an async function to be told the call; with `ref-1`, `ref-2` … after the last."""
+    """A provider that records its calls in order, each as (key, attempt, to). It answers with the next of `answers`: a
+    value, an exception to raise, or an async function of the call; after the last with `ref-1`, `ref-2` …
+    """
 
     def __init__(self, *answers: Any) -> None:
         self.calls: list[tuple[str, int, Any]] = []
@@ -37,7 +38,7 @@ class Provider:
 
 
 class Gate:
-    """An answer that keeps its call waiting: `inside` is set by who comes, `go` lets them all out, with `ref`."""
+    """An answer that blocks its call: the call sets `inside`, and `go` lets all calls return `ref`."""
 
     def __init__(self, ref: Any = "through the gate") -> None:
         self.inside, self.go = anyio.Event(), anyio.Event()
@@ -52,7 +53,7 @@ class Gate:
 
 
 def ledger(it: Lab) -> list[dict[str, Any]]:
-    """The rows of the ledger, the first first."""
+    """Return the rows of the ledger, the oldest first."""
     return it.rows("SELECT * FROM activity_log ORDER BY seq")
 
 
@@ -61,7 +62,7 @@ def statuses(it: Lab) -> list[str]:
 
 
 def stream(it: Lab, task_id: str) -> list[str]:
-    """The event types of all the records of a task, in order."""
+    """Return the event types of all records of a task, in order."""
     return [
         row["type"]
         for row in it.rows(
@@ -73,24 +74,24 @@ def stream(it: Lab, task_id: str) -> list[str]:
 
 
 def acted(it: Lab, task_id: str) -> list[str]:
-    """What the stream of a task says of its activities: INTENT, DONE, FAILED, UNKNOWN, RESOLVED."""
+    """Return the events of activities in the stream of a task: INTENT, DONE, FAILED, UNKNOWN, RESOLVED."""
     prefix = "ACTIVITY_"
     return [type_.removeprefix(prefix) for type_ in stream(it, task_id) if type_.startswith(prefix)]
 
 
 def questions(it: Lab) -> list[tuple[str, str]]:
-    """Kind and status of what was asked, the first first."""
+    """Return kind and status of each question, the oldest first."""
     return [(row["kind"], row["status"]) for row in it.rows("SELECT kind, status FROM questions ORDER BY seq")]
 
 
 def decisions(it: Lab) -> list[tuple[str, str]]:
-    """What was decided of activities, and by whom, the first first."""
+    """Return each decision about an activity and its person, the oldest first."""
     rows = it.rows("SELECT decision, decided_by FROM activity_decisions ORDER BY seq")
     return [(row["decision"], row["decided_by"]) for row in rows]
 
 
 def assert_records_are_whole(it: Lab) -> None:
-    """Every record is whole: numbered from 1 without a gap, and nothing stands after its final response."""
+    """Check that the events of every record are numbered from 1 without a gap, and end with the final response."""
     for record in it.rows("SELECT seq FROM executions"):
         events = it.rows("SELECT seq, type FROM events WHERE execution_seq = :seq ORDER BY seq", seq=record["seq"])
         assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
@@ -98,12 +99,12 @@ def assert_records_are_whole(it: Lab) -> None:
 
 
 def told(row: dict[str, Any]) -> Any:
-    """The JSON of an event's row."""
+    """Return the payload of an event's row."""
     return json.loads(row["payload_json"])
 
 
 class Held:
-    """Holds the writer in the batch in which this rule of the ledger has run for the nth time, before the flush."""
+    """Hold the writer in the batch in which this rule of the ledger has run for the nth time, before the flush."""
 
     def __init__(self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()

@@ -26,7 +26,7 @@ class Begun(NamedTuple):
 
 
 def begin(core: VirtualCore, **spec: Any) -> Begun:
-    """Emit a trigger and start it: nothing else may be due."""
+    """Emit a trigger and start it: no other trigger may be due."""
     emit(core, **spec)
     return again(core)
 
@@ -40,11 +40,11 @@ def again(core: VirtualCore, *, epoch: int = 1) -> Begun:
 
 
 def end(core: VirtualCore, begun: Begun, outcome: Outcome, policy: RetryPolicy | None = None) -> Settlement:
-    """Settle it, and close its record."""
+    """Settle the attempt, and close its record."""
     core.do(RECORDER.close_all, [(begun.record, outcome)])
     return ack(core, begun.claim, outcome, policy)
 
 
 def boot(core: VirtualCore, epoch: int = 2) -> None:
-    """A later daemon starts: what earlier ones held was in a crash."""
+    """Start a later daemon: the attempts of earlier ones count as crashed."""
     core.do(core.claims.reclaim, epoch)

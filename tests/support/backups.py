@@ -1,4 +1,4 @@
-"""Backups for tests, without the command."""
+"""Backups for tests, made without the command."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def take(database: Database, target: Path) -> Manifest:
 
 
 def rotate(database: Database, folder: Path, keep: int) -> tuple[Path, list[Path]]:
-    """The new one, and those that went."""
+    """Write a new backup and rotate; return the new one and the removed ones."""
     new, _, gone = back_up_into(database, folder, keep, "1.2.3", head)
     return new, gone
 
 
 def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
-    """With plain SQL, on a file that nobody writes to."""
+    """Query the file with plain SQL while no process writes to it."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix")
     try:
         return connection.execute(sql).fetchall()
@@ -42,7 +42,7 @@ def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
 
 
 def change(path: Path, *statements: str) -> None:
-    """As a foreign hand does it, past every CHECK."""
+    """Change the file as a foreign program does, past every CHECK."""
     connection = apsw.Connection(str(path))
     connection.pragma("foreign_keys", False)
     connection.pragma("ignore_check_constraints", True)
@@ -57,7 +57,7 @@ def emit(core: VirtualCore, count: int = 1) -> list[str]:
 
 
 def named(database: Database, id: str) -> None:
-    """Give it the id that its first daemon would."""
+    """Give the database the id that its first daemon would give it."""
     with database.transaction() as tx:
         tx.run("INSERT OR REPLACE INTO facts (name, value) VALUES ('database_id', :id)", id=id)
     database.close()

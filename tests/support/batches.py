@@ -15,7 +15,7 @@ from tests.support.processes import PATIENCE
 
 
 class Gate:
-    """Holds the writer's thread inside a piece, so that what comes later waits together."""
+    """Block the writer's thread inside a call, so that later calls wait together."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -33,7 +33,7 @@ class Gate:
 
 @asynccontextmanager
 async def held(writer: Writer) -> AsyncIterator[None]:
-    """While the block lasts the writer is busy; when it ends, all that was handed in is taken as one batch."""
+    """Block the writer until the block ends; then all queued calls are taken as one batch."""
     gate = Gate()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.commit, gate.pass_through)
@@ -45,14 +45,14 @@ async def held(writer: Writer) -> AsyncIterator[None]:
 
 
 async def handed_in(writer: Writer, count: int) -> None:
-    """Until so many pieces wait."""
+    """Wait until this number of calls is queued."""
     with anyio.fail_after(PATIENCE):
         while len(writer.queue) < count:
             await anyio.lowlevel.checkpoint()
 
 
 class Answers(dict[int, Any]):
-    """What each caller got: its result or its exception."""
+    """The answer of each caller: its result or its exception."""
 
     async def of(self, number: int, commit: Any, *args: Any) -> None:
         try:
@@ -62,7 +62,7 @@ class Answers(dict[int, Any]):
 
 
 async def together(writer: Writer, calls: list[tuple[Any, ...]]) -> Answers:
-    """Hand in all of them while the writer is busy, in this order, and wait for every answer."""
+    """Queue all calls in this order while the writer is blocked, and wait for every answer."""
     answers = Answers()
     async with anyio.create_task_group() as tasks:
         async with held(writer):

@@ -28,11 +28,13 @@ class Wall:
         self._offsets = [shown[0][1], *(offset for _, offset in changes)]
 
     def offset(self, t: int) -> int:
-        """Seconds to add for what the wall shows."""
+        """Return the offset of the wall clock from UTC in seconds."""
         return self._offsets[bisect_right(self._starts, t) - 1]
 
     def moment(self, wall: int) -> int | None:
-        """When the wall first shows that; when it skips it, the first instant after. None: out of range."""
+        """Return the first moment at which the wall shows this time, or the first instant after a skipped one. None:
+        out of range.
+        """
         if shown := [wall - offset for offset in self._offsets if self._shows(wall - offset, wall)]:
             return min(shown)
         for (_, before), (t, after) in pairwise(zip(self._starts, self._offsets, strict=True)):
@@ -55,7 +57,7 @@ def wall_of(zone: str, first: int, last: int) -> Wall:
 
 
 def cron(expression: str, zone: str, first: int, last: int) -> list[int]:
-    """All moments of a cron expression, by Debian's rules where the clock is changed; wildcards in quarters only."""
+    """Return all moments of a cron expression, by Debian's rules at clock changes; wildcards in quarters only."""
     minute, hour, day, month, weekday = expression.split()
     minutes, hours = _named(minute, 0, 59), _named(hour, 0, 23)
     days, months, weekdays = _named(day, 1, 31), _named(month, 1, 12), _named(weekday, 0, 7)
@@ -83,12 +85,12 @@ def cron(expression: str, zone: str, first: int, last: int) -> list[int]:
 
 
 def interval(anchor: int, step: int, last: int) -> list[int]:
-    """All moments from the anchor on."""
+    """Return all moments from the anchor on."""
     return list(range(anchor, last, step))
 
 
 def _named(field: str, least: int, most: int) -> set[int]:
-    """The numbers in `*`, `*/15`, `1-5` or `0,30`."""
+    """Return the numbers in `*`, `*/15`, `1-5` or `0,30`."""
     numbers: set[int] = set()
     for part in field.split(","):
         span, _, step = part.partition("/")

@@ -25,7 +25,9 @@ _BLOCK = re.compile(r"(?:^<!-- (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """`name`: what a comment above it calls it, None without one; `language`: "" for a picture, or plain lines."""
+    """A code block of a page. `name`: the name in the comment above, None without one; `language`: "" for a picture or
+    plain lines.
+    """
 
     page: str
     line: int
@@ -38,7 +40,7 @@ class Block:
 
     @property
     def first(self) -> str:
-        """Its first line."""
+        """Return the first line of the block."""
         return self.text.partition("\n")[0]
 
     @property
@@ -58,7 +60,7 @@ def blocks_of(page: str, text: str) -> Iterator[Block]:
 
 
 def typed(block: Block) -> Iterator[list[str]]:
-    """The words of each line that is typed. Of a plain block, what stands behind a wide gap is an explanation."""
+    """Yield the words of each typed line. In a plain block the text behind a wide gap is an explanation."""
     for line in block.text.replace("\\\n", " ").splitlines():
         plain = re.split(r"\s{3,}", line)[0] if block.language == "" else line
         if words := shlex.split(plain, comments=True):
@@ -66,7 +68,7 @@ def typed(block: Block) -> Iterator[list[str]]:
 
 
 def commands(group: click.Command = root, path: str = "craftcore") -> dict[str, click.Command]:
-    """Every command one can type, by its whole name."""
+    """Return every command by its whole name."""
     if not isinstance(group, click.Group):
         return {path: group}
     found: dict[str, click.Command] = {}
@@ -89,14 +91,14 @@ TAKES_VALUE = {
 
 
 def options_of(command: click.Command) -> set[str]:
-    """Every option of a command, but for those that all have."""
+    """Return the options of a command, without those that all commands have."""
     said = {option for parameter in command.params if isinstance(parameter, click.Option) for option in parameter.opts}
     off = {option for parameter in command.params for option in parameter.secondary_opts}
     return {option for option in said | off if option.startswith("-")} - FOR_ALL
 
 
 def mistake(words: list[str]) -> str | None:
-    """What is wrong with `craftcore …` as it is typed; None when it is a command with options that it has."""
+    """Return the mistake in `craftcore …` as it is typed; None for an existing command with existing options."""
     rest = list(words[1:])
     path = "craftcore"
     while rest and path not in COMMANDS:

@@ -17,7 +17,9 @@ from tests.support.populated_database import World
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """`arguments` after the command's name; `subjects`: what it does something to, a row of the log for each."""
+    """A call of a command. `arguments` follow its name; `subjects` are the subjects of its audit rows, one for each
+    row.
+    """
 
     arguments: Callable[[World], list[str]] = lambda world: []
     subjects: Callable[[World], list[str | None]] = lambda world: [None]
@@ -101,8 +103,7 @@ WORKS: dict[str, Call] = {
     "reload": Call(),
     "db backup": Call(lambda world: ["-o", "backup.db"]),
 }
-"""What they write is work, or in no database of the user's: no row of the log, and refused where only reading is
-allowed."""
+"""Commands that write work, or outside of the user's database, without an audit row. Read-only mode refuses them."""
 
 SERVES: dict[str, Call] = {"web": Call()}
 """Commands that read until a signal ends them. tests/cli/test_web.py calls them."""
@@ -111,7 +112,7 @@ SERVES: dict[str, Call] = {"web": Call()}
 def commands(
     command: click.Command | None = root, name: str = "", *, on_cluster: bool = False
 ) -> Iterator[tuple[str, click.Command]]:
-    """Every command one can type, with its whole name. Those on a cluster are asked for: tests/temporal runs them."""
+    """Return every command by its whole name, without those on a cluster: tests/temporal runs them."""
     assert command is not None, name
     if not isinstance(command, click.Group):
         yield name, command
@@ -124,10 +125,10 @@ def commands(
 
 
 def line(name: str, call: Call, world: World) -> list[str]:
-    """The command with its arguments."""
+    """Return the command with its arguments."""
     return [*name.split(), *call.arguments(world)]
 
 
 def short(id: str) -> str:
-    """An id as the tables of a small database show it."""
+    """Return the id as the tables of a small database show it."""
     return shorten_ids(id, DIGITS_MIN)

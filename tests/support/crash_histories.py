@@ -32,7 +32,7 @@ class CrashHistory:
 
 
 class HistoryBuilder:
-    """One task, lived through step by step."""
+    """A builder of the history of one task, step by step."""
 
     def __init__(self, seed: int, *, steps: int = 40, setbacks: bool = True) -> None:
         self.random = Random(seed)
@@ -54,7 +54,7 @@ class HistoryBuilder:
         self.call: str | None = None
 
     def build(self) -> CrashHistory:
-        """Live through it."""
+        """Build the history."""
         self.begin_attempt()
         for _ in range(self.steps):
             if not self.runs:
@@ -120,7 +120,7 @@ class HistoryBuilder:
         self.call = None
 
     def lose(self) -> None:
-        """Its lease was lost: a later attempt of the same start follows at once."""
+        """Lose the lease of the attempt: a later attempt of the same start follows at once."""
         self.found.lost.add(self.records[-1].id)
         self.is_open = False
         self.call = None
@@ -161,7 +161,7 @@ class HistoryBuilder:
         self.start()
 
     def no_start_yet(self) -> None:
-        """The daemon dies with the attempt, and nobody has started another."""
+        """Kill the daemon with its attempt; no later daemon has started yet."""
         row = f"epoch {self.starts[-1].epoch}"
         self.found.deaths.add(row)
         self.found.happened.append(row)

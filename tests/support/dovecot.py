@@ -78,7 +78,7 @@ service anvil {{
 
 
 class Dovecot:
-    """A running one. `certificate`: what a client has to trust."""
+    """A running dovecot. `certificate`: the certificate that a client has to trust."""
 
     def __init__(self, folder: Path, password: str, port: int, tls_port: int) -> None:
         self.certificate = folder / "certificate.pem"
@@ -87,7 +87,7 @@ class Dovecot:
         self.tls_port = tls_port
 
     def put(self, message: bytes, folder: str = "Sent") -> None:
-        """A message into a folder, as a server does with what it has sent."""
+        """Put a message into a folder, as a server does with a sent message."""
         with imaplib.IMAP4("127.0.0.1", self.port, PATIENCE) as imap:
             imap.authenticate("PLAIN", lambda challenge: f"\0{USER}\0{self.password}".encode())
             status, said = imap.append(folder, "", "", message)
@@ -102,7 +102,7 @@ class Dovecot:
 
 @contextmanager
 def a_dovecot(password: str) -> Iterator[Dovecot]:
-    """A dovecot with one user and one password, gone when the block is left. Skips where there is none to run."""
+    """Run a dovecot with one user and one password until the block ends. Skips without an installed one."""
     program = _program()
     with tempfile.TemporaryDirectory(
         prefix="dovecot-", ignore_cleanup_errors=True

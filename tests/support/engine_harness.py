@@ -24,7 +24,7 @@ from tests.support.processes import PATIENCE
 
 
 def settings(*, claim_batch: int = 256, lease_seconds: float = 30 * PATIENCE, **daemon: Any) -> Config:
-    """Quick retries, and a poll and a heartbeat so slow that only bells can be at work while a test has patience."""
+    """Return settings with quick retries, and a poll and a heartbeat so slow that only bells wake the engine."""
     return replace(
         Config(),
         daemon=DaemonSettings(**{"poll_seconds": 10 * PATIENCE, "shutdown_grace": PATIENCE, **daemon}),
@@ -34,7 +34,7 @@ def settings(*, claim_batch: int = 256, lease_seconds: float = 30 * PATIENCE, **
 
 
 class Lab:
-    """The app under test, its engine, and a look at its file."""
+    """An app under test, its engine, and queries of its database."""
 
     def __init__(self, app: App, engine: Engine, path: Path) -> None:
         self.app = app
@@ -47,7 +47,7 @@ class Lab:
             return reader.fetch_all(sql, **params)
 
     def leave(self) -> None:
-        """Keep no connection from now on: the engine's last one moves the WAL into the file."""
+        """Close all connections of the lab: the last connection of the engine then checkpoints the WAL."""
         self._database.close()
         self._database = Database(self.path, SystemClock())
 
@@ -56,13 +56,13 @@ class Lab:
         return row
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until it is true; looks again whenever something was settled, and every few milliseconds."""
+        """Wait until the condition holds, polling every few milliseconds."""
         with anyio.fail_after(PATIENCE):
             while not condition():  # noqa: ASYNC110 - a table has no event to wait on
                 await anyio.sleep(0.002)
 
     async def settled(self, trigger_id: str) -> dict[str, Any]:
-        """The row of a trigger once it is settled."""
+        """Wait until a trigger is settled; return its row."""
         await self.until(lambda: self.trigger(trigger_id)["settled_at"] is not None)
         return self.trigger(trigger_id)
 
@@ -71,19 +71,21 @@ class Lab:
         return row
 
     async def ended(self, task_id: str) -> dict[str, Any]:
-        """The row of a task once it has ended."""
+        """Wait until a task has ended; return its row."""
         ended = "SELECT 1 FROM tasks WHERE id = :id AND ended_at IS NOT NULL"
         await self.until(lambda: bool(self.rows(ended, id=task_id)))
         return self.task(task_id)
 
     async def waiting(self, task_id: str, turn: int = 0) -> dict[str, Any]:
-        """The row of a task once it waits (at that turn)."""
+        """Wait until a task waits (at that turn); return its row."""
         waits = "SELECT 1 FROM tasks WHERE id = :id AND status = 'WAITING' AND :turn IN (0, turn)"
         await self.until(lambda: bool(self.rows(waits, id=task_id, turn=turn)))
         return self.task(task_id)
 
     async def held(self, task_id: str) -> str:
-        """Why a task is held, once its trigger was put off for that: it lives, and no attempt was counted."""
+        """Wait until the trigger of a task is deferred by a hold, without a counted attempt; return the reason of the
+        hold.
+        """
         put_off = "SELECT * FROM task_holds WHERE task_id = :id AND trigger_id IS NOT NULL"
         await self.until(lambda: bool(self.rows(put_off, id=task_id)))
         [hold] = self.rows(put_off, id=task_id)
@@ -93,13 +95,13 @@ class Lab:
         return str(hold["reason"])
 
     async def question(self, kind: str = "ask") -> dict[str, Any]:
-        """The newest question of this kind that is open, once there is one."""
+        """Wait for an open question of this kind; return the newest."""
         asked = "SELECT * FROM questions WHERE kind = :kind AND status = 'OPEN' ORDER BY seq DESC LIMIT 1"
         await self.until(lambda: bool(self.rows(asked, kind=kind)))
         return self.rows(asked, kind=kind)[0]
 
     async def idle_window(self) -> None:
-        """Wait until the feeder has looked again, with a look that began after this: one may be on its way."""
+        """Wait until the feeder has completed a poll that began after this call."""
         for _ in range(2):
             looks = self.engine.feeder.polls
             self.engine.feeder.ring()
@@ -109,7 +111,7 @@ class Lab:
         await self.until(lambda: self.engine.is_idle)
 
     def events(self, trigger_id: str) -> list[str]:
-        """The event types of all attempts, in order."""
+        """Return the event types of all attempts, in order."""
         rows = self.rows(
             "SELECT type FROM events JOIN executions ON executions.seq = execution_seq WHERE trigger_id = :id "
             "ORDER BY execution_seq, events.seq",
@@ -118,7 +120,7 @@ class Lab:
         return [row["type"] for row in rows]
 
     def response(self, trigger_id: str) -> dict[str, Any]:
-        """The response of the last attempt."""
+        """Return the response of the last attempt."""
         rows = self.rows("SELECT response_json FROM executions WHERE trigger_id = :id ORDER BY seq", id=trigger_id)
         response: dict[str, Any] = json.loads(rows[-1]["response_json"])
         return response
@@ -126,7 +128,7 @@ class Lab:
 
 @asynccontextmanager
 async def lab(app: App, folder: Path, config: Config | None = None, clock: Clock | None = None) -> AsyncIterator[Lab]:
-    """An engine that runs `app` on `folder/agent.db`."""
+    """Run `app` in an engine on `folder/agent.db` until the block ends."""
     path = folder / "agent.db"
     lay_schema(path)
     async with running(app, path, config or settings(), clock) as engine:

@@ -26,7 +26,7 @@ UPDATE executions
 
 
 def move_events_to_rows(run: Callable[[str], object]) -> None:
-    """Make a row of each event of the texts, and take the texts away. The guards of the schema must be off."""
+    """Store each event of the texts as a row, and remove the texts. The guards of the schema must be off."""
     run(INSERT)
     run(FORGET)
 
@@ -37,6 +37,6 @@ def needs_rows(*statements: str) -> bool:
 
 
 def prepare(connection: apsw.Connection, *statements: str) -> None:
-    """Make rows for the statements that change some."""
+    """Create the rows that the statements change."""
     if needs_rows(*statements):
         move_events_to_rows(connection.execute)

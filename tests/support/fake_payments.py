@@ -15,7 +15,9 @@ NOTHING = NoEffect("no route")
 
 
 class Bank:
-    """Its calls, as (key, amount); what it answers, in order: a reference, or what is raised. Then "ref-1", …"""
+    """A bank that records its calls as (key, amount). Its answers in order: a reference, or a raised error; then
+    "ref-1", …
+    """
 
     def __init__(self, path: Path, clock: Clock) -> None:
         self.calls: list[tuple[str, Any]] = []
@@ -66,7 +68,7 @@ class Bank:
         return app
 
     def pay(self, *answers: Any, workflow: str = "pay", **payload: Any) -> str:
-        """The id of a task that has come as far as it comes by itself, while the bank gave these answers."""
+        """Run a payment with these answers of the bank until the engine is idle; return the id of the task."""
         self.answers[:] = answers
 
         async def emit(app: App) -> str:
@@ -75,7 +77,7 @@ class Bank:
         return at_rest(self._path, emit, self._clock, self.app())
 
     def go_on(self, *answers: Any) -> None:
-        """Let an engine do what there is to do."""
+        """Run an engine with these answers of the bank until it is idle."""
         self.answers[:] = answers
 
         async def nothing(app: App) -> None:

@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class VirtualClock(clock.VirtualClock):
-    """The clock of a test; what an engine sleeps takes its time, as the test does not move it."""
+    """A virtual clock: only the test and the sleeps of an engine advance it."""
 
     def awake_time(self) -> float:
         return time.monotonic()
@@ -42,7 +42,7 @@ _MIGRATED_MAX = 50
 
 
 class VirtualCore(Services):
-    """A Core whose schema is there, with the synchronous door as one call: `core.do(core.triggers.emit, spec)`."""
+    """A Core with a schema and one synchronous call for each rule: `core.do(core.triggers.emit, spec)`."""
 
     def __init__(
         self, path: Path, clock: VirtualClock, config: Config | None = None, *, database: type[Database] = Database
@@ -51,7 +51,7 @@ class VirtualCore(Services):
         self.prepare()
 
     def prepare(self) -> None:
-        """Create the schema. The file that most tests begin with is migrated once, and copied then."""
+        """Create the schema. The initial file of most tests is migrated once, and then copied."""
         path = self.database.path
         if path.exists():
             super().prepare()
@@ -75,11 +75,11 @@ class VirtualCore(Services):
             return rule(tx, *args, **kwargs)
 
     def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
-        """What the table says, past every rule."""
+        """Query the tables directly, past every rule."""
         with self.reading() as reader:
             return reader.fetch_all(sql, **params)
 
 
 def a_trigger(**changes: Any) -> TriggerSpec:
-    """A spec that is accepted; the test names what matters to it."""
+    """Return a valid spec; the test overrides the fields that matter to it."""
     return TriggerSpec(**{"workflow": "greet", **changes})

@@ -26,7 +26,7 @@ from craftcore.engine.turn.turn import Turn
 
 OURS = str(Path(craftcore.__file__).parent) + "/"
 STEPS = ("engine/", "triggers/", "tasks/", "executions/", "activities/")
-"""Where start, route, run and settle are written. What is below them is the storage, with rules of its own."""
+"""The folders of start, route, run and settle. The storage below them has its own tests of faults."""
 
 DEPTH = 6
 
@@ -34,11 +34,11 @@ When = Literal["before", "after"]
 
 
 class Injected(Exception):
-    """The error that no code of ours expects."""
+    """An error that no code of craftcore expects."""
 
 
 def mentions(value: Any, name: str, depth: int = DEPTH) -> bool:
-    """Whether a value, or what it is made of, has that id."""
+    """Return whether a value or a part of it is that id."""
     if isinstance(value, str):
         return value == name
     if depth == 0:
@@ -61,11 +61,11 @@ def mentions(value: Any, name: str, depth: int = DEPTH) -> bool:
 
 
 class Recording:
-    """Notes the functions that are called with a trigger in their arguments, on all threads that begin within it."""
+    """A recorder of the functions called with a trigger in their arguments, on all threads that start within it."""
 
     def __init__(self) -> None:
         self.name: str | None = None
-        """Nothing is noted before it is set."""
+        """The id of the trigger. The recording begins when it is set."""
         self.codes: dict[CodeType, None] = {}
 
     def __enter__(self) -> Recording:
@@ -88,7 +88,7 @@ class Recording:
             self.codes[code] = None
 
     def functions(self) -> list[FunctionType]:
-        """What can be replaced: functions of modules and methods of classes."""
+        """Return the functions that can be replaced: functions of modules and methods of classes."""
         gc.unfreeze()  # the collector names no object that the collection of the tests has frozen
         found = [fn for fn in gc.get_objects() if isinstance(fn, FunctionType) and fn.__code__ in self.codes]
         return sorted((fn for fn in found if list(_places(fn))), key=_said)
@@ -99,7 +99,7 @@ def _said(fn: Callable[..., Any]) -> str:
 
 
 def _places(fn: FunctionType) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
-    """Where a function is found by its callers: (owner, name, how it is wrapped there)."""
+    """Yield the places where callers find a function: (owner, name, its wrapper there)."""
     for module in [module for name, module in sys.modules.items() if name.startswith("craftcore")]:
         for name, value in list(vars(module).items()):
             if value is fn:
@@ -115,9 +115,9 @@ def _places(fn: FunctionType) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]
 
 
 class Fault:
-    """One function that raises while it is armed, when it is given the trigger; at most `times` times.
+    """One function that raises when it receives the trigger, at most `times` times, while the fault is armed.
 
-    `when`: before it does anything, or after it has done everything.
+    `when`: before the function runs, or after it has run.
     """
 
     def __init__(self, fn: FunctionType, name: str, times: float, when: When = "before") -> None:

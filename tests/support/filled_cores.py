@@ -12,7 +12,7 @@ from tests.support.fakes import VirtualCore
 
 
 def filled_core(fill: Callable[[Path, int], VirtualCore], number: int) -> Any:
-    """Return a fixture of the database that `fill(path, number)` makes. It has the name that it is given."""
+    """Return a fixture of the database that `fill(path, number)` makes, with the given name."""
 
     @pytest.fixture(scope="module")
     def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:

@@ -48,14 +48,14 @@ GOLDEN = Path(__file__).parents[1] / "executions" / "golden"
 UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b")
 
 TIMED = ("STEP_COMPLETED",)
-"""Events with a `latency_ms` that is measured by a clock of its own, which no test can hold."""
+"""Events with a `latency_ms` from a clock that tests do not control."""
 
 HASHES = ("envelope_hash", "events_hash", "response_hash", "prev_hash", "record_hash")
-"""What the texts of a record decide, and the ids in them: left out here, and computed by the test instead."""
+"""Hashes of the texts of a record and their ids: omitted here, and computed by the test."""
 
 
 class Stage:
-    """An app that is still to be declared, a clock that stands still, and a folder for the file."""
+    """An app without declarations, a clock that does not advance, and a folder for the file."""
 
     def __init__(self, folder: Path) -> None:
         self.app = App("golden")
@@ -66,13 +66,13 @@ class Stage:
         return lab(self.app, self.folder, clock=self.clock)
 
     async def emit(self, workflow: str | None, payload: dict[str, Any] | None = None, **spec: Any) -> str:
-        """Emit a trigger with an id that a reader knows again."""
+        """Emit a trigger with a readable id."""
         asked = TriggerSpec(**{"workflow": workflow, "payload": payload or {}, "id": "the-trigger", **spec})
         [emitted] = await self.app.emit_many([asked])
         return emitted.id
 
     def emit_unjudged(self, workflow: str, payload: dict[str, Any]) -> str:
-        """Emit as another process does, which cannot judge what only the app knows."""
+        """Emit as another process does, which lacks the declarations of the app."""
         core = VirtualCore(self.folder / "agent.db", self.clock)
         triggers = TriggerService(self.clock, read_moment)
         spec = TriggerSpec(workflow=workflow, payload=payload, id="the-trigger")
@@ -186,11 +186,11 @@ async def result_that_cannot_be_kept(stage: Stage) -> None:
         await it.settled(await stage.emit("greet"))
 
 
-# What a router decides
+# Decisions of a router
 
 
 class ToTheProcessors:
-    """The first that is free takes it, and the other is there if it fails."""
+    """A router that routes to the first processor, with the other as fallback."""
 
     async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
         return Route(workflow="processor-a", fallback=("processor-b",))
@@ -213,7 +213,7 @@ async def routed(stage: Stage) -> None:
         await it.settled(await stage.emit(None, source="PROACTIVE"))
 
 
-# What no workflow was run for
+# Triggers without a run of their workflow
 
 
 @golden
@@ -240,7 +240,7 @@ async def payload_that_does_not_fit(stage: Stage) -> None:
         await it.settled("the-trigger")
 
 
-# What comes back
+# Repeated attempts
 
 
 @golden
@@ -265,7 +265,7 @@ async def snoozed(stage: Stage) -> None:
 
 @golden
 async def released(stage: Stage) -> None:
-    """Handed back at a shutdown, and run again by the next engine."""
+    """Release an attempt at a shutdown, and run it again in the next engine."""
     boots = 0
 
     @stage.app.workflow("slow")
@@ -432,7 +432,7 @@ async def act_in_doubt(stage: Stage) -> None:
 
 
 class Recorded(NamedTuple):
-    """What a run left: its records, first first, and how often each of its triggers was started."""
+    """The result of a run: its records, the oldest first, and the number of starts of each trigger."""
 
     records: list[ExecutionRecord]
     starts: dict[str, int]
@@ -440,7 +440,7 @@ class Recorded(NamedTuple):
 
 @cache
 def recorded(name: str, backend: str = "asyncio") -> Recorded:
-    """Have it run on a file of its own."""
+    """Return the result of the named run, on a file of its own."""
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder))
         anyio.run(RUNS[name], stage, backend=backend)
@@ -452,14 +452,14 @@ def recorded(name: str, backend: str = "asyncio") -> Recorded:
 
 
 def all_records(reader: Reader) -> list[ExecutionRecord]:
-    """Every record of a file, whole, first first."""
+    """Return every complete record of a file, the oldest first."""
     store = RecordStore()
     found = [store.get_by_seq(reader, seq) for (seq,) in reader.fetch_tuples("SELECT seq FROM executions ORDER BY seq")]
     return [record for record in found if record is not None]
 
 
 def shown(records: list[ExecutionRecord]) -> list[dict[str, Any]]:
-    """Records as plain JSON. The ids that chance made are numbered in the order in which they appear."""
+    """Return records as plain JSON. Random ids are numbered in the order of their appearance."""
     text = json.dumps([_one(record) for record in records])
     names: dict[str, str] = {}
     numbered = UUID.sub(lambda found: names.setdefault(found.group(), f"id-{len(names) + 1}"), text)
@@ -480,7 +480,7 @@ def _one(record: ExecutionRecord) -> dict[str, Any]:
 
 
 def _event(event: Event) -> dict[str, Any]:
-    """Without what it says nothing of."""
+    """Return the fields of an event that have a value."""
     told = {name: value for name, value in event._asdict().items() if value is not None}
     told["payload"] = json.loads(told.pop("payload_json"))
     if event.type in TIMED:
@@ -490,7 +490,7 @@ def _event(event: Event) -> dict[str, Any]:
 
 
 def text_of(records: list[dict[str, Any]]) -> str:
-    """The same as a file to be read: each part of a record on a line, and each event."""
+    """Return the records as readable text: one line for each part of a record and for each event."""
     return "[\n" + ",\n".join(_record_text(record) for record in records) + "\n]\n"
 
 

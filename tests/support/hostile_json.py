@@ -23,7 +23,7 @@ VALUES: list[Any] = [
 
 
 def texts(seed: int, count: int, sound: list[bytes]) -> Iterator[bytes]:
-    """So many, half of them sound documents in which values were exchanged, half of them bytes that were spoiled."""
+    """Return this number of texts: half are valid documents with exchanged values, half are damaged bytes."""
     rng = random.Random(seed)
     for _ in range(count):
         text = rng.choice(sound)
@@ -45,7 +45,7 @@ def _other_values(rng: random.Random, text: bytes) -> bytes:
 
 
 def _exchanged(rng: random.Random, value: Any) -> Any:
-    """Somewhere in it another value stands, or none, or one more."""
+    """Exchange, remove or add one value in the document."""
     if isinstance(value, dict) and value and rng.random() < 0.9:
         name = rng.choice(list(value))
         match rng.randrange(8):
@@ -87,7 +87,7 @@ def _other_bytes(rng: random.Random, text: bytes) -> bytes:
 
 
 def objects(seed: int, count: int) -> Iterator[Any]:
-    """What a program may hand over that is no JSON at all."""
+    """Return values that a program may pass and JSON cannot represent."""
     rng = random.Random(seed)
     strange = [
         *VALUES,

@@ -11,7 +11,7 @@ from craftcore.errors import InvalidInput, LeaseLost, StorageError, StorageFull
 
 
 class OfNoKind(BaseException):
-    """No Exception."""
+    """A BaseException that is not an Exception."""
 
 
 class OfNoClass(Exception):
@@ -21,7 +21,7 @@ class OfNoClass(Exception):
 
 
 class OfWrongClass(Exception):
-    """It says that it is a full disk."""
+    """An error that reports another class: a full disk."""
 
     @property  # type: ignore[misc]
     def __class__(self) -> Any:
@@ -35,7 +35,7 @@ class OfNoTraceback(Exception):
 
 
 class Unspeakable(Exception):
-    """Whoever asks it anything is told to leave."""
+    """An error whose methods raise SystemExit."""
 
     def _exit(self, *_: object) -> Any:
         raise SystemExit("not a word")
@@ -97,7 +97,7 @@ def long_chain() -> BaseException:
 
 
 def too_deep() -> BaseException:
-    """One whose traceback is as deep as the interpreter goes."""
+    """Return an error whose traceback is as deep as the interpreter allows."""
 
     def down() -> None:
         down()
@@ -138,4 +138,4 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "SQLite's busy": lambda: apsw.BusyError("says the author"),
     "SQLite's corruption": lambda: apsw.CorruptError("says the author"),
 }
-"""What a function of the user's may raise."""
+"""Errors that a function of the user's may raise."""

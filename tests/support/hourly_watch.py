@@ -22,11 +22,11 @@ DAY = 86_400.0
 TENTH = RetentionSettings(
     triggers=0.1 * DAY, dead=3 * DAY, keys=9 * DAY, bodies=0.7 * DAY, history=9 * DAY, audit=9 * DAY
 )
-"""The defaults, with a tenth of the time."""
+"""The default settings with a tenth of each period."""
 
 
 class Evening(NamedTuple):
-    """What the file holds at the end of a day, after retention."""
+    """The counts and the size of the file at the end of a day, after retention."""
 
     day: int
     bytes: int
@@ -37,7 +37,7 @@ class Evening(NamedTuple):
 
 
 def evenings(folder: Path, days: int, settings: RetentionSettings) -> Iterator[Evening]:
-    """Each day in turn: 24 turns of the one task, and a trigger of somebody else with a secret of that day."""
+    """Yield each day: 24 turns of the task, and another trigger with a secret of that day."""
     clock = VirtualClock()
     unhurried = replace(Config(), storage=StorageSettings(synchronous="normal"))  # no power is cut here
     core = VirtualCore(folder / "agent.db", clock, unhurried)
@@ -54,7 +54,7 @@ def evenings(folder: Path, days: int, settings: RetentionSettings) -> Iterator[E
 
 
 def a_turn(core: VirtualCore, running: Running, *, price: float) -> Running:
-    """One step, then `Continue(price, after=3600)`; and the next turn, an hour later."""
+    """Run one step, then `Continue(price, after=3600)`, and the next turn an hour later."""
     complete(core, running, "step:price", price)
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="continues later"))])
     go_on(core, running, price, a_sleep(core.clock.now() + 3600, name=CONTINUED))
@@ -80,5 +80,5 @@ def evening(core: VirtualCore, day: int) -> Evening:
 
 
 def is_said(path: Path, word: str) -> bool:
-    """Whether it lies anywhere in the file or its WAL."""
+    """Return whether the word is anywhere in the file or its WAL."""
     return any(word.encode() in part.read_bytes() for part in path.parent.glob(f"{path.name}*"))

@@ -25,7 +25,7 @@ from tests.support.processes import PATIENCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request, as it arrived."""
+    """A received request."""
 
     method: str
     path: str
@@ -38,7 +38,7 @@ class Asked:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request. A client that goes away while it is answered is remembered, and no error."""
+    """The handler of one request. It records a client that disconnects during the answer, without an error."""
 
     server: Provider
     timeout = PATIENCE
@@ -65,14 +65,14 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
     def reset(self) -> None:
-        """Break the connection once everything that was sent has arrived."""
+        """Reset the connection after all sent bytes have arrived."""
         while struct.unpack("i", fcntl.ioctl(self.connection, termios.TIOCOUTQ, b"\0\0\0\0"))[0]:
             self.server.released.wait(0.001)
         self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         self.server.broken.add(self.connection)
 
     def await_leaving(self) -> None:
-        """Until the client is gone."""
+        """Wait until the client has disconnected."""
         self.connection.settimeout(PATIENCE)
         while self.connection.recv(65536):
             pass
@@ -85,8 +85,9 @@ Behaviour = Callable[[Handler, Asked], None]
 
 
 class Provider(ThreadingHTTPServer):
-    """`asked` is what arrived, `effects` what was done; `behaviour` is how it answers. A test waits for `began` and
-    `left`, and lets it go on by `released` where it hangs."""
+    """A provider: `asked` are the received requests, `effects` the effects, and `behaviour` sets the answer. A test
+    waits for `began` and `left`, and sets `released` to end a hanging answer.
+    """
 
     daemon_threads = False  # so that closing it waits for every request to end
     request_queue_size = 64
@@ -116,7 +117,7 @@ class Provider(ThreadingHTTPServer):
         self.now += seconds
 
     def do(self, asked: Asked) -> int:
-        """Do it, and the number of what was done. A key that is known is not done again."""
+        """Cause the effect once for each key; return the number of the effect."""
         with self._turn:
             known = self._known.get(asked.key or "") if self.honours_keys else None
             if known is not None and (self.window is None or self.now - known[0] < self.window):
@@ -150,7 +151,7 @@ class Provider(ThreadingHTTPServer):
 
 @contextmanager
 def a_provider(file: Path | None = None, *, tls: ssl.SSLContext | None = None) -> Iterator[Provider]:
-    """A provider that is gone when the block is left, whatever it was doing."""
+    """Run a provider until the block ends, whatever it is doing."""
     with Provider(file, tls) as provider:
         serving = threading.Thread(target=provider.serve_forever, args=(0.01,))
         serving.start()
@@ -162,17 +163,17 @@ def a_provider(file: Path | None = None, *, tls: ssl.SSLContext | None = None) -
             serving.join()
 
 
-# What it does and says
+# Its effects and answers
 
 
 def creates(handler: Handler, asked: Asked) -> None:
-    """It is done, and said so."""
+    """Cause the effect, and report it."""
     number = handler.server.do(asked)
     replies(201, {"id": f"made-{number}"})(handler, asked)
 
 
 def replies(status: int, body: object = b"", **headers: str) -> Behaviour:
-    """Bytes as they are, anything else as JSON. Nothing is done."""
+    """Reply with bytes as they are, or anything else as JSON, without an effect."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = {} if isinstance(body, bytes) else {"Content_Type": "application/json"}
 
@@ -185,7 +186,7 @@ def replies(status: int, body: object = b"", **headers: str) -> Behaviour:
 
 
 def done_and(then: Behaviour) -> Behaviour:
-    """It is done, whatever is said."""
+    """Cause the effect, and answer as given."""
 
     def behaviour(handler: Handler, asked: Asked) -> None:
         handler.server.do(asked)
@@ -195,7 +196,7 @@ def done_and(then: Behaviour) -> Behaviour:
 
 
 def once(first: Behaviour, then: Behaviour = creates) -> Behaviour:
-    """The first request is treated otherwise than those after it."""
+    """Treat the first request differently from later ones."""
 
     def behaviour(handler: Handler, asked: Asked) -> None:
         (first if len(handler.server.asked) == 1 else then)(handler, asked)
@@ -204,18 +205,18 @@ def once(first: Behaviour, then: Behaviour = creates) -> Behaviour:
 
 
 def resets(handler: Handler, asked: Asked) -> None:
-    """Not a word."""
+    """Reset the connection without an answer."""
     handler.reset()
 
 
 def hangs_up(handler: Handler, asked: Asked) -> None:
-    """Not a word either, but politely."""
+    """Close the connection in order, without an answer."""
     handler.connection.shutdown(socket.SHUT_WR)
     handler.await_leaving()
 
 
 def answers_nobody(handler: Handler, asked: Asked) -> None:
-    """It answers after the client left."""
+    """Answer after the client has disconnected."""
     handler.server.began.set()
     handler.await_leaving()
     replies(201, {"id": "too-late"})(handler, asked)
@@ -223,22 +224,22 @@ def answers_nobody(handler: Handler, asked: Asked) -> None:
 
 
 def babbles(handler: Handler, asked: Asked) -> None:
-    """No HTTP."""
+    """Answer with bytes that are not HTTP."""
     handler.wfile.write(b"220 mail.example ESMTP\r\n")
 
 
 def half_a_head(handler: Handler, asked: Asked) -> None:
-    """The status, and no end of the headers."""
+    """Send the status line, and never end the headers."""
     handler.wfile.write(b"HTTP/1.1 201 Created\r\nContent-Ty")
 
 
 def floods_headers(handler: Handler, asked: Asked) -> None:
-    """More headers than anybody reads."""
+    """Send more headers than a client accepts."""
     handler.wfile.write(b"HTTP/1.1 201 Created\r\n" + b"X-Filler: %s\r\n" % (b"x" * 1000) * 500 + b"\r\n")
 
 
 def breaks_off(status: int = 201, body: bytes = b'{"id": ', *, reset: bool = False) -> Behaviour:
-    """A head that promises more than comes."""
+    """Send a head that announces a longer body than the one sent."""
 
     def behaviour(handler: Handler, asked: Asked) -> None:
         handler.begin(status, Content_Length="1000", Content_Type="application/json", Request_Id="req-7")
@@ -251,7 +252,7 @@ def breaks_off(status: int = 201, body: bytes = b'{"id": ', *, reset: bool = Fal
 
 
 def drips(handler: Handler, asked: Asked) -> None:
-    """A beginning, and the rest when it is released."""
+    """Send a beginning, and the rest after the release."""
     handler.begin(201, Content_Length="12")
     handler.wfile.write(b"a begin")
     handler.wfile.flush()
@@ -261,7 +262,7 @@ def drips(handler: Handler, asked: Asked) -> None:
 
 
 def never_ends(handler: Handler, asked: Asked) -> None:
-    """A body without an end, as long as somebody reads it."""
+    """Send an endless body until the client disconnects."""
     handler.begin(201)
     while not handler.server.released.is_set():
         handler.wfile.write(b"\xff" * 65536)

@@ -23,7 +23,7 @@ HOUR = 3600.0
 
 
 def an_app() -> App:
-    """One workflow for each thing a task can wait for, and each way it can end."""
+    """Return an app with one workflow for each kind of wait and each kind of end."""
     app = App("resting")
 
     @app.workflow("ask")
@@ -78,7 +78,7 @@ def an_app() -> App:
 
 
 def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None = None, app: App | None = None) -> T:
-    """Run an engine on the file, do `act`, and leave once nothing runs and nothing is due."""
+    """Run an engine on the file, call `act`, and stop when no work runs or is due."""
     app = app or an_app()
     if not path.exists():
         VirtualCore(path, clock if isinstance(clock, VirtualClock) else VirtualClock()).close()
@@ -97,7 +97,7 @@ def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None 
 
 @contextmanager
 def nothing_logged() -> Iterator[None]:
-    """What is printed is what the command under test prints."""
+    """Suppress log lines, so that only the command under test prints."""
     before = structlog.get_config() if structlog.is_configured() else None
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     try:
@@ -111,7 +111,7 @@ def nothing_logged() -> Iterator[None]:
 def a_task(
     path: Path, workflow: str, clock: Clock | None = None, /, *, session_id: str | None = None, **payload: Any
 ) -> str:
-    """The id of a task that has come as far as it comes by itself."""
+    """Run a task until the engine is idle; return its id."""
 
     async def emit(app: App) -> str:
         return (await app.emit(workflow, payload, session_id=session_id)).id

@@ -22,7 +22,7 @@ GOES_WELL = {
 
 
 class Handler(socketserver.StreamRequestHandler):
-    """One client."""
+    """The handler of one client."""
 
     server: ScriptedImap
     timeout = PATIENCE
@@ -49,7 +49,7 @@ class Handler(socketserver.StreamRequestHandler):
                 self.wfile.write(f"{tag} OK hello\r\n".encode())
 
     def _say(self, step: str, tag: str) -> bool:
-        """Whether the conversation goes on."""
+        """Send a reply; return whether the conversation continues."""
         reply = self.server.replies[step]
         if reply is None:
             return False
@@ -62,7 +62,9 @@ class Handler(socketserver.StreamRequestHandler):
 
 
 class ScriptedImap(socketserver.ThreadingTCPServer):
-    """`replies`: what it says to each command; None: it goes away; SILENCE: nothing, until the client is gone."""
+    """A scripted server. `replies`: its reply to each command; None closes the connection; SILENCE waits until the
+    client disconnects.
+    """
 
     daemon_threads = False
     allow_reuse_address = True
@@ -82,7 +84,7 @@ class ScriptedImap(socketserver.ThreadingTCPServer):
 
 @contextmanager
 def an_imap_server(replies: Mapping[str, str | None]) -> Iterator[ScriptedImap]:
-    """A server that is gone when the block is left."""
+    """Run a server until the block ends."""
     with ScriptedImap(replies) as server:
         serving = threading.Thread(target=server.serve_forever, args=(0.01,))
         serving.start()

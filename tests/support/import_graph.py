@@ -1,4 +1,4 @@
-"""The import graph of the package, imports in function bodies and for the type checker included."""
+"""The import graph of the package, with imports in function bodies and for the type checker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def by_file() -> Graph:
 
 
 def by_folder(files: Graph) -> Graph:
-    """Return the graph over folders; a module that lies in no folder is a node of its own."""
+    """Return the graph over folders; a module outside of all folders is a node of its own."""
     folders: Graph = {folder(path): set() for path in files}
     for path, imported in files.items():
         folders[folder(path)] |= {folder(one) for one in imported} - {folder(path)}
@@ -80,7 +80,7 @@ def imports(path: PurePosixPath, tree: ast.Module) -> Iterator[tuple[str, ...]]:
 
 
 def _module(name: tuple[str, ...], paths: Mapping[str, object]) -> str | None:
-    """Return the path of the module that an import names, or that the imported name lies in."""
+    """Return the path of the module that an import names, or that contains the imported name."""
     if name[0] != "craftcore":
         return None
     for length in (len(name), len(name) - 1):

@@ -19,11 +19,11 @@ class Lock(NamedTuple):
 
 
 HELD = {Lock("", SHARED_FIRST), Lock("-shm", INDEX_IN_USE)}
-"""What keeps a foreign SQLite from taking itself for the last one. Readers and writers lock more, for a moment."""
+"""The locks that show a foreign SQLite that it is not the last connection. Readers and writers briefly lock more."""
 
 
 def locks_of(pid: int, database: Path) -> set[Lock]:
-    """Return those of HELD that this process holds."""
+    """Return the locks of HELD that this process holds."""
     real = os.path.realpath(database)
     sides = {os.stat(real + side).st_ino: side for side in ("", "-shm") if os.path.exists(real + side)}
     found = set()

@@ -33,12 +33,12 @@ WAITS_SECONDS = 60.0
 
 @dataclass(slots=True)
 class KilledPage:
-    """The program, and the forms that it sends."""
+    """The program that forks pages, and the forms that it sends."""
 
     process: WarmProcess
 
     def send(self, database: Path, name: str, world: World, seen: str, error: str, place: Place) -> int:
-        """Send a form from a process that dies on the way; return its exit code, minus the signal."""
+        """Send a form from a process that is killed meanwhile; return its exit code, minus the signal."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         asked = json.dumps([str(database), name, asdict(world), seen, error, place])
@@ -49,7 +49,7 @@ class KilledPage:
 
 @contextmanager
 def killed_pages() -> Iterator[KilledPage]:
-    """Run the program until the block is left."""
+    """Run the program until the block ends."""
     root = Path(__file__).parents[2]
     process = start(["-m", "tests.support.killed_page"], cwd=root, env=environment(), stdin=PIPE, stdout=PIPE)
     with process:

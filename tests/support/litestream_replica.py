@@ -71,9 +71,9 @@ with Producer("agent.db") as producer, open("accepted-" + name, "a", buffering=1
 
 
 class Place:
-    """A folder with the app, its database `agent.db`, and a Litestream that is configured for it.
+    """A folder with the app, its database `agent.db`, and the configuration of a Litestream.
 
-    `replica`: where that copies to, shared by the places of one test.
+    `replica`: the folder of the copies, shared by the places of one test.
     """
 
     def __init__(self, folder: Path, replica: Path) -> None:
@@ -89,7 +89,7 @@ class Place:
         return self.folder / "agent.db"
 
     def here(self, text: str) -> str:
-        """A block of the document, with the test's folders."""
+        """Return a block of the document with the test's folders."""
         for theirs, ours in (
             ("/srv/replica/craftcore", self.replica),
             ("/var/lib/craftcore/craftcore.db", self.db),
@@ -116,12 +116,12 @@ class Place:
         return Result(code=ended.returncode, out=ended.stdout, err=ended.stderr)
 
     def sync(self) -> None:
-        """Until all that is committed now is in the replica."""
+        """Wait until all committed data is in the replica."""
         until(lambda: self.shell(SYNC).code == 0, "Litestream to have copied everything")
 
     @contextlib.contextmanager
     def litestream(self) -> Iterator[subprocess.Popen[bytes]]:
-        """It replicates until the block is left; then it is killed, if it was not before."""
+        """Replicate until the block ends; then kill the process, unless the test has."""
         command = [self._program, "replicate", "-config", "litestream.yml"]
         with (self.folder / "litestream.log").open("ab") as log:
             with subprocess.Popen(command, cwd=self.folder, env=environment(), stdout=log, stderr=log) as process:
@@ -131,7 +131,7 @@ class Place:
                     process.kill()
 
     def meet(self) -> None:
-        """As the document has it: the daemon makes the file, Litestream comes, and the daemon starts again."""
+        """Start in the documented order: a daemon creates the file, Litestream starts, and a daemon starts again."""
         with a_daemon(self.folder, "app:app") as daemon:
             daemon.ready()
             with self.litestream():
@@ -151,7 +151,7 @@ class Place:
             ]
 
     def accepted(self) -> dict[str, float]:
-        """Whose emit has returned, and when."""
+        """Return the triggers whose emit has returned, and the time of each."""
         found = {}
         for file in self.folder.glob("accepted-*"):
             for line in file.read_text().split("\n")[:-1]:
@@ -164,14 +164,14 @@ class Place:
         until(lambda: len(self.accepted()) >= count + more, f"{more} more to be accepted")
 
     def end_in_peace(self, emitters: list[subprocess.Popen[bytes]]) -> None:
-        """None of them is killed over a commit."""
+        """Stop all emitters in order, without a kill during a commit."""
         (self.folder / "enough").touch()
         for emitter in emitters:
             assert emitter.wait(PATIENCE) == 0
         (self.folder / "enough").unlink()
 
     def until_the_wal_is_begun_anew(self) -> None:
-        """Its salts are others then."""
+        """Wait until the WAL is restarted with other salts."""
         wal = self.db.with_name("agent.db-wal")
         before = wal.read_bytes()[:32]
         until(lambda: wal.read_bytes()[:32] != before, "the WAL to be begun anew")
@@ -181,7 +181,7 @@ class Place:
         return path.read_text().split("\n")[:-1] if path.exists() else []
 
     def lose_the_database(self) -> Path:
-        """All of it; where the test keeps what it was."""
+        """Remove the database with its WAL; return the path of the kept copy."""
         kept = self.folder / "lost"
         kept.mkdir()
         for path in self.folder.glob("agent.db*"):
@@ -191,7 +191,7 @@ class Place:
 
 
 def ids(path: Path) -> list[str]:
-    """Of all triggers, in the order in which they were accepted."""
+    """Return the ids of all triggers, in the order of their acceptance."""
     connection = apsw.Connection(str(path))  # it may have a WAL
     try:
         return [id for (id,) in connection.execute("SELECT id FROM triggers ORDER BY seq")]

@@ -12,7 +12,7 @@ from craftcore.testing.virtual_clock import VirtualClock
 
 
 def lay_schema(path: Path) -> None:
-    """Create the database as an engine's first start does, without a row. A file that is there is left as it is."""
+    """Create the database as the first start of an engine does, without a row. An existing file is unchanged."""
     if path.exists() or path.is_symlink() or not path.parent.is_dir():
         return
     path.touch(mode=0o600)

@@ -26,7 +26,7 @@ def listening(listen: str, config: Config | None = None) -> Config:
 
 
 def call(where: Where) -> socket.socket:
-    """A connection to it."""
+    """Connect to the port."""
     family = socket.AF_UNIX if isinstance(where, Path) else socket.AF_INET6 if ":" in where[0] else socket.AF_INET
     caller = socket.socket(family, socket.SOCK_STREAM)
     caller.settimeout(PATIENCE)
@@ -35,7 +35,7 @@ def call(where: Where) -> socket.socket:
 
 
 def answer(caller: socket.socket) -> bytes:
-    """All it says."""
+    """Return the whole answer."""
     said = bytearray()
     while more := caller.recv(65_536):
         said += more
@@ -49,13 +49,13 @@ def ask(where: Where, request: bytes = REQUEST) -> bytes:
 
 
 async def in_thread(work: Callable[..., bytes], *args: object) -> bytes:
-    """The loop of the engine is not the one that asks."""
+    """Run a function in a thread, apart from the event loop of the engine."""
     with anyio.fail_after(PATIENCE):
         return await anyio.to_thread.run_sync(work, *args)
 
 
 class Scrape:
-    """What was told: `value("craftcore_triggers", state="due")`, None when it was not."""
+    """A scraped page: `value("craftcore_triggers", state="due")`, None for a missing sample."""
 
     def __init__(self, text: str) -> None:
         self.samples = {
@@ -68,7 +68,7 @@ class Scrape:
         return self.samples.get((name, tuple(sorted(labels.items()))))
 
     def all(self, name: str, *labels: str) -> dict[tuple[str, ...], float]:
-        """Every sample of that name by the values of these labels."""
+        """Return every sample of that name by the values of these labels."""
         return {
             tuple(dict(given)[label] for label in labels): value
             for (found, given), value in self.samples.items()

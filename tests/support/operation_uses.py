@@ -41,7 +41,7 @@ def actions() -> frozenset[str]:
 
 
 def used_by(function: Callable[..., Any]) -> list[str]:
-    """Return the actions that a function names, itself or through functions of its module, each as often as it does."""
+    """Return the actions that a function names, directly or through functions of its module, with repetitions."""
     plain = inspect.unwrap(function)
     return sorted(_used_in(Path(inspect.getfile(plain)), plain.__name__, set()))
 

@@ -18,7 +18,7 @@ as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another
 
 @contextmanager
 def as_stranger() -> Iterator[None]:
-    """This process, with the rights of `nobody`."""
+    """Run the block with the rights of the user `nobody`."""
     os.setegid(NOBODY)
     os.seteuid(NOBODY)
     try:
@@ -30,7 +30,7 @@ def as_stranger() -> Iterator[None]:
 
 @contextmanager
 def a_shared_place() -> Iterator[Path]:
-    """A directory that every user can enter, unlike those of pytest."""
+    """Create a directory that every user can enter, unlike those of pytest."""
     place = Path(tempfile.mkdtemp(prefix="craftcore-shared-"))
     place.chmod(0o755)
     try:

@@ -21,10 +21,9 @@ NOON = 1_795_262_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The ids of what is in it; `died` and `ended`: records, of the dead letter's attempt and of one that went
-    well.
+    """The ids of its rows; `died` and `ended` are records, of the dead letter's attempt and of a successful one.
 
-    Beside them the schedules `nightly`, `paused` and `ahead`: a wrong clock has been here.
+    Further it has the schedules `nightly`, `paused` and `ahead`, which fired under a wrong clock.
     """
 
     dead: str
@@ -41,14 +40,14 @@ class World:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
-    """Something for every command and every page, and its file."""
+    """Return a database with rows for every command and every page, and its file."""
     path = tmp_path_factory.mktemp("world") / "agent.db"
     return a_world(path), path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """A world in a test's own file, and what people did there."""
+    """A copy of the world in a test's own file, and its audit rows."""
 
     world: World
     core: VirtualCore
@@ -59,7 +58,7 @@ class Here:
 
 
 def a_world(path: Path, now: float = NOON) -> World:
-    """Make it. Schedules wait for the clock, and everything is held."""
+    """Populate a database. Schedules wait for the clock, and everything is held."""
     clock = VirtualClock(now=now, seed=1)  # its ids are none that a command of the test's own clock will take
     core = VirtualCore(path, clock)
     _schedules(core)

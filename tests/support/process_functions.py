@@ -19,7 +19,7 @@ MAIN = os.getpid()
 
 @dataclass(frozen=True)
 class Sum:
-    """A result with a type."""
+    """A typed result."""
 
     total: int
     pid: int
@@ -41,7 +41,7 @@ def die(number: int = signal.SIGKILL) -> None:
 
 
 def die_once(file: str) -> str:
-    """Be killed in the first call."""
+    """Kill this process in the first call."""
     if not os.path.exists(file):
         note_pid(file)
         die()
@@ -53,13 +53,13 @@ def leave(code: int) -> NoReturn:
 
 
 def hang(file: str) -> None:
-    """Never return to the interpreter: no thread and no signal handler of this process runs any more."""
+    """Run C code that never returns, so that no thread and no signal handler of this process runs."""
     note_pid(file)
     sum(range(10**15))
 
 
 def hang_with_child(file: str) -> None:
-    """Wait for a program that never ends."""
+    """Wait for a child process that never ends."""
     program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
     with open(file, "a") as pids:
         pids.write(f"{program.pid}\n")
@@ -83,7 +83,7 @@ def make_text(length: int) -> str:
 
 
 class Holder(Exception):
-    """It cannot be pickled."""
+    """An object that cannot be pickled."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
@@ -91,21 +91,21 @@ class Holder(Exception):
 
 
 class TwoPart(ValueError):
-    """It is pickled, and its unpickling fails."""
+    """An object that can be pickled, and whose unpickling fails."""
 
     def __init__(self, left: str, right: str) -> None:
         super().__init__(f"{left} and {right}")
 
 
 class Changing(ValueError):
-    """It comes back from the pickle with another text."""
+    """An object that has another text after a round trip through pickle."""
 
     def __init__(self, name: str) -> None:
         super().__init__(f"no {name}")
 
 
 class Homesick(ValueError):
-    """Its unpickling succeeds in a worker process and fails in the daemon."""
+    """An object whose unpickling succeeds in a worker process and fails in the daemon."""
 
     def __reduce__(self) -> Any:
         return _unpickle, (os.getpid(), str(self))
@@ -118,7 +118,7 @@ def _unpickle(pid: int, text: str) -> Homesick:
 
 
 class Sleepy(ValueError):
-    """Its unpickling ends in a worker process and takes long in the daemon."""
+    """An object whose unpickling ends in a worker process and takes long in the daemon."""
 
     def __reduce__(self) -> Any:
         return _unpickle_slowly, (os.getpid(), str(self))
@@ -131,7 +131,7 @@ def _unpickle_slowly(pid: int, text: str) -> Sleepy:
 
 
 class NoPage(Fail):
-    """A failure for good that cannot be pickled."""
+    """A permanent failure that cannot be pickled."""
 
     def __init__(self, number: int, *, page: str) -> None:
         super().__init__("NO_PAGE", f"page {page} is gone", number=number)
@@ -196,7 +196,7 @@ def go_on() -> Continue[int]:
 
 
 def fork_and_return(file: str) -> int:
-    """Fork, and let the child return, too; the exit code of the child."""
+    """Fork, and let the child return, too; return the exit code of the child."""
     pid = os.fork()
     if pid == 0:
         return 0

@@ -19,7 +19,7 @@ from uuid import uuid4
 from tests.support.warm_parent import WarmProcess, start
 
 PATIENCE = 120.0
-"""How long a test waits for what must happen, on the slowest machine; never how long it takes."""
+"""The timeout of a test for an expected event on the slowest machine, in seconds."""
 
 APP = """
 import asyncio, os, time
@@ -71,14 +71,14 @@ async def later() -> None:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without what points at somebody's real database or service manager."""
+    """Return the environment of this process without variables of a real database or service manager."""
     hidden = ("CRAFTCORE_", "NOTIFY_SOCKET", "WATCHDOG_", "STATE_DIRECTORY", "JOURNAL_STREAM")
     return {**{name: value for name, value in os.environ.items() if not name.startswith(hidden)}, **more}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """What a command came to."""
+    """The exit code and the output of a command."""
 
     code: int
     out: str
@@ -95,7 +95,7 @@ def craftcore(folder: Path, *arguments: str, stdin: str = "", **env: str) -> Res
 
 
 def run_python(command: Sequence[str | Path], folder: Path, *, stdin: str = "", **env: str) -> Result:
-    """Run what a new interpreter would do with these arguments, in a folder, to its end."""
+    """Run a program to its end in a folder, with the arguments of a new interpreter."""
     with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         given.write(stdin.encode())
         given.seek(0)
@@ -109,7 +109,7 @@ def run_python(command: Sequence[str | Path], folder: Path, *, stdin: str = "", 
 
 
 def until(holds: Callable[[], Any], what: str = "it", *, within: float = PATIENCE) -> Any:
-    """Look again until it holds; what it said."""
+    """Poll until the condition returns a true value, and return this value."""
     deadline = time.monotonic() + within
     while not (answer := holds()):
         assert time.monotonic() < deadline, f"waited {within:.0f} s for {what}"
@@ -118,10 +118,10 @@ def until(holds: Callable[[], Any], what: str = "it", *, within: float = PATIENC
 
 
 def working_in(folder: Path) -> list[int]:
-    """The pids of the processes whose working directory is the folder or below it, whoever started them.
+    """Return the pids of all processes whose working directory is in the folder.
 
-    Asked of the kernel: no file has to be there, or complete, and a number that was given anew fools nobody. The dead
-    work nowhere, also those that nobody has reaped yet.
+    The kernel is the source, so no pid file has to exist or be complete, and a reused pid causes no mistake. Processes
+    that have ended have no working directory, also before they are reaped.
     """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
@@ -135,14 +135,14 @@ def working_in(folder: Path) -> list[int]:
 
 
 def traced(folder: Path) -> list[str]:
-    """What the app's workflows wrote."""
+    """Return the lines that the app's workflows wrote."""
     trace = folder / "trace"
     return trace.read_text().splitlines() if trace.exists() else []
 
 
 @contextlib.contextmanager
 def a_program(command: list[str], folder: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A program with pipes for its outputs, dead when the block is left: a test that fails must not wait for it."""
+    """Run a program with pipes for its outputs, and kill it at the end of the block, so that a failing test ends."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=folder, env=environment(**env), stdout=pipe, stderr=pipe) as process:
         try:
@@ -153,7 +153,7 @@ def a_program(command: list[str], folder: Path, **env: str) -> Iterator[subproce
 
 @contextlib.contextmanager
 def a_python(command: Sequence[str | Path], folder: Path, **env: str) -> Iterator[WarmProcess]:
-    """Start what a new interpreter would do with these arguments, with pipes for its outputs, until the block ends."""
+    """Run a program with the arguments of a new interpreter and pipes for its outputs, until the block ends."""
     pipe = subprocess.PIPE
     with start(command, cwd=folder, env=environment(**env), stdout=pipe, stderr=pipe) as process:
         try:
@@ -174,7 +174,7 @@ sys.stdin.read()
 
 @contextlib.contextmanager
 def a_reader(database: Path) -> Iterator[int]:
-    """Another process keeps a snapshot of a database open while the block runs; its number."""
+    """Run a process that keeps a snapshot of a database open until the block ends; yield its pid."""
     pipe = subprocess.PIPE
     with start(["-c", READS, database], stdin=pipe, stdout=pipe) as process:
         try:
@@ -210,7 +210,7 @@ class DaemonProcess:
         return (self.folder / "daemon.log").read_text()
 
     def hear(self, word: str) -> str:
-        """Wait for the service manager's word: the datagram that begins with it."""
+        """Wait for the notification to the service manager that begins with this text, and return it."""
         while True:
             try:
                 heard = self.manager.recv(4096).decode()
@@ -227,11 +227,11 @@ class DaemonProcess:
         self.process.send_signal(number)
 
     def ends(self, *, within: float = PATIENCE) -> int:
-        """Its exit code."""
+        """Wait for the end of the daemon, and return its exit code."""
         return self.process.wait(within)
 
     def kill(self) -> None:
-        """SIGKILL, now."""
+        """Send SIGKILL, and wait for the end."""
         self.process.kill()
         self.process.wait()
 
@@ -243,7 +243,7 @@ class DaemonProcess:
 
 @contextlib.contextmanager
 def a_daemon(folder: Path, *arguments: str, **env: str) -> Iterator[DaemonProcess]:
-    """A daemon that is gone when the block is left, whatever happened in it."""
+    """Run a daemon, and kill it at the end of the block if it still runs."""
     address = f"\0craftcore-test-{uuid4()}"  # containers may share these names, and have the same pids
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(address)
@@ -256,7 +256,7 @@ def a_daemon(folder: Path, *arguments: str, **env: str) -> Iterator[DaemonProces
 
 
 def open_files(pid: int, database: Path) -> list[str]:
-    """Return the files of a database that a process has open, without those of the lock of its daemon."""
+    """Return the files of a database that a process has open, without those of its daemon's lock."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
         with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile

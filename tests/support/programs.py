@@ -16,8 +16,8 @@ MACHINES = ("x86_64", "aarch64", "arm64")
 def find_program(name: str, package: str) -> str:
     """Return the path of a program: in the folder of scripts of this interpreter, or on PATH.
 
-    Without it the test fails: an environment that is not installed in full would leave tests out, and nobody would
-    notice. On a machine that has no such package the test is skipped.
+    A missing program fails the test: an incomplete environment would otherwise leave tests out unnoticed. The test is
+    skipped on a machine for which the package does not exist.
     """
     scripts = sysconfig.get_path("scripts")
     places = os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)])

@@ -1,4 +1,4 @@
-"""Collect the sentences that a person reads: docstrings, messages, and the pages of the documentation."""
+"""The texts that a person reads: docstrings, messages, and the pages of the documentation."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def docstrings(tree: ast.Module) -> Iterator[Docstring]:
 
 
 def messages(tree: ast.Module) -> Iterator[str]:
-    """Yield every string constant of three words or more that is no docstring and no SQL. A value in it is `x`."""
+    """Yield every string constant of three words or more that is neither a docstring nor SQL. A value in it is `x`."""
     hidden = {id(node) for owner in nodes(tree) for node in _hidden(owner)}
     for node in nodes(tree):
         if id(node) in hidden:
@@ -131,7 +131,7 @@ def _text_statement(node: ast.stmt) -> str | None:
 
 
 def _hidden(owner: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes below this one whose text is no message: docstrings, and the parts of an f-string."""
+    """Yield the nodes below this one whose text is not a message: docstrings, and the parts of an f-string."""
     match owner:
         case ast.Expr(value=ast.Constant() as constant):
             yield constant

@@ -44,7 +44,7 @@ def connected(where: Address) -> Iterator[socket.socket]:
 
 
 def receive_all(connection: socket.socket) -> bytes:
-    """Return all that comes until the server closes."""
+    """Return all received bytes until the server closes."""
     received = b""
     with contextlib.suppress(ConnectionError):
         while part := connection.recv(65_536):
@@ -53,7 +53,7 @@ def receive_all(connection: socket.socket) -> bytes:
 
 
 def read_answer(received: bytes) -> Answer:
-    """Return the last answer of what was received; those before it are of status 100, or of a pipeline."""
+    """Return the last answer in the received bytes; earlier ones have status 100, or belong to a pipeline."""
     head, _, body = received.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
     status = int(lines[0].split()[1]) if lines[0] else 0

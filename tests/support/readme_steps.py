@@ -16,7 +16,7 @@ SHELL_BLOCKS = [one for one in BLOCKS if one.language == "sh"]
 
 @dataclass
 class Step:
-    """A line to type, in which terminal, and what will be seen."""
+    """A line to type, its terminal, and its expected output."""
 
     terminal: int
     line: str
@@ -24,22 +24,22 @@ class Step:
 
 
 def block(name: str) -> list[Step]:
-    """The lines of the block of that name. In it `# terminal N` says where, and `#> …` what will be seen.
+    """Return the steps of the named block. `# terminal N` sets the terminal, and `#> …` is the expected output.
 
-    A block that does not say where is for the terminal in which no daemon runs.
+    A block without a terminal is for the terminal in which no daemon runs.
     """
     [found] = [one for one in SHELL_BLOCKS if one.name == name]
     return list(_steps(found.text))
 
 
 def program(word: str) -> str:
-    """The Python program in which that word is."""
+    """Return the Python program that contains that word."""
     [found] = [one for one in BLOCKS if one.language == "python" and word in one.text]
     return found.text
 
 
 def shown(wanted: str) -> re.Pattern[str]:
-    """The line of a screen that the README means: `…` is what nobody can foretell, a space may be several."""
+    """Return the pattern of a line on the screen: `…` matches any text, and a space several."""
     of_any_width = {"…": ".*?", " ": " +"}
     parts = [of_any_width.get(part[:1], re.escape(part)) for part in re.split("(…| +)", wanted) if part]
     return re.compile(f"^.*{''.join(parts)}.*$", re.MULTILINE)

@@ -26,7 +26,7 @@ ADA = Actor(1000, "ada")
 
 
 def seen(core: VirtualCore, outcome: Outcome | None = HELLO, *, recorder: Recorder | None = None, **spec: Any) -> str:
-    """The id of the record of one attempt that came to this; None: it runs for ever."""
+    """Record one attempt with this outcome, and return the id of the record; None leaves it running."""
     recorder = recorder or Recorder()
     emit(core, **spec)
     claim = start_one(core)
@@ -38,7 +38,7 @@ def seen(core: VirtualCore, outcome: Outcome | None = HELLO, *, recorder: Record
 
 
 def look(core: VirtualCore, execution_id: str) -> ExecutionRecord:
-    """The record as it is read back."""
+    """Return the record as it is read."""
     with core.reading() as reader:
         record = RecordStore().get(reader, execution_id)
     assert record is not None, execution_id
@@ -50,14 +50,14 @@ def invalidate(core: VirtualCore, execution_id: str, reason: str | None = "it to
 
 
 def strip(core: VirtualCore, execution_id: str) -> None:
-    """Take its bodies away, as retention does."""
+    """Remove the bodies of the record, as retention does."""
     with core.transaction() as tx:
         tx.run(STRIP, now=tx.now, seq=tx.fetch_value("SELECT seq FROM executions WHERE id = :id", id=execution_id))
         tx.run("DELETE FROM blobs WHERE execution_seq = (SELECT seq FROM executions WHERE id = :id)", id=execution_id)
 
 
 def spoil(core: VirtualCore, sql: str, **params: Any) -> None:
-    """Change what the schema would refuse to."""
+    """Change the database past the guards of the schema."""
     with core.transaction() as tx:
         names = [row["name"] for row in tx.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'trigger'")]
         for name in names:
@@ -68,7 +68,7 @@ def spoil(core: VirtualCore, sql: str, **params: Any) -> None:
 
 
 def fingerprint(core: VirtualCore) -> tuple[str, str]:
-    """Of every row of every table, and of the file's bytes."""
+    """Return a hash of every row of every table, and of the file's bytes."""
     rows = hashlib.sha256()
     with core.reading() as reader:
         for table in reader.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"):
@@ -78,7 +78,7 @@ def fingerprint(core: VirtualCore) -> tuple[str, str]:
 
 
 def checkpoint(core: VirtualCore) -> None:
-    """Bring all that was written into the file itself."""
+    """Checkpoint all written data into the file."""
     core.close()
     connection = core.database.connect()
     connection.pragma("wal_checkpoint(truncate)")

@@ -1,7 +1,7 @@
 """A database with records in every state, written by an engine, an operator and retention.
 
 closed    in the chain, some with bodies in `blobs`, one with steps and an irreversible action
-stripped  in the chain, and retention took its bodies
+stripped  in the chain, and retention removed its bodies
 open      without an end, one of them with its envelope in `blobs`
 before    closed before there was a chain, as the migration found it
 
@@ -35,7 +35,7 @@ from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.trigger_steps import BROKEN, emit, start_one
 
 LARGE = "é" * 12_000
-"""As JSON it is longer than what lies in the row of a record."""
+"""A value whose JSON is too long for the row of a record."""
 GREET = Routed("greet", "explicit workflow")
 ADA = Actor(uid=1000, name="ada")
 
@@ -67,7 +67,7 @@ def an_app() -> App:
 
 
 def record_everything(folder: Path) -> Path:
-    """The file, closed and whole."""
+    """Return the closed and complete file."""
     clock = VirtualClock()
     anyio.run(_live, folder, clock)
     core = VirtualCore(folder / "agent.db", clock)
@@ -124,7 +124,7 @@ def _close_as_it_once_was(tx: Transaction, seq: int) -> None:
 
 
 def _retain(tx: Transaction) -> None:
-    """Strip one record, remove the first one and the first row of the operators' log."""
+    """Strip one record, and remove the first record and the first audit row."""
     [stripped] = tx.fetch_all(
         "SELECT seq FROM executions WHERE envelope_json LIKE '%\"strip\"%' AND response_json LIKE '%stripped%'"
     )
@@ -137,7 +137,7 @@ def _retain(tx: Transaction) -> None:
 
 
 def remove_up_to(tx: Transaction, place: int) -> None:
-    """What retention does to the oldest records of the chain."""
+    """Remove the oldest records of the chain, as retention does."""
     gone = tx.fetch_all("SELECT seq FROM executions WHERE chain_seq <= :place", place=place)
     tx.run(
         """
@@ -155,7 +155,7 @@ def remove_up_to(tx: Transaction, place: int) -> None:
 
 
 class Unguarded:
-    """A copy whose SQL triggers, CHECKs and foreign keys are off. What is done to it is undone after each look.
+    """A copy without SQL triggers, CHECKs and foreign keys. Each change is rolled back after its use.
 
     `in_rows`: all events are rows, as the records of earlier versions have them.
     """
@@ -173,7 +173,7 @@ class Unguarded:
 
     @contextmanager
     def changed(self, *statements: str, **params: Any) -> Iterator[Reader]:
-        """In here the file is changed; every statement changes some row."""
+        """Change the file within the block; every statement must change a row."""
         self.connection.execute("BEGIN")
         try:
             for statement in statements:
@@ -184,12 +184,12 @@ class Unguarded:
             self.connection.execute("ROLLBACK")
 
     def faults(self, *statements: str, before: Head | None = None, **params: Any) -> list[Fault]:
-        """What verify finds after these."""
+        """Return the faults that verify finds after these statements."""
         with self.changed(*statements, **params) as reader:
             return list(Verification(reader, NEW_YEAR, before).faults())
 
     def head(self, *statements: str) -> Head:
-        """The head after these, whatever is wrong."""
+        """Return the head after these statements, despite any fault."""
         with self.changed(*statements) as reader:
             verification = Verification(reader, NEW_YEAR)
             for _ in verification.faults():

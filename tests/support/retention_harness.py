@@ -20,12 +20,12 @@ NEVER = RetentionSettings(max_bytes=0, triggers=0, dead=0, keys=0, bodies=0, his
 
 
 def only(**settings: float) -> RetentionSettings:
-    """All is kept for ever but for this."""
+    """Return settings that keep everything for ever, except for these limits."""
     return replace(NEVER, **settings)  # type: ignore[arg-type]
 
 
 def batches(core: VirtualCore, settings: RetentionSettings | None = None) -> Iterator[tuple[Step, Taken]]:
-    """One pass, batch by batch, each in a transaction of its own."""
+    """Yield the batches of one pass, each in a transaction of its own."""
     retention = Retention(settings or core.config.retention)
     for step in STEPS:
         after: int | None = 0
@@ -41,7 +41,7 @@ def batches(core: VirtualCore, settings: RetentionSettings | None = None) -> Ite
 
 
 def sweep(core: VirtualCore, settings: RetentionSettings | None = None) -> Taken:
-    """A whole pass; the file is sound after each batch."""
+    """Run a whole pass, and check the file after each batch."""
     all_taken = Taken()
     for _, taken in batches(core, settings):
         assert_sound(core)
@@ -61,7 +61,7 @@ def assert_sound(core: VirtualCore) -> None:
 
 
 def dump(core: VirtualCore) -> dict[str, list[dict[str, Any]]]:
-    """Every row of every table, in one snapshot."""
+    """Return every row of every table, in one snapshot."""
     tables = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!'"
     with core.reading() as reader:
         names = [row["name"] for row in reader.fetch_all(tables)]

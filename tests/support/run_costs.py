@@ -1,8 +1,7 @@
-"""Seconds of processor of a run of the tests, by folder, beside what each folder may take.
+"""The processor time of a test run by folder, compared with the budget of each folder.
 
-Processor time is compared, never wall time: the machine is shared. Its processors are not always equally fast either.
-So the budgets are in seconds of the machine that `docs/decisions/project.md` names, and a busy machine refuses
-nothing.
+Wall time is not compared, because the machine is shared. Its processors are not always equally fast either. So the
+budgets are in seconds of the machine that `docs/decisions/project.md` names, and a busy machine fails no run.
 """
 
 from __future__ import annotations
@@ -21,16 +20,16 @@ from tests.support import warm_parent
 TESTS = Path(__file__).parents[1]
 BUDGETS = TESTS / "budgets.toml"
 OVERRUN = 1.5
-"""A folder, or the whole run, may take half as much again before it is named."""
+"""The multiple of its budget above which a folder, or the whole run, is reported."""
 
 STOLEN_MAX = 0.05
-"""The share of time that other machines took from this one, above which its processor time says little."""
+"""The share of time that other machines took from this one, above which its processor time is not reliable."""
 
 COLLECTION, TOP, BESIDE = "(collection)", "(files of tests/ itself)", "(beside the tests)"
 
 
 class RunCosts:
-    """A plugin: each process counts its tests, and the first one adds them up and prints them."""
+    """A plugin that counts the costs of tests in each process, and prints the sums of all."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -54,7 +53,7 @@ class RunCosts:
         return result
 
     def pytest_testnodedown(self, node: object) -> None:
-        """Add what a worker counted. One that crashed counted nothing."""
+        """Add the costs of a worker. A crashed worker has none."""
         for folder, seconds in getattr(node, "workeroutput", {}).get("seconds", {}).items():
             self._seconds[folder] += seconds
 
@@ -75,7 +74,7 @@ class RunCosts:
         return result
 
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
-        """Print what each folder took. A default run names the folders that take too much; `--costs` prints all."""
+        """Print the costs of folders: those over their budget in a default run, and all with `--costs`."""
         in_full = self._config.getoption("costs")
         is_default = self._is_default_run()
         if not in_full and not is_default:
@@ -97,7 +96,7 @@ class RunCosts:
             )
 
     def _is_default_run(self) -> bool:
-        """Return whether no option chose among the tests."""
+        """Return whether no option selected tests."""
         options = self._config.option
         if options.collectonly:
             return False
@@ -107,12 +106,12 @@ class RunCosts:
 
 
 def is_over(seconds: float, budget: float) -> bool:
-    """Return whether a folder, or a run, takes more than its budget and half of it."""
+    """Return whether a folder or a run exceeds one and a half times its budget."""
     return seconds > OVERRUN * budget
 
 
 def describe(seconds: Mapping[str, float], budgets: Mapping[str, float], *, in_full: bool) -> list[str]:
-    """Return a line for each folder, the dearest first; without `in_full` only for those over their budget."""
+    """Return a line for each folder, the most expensive first; without `in_full` only for those over their budget."""
     lines = []
     for folder, taken in sorted(seconds.items(), key=lambda item: -item[1]):
         line = f"{taken:8.1f}  {folder}"

@@ -18,7 +18,7 @@ MINUTE, HOUR, DAY = 60.0, 3600.0, 86_400.0
 
 
 def a_schedule(**changes: Any) -> ScheduleSpec:
-    """A spec that is accepted; the test names what matters to it."""
+    """Return a valid spec; the test overrides the fields that matter to it."""
     return ScheduleSpec(**{"id": "job", "when": "every 1h", "workflow": "greet", **changes})
 
 
@@ -44,7 +44,7 @@ def stored(core: VirtualCore, schedule_id: str = "job") -> Schedule:
 
 
 def run_all(core: VirtualCore) -> int:
-    """Run every trigger that is due to its end; how many."""
+    """Run every due trigger to its end, and return their number."""
     claims = claim_all(core, limit=1000)
     for claim in claims:
         ack(core, start(core, claim), Succeeded())
@@ -52,7 +52,7 @@ def run_all(core: VirtualCore) -> int:
 
 
 def account(core: VirtualCore, schedule_id: str = "job") -> list[tuple[str, float, int, str | None]]:
-    """(outcome, first moment, how many, why), in the order of the account."""
+    """Return (outcome, first moment, count, reason) of each row, in the order of the account."""
     rows = core.rows(
         "SELECT outcome, nominal_at, count, reason FROM schedule_occurrences WHERE schedule_id = :id ORDER BY seq",
         id=schedule_id,
@@ -65,7 +65,7 @@ def triggers(core: VirtualCore, schedule_id: str = "job") -> list[dict[str, Any]
 
 
 def start_daemon(core: VirtualCore, boot_id: str = "b") -> booting.Boot:
-    """What a daemon does first."""
+    """Boot as a daemon does."""
     process = booting.Process(boot_id=boot_id, machine_boot_id=None, pid=1, host="h", version="0")
     return core.do(
         booting.boot, core.claims, core.acts, core.resume_contract, process, [], new_database_id="d", last_seen=None
@@ -73,5 +73,5 @@ def start_daemon(core: VirtualCore, boot_id: str = "b") -> booting.Boot:
 
 
 def stop_daemon(core: VirtualCore, epoch: int) -> None:
-    """What a daemon does last, unless it dies."""
+    """End as a daemon does that is not killed."""
     core.do(booting.end, core.claims, core.acts, epoch)

@@ -49,7 +49,7 @@ Generation = tuple[str, int]
 
 
 class Declared(NamedTuple):
-    """A schedule and, in words of its own, when it comes: `cron` with a zone, `every` so many seconds, or `once`."""
+    """A schedule and an independent definition of its times: `cron` with a zone, `every` in seconds, or `once`."""
 
     spec: ScheduleSpec
     cron: str | None = None
@@ -57,7 +57,7 @@ class Declared(NamedTuple):
     once: float | None = None
 
     def moments(self, now: float, last: float) -> list[int] | list[float]:
-        """All that may come, if declared at `now`."""
+        """Return all moments at which the schedule may fire, if it is declared at `now`."""
         if self.once is not None:
             return [self.once]
         start = now if self.spec.start is None else self.spec.start
@@ -72,7 +72,7 @@ class Declared(NamedTuple):
 
 
 class Year:
-    """One life of a database, day by day."""
+    """A year in the life of one database, day by day."""
 
     def __init__(self, folder: Path, *, seed: int, days: int = 365) -> None:
         self.chance = random.Random(seed)
@@ -85,20 +85,20 @@ class Year:
         self.core = VirtualCore(folder / "agent.db", self.clock, unhurried)
         self.declared = {one.spec.id: one for one in a_hundred(self.chance, self.now())}
         self.moments: dict[Generation, list[int] | list[float]] = {}
-        """What must be in the account, all of it up to the end."""
+        """The moments that the account must contain up to the end."""
         self.by_hand = {id for number, id in enumerate(sorted(self.declared)) if number % 5}
         self.seen_at = self.now()
-        """What has come by then is accounted for."""
+        """The account contains the moments up to this time."""
         self.deaths = 0
         self.steps: list[tuple[float, float]] = []
-        """Each time the clock was set back: the moment that it showed, and by how many seconds."""
+        """The changes of the clock: its moment before the change, and the seconds by which it was set back."""
         self._epoch = 0
         self._running: list[tuple[float, Claim]] = []
 
     # Live
 
     def live(self) -> Iterator[int]:
-        """Each day in turn; yields its number when it is over."""
+        """Run each day, and yield its number at its end."""
         for id in sorted(self.by_hand):
             self._put(self.declared[id], Origin.OPERATOR)
         for day in range(self.days):
@@ -131,7 +131,7 @@ class Year:
         self._epoch = boot.epoch
 
     def _end(self) -> None:
-        """In order, or not at all; and for how long."""
+        """End the daemon in order or by a crash, and advance the clock."""
         if self.chance.random() < 0.5:
             self.core.do(booting.end, self.core.claims, self.core.acts, self._epoch)
         else:
@@ -178,8 +178,9 @@ class Year:
         return len(window.claims), window.next_due
 
     def had_come(self, nominal_at: float, fire_at: float) -> bool:
-        """Return whether a trigger that fires before its moment had come by a clock that was ahead, and was set back
-        with it: by just that step its time was moved."""
+        """Return whether a trigger that fires before its moment was due by a clock that was ahead. The moment of the
+        trigger was set back by exactly the step of the clock.
+        """
         return any(nominal_at <= fire_at + step <= before for before, step in self.steps)
 
     def _acknowledge(self, tx: Transaction) -> None:
@@ -192,10 +193,10 @@ class Year:
         how = self.chance.random()
         return Succeeded() if how < 0.93 else BROKEN if how < 0.99 else HOPELESS
 
-    # What is changed by hand and in code on the way
+    # Changes by operators and in the code
 
     def _change_something(self, day: int) -> None:
-        """Some are paused for weeks; half-way the code is edited; later some of it comes back."""
+        """Pause schedules for weeks, edit the code half-way, and later restore some schedules."""
         ids = sorted(self.declared)
         if day in (60, 61):
             for id in ids[day % 2 :: 15]:
@@ -220,7 +221,7 @@ class Year:
             self.declared.update(self._put_aside)
 
     def _edit(self, ids: list[str]) -> None:
-        """Another timing for some, another payload for others, and a few are gone."""
+        """Change the timing of some schedules and the payload of others, and remove a few."""
         in_code = [id for id in ids if id not in self.by_hand]
         for id in in_code[::10]:
             old = self.declared[id].spec
@@ -234,7 +235,7 @@ class Year:
         self._put(self.declared[changed], Origin.OPERATOR)
 
     def _by_hand(self, rule: Any, id: str, *words: object) -> None:
-        """While no daemon runs."""
+        """Apply an operator action while no daemon runs."""
         try:
             self.core.do(rule, id, *words)
         except CraftcoreError:
@@ -251,7 +252,7 @@ class Year:
 
 
 def a_hundred(chance: random.Random, now: float) -> list[Declared]:
-    """Some of every kind, in many zones and with every policy; their times of day come from the seed."""
+    """Return a hundred schedules of every kind, zone and policy; the seed sets their times of day."""
     found: list[Declared] = []
 
     def add(when: str, *, workflow: str = "", **how: Any) -> None:
@@ -313,7 +314,7 @@ def a_hundred(chance: random.Random, now: float) -> list[Declared]:
 
 
 def digest(path: Path) -> str:
-    """Of every row of what schedules and triggers are, in their order."""
+    """Return a hash of every row of schedules and triggers, in their order."""
     total = hashlib.sha256()
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     for table, order in (("schedules", "id"), ("schedule_occurrences", "seq"), ("triggers", "seq")):

@@ -25,7 +25,7 @@ PERMITTED = {
     "a mirror of Debian": r"debootstrap made no .*|what craftcore needs cannot be downloaded: .*",
     "the rights to boot a container": r"systemd-nspawn boots no Debian here: .*",
 }
-"""What is missing, and a pattern of the whole reason."""
+"""The missing programs, each with a pattern of the whole reason."""
 
 OTHER_PLATFORMS = {"programs of wheels": r".*: pip install [a-z-]+-bin\b.*"}
 """Reasons on platforms for which the lock file has no such wheel."""

@@ -21,7 +21,7 @@ USER = "house"
 
 
 class Mailroom:
-    """What a server of aiosmtpd took."""
+    """The messages that a server of aiosmtpd accepted."""
 
     def __init__(self) -> None:
         self.taken: list[Envelope] = []
@@ -36,7 +36,7 @@ class Mailroom:
 async def a_mailroom(
     *, tls: ssl.SSLContext | None = None, starttls: ssl.SSLContext | None = None, password: str | None = None
 ) -> AsyncIterator[Mailroom]:
-    """A server of aiosmtpd on this loop; with a password, one that lets nobody in without it."""
+    """Run a server of aiosmtpd on this loop; with a password, it requires a login."""
 
     def judge(server: SMTP, session: Session, envelope: Envelope, mechanism: str, given: Any) -> AuthResult:
         wanted = LoginPassword(USER.encode(), (password or "").encode())
@@ -62,11 +62,11 @@ async def a_mailroom(
 
 
 class Left(Exception):
-    """This side of the conversation is over."""
+    """Raised when this side of the conversation has ended."""
 
 
 class Conversation:
-    """One client of a scripted server."""
+    """The conversation with one client of a scripted server."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.reader = reader
@@ -100,8 +100,9 @@ GOES_WELL: dict[str, Reply] = {
 
 
 class Scripted:
-    """`replies`: what it says, or does, at each step; RCPT to somebody may have its own. `messages`: those whose final
-    dot has arrived, whatever it said to it."""
+    """A scripted server. `replies`: its reply or action at each step, or for each recipient of RCPT. `messages`: those
+    whose final dot has arrived, with any reply to it.
+    """
 
     def __init__(self, replies: dict[str, Reply]) -> None:
         self.replies = GOES_WELL | replies
@@ -152,7 +153,7 @@ class Scripted:
 async def a_server(
     receive_buffer: int | None = None, tls: ssl.SSLContext | None = None, **replies: Reply
 ) -> AsyncIterator[Scripted]:
-    """A server that does as it is told, and is gone when the block is left."""
+    """Run a scripted server until the block ends."""
     scripted = Scripted({key.replace("_", " "): reply for key, reply in replies.items()})
     listening = socket.create_server(("127.0.0.1", 0))
     if receive_buffer is not None:
@@ -174,31 +175,31 @@ async def a_server(
 
 
 async def resets(with_: Conversation) -> None:
-    """The connection is gone, with whatever was on its way."""
+    """Reset the connection, and lose the data in flight."""
     with_.writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     with_.writer.transport.abort()
     raise Left
 
 
 async def closes(with_: Conversation) -> None:
-    """In good order."""
+    """Close the connection in order."""
     raise Left
 
 
 async def hangs(with_: Conversation) -> None:
-    """Nothing, until the client is gone."""
+    """Send no reply until the client disconnects."""
     while await with_.reader.read(1 << 16):
         pass
     raise Left
 
 
 async def stops_reading(with_: Conversation) -> None:
-    """Not even that."""
+    """Stop reading, and send no reply."""
     await asyncio.get_running_loop().create_future()
 
 
 async def never_ends(with_: Conversation) -> None:
-    """One reply of lines without an end."""
+    """Send one reply with endless lines."""
     while True:
         await with_.say("250-and " + "so on " * 100)
 
@@ -212,7 +213,7 @@ def says_and_closes(text: str) -> Reply:
 
 
 def says_in_turn(*texts: str) -> Reply:
-    """Say each text once, and the last of them from then on."""
+    """Send each text once, and then repeat the last one."""
     left = list(texts)
 
     async def reply(with_: Conversation) -> None:
@@ -222,7 +223,7 @@ def says_in_turn(*texts: str) -> Reply:
 
 
 def a_certificate(folder: Path) -> tuple[Path, Path]:
-    """A certificate for this machine, which vouches for itself, and its key. Skips where nothing can make one."""
+    """Return a self-signed certificate for this machine, and its key. Skips where no program can create one."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed, so there is no certificate to serve TLS with")
     certificate, key = folder / "certificate.pem", folder / "key.pem"

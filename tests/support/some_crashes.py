@@ -40,7 +40,7 @@ def crash_some(
     pairs: bool = False,
     backend: Literal["asyncio", "trio"] = "asyncio",
 ) -> CrashReport:
-    """Do as crash_matrix does, at the points that `choose` returns."""
+    """Run crash_matrix at the points that `choose` returns."""
     story = Story(app=app, scenario=scenario, invariants=[*invariants], backend=backend)
     report = run_crash_matrix(story, pairs=pairs, at=None, choose=choose)
     if report.broken:

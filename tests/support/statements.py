@@ -11,7 +11,7 @@ import apsw
 
 @contextmanager
 def record_statements() -> Iterator[list[str]]:
-    """The SQL of every statement that connections opened inside the block execute, then and later."""
+    """Record the SQL of every statement of connections that are opened inside the block, then and later."""
     statements: list[str] = []
 
     def note(_cursor: apsw.Cursor, sql: str, _bindings: Any) -> bool:

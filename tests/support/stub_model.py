@@ -15,7 +15,7 @@ from tests.support.processes import PATIENCE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request, as it arrived."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -28,7 +28,7 @@ class Asked:
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request. A client that goes away while it is answered is remembered, and no error."""
+    """The handler of one request. It records a client that disconnects during the answer, without an error."""
 
     server: StubModel
     timeout = PATIENCE
@@ -58,7 +58,7 @@ Answer = Callable[[Handler, Asked], None]
 
 
 class StubModel(ThreadingHTTPServer):
-    """`asked` is what arrived; `answer` is how it answers, `released` lets it go on where it hangs."""
+    """A stub: `asked` are the received requests, `answer` sets the answer, and `released` ends a hanging answer."""
 
     daemon_threads = False  # so that closing it waits for every request to end
     request_queue_size = 64
@@ -78,7 +78,7 @@ class StubModel(ThreadingHTTPServer):
 
 @contextmanager
 def a_stub() -> Iterator[StubModel]:
-    """A stub that is gone when the block is left, whatever it was doing."""
+    """Run a stub until the block ends, whatever it is doing."""
     with StubModel() as stub:
         serving = threading.Thread(target=stub.serve_forever, args=(0.01,))
         serving.start()
@@ -98,7 +98,7 @@ def completion(content: object) -> dict[str, object]:
 
 
 def replies(status: int, body: object = b"", **headers: str) -> Answer:
-    """Bytes as they are, anything else as JSON."""
+    """Reply with bytes as they are, or anything else as JSON."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     def answer(handler: Handler, asked: Asked) -> None:
@@ -113,7 +113,7 @@ def says(content: object) -> Answer:
 
 
 def hangs(then: Answer) -> Answer:
-    """Nothing, until the stub is released."""
+    """Send no answer until the stub is released."""
 
     def answer(handler: Handler, asked: Asked) -> None:
         handler.server.began.set()
@@ -124,7 +124,7 @@ def hangs(then: Answer) -> Answer:
 
 
 def drips(handler: Handler, asked: Asked) -> None:
-    """A beginning, and nothing more until the stub is released."""
+    """Send a beginning, and nothing more until the stub is released."""
     handler.begin(200)
     handler.wfile.write(b'{"choices": ')
     handler.wfile.flush()
@@ -133,7 +133,7 @@ def drips(handler: Handler, asked: Asked) -> None:
 
 
 def never_ends(handler: Handler, asked: Asked) -> None:
-    """A body without an end, as long as somebody reads it."""
+    """Send an endless body until the client disconnects."""
     handler.begin(200)
     while not handler.server.released.is_set():
         handler.wfile.write(b" " * 65536)

@@ -16,21 +16,23 @@ HOSTILE = (
 """Escapes of 7 and 8 bits, every kind of line break, bidirectional overrides, a NUL, invisible tags."""
 
 COUNTED = {"schema_migrations", "record_chain", "facts", "workflows"}
-"""What the program itself goes by. `facts` are changed one by one."""
+"""Tables that the program depends on. `facts` are changed one by one."""
 
 NAMES = {
     "id", "trigger_id", "task_id", "idem_key", "schedule_id", "parent_id", "session_id", "lane", "workflow", "subject",
     "dedup_key", "superseded_by", "lease_token", "memo", "name",
 }  # fmt: skip
-"""By which rows find each other, and commands find them."""
+"""Columns by which rows refer to each other, and commands find rows."""
 
 
 CHECKED = {"tasks.workflow", "tasks.session_id", "tasks.agent", "tasks.agents_json"}
-"""Of a live task no program of ours reads a row in which one of these is no name."""
+"""Columns of live tasks: a row with an invalid name in one of them is not read."""
 
 
 def tamper(path: Path, *, names: bool) -> list[str]:
-    """Change every text that the file itself lets one change, past every guard; which columns. `names` too, or not."""
+    """Change every text that the CHECKs permit, without the other guards; return the changed columns. `names`: names,
+    too.
+    """
     connection = apsw.Connection(str(path))
     connection.pragma("foreign_keys", False)
     for (guard,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'trigger'").fetchall():
@@ -54,7 +56,7 @@ def tamper(path: Path, *, names: bool) -> list[str]:
 
 
 def _change(connection: apsw.Connection, table: str, column: str) -> bool:
-    """Whether its CHECKs allow it."""
+    """Change a column; return whether its CHECKs permit this."""
     worse = _spoiled_text if column.endswith("_json") else _longer
     connection.create_scalar_function("hostile", worse, 1)
     try:
@@ -69,7 +71,7 @@ def _longer(*text: Any) -> str:
 
 
 def _spoiled_text(*text: Any) -> str:
-    """JSON in which every text and every key ends like that, as raw as JSON allows."""
+    """Return JSON in which every text and every key has the hostile end, unescaped where JSON permits it."""
     try:
         return json.dumps(_spoiled(json.loads(text[0])), ensure_ascii=False)
     except ValueError:

@@ -36,7 +36,7 @@ RECORDER = Recorder()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A turn whose code runs now."""
+    """A turn whose code is running."""
 
     claim: Claim
     entry: Entry
@@ -66,7 +66,7 @@ def enter(
 
 
 def enter_next(core: VirtualCore, *, epoch: int = 1, deadline: float | None = None) -> Running:
-    """Claim the only trigger that is due, and enter its turn."""
+    """Claim the only due trigger, and enter its turn."""
     [claim] = claim_all(core, epoch=epoch)
     running = enter(core, claim, epoch=epoch, deadline=deadline)
     assert isinstance(running, Running), running
@@ -74,7 +74,7 @@ def enter_next(core: VirtualCore, *, epoch: int = 1, deadline: float | None = No
 
 
 def begin(core: VirtualCore, *, epoch: int = 1, deadline: float | None = None, **trigger: Any) -> Running:
-    """A new task at its first turn."""
+    """Create a task and enter its first turn."""
     emitted = emit(core, **trigger)
     [claim] = [claim for claim in claim_all(core, epoch=epoch) if claim.id == emitted.id]
     running = enter(core, claim, epoch=epoch, deadline=deadline)
@@ -83,7 +83,7 @@ def begin(core: VirtualCore, *, epoch: int = 1, deadline: float | None = None, *
 
 
 def begin_child(core: VirtualCore, parent: Running, *, deadline: float | None = None, **trigger: Any) -> Running:
-    """A task that another one started, at its first turn."""
+    """Create a child task and enter its first turn."""
     child_id = emit_child(core, parent, **trigger)
     [claim] = [claim for claim in claim_all(core) if claim.id == child_id]
     running = enter(core, claim, deadline=deadline)
@@ -92,7 +92,7 @@ def begin_child(core: VirtualCore, parent: Running, *, deadline: float | None = 
 
 
 def emit_child(core: VirtualCore, parent: Running, **trigger: Any) -> str:
-    """The id of a child that has not started."""
+    """Create a child task that has not started, and return its id."""
     child_id = core.clock.new_id()
     row = core.triggers.accept(a_trigger(id=child_id, task_id=child_id, **trigger))
     child = NewTask(child_id, row.workflow or "", row.session_id, None, parent.task.id, child_id, None, None)
@@ -111,7 +111,7 @@ def end_turn(
     claim_next: bool = False,
     policy: RetryPolicy | None = None,
 ) -> Followed:
-    """Settle the trigger of a turn, and what it comes to, in one commit."""
+    """Settle the trigger of a turn and its outcome, in one commit."""
 
     def settle(tx: Transaction) -> Followed:
         settlement = core.claims.settle(tx, running.claim, outcome, policy or RetryPolicy())
@@ -128,7 +128,7 @@ def suspend(core: VirtualCore, running: Running, wait: NewWait) -> Followed:
 
 
 def go_on(core: VirtualCore, running: Running, state: Any = None, wait: NewWait | None = None, **how: Any) -> Followed:
-    """Continue(state): with the next turn, at once or after a wait."""
+    """End the turn with Continue(state): the next turn follows at once or after a wait."""
     outcome = Continued() if wait is None else Suspended(reason="continues later")
     return end_turn(core, running, outcome, Continues(state_json=canonicalize(state), wait=wait), **how)
 
@@ -142,12 +142,12 @@ def fail(core: VirtualCore, running: Running, outcome: Outcome = HOPELESS, **how
 
 
 def unwind(core: VirtualCore, running: Running) -> Followed:
-    """Its code was cancelled."""
+    """End the turn as cancelled."""
     return end_turn(core, running, Cancelled())
 
 
 def complete(core: VirtualCore, running: Running, name: str = "step:fetch", result: Any = None) -> None:
-    """A step of the turn, on record."""
+    """Record a completed step of the turn."""
     payload = {"args": "", "key": None, "latency_ms": 1.0, "name": name, "result": result}
     core.do(core.recording.record, event_of(running, name, canonicalize(payload)))
 
@@ -178,7 +178,7 @@ def for_event(event: str, *, until: float | None = None, name: str = "wait_for#1
 
 
 def on_event(event: str, *, until: float | None = None) -> NewWait:
-    """What Continue(on=…) waits for."""
+    """Return the wait of Continue(on=…)."""
     return for_event(event, until=until, name=CONTINUED)
 
 
@@ -213,6 +213,6 @@ def rows(core: VirtualCore, table: str) -> list[dict[str, Any]]:
 
 
 def the_question(core: VirtualCore) -> dict[str, Any]:
-    """The only open question."""
+    """Return the only open question."""
     [row] = core.rows("SELECT * FROM questions WHERE status = 'OPEN'")
     return row

@@ -28,14 +28,14 @@ NOT_A_NEWCOMERS = (
     "COLUMNS",
     "LINES",
 )
-"""What is set where the tests run, and is not where somebody begins."""
+"""Variables of the test environment that a new user does not have."""
 
 SIZE = (50, 132)
 """Lines and columns: as wide as the README's own lines, so that no table is folded."""
 
 
 class Terminal:
-    """An interactive bash on a terminal of the kernel's. Its prompt says how the line before ended."""
+    """An interactive bash on a pseudo-terminal. Its prompt has the exit code of the previous line."""
 
     def __init__(self, screen: int, process: subprocess.Popen[bytes]) -> None:
         self._screen = screen
@@ -43,17 +43,17 @@ class Terminal:
         self.seen = ""
 
     def type(self, line: str) -> None:
-        """Type it, and do not wait for it. `seen` begins anew."""
+        """Type a line without waiting for its end. `seen` is cleared."""
         self.seen = ""
         os.write(self._screen, line.encode() + b"\n")
 
     def run(self, line: str, patience: float = PATIENCE) -> int:
-        """Type it and wait for its end; its exit code. What it printed is in `seen`."""
+        """Type a line, wait for its end, and return its exit code. Its output is in `seen`."""
         self.type(line)
         return self.ended(patience)
 
     def ended(self, patience: float = PATIENCE) -> int:
-        """Wait for the prompt; the exit code of what ran before it."""
+        """Wait for the prompt; return the exit code of the previous line."""
         deadline = time.monotonic() + patience
         while not (prompt := PROMPT.search(self.seen)):
             assert time.monotonic() < deadline, f"no end in {patience:.0f} s:\n{self.seen}"
@@ -62,13 +62,13 @@ class Terminal:
         return int(prompt[1])
 
     def until(self, wanted: re.Pattern[str]) -> None:
-        """Read until that is seen."""
+        """Read until the text appears."""
         deadline = time.monotonic() + PATIENCE
         while not wanted.search(self.read()):
             assert time.monotonic() < deadline, f"{wanted.pattern} is not to be seen:\n{self.seen}"
 
     def read(self) -> str:
-        """All there is to be seen by now; waits a moment for more."""
+        """Read all available output, and wait a moment for more."""
         if select.select([self._screen], [], [], 0.05)[0]:
             with contextlib.suppress(OSError):  # the shell is gone
                 self.seen += os.read(self._screen, 65_536).decode(errors="replace").replace("\r\n", "\n")
@@ -76,13 +76,13 @@ class Terminal:
         return self.seen
 
     def interrupt(self) -> None:
-        """Ctrl-C."""
+        """Press Ctrl-C."""
         os.write(self._screen, b"\x03")
 
 
 @contextlib.contextmanager
 def a_terminal(folder: Path, **env: str) -> Iterator[Terminal]:
-    """A terminal in that folder. What is left to run in it is killed when the block is left."""
+    """Run a terminal in that folder, and kill its processes at the end of the block."""
     screen, theirs = os.openpty()
     settings = termios.tcgetattr(theirs)
     settings[3] &= ~termios.ECHO
@@ -113,7 +113,7 @@ def a_terminal(folder: Path, **env: str) -> Iterator[Terminal]:
 
 
 def session_of(leader: int) -> list[int]:
-    """The pids of everything that was started from that shell and has stayed in its session."""
+    """Return the pids of all processes in the session of that shell."""
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):

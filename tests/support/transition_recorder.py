@@ -47,7 +47,7 @@ def _watched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
 
 
 def watch(connection: apsw.Connection, test: str) -> None:
-    """Tell of the changes that this connection makes, where the tables are there already."""
+    """Record the changes of this connection in the existing tables."""
 
     def saw(*change: Any) -> None:
         if _whose(sys._getframe(1)).endswith("store.py"):
@@ -70,7 +70,7 @@ def watch(connection: apsw.Connection, test: str) -> None:
 
 
 def _whose(frame: FrameType | None) -> str:
-    """The file whose SQL this is: the nearest one that is not the door to the database."""
+    """Return the file whose SQL is executed: the nearest caller outside of the storage layer."""
     while frame is not None and frame.f_code.co_filename.endswith(("storage/transaction.py", "storage/writer.py")):
         frame = frame.f_back
     return "" if frame is None else frame.f_code.co_filename

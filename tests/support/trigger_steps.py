@@ -24,7 +24,7 @@ def look(core: VirtualCore, trigger_id: str) -> Trigger:
 
 
 def claim_all(core: VirtualCore, *, epoch: int = 1, limit: int = 100, **how: Any) -> list[Claim]:
-    """Claims, best rank first."""
+    """Claim all due triggers, the best rank first."""
     claims = core.do(core.claims.claim, epoch=epoch, limit=limit, **how).claims
     return sorted(claims, key=core.claims.rank)
 
@@ -35,7 +35,7 @@ def claim_one(core: VirtualCore, *, epoch: int = 1) -> Claim:
 
 
 def start(core: VirtualCore, claim: Claim, *, alone: bool = False) -> Claim:
-    """Begin its attempt. Raises what the answer is when it is refused; what refusing wrote stays."""
+    """Start the attempt of a claim. Raises the refusal; the changes of the refusal are kept."""
     answers: list[Started | Exception] = core.do(core.claims.start_all, [claim], alone=alone)
     return get_single_result(answers).claim
 
@@ -49,5 +49,5 @@ def ack(core: VirtualCore, claim: Claim, outcome: Outcome, policy: RetryPolicy |
 
 
 def run_one(core: VirtualCore, outcome: Outcome | None = None, policy: RetryPolicy | None = None) -> Settlement:
-    """Claim, start and settle the only trigger that is due."""
+    """Claim, start and settle the only due trigger."""
     return ack(core, start_one(core), outcome or Succeeded(), policy)

@@ -13,7 +13,7 @@ Turn = Callable[[TaskContext], Awaitable[Any]]
 
 
 async def begin(it: Lab, turn: Turn, **declared: Any) -> str:
-    """The id of a new task whose turns are this function."""
+    """Emit a task whose turns are this function, and return its id."""
     name = f"turn-{len(it.app.workflows)}"
 
     async def workflow(ctx: TaskContext) -> Any:
@@ -24,7 +24,7 @@ async def begin(it: Lab, turn: Turn, **declared: Any) -> str:
 
 
 async def run(it: Lab, turn: Turn, **declared: Any) -> dict[str, Any]:
-    """The row of a new task whose turns are this function, once it has ended."""
+    """Run a task whose turns are this function; return its row after its end."""
     return await it.ended(await begin(it, turn, **declared))
 
 
@@ -39,7 +39,7 @@ def failure(row: dict[str, Any]) -> tuple[str, str]:
 
 
 class Counting:
-    """A function that says how often it ran, and with what."""
+    """A function that records its calls with their arguments."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -35,13 +35,13 @@ READ_BY_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
 """Variables by these names act while an interpreter starts: a child of a warm parent would not obey them."""
 
 NOT_PRELOADED = ("craftcore.temporal", "craftcore.cli.temporal", "craftcore.testing")
-"""Folders that other programs must not import: a process ends in another way once it has the cluster's library."""
+"""Folders that other programs must not import, because the cluster's library changes the end of a process."""
 
 PRELOADED = ("anyio._backends._asyncio", "aiosmtplib", "httpx2", "prometheus_client", "rich.live", "uvicorn")
 """Libraries that craftcore imports when it calls them."""
 
 seconds_of_children: list[float] = []
-"""The seconds of processor of each child that ended. The kernel counts them for the warm parent, not for us."""
+"""The processor time of each ended child. The kernel adds it to the warm parent, not to this process."""
 
 
 class WarmProcess:
@@ -77,7 +77,7 @@ class WarmProcess:
         return self.returncode
 
     def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Return what it printed until its end. At most one of its outputs is a pipe, or one of them stays short."""
+        """Return all output until the end. At most one of its outputs is a pipe, or one of them stays short."""
         if self.stdin is not None:
             self.stdin.write(input or b"")
             self.stdin.close()
@@ -90,7 +90,7 @@ class WarmProcess:
         return printed[0], printed[1]
 
     def send_signal(self, number: int) -> None:
-        """Send a signal, unless it has ended. It cannot reach another process, whatever became of the number."""
+        """Send a signal, unless the process has ended. A process with a reused pid does not receive it."""
         if self.poll() is None:
             signal.pidfd_send_signal(self._descriptor, number)
 
@@ -122,10 +122,10 @@ def start(
     stderr: int | IO[bytes] | None = None,
     library: str = "",
 ) -> WarmProcess:
-    """Start what a new interpreter would do with these arguments: `-m MODULE`, `-c CODE` or a file, and its arguments.
+    """Start a process with the arguments of a new interpreter: `-m MODULE`, `-c CODE` or a file, and its arguments.
 
-    The other parameters are those of `subprocess.Popen`. `library`: a module that this child's parent has imported
-    beyond the others; each has a parent of its own. Raises ValueError for an environment that the interpreter itself
+    The other parameters are those of `subprocess.Popen`. `library`: a module that this child's parent has also
+    imported; each library has a parent of its own. Raises ValueError for an environment that the interpreter itself
     would read.
     """
     environment = dict(os.environ if env is None else env)
@@ -151,13 +151,13 @@ def start(
 
 
 def _umask() -> int:
-    """Return the mask of this process. `os.umask` would set another one to tell it."""
+    """Return the umask of this process without changing it."""
     [mask] = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line[:6] == "Umask:"]
     return int(mask, 8)
 
 
 def _descriptor(number: int, given: int | IO[bytes] | None, ours: list[IO[bytes] | None]) -> int:
-    """Return the descriptor for a child's standard file, and put our end of a pipe into `ours`."""
+    """Return the descriptor for a child's standard file, and append this side of a pipe to `ours`."""
     if given == subprocess.PIPE:
         reads, writes = os.pipe()
         ours.append(open(writes, "wb") if number == 0 else open(reads, "rb"))  # noqa: SIM115 - the caller closes it
@@ -171,7 +171,7 @@ def _descriptor(number: int, given: int | IO[bytes] | None, ours: list[IO[bytes]
 
 
 class _WarmParent:
-    """The process that forks, as its client sees it."""
+    """The client's side of the process that forks."""
 
     def __init__(self, library: str) -> None:
         self._control, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -214,7 +214,7 @@ def close() -> None:
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:
-    """Fork until the client is gone, and report each end. Returns only in a child, with its request."""
+    """Fork until the client has disconnected, and report each end. Returns only in a child, with its request."""
     children: dict[int, tuple[int, socket.socket]] = {}
     while True:
         for readable in select.select([control.fileno(), *children], [], [])[0]:
@@ -246,7 +246,7 @@ def _report_end(pid: int, reports: socket.socket) -> None:
 
 
 def _take(descriptors: list[int]) -> dict[str, Any]:
-    """Return the request, and make the standard files of it those of this process."""
+    """Receive the request, and make its standard files those of this process."""
     text, reports, *files = descriptors
     os.close(reports)
     for number, descriptor in enumerate(files):
@@ -259,7 +259,7 @@ def _take(descriptors: list[int]) -> dict[str, Any]:
 
 
 def _become(request: dict[str, Any]) -> None:
-    """Take the folder, mask and environment of the request, and open the standard files as an interpreter does."""
+    """Set the folder, umask and environment of the request, and open the standard files as an interpreter does."""
     os.chdir(request["cwd"])
     os.umask(request["umask"])
     os.environ.clear()
@@ -272,7 +272,7 @@ def _become(request: dict[str, Any]) -> None:
 
 
 def _open(number: int, inherited: TextIO) -> io.TextIOWrapper:
-    """Return a standard file with the encoding that the interpreter chose, and the buffers for what it is now."""
+    """Open a standard file with the encoding of the interpreter, and the buffering for its kind of file."""
     unbuffered = number > 0 and bool(os.environ.get("PYTHONUNBUFFERED"))
     raw = open(number, "wb" if number else "rb", 0 if unbuffered else -1, closefd=False)  # noqa: SIM115 - never closed
     return io.TextIOWrapper(
@@ -303,7 +303,7 @@ def _run(arguments: list[str]) -> None:
 
 
 def _preload(library: str) -> None:
-    """Import what a child would import."""
+    """Import the modules that children need."""
     for name in (*PRELOADED, *filter(None, [library])):
         import_module(name)
     import craftcore

@@ -69,7 +69,7 @@ class Form:
 
 
 def forms(text: str) -> list[Form]:
-    """Return the forms of a page that send something, in its order."""
+    """Return the forms of a page that send data, in its order."""
     return [
         Form(html.unescape(action), {name: html.unescape(value) for name, value in _HIDDEN.findall(body)}, body)
         for action, body in _FORM.findall(text)
@@ -78,7 +78,7 @@ def forms(text: str) -> list[Form]:
 
 @dataclass(slots=True, kw_only=True)
 class Site(ABC):
-    """The page, and a client for each person, who is logged in when first asked for.
+    """A page, with a client for each person, who is logged in at the first request.
 
     `services`: those of the test, with connections of their own.
     """
@@ -89,7 +89,7 @@ class Site(ABC):
 
     @property
     def address(self) -> str:
-        """The beginning of its addresses."""
+        """Return the beginning of its addresses."""
         return "http://localhost"
 
     @abstractmethod
@@ -107,7 +107,7 @@ class Site(ABC):
         return self._clients[person]
 
     def get(self, address: str, person: str = "ada", **options: object) -> httpx2.Response:
-        """Ask for a page."""
+        """Request a page."""
         return self.client(person).get(address, **options)  # type: ignore[arg-type]
 
     def post(self, address: str, fields: Mapping[str, str], person: str = "ada", **headers: str) -> httpx2.Response:
@@ -115,12 +115,12 @@ class Site(ABC):
         return self.client(person).post(address, data=dict(fields), headers={**SAME_ORIGIN, **headers})
 
     def send(self, page: str, action: str, person: str = "ada", **fields: str) -> httpx2.Response:
-        """Load a page, and send its form with this address, with the fields a person fills in."""
+        """Load a page, and send its form with this address and the given fields."""
         [form] = [form for form in forms(self.get(page, person).text) if form.action == action]
         return self.post(action, {**form.hidden, **fields}, person)
 
     def close(self) -> None:
-        """End the clients."""
+        """Close the clients."""
         for client in self._clients.values():
             client.close()
         self.services.close()
@@ -141,7 +141,7 @@ class SiteInProcess(Site):
 
 @dataclass(slots=True, kw_only=True)
 class ServedSite(Site):
-    """A real process, which listens at `socket`, or at a port."""
+    """A real process that listens at `socket`, or at a port."""
 
     socket: Path
     port: int | None
@@ -162,14 +162,14 @@ class ServedSite(Site):
         return httpx2.Client(transport=transport, base_url=self.address, timeout=PATIENCE)
 
     def close(self) -> None:
-        """End the clients and the process."""
+        """Close the clients, and end the process."""
         Site.close(self)
         self.process.terminate()
         self.process.wait(PATIENCE)
 
 
 class _CompiledTemplates(BytecodeCache):
-    """The bytecode of the templates, for all sites of this process: to compile them takes longer than a test."""
+    """The bytecode of the templates, shared by all sites of this process: compiling them takes longer than a test."""
 
     def __init__(self) -> None:
         self._known: dict[str, bytes] = {}
@@ -189,8 +189,9 @@ _compiled = _CompiledTemplates()
 def in_process(
     database: Path, *, settings: str = SETTINGS, read_only: bool = False, **more: str
 ) -> Iterator[SiteInProcess]:
-    """Make the page of a database in this process until the block is left, wired as `craftcore web` is at a socket
-    file. `more`: variables of its environment."""
+    """Run the page of a database in this process until the block ends, wired as `craftcore web` at a socket file.
+    `more`: variables of its environment.
+    """
     config = database.parent / "web.toml"
     config.write_text(settings)
     secrets = Secrets({**_tokens(), **more})
@@ -219,7 +220,7 @@ def _tokens() -> dict[str, str]:
 def serving(
     database: Path, *arguments: str, settings: str = SETTINGS, port: int | None = None, **more: str
 ) -> Iterator[ServedSite]:
-    """Run `craftcore web` on a database until the block is left. `port` None: it listens at a socket file."""
+    """Run `craftcore web` on a database until the block ends. `port` None: it listens at a socket file."""
     config = database.parent / "web.toml"
     config.write_text(settings)
     command = ["-m", "craftcore", "--db", str(database), "--config", str(config)]
