@@ -51,12 +51,12 @@ class Program:
         self.process.stdin.write(f"{line}\n".encode())
         self.process.stdin.flush()
 
-    def ends(self) -> int:
+    def wait(self) -> int:
         return self.process.wait(PATIENCE)
 
     def succeeds(self) -> str:
         """Its last line."""
-        assert self.ends() == 0, self.said
+        assert self.wait() == 0, self.said
         return self.said.splitlines()[-1]
 
     def kill(self) -> None:
@@ -88,7 +88,7 @@ def an_example(
 
 
 def died(program: Program) -> bool:
-    return program.ends() == -signal.SIGKILL
+    return program.wait() == -signal.SIGKILL
 
 
 class StubModel:

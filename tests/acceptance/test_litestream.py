@@ -144,7 +144,7 @@ def it_is_whole_and_held(place: Place) -> None:
         number = emitted.json["id"]
         assert craftcore(folder, "--json", "trigger", "show", number).json["status"] == "PENDING"
         daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        assert daemon.wait() == 0
     assert place.paid() == before, "nothing runs before a person says so"
 
 
@@ -191,7 +191,7 @@ def test_litestream_tolerates_every_command_and_a_backup_beside(place):
             assert (trial.code, "all of it is what was written" in trial.out) == (0, True), trial
             assert set(before) <= set(ids(folder / "backup.db"))
             daemon.signal(signal.SIGTERM)
-            assert daemon.ends() == 0
+            assert daemon.wait() == 0
         assert craftcore(folder, "db", "migrate").code == 0
         (folder / "impatient.toml").write_text("[storage]\nbusy_timeout = 0.1\n")
         refused = craftcore(folder, "--config", "impatient.toml", "db", "restore", "backup.db", "--yes")

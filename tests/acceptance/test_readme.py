@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE, working_in
+from tests.support.processes import PATIENCE, processes_in
 from tests.support.readme_steps import SHELL_BLOCKS, Step, block, program, shown
 from tests.support.terminal import Terminal, a_terminal
 
@@ -128,7 +128,7 @@ def test_readme_is_followed_word_for_word(tmp_path):
         daemons.interrupt()
         assert daemons.ended() == 0, daemons.seen
     assert not elsewhere.exists(), "no line went to another database than the one that the README means"
-    assert working_in(tmp_path) == []
+    assert processes_in(tmp_path) == []
 
 
 def ignored() -> list[str]:
@@ -151,4 +151,4 @@ def a_bad_night(own: Terminal) -> list[str]:
 
 def commands_in(folder: Path) -> str:
     """What runs in that folder, a command line each."""
-    return "\n".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in working_in(folder))
+    return "\n".join(Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ") for pid in processes_in(folder))

@@ -9,7 +9,7 @@ import shutil
 import apsw
 import pytest
 
-from tests.support.processes import Result, a_daemon, craftcore, traced, until
+from tests.support.processes import Result, a_daemon, craftcore, read_trace, until
 
 APP = """
 import asyncio, os
@@ -94,7 +94,7 @@ def test_crash_at_night_is_found_decided_and_accounted_for(folder):
         summary, weather = emit(folder, "summary", topic="owls"), emit(folder, "weather")
         wanted, unwanted = emit(folder, "report", of="May"), emit(folder, "report", of="June")
         bill = emit(folder, "bill", amount=7)
-        until(lambda: len(traced(folder)) == 3, "three to be in the middle")
+        until(lambda: len(read_trace(folder)) == 3, "three to be in the middle")
         until(lambda: listed(folder, "--status", "success", "--workflow", "summary"), "the summary")
         until(lambda: listed(folder, "--error-code", "RATE_LIMIT"), "the weather")
         daemon.kill()
@@ -145,7 +145,7 @@ def test_crash_at_night_is_found_decided_and_accounted_for(folder):
         until(lambda: successes() == ["bill", "report", "summary", "weather"], "all of it to end")
 
     # What became of it: no payment twice, no report that nobody wanted, and every decision with its reason.
-    assert sorted(traced(folder)) == ["pay 7", "report June", "report May", "report May"]
+    assert sorted(read_trace(folder)) == ["pay 7", "report June", "report May", "report May"]
     assert advice(folder, wanted)[0] == "tried_again"
     assert advice(folder, unwanted)[0] == "over"
     assert [(row["action"], row["reason"]) for row in craftcore(folder, "--json", "audit").json] == [

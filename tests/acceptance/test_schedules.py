@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tests.support.processes import APP, a_daemon, craftcore, traced, until
+from tests.support.processes import APP, a_daemon, craftcore, read_trace, until
 
 
 @pytest.fixture
@@ -45,18 +45,18 @@ def test_one_time_job_fires_once_on_time_despite_earlier_kills(folder):
             daemon.ready()
             daemon.kill()
         assert craftcore(folder, "--json", *add).json["next_at"] == due_at, "the same again moves nothing"
-    assert traced(folder) == []
+    assert read_trace(folder) == []
 
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        until(lambda: traced(folder))
+        until(lambda: read_trace(folder))
         until(lambda: settled(folder, "reminder"))
         daemon.kill()
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         craftcore(folder, "emit", "greet", "--wait", "60")
 
-    assert traced(folder) == ["greet Ada", "greet you"]
+    assert read_trace(folder) == ["greet Ada", "greet you"]
     [line] = settled(folder, "reminder")
     assert (line["outcome"], line["nominal_at"]) == ("fired", due_at)
     again = craftcore(folder, *add)
@@ -103,17 +103,17 @@ def test_crashing_daemon_holds_scheduled_work_until_a_person_looks(folder):
         with a_daemon(folder, "app:app") as daemon:
             daemon.ready()
             daemon.kill()
-    before = len(traced(folder))
+    before = len(read_trace(folder))
 
     with a_daemon(folder, "app:app") as daemon:
-        assert "safe mode" in daemon.hear("READY=1")
+        assert "safe mode" in daemon.wait_for_notification("READY=1")
         assert craftcore(folder, "emit", "greet", "--payload", '{"name": "Ada"}', "--wait", "60").code == 0
         status = craftcore(folder, "status")
         assert "6 unclean starts within 10 minutes" in status.out
         assert "craftcore --db agent.db release" in status.out
-        assert traced(folder)[before:] == ["greet Ada"]
+        assert read_trace(folder)[before:] == ["greet Ada"]
 
         assert "safe mode" in craftcore(folder, "--json", "status").json["verdict"]
         assert craftcore(folder, "release").code == 0
         assert craftcore(folder, "schedule", "run-now", "s").code == 0
-        until(lambda: "greet you" in traced(folder)[before:])
+        until(lambda: "greet you" in read_trace(folder)[before:])

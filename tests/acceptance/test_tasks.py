@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from craftcore import Producer
-from tests.support.processes import PATIENCE, a_daemon, a_program, craftcore, traced, until
+from tests.support.processes import PATIENCE, a_daemon, a_program, craftcore, read_trace, until
 
 APP = """
 from craftcore import App, TaskContext
@@ -85,7 +85,7 @@ def test_question_is_answered_from_the_inbox_and_the_task_continues(folder):
         until_it_is(folder, task_id, "DONE")
 
     assert show(folder, task_id)["result"] == "send"
-    assert traced(folder) == ["write Rome", "send A brief about Rome"]
+    assert read_trace(folder) == ["write Rome", "send A brief about Rome"]
     events = craftcore(folder, "task", "events", task_id).out
     assert 'ANSWER: ask#1 -> "send" by answer; 1 completed before' in events
     late = craftcore(folder, "inbox", "answer", question["id"], "hold")
@@ -128,7 +128,7 @@ def test_killed_daemon_with_a_waiting_task_loses_nothing_and_an_answer_ends_the_
             until_it_is(folder, task_id, "DONE")
             daemon.kill()
 
-    assert traced(folder) == ["write Rome", "send A brief about Rome"]
+    assert read_trace(folder) == ["write Rome", "send A brief about Rome"]
     assert show(folder, task_id)["result"] == "send"
     rows = craftcore(folder, "--json", "trigger", "list").json
     assert [(row["status"], row["reason"]) for row in rows] == [("DONE", "succeeded"), ("DONE", "suspended: ask#1")]
@@ -151,4 +151,4 @@ def test_emit_wait_survives_the_death_of_a_daemon(folder):
             said, _ = waiting.communicate(timeout=PATIENCE)
 
     assert (waiting.returncode, said) == (0, b'"hold"\n')
-    assert traced(folder) == ["write Oslo"]
+    assert read_trace(folder) == ["write Oslo"]

@@ -23,7 +23,7 @@ from craftcore.actions.process.command_run import command_action, command_run
 from craftcore.actions.process.program import CommandFailed, Programs, select_environment
 from craftcore.errors import ErrorCode
 from craftcore.outcome_exceptions import Fail
-from tests.support.processes import PATIENCE, working_in
+from tests.support.processes import PATIENCE, processes_in
 
 Run = Callable[..., Coroutine[Any, Any, dict[str, object]]]
 
@@ -64,7 +64,7 @@ def run() -> Run:
 def home(tmp_path: Path) -> Iterator[Path]:
     """Where the programs of one test work, by which they are found; whoever is left over is killed afterwards."""
     yield tmp_path
-    for pid in working_in(tmp_path):
+    for pid in processes_in(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
@@ -276,7 +276,7 @@ async def test_command_family_ignoring_sigterm_is_killed_after_timeout_and_grace
         began = time.monotonic()
         with pytest.raises(TimeoutError):
             await run(python(FAMILY, "up"), cwd=str(home), timeout=seconds)
-        left, took = working_in(home), time.monotonic() - began
+        left, took = processes_in(home), time.monotonic() - began
         if (home / "up").exists():
             break
 
@@ -292,10 +292,10 @@ async def test_cancelled_command_is_stopped_with_all_children_before_returning(r
     async with anyio.create_task_group() as beside:
         beside.start_soon(run, python(FAMILY, "up"), str(home))
         assert await anyio.Path(home / "up").read_text() == "up"
-        assert len(working_in(home)) == 2
+        assert len(processes_in(home)) == 2
         beside.cancel_scope.cancel()
 
-    assert working_in(home) == []
+    assert processes_in(home) == []
 
 
 @pytest.mark.anyio
@@ -314,7 +314,7 @@ async def test_command_cancelled_before_the_start_leaves_no_process(run: Run, ho
         await run(["sleep", "600"], cwd=str(home))
 
     assert scope.cancelled_caught
-    assert working_in(home) == []
+    assert processes_in(home) == []
 
 
 @pytest.mark.anyio
@@ -326,7 +326,7 @@ async def test_command_children_left_in_the_group_are_killed(run: Run, home: Pat
     result = await run(python(code, "up", "leave"), cwd=str(home))
 
     assert result["stdout"] == "parent\n"
-    assert working_in(home) == []
+    assert processes_in(home) == []
 
 
 @pytest.mark.anyio
@@ -341,7 +341,7 @@ async def test_child_in_another_session_holding_the_output_does_not_delay_the_re
     result = await run(["sh", "-c", script, child], cwd=str(home))
 
     assert result["stdout"] == "parent\n"
-    assert len(working_in(home)) == 1
+    assert len(processes_in(home)) == 1
 
 
 @pytest.mark.anyio
@@ -353,7 +353,7 @@ async def test_child_in_the_group_holding_the_output_is_stopped(
     result = await run(["sh", "-c", "sleep 600 & echo parent"], cwd=str(home))
 
     assert result["stdout"] == "parent\n"
-    assert working_in(home) == []
+    assert processes_in(home) == []
 
 
 def zombies() -> list[str]:

@@ -22,7 +22,7 @@ from craftcore.actions.process.program import Programs
 from craftcore.config import Config
 from craftcore.daemon.builtin_actions import declare_ready_made
 from tests.support.engine_harness import Lab, lab
-from tests.support.processes import PATIENCE, a_daemon, craftcore, until, working_in
+from tests.support.processes import PATIENCE, a_daemon, craftcore, processes_in, until
 from tests.support.turns import failure, result
 
 EFFECT = 'echo "$CRAFTCORE_ATTEMPT $CRAFTCORE_IDEMPOTENCY_KEY" >> effects; '
@@ -49,7 +49,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 def home(tmp_path: Path) -> Iterator[Path]:
     """Where the programs of one test work, by which they are found; whoever is left over is killed afterwards."""
     yield tmp_path
-    for pid in working_in(tmp_path):
+    for pid in processes_in(tmp_path):
         if pid != os.getpid():
             os.kill(pid, signal.SIGKILL)
 
@@ -283,7 +283,7 @@ async def test_irreversible_command_out_of_time_is_stopped_and_opens_a_question(
             script = f"trap '' TERM; {EFFECT} echo stuck >&2; while :; do sleep 600; done"
             task = (await it.app.emit(COMMAND, shell(home, script, timeout=seconds))).id
             question = await asked(it, task)
-            left = [pid for pid in working_in(home) if pid != os.getpid()]
+            left = [pid for pid in processes_in(home) if pid != os.getpid()]
             if effects(home):
                 break
             await it.app.answer(question["id"], "give up", answered_by="ada")
@@ -305,7 +305,7 @@ async def test_irreversible_command_of_a_cancelled_task_is_stopped_and_opens_a_q
         row = await it.ended(task)
 
         assert row["status"] == "CANCELLED"
-        assert [pid for pid in working_in(home) if pid != os.getpid()] == []
+        assert [pid for pid in processes_in(home) if pid != os.getpid()] == []
         question = await it.question("activity")
         assert "it was cancelled while it was called" in question["question"]
         assert ledger(it) == [("UNKNOWN", 1)]
@@ -387,7 +387,7 @@ def test_command_of_a_killed_daemon_is_run_again_only_after_a_resend_answer(home
         task = emitted(home, EFFECT + '[ "$CRAFTCORE_ATTEMPT" = 2 ] || exec sleep 600')
         until(lambda: effects(home), "the effect")
         daemon.kill()
-    left = working_in(home)
+    left = processes_in(home)
     assert len(left) == 1
 
     with a_daemon(home) as daemon:
@@ -402,7 +402,7 @@ def test_command_of_a_killed_daemon_is_run_again_only_after_a_resend_answer(home
 
     key = f"activity:{task}:1.1"
     assert effects(home) == ([(1, key)] if choice == "happened" else [(1, key), (2, key)])
-    assert working_in(home) == left
+    assert processes_in(home) == left
 
 
 def test_command_stopped_by_a_shutdown_waits_for_an_answer(home: Path) -> None:
@@ -413,8 +413,8 @@ def test_command_stopped_by_a_shutdown_waits_for_an_answer(home: Path) -> None:
         task = emitted(home, EFFECT + "exec sleep 600")
         until(lambda: effects(home), "the effect")
         daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
-    assert working_in(home) == []
+        assert daemon.wait() == 0
+    assert processes_in(home) == []
 
     with a_daemon(home) as daemon:
         daemon.ready()

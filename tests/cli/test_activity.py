@@ -14,7 +14,7 @@ from craftcore.cli.main import main
 from craftcore.storage.doorbell_client import doorbell_path
 from tests.support.commands import short
 from tests.support.fake_payments import LOST, NOTHING, REFUSED, Bank
-from tests.support.processes import a_daemon, craftcore, traced, until
+from tests.support.processes import a_daemon, craftcore, read_trace, until
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name} (uid {os.getuid()})"
 
@@ -569,8 +569,8 @@ def test_running_daemon_continues_at_once_after_resolve(tmp_path):
         assert "no daemon runs" not in done.out
         ended = until(lambda: is_done(tmp_path, task_id), "the end of the task")
     assert ended["result"] == "ref-2"
-    assert len(set(traced(tmp_path))) == 1
-    assert len(traced(tmp_path)) == 2
+    assert len(set(read_trace(tmp_path))) == 1
+    assert len(read_trace(tmp_path)) == 2
 
 
 def is_done(folder, task_id):
@@ -612,7 +612,7 @@ def test_activity_in_doubt_after_a_killed_daemon_is_settled_by_resolve(tmp_path,
     with a_daemon(tmp_path, "dying:app") as daemon:
         daemon.ready()
         task_id = craftcore(tmp_path, "emit", "pay").json["id"]
-        [key] = until(lambda: traced(tmp_path), "the call")
+        [key] = until(lambda: read_trace(tmp_path), "the call")
         daemon.kill()
 
     [called] = craftcore(tmp_path, "--json", "activity", "list").json
@@ -622,10 +622,10 @@ def test_activity_in_doubt_after_a_killed_daemon_is_settled_by_resolve(tmp_path,
     assert (early.code, "a daemon that starts finds out" in early.err) == (1, True)
 
     assert craftcore(tmp_path, "run", "dying:app", "--until-idle").code == 0
-    assert traced(tmp_path) == [key], "nobody called it again unasked"
+    assert read_trace(tmp_path) == [key], "nobody called it again unasked"
     assert craftcore(tmp_path, "activity", "resolve", key, *decision).code == 0
     craftcore(tmp_path, "run", "dying:app", "--until-idle")
 
     told = craftcore(tmp_path, "--json", "task", "show", task_id).json
     assert (told["status"], told["result"]) == (status, result)
-    assert traced(tmp_path) == [key] * calls
+    assert read_trace(tmp_path) == [key] * calls

@@ -9,7 +9,7 @@ import pytest
 from craftcore.cli.demo.demo_verdict import judge, lines_of
 from craftcore.triggers.settlement import Succeeded
 from tests.support.fakes import VirtualClock, VirtualCore
-from tests.support.processes import PATIENCE, a_python, run_python, until, working_in
+from tests.support.processes import PATIENCE, a_python, processes_in, run_python, until
 from tests.support.trigger_steps import emit, run_one, start_one
 
 COMMAND = ["-m", "craftcore", "demo"]
@@ -35,13 +35,13 @@ def test_interrupted_demo_leaves_nothing_behind(tmp_path, number):
         assert process.stderr is not None
         assert b"a daemon runs" in process.stdout.readline()
         [folder] = tmp_path.iterdir()
-        assert working_in(folder)
+        assert processes_in(folder)
 
         process.send_signal(number)
 
         assert (process.wait(PATIENCE), process.stderr.read()) == (130, b"")
     assert list(tmp_path.iterdir()) == []
-    until(lambda: not working_in(folder))
+    until(lambda: not processes_in(folder))
 
 
 def test_demo_verdict_reports_a_broken_promise(database, tmp_path):

@@ -17,7 +17,7 @@ from craftcore.triggers.settlement import Released, Snoozed, Succeeded
 from tests.support.attempts import again, begin, boot, end
 from tests.support.fake_payments import LOST, Bank
 from tests.support.idle_database import HOUR, a_task
-from tests.support.processes import APP, a_daemon, craftcore, traced, until
+from tests.support.processes import APP, a_daemon, craftcore, read_trace, until
 from tests.support.trigger_steps import BROKEN, HOPELESS, claim_one, look
 
 ME = pwd.getpwuid(os.getuid()).pw_name
@@ -305,7 +305,7 @@ def test_incomplete_execution_after_a_kill_is_found_and_retried_or_skipped(tmp_p
         daemon.ready()
         for _ in range(2):
             craftcore(tmp_path, "emit", "slow")
-        until(lambda: len(traced(tmp_path)) == 2, "both to run")
+        until(lambda: len(read_trace(tmp_path)) == 2, "both to run")
         daemon.kill()
 
     found = craftcore(tmp_path, "--json", "inspect", "--list", "--status", "incomplete").json
@@ -321,10 +321,10 @@ def test_incomplete_execution_after_a_kill_is_found_and_retried_or_skipped(tmp_p
         assert craftcore(tmp_path, "inspect", first).json["recommendation"]["state"] == "pending"
         assert craftcore(tmp_path, "execution", "retry", first, "--reason", "no harm").code == 0
         daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        assert daemon.wait() == 0
     assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
 
-    assert traced(tmp_path) == ["slow begins"] * 3 + ["slow ends"]
+    assert read_trace(tmp_path) == ["slow begins"] * 3 + ["slow ends"]
     listed = {row["id"]: row["status"] for row in craftcore(tmp_path, "--json", "inspect", "--list").json}
     again = first.removesuffix("1") + "2"
     assert listed == {first: "incomplete", second: "incomplete", again: "success"}
@@ -336,7 +336,7 @@ def test_irreversible_call_after_a_kill_must_be_resolved_before_the_execution(tm
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()
         craftcore(tmp_path, "emit", "pay")
-        [key] = until(lambda: traced(tmp_path), "the call")
+        [key] = until(lambda: read_trace(tmp_path), "the call")
         daemon.kill()
 
     [row] = craftcore(tmp_path, "--json", "inspect", "--list").json
@@ -354,10 +354,10 @@ def test_irreversible_call_after_a_kill_must_be_resolved_before_the_execution(tm
         assert resolved.code == 0
         assert craftcore(tmp_path, "execution", "retry", row["id"], "--reason", "paid").code == 0
         daemon.signal(signal.SIGTERM)
-        assert daemon.ends() == 0
+        assert daemon.wait() == 0
     assert craftcore(tmp_path, "run", "app:app", "--until-idle").code == 0
 
-    assert traced(tmp_path) == [key], "it was not called again"
+    assert read_trace(tmp_path) == [key], "it was not called again"
     newest = craftcore(tmp_path, "--json", "inspect", "--list").json[0]
     assert (newest["status"], newest["replayable"]) == ("success", True)
     [told] = craftcore(tmp_path, "--json", "activity", "show", key).json["decisions"]

@@ -116,7 +116,7 @@ def test_reload_reports_a_daemon_that_does_not_answer(folder, daemon, cli, monke
     assert (refused.code, refused.out) == (75, "")
     assert "has not answered" in refused.err
     daemon.signal(signal.SIGCONT)
-    daemon.hear("READY=1")
+    daemon.wait_for_notification("READY=1")
 
 
 def _may_be_apart() -> bool:

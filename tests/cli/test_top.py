@@ -394,7 +394,7 @@ class Terminal:
     def resize(self, columns: int, lines: int) -> None:
         fcntl.ioctl(self.program_side, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
 
-    def ends(self) -> int:
+    def wait(self) -> int:
         """Read the rest of the output, and return the exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None or select.select([self.screen], [], [], 0)[0]:
@@ -447,7 +447,7 @@ def test_q_key_leaves_top_and_restores_the_terminal(folder):
         terminal.type(b"x")
         terminal.type(b"q")
 
-        assert terminal.ends() == 0
+        assert terminal.wait() == 0
         assert terminal.is_as_it_was()
     assert "held: it was restored" in terminal.said
     assert "\x1b[1;31mdown: no daemon runs on" in terminal.said
@@ -464,7 +464,7 @@ def test_terminal_is_restored_after_ctrl_c_and_signals(folder, how):
             case signal_name:
                 os.kill(terminal.process.pid, getattr(signal, signal_name))
 
-        assert terminal.ends() == {"Ctrl-C": 0, "SIGTERM": 143, "SIGHUP": 129}[how]
+        assert terminal.wait() == {"Ctrl-C": 0, "SIGTERM": 143, "SIGHUP": 129}[how]
         assert terminal.is_as_it_was()
 
 
@@ -475,7 +475,7 @@ def test_ctrl_z_does_not_suspend_top(folder):
         terminal.until("q leaves")
         terminal.type(b"Q")
 
-        assert terminal.ends() == 0
+        assert terminal.wait() == 0
 
 
 def test_top_redraws_changes_without_a_key(folder):
@@ -492,7 +492,7 @@ def test_top_redraws_changes_without_a_key(folder):
         terminal.until(f"due {due + 1} ")
 
         terminal.type(b"q")
-        assert terminal.ends() == 0
+        assert terminal.wait() == 0
 
 
 def test_terminal_resize_is_redrawn_at_once(folder):
@@ -503,21 +503,21 @@ def test_terminal_resize_is_redrawn_at_once(folder):
 
         terminal.until("also everything is held: it w…")
         terminal.type(b"q")
-        assert terminal.ends() == 0
+        assert terminal.wait() == 0
 
 
 def test_top_prints_no_colours_with_the_no_color_variable(folder):
     with top(folder, NO_COLOR="1") as terminal:
         terminal.until("q leaves")
         terminal.type(b"q")
-        assert terminal.ends() == 0
+        assert terminal.wait() == 0
     assert "\x1b[31m" not in terminal.said
     assert ";31m" not in terminal.said
 
 
 def test_dumb_terminal_gets_a_single_frame(folder):
     with top(folder, TERM="dumb") as terminal:
-        assert terminal.ends() == 0
+        assert terminal.wait() == 0
     assert "held: it was restored" in terminal.said
     assert "\x1b" not in terminal.said
 
@@ -527,6 +527,6 @@ def test_error_in_top_is_printed_after_the_terminal_is_restored(folder):
         terminal.until("q leaves")
         (folder / "agent.db").rename(folder / "gone.db")
 
-        assert terminal.ends() == 10
+        assert terminal.wait() == 10
         assert terminal.is_as_it_was()
     assert "no such database" in terminal.said[terminal.said.rindex(LEFT) :]

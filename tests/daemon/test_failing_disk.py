@@ -10,7 +10,7 @@ import apsw
 import pytest
 
 from craftcore import Producer
-from tests.support.processes import PATIENCE, DaemonProcess, a_daemon, craftcore, traced, until
+from tests.support.processes import PATIENCE, DaemonProcess, a_daemon, craftcore, read_trace, until
 
 APP = """
 import anyio, signal, threading
@@ -73,7 +73,7 @@ def test_failing_checkpoints_degrade_status_and_fail_doctor_until_success(folder
         emit(folder, "checkpoints_fail", ends_after=10 * PATIENCE)
         until(lambda: "checkpoint" in reasons(folder), "status to say so")
         doctor = craftcore(folder, "doctor")
-        first = daemon.hear("STATUS=checkpoints fail")
+        first = daemon.wait_for_notification("STATUS=checkpoints fail")
         emit(folder, "heal")
         until(lambda: "checkpoint" not in reasons(folder), "status to forget it")
 
@@ -89,7 +89,7 @@ def test_failing_checkpoints_end_the_daemon_with_74_and_accepted_work_runs_later
         daemon.ready()
         emit(folder, "checkpoints_fail", ends_after=0.3)
 
-        assert daemon.ends() == 74
+        assert daemon.wait() == 74
 
     assert "Checkpoints have failed for" in daemon.log
     emit(folder, "heal")
@@ -102,7 +102,7 @@ def slow_daemon(daemon: DaemonProcess, folder: Path, seconds: float) -> None:
     emit(folder, "slow", seconds=seconds)
     until(lambda: "slow disk" in reasons(folder), "status to say so")
     emit(folder, "endless")
-    until(lambda: traced(folder) == ["begun"], "the work to begin")
+    until(lambda: read_trace(folder) == ["begun"], "the work to begin")
 
 
 def test_slow_disk_degrades_status_and_sigterm_ends_within_grace_and_margin(folder):
@@ -114,7 +114,7 @@ def test_slow_disk_degrades_status_and_sigterm_ends_within_grace_and_margin(fold
         told = craftcore(folder, "--json", "status").json
         began = time.monotonic()
         daemon.signal(signal.SIGTERM)
-        code = daemon.ends()
+        code = daemon.wait()
         took = time.monotonic() - began
 
     assert told["engine"]["flush_seconds"] >= flush

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE, a_daemon, craftcore, traced, until
+from tests.support.processes import PATIENCE, a_daemon, craftcore, read_trace, until
 
 APP = """
 import asyncio, os, signal, sys, time
@@ -113,7 +113,7 @@ def folder(tmp_path: Path) -> Path:
 
 def child_of(folder: Path) -> int:
     """The pid that the forked child has written."""
-    [line] = until(lambda: traced(folder), "the child to run")
+    [line] = until(lambda: read_trace(folder), "the child to run")
     return int(line.removeprefix("child "))
 
 
@@ -131,7 +131,7 @@ def test_child_of_a_killed_daemon_does_not_keep_other_daemons_out(folder, workfl
         with a_daemon(folder, "app:app", "--paused") as second:
             second.ready()
             second.signal(signal.SIGTERM)
-            assert second.ends() == 0
+            assert second.wait() == 0
     finally:
         os.kill(child, signal.SIGKILL)
 
@@ -161,12 +161,12 @@ def test_child_that_returns_from_its_handler_ends_and_the_daemon_still_responds(
         greeted = craftcore(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.ends() == 0
+        assert daemon.wait() == 0
 
     assert (ended["status"], ended["result"]) == ("DONE", 70)
     assert greeted["status"] == "DONE"
     assert "a forked child returned from its handler" in daemon.log
-    assert traced(folder) == []
+    assert read_trace(folder) == []
 
 
 def test_child_may_not_write_the_database_of_its_parent(folder):
@@ -175,5 +175,5 @@ def test_child_may_not_write_the_database_of_its_parent(folder):
         ended = craftcore(folder, "--json", "emit", "emits", "--wait", f"{PATIENCE:g}").json
 
     assert (ended["status"], ended["result"]) == ("DONE", 3)
-    [said] = traced(folder)
+    [said] = read_trace(folder)
     assert "this process was forked from one that has the database open" in said

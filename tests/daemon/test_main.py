@@ -15,7 +15,7 @@ from craftcore.daemon.config_reload import list_changed_keys
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.status_line import Condition, status_text
 from craftcore.producer import Producer
-from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, traced, until
+from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, read_trace, until
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def statuses(folder: Path) -> dict[str, tuple[str, str]]:
 
 def test_ready_is_sent_after_the_boot_and_work_begins_at_once(folder):
     with a_daemon(folder, "app:app") as daemon:
-        ready = daemon.hear("READY=1")
+        ready = daemon.wait_for_notification("READY=1")
 
         status = craftcore(folder, "--json", "status").json
         assert ready in ("READY=1\nSTATUS=running 0, due 0", "READY=1\nSTATUS=running 0")
@@ -61,7 +61,7 @@ def test_ready_is_sent_before_any_handler_runs(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
 
-        until(lambda: "holds" in traced(folder), "the handler that holds the loop")
+        until(lambda: "holds" in read_trace(folder), "the handler that holds the loop")
         (folder / "go").touch()
         until(lambda: statuses(folder)["holds"][0] == "DONE", "it to be done")
 
@@ -86,7 +86,7 @@ def test_removed_lock_file_is_restored_and_keeps_a_second_daemon_out(folder):
 
         lock.unlink()
 
-        until(lambda: "lock.put_back" in daemon.log, "it to be put back, a second later", within=20.0)
+        until(lambda: "lock.put_back" in daemon.log, "it to be put back, a second later", timeout=20.0)
         assert lock.read_bytes() == note
         second = craftcore(folder, "run", "app:app")
         assert second.code == 75
@@ -102,7 +102,7 @@ def test_daemon_whose_lock_was_taken_by_another_ends_and_reports_the_cause(folde
         lock.unlink()
         with DaemonLock.acquire(folder / lock.stem, pid=4711, host="there", now=0):
             daemon.signal(signal.SIGCONT)
-            assert daemon.ends(within=20.0) == 75
+            assert daemon.wait(timeout=20.0) == 75
 
         assert f"{lock} was removed, and another daemon holds this database: pid 4711 on there" in daemon.log
 
@@ -111,14 +111,14 @@ def test_sigterm_lets_running_work_finish_within_the_grace(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         craftcore(folder, "emit", "slow")
-        until(lambda: "slow begins" in traced(folder))
+        until(lambda: "slow begins" in read_trace(folder))
 
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.hear("STOPPING=1") == "STOPPING=1\nSTATUS=stopping; 1 still running"
+        assert daemon.wait_for_notification("STOPPING=1") == "STOPPING=1\nSTATUS=stopping; 1 still running"
         (folder / "go").touch()
-        assert daemon.ends() == 0
-    assert traced(folder) == ["slow begins", "slow ends"]
+        assert daemon.wait() == 0
+    assert read_trace(folder) == ["slow begins", "slow ends"]
     assert statuses(folder) == {"slow": ("DONE", "succeeded")}
 
 
@@ -126,14 +126,14 @@ def test_second_signal_cancels_at_once_and_returns_the_attempt(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         craftcore(folder, "emit", "slow")
-        until(lambda: "slow begins" in traced(folder))
+        until(lambda: "slow begins" in read_trace(folder))
         daemon.signal(signal.SIGINT)
-        daemon.hear("STOPPING=1")
+        daemon.wait_for_notification("STOPPING=1")
 
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.ends() == 0
-    assert traced(folder) == ["slow begins", "slow cancelled"]
+        assert daemon.wait() == 0
+    assert read_trace(folder) == ["slow begins", "slow cancelled"]
     [row] = craftcore(folder, "--json", "trigger", "list").json
     assert (row["status"], row["reason"], row["attempts"]) == ("PENDING", "shutdown", 0)
 
@@ -142,13 +142,13 @@ def test_thread_that_never_returns_does_not_hold_the_process(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         craftcore(folder, "emit", "stuck")
-        until(lambda: "stuck begins" in traced(folder))
+        until(lambda: "stuck begins" in read_trace(folder))
         daemon.signal(signal.SIGTERM)
-        daemon.hear("STOPPING=1")
+        daemon.wait_for_notification("STOPPING=1")
 
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.ends() == 0
+        assert daemon.wait() == 0
     assert statuses(folder)["stuck"][0] == "PENDING"
 
 
@@ -156,13 +156,13 @@ def test_running_code_is_cancelled_by_the_command(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emitted = craftcore(folder, "--json", "emit", "slow").json
-        until(lambda: "slow begins" in traced(folder))
+        until(lambda: "slow begins" in read_trace(folder))
 
         cancelled = craftcore(folder, "trigger", "cancel", emitted["id"])
 
         assert cancelled.out == f"{emitted['id']} has started; asked to cancel\n"
         until(lambda: statuses(folder)["slow"] == ("DONE", "cancelled"))
-        assert "slow cancelled" in traced(folder)
+        assert "slow cancelled" in read_trace(folder)
 
 
 @pytest.mark.parametrize(
@@ -181,12 +181,12 @@ def test_until_idle_leaves_when_nothing_is_due_and_says_whether_work_failed(fold
 
 def test_paused_accepts_and_claims_nothing(folder):
     with a_daemon(folder, "--paused", "app:app") as daemon:
-        assert "paused" in daemon.hear("READY=1")
+        assert "paused" in daemon.wait_for_notification("READY=1")
         waited = craftcore(folder, "emit", "greet", "--wait", "0.3")
 
     assert waited.code == 75
     assert "still PENDING" in waited.err
-    assert traced(folder) == []
+    assert read_trace(folder) == []
 
 
 def test_daemon_without_an_app_runs_programs(folder):
@@ -205,7 +205,7 @@ def test_sighup_applies_a_new_log_level_and_lists_settings_that_need_a_restart(f
     def reload(text):
         settings.write_text(text)
         daemon.signal(signal.SIGHUP)
-        daemon.hear("READY=1")
+        daemon.wait_for_notification("READY=1")
         return [line for line in daemon.log.splitlines() if "config." in line][-1]
 
     def failures():
@@ -234,14 +234,14 @@ def test_sighup_takes_over_the_schedules_of_the_file_at_once(folder):
     def reload(text):
         settings.write_text(text)
         daemon.signal(signal.SIGHUP)
-        daemon.hear("READY=1")
+        daemon.wait_for_notification("READY=1")
         return [line for line in daemon.log.splitlines() if "config." in line][-1]
 
     with a_daemon(folder, "app:app", "--config", "craftcore.toml") as daemon:
         daemon.ready()
 
         assert json.loads(reload(table.format("every 1s")))["applied"] == ["schedule"]
-        until(lambda: "greet you" in traced(folder))
+        until(lambda: "greet you" in read_trace(folder))
         assert "every weekday at 9am" in reload(table.format("every weekday"))
         reload("")
 
@@ -253,7 +253,7 @@ def test_watchdog_is_pinged_while_the_engine_makes_progress(folder):
     with a_daemon(folder, "app:app", WATCHDOG_USEC="200000") as daemon:
         daemon.ready()
 
-        assert [daemon.hear("WATCHDOG=1") for _ in range(2)] == ["WATCHDOG=1", "WATCHDOG=1"]
+        assert [daemon.wait_for_notification("WATCHDOG=1") for _ in range(2)] == ["WATCHDOG=1", "WATCHDOG=1"]
 
 
 def test_write_lock_of_another_process_causes_no_restart(folder):
@@ -264,7 +264,7 @@ def test_write_lock_of_another_process_causes_no_restart(folder):
         somebody.set_busy_timeout(10_000)
         somebody.execute("BEGIN IMMEDIATE")
 
-        heard = [daemon.hear("WATCHDOG=1") for _ in range(30)]  # of which some may be from before
+        heard = [daemon.wait_for_notification("WATCHDOG=1") for _ in range(30)]  # of which some may be from before
 
         assert len(heard) == 30
         somebody.execute("ROLLBACK")
@@ -313,7 +313,7 @@ def test_killed_daemon_leaves_its_work_to_the_next(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emitted = craftcore(folder, "--json", "emit", "slow").json
-        until(lambda: "slow begins" in traced(folder))
+        until(lambda: "slow begins" in read_trace(folder))
         daemon.kill()
     why = craftcore(folder, "trigger", "why", emitted["id"])
     said = " ".join(why.out.split())
@@ -333,7 +333,7 @@ def test_status_is_sent_again_when_changed(folder):
         with Producer(folder / "agent.db") as producer:
             producer.emit("slow")
 
-        assert daemon.hear("STATUS=running 1").startswith("STATUS=running 1, due 0")
+        assert daemon.wait_for_notification("STATUS=running 1").startswith("STATUS=running 1, due 0")
 
 
 @pytest.mark.parametrize(

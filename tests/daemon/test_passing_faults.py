@@ -15,7 +15,7 @@ from craftcore import Producer
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.errors import StorageFull
 from tests.support.metrics_client import ask, free_port, scraped
-from tests.support.processes import DaemonProcess, a_daemon, craftcore, run_python, traced, until
+from tests.support.processes import DaemonProcess, a_daemon, craftcore, read_trace, run_python, until
 
 FULL = """
 import os, threading, time
@@ -118,15 +118,15 @@ def test_start_on_a_full_disk_waits_and_continues_by_itself(folder, is_new):
         emit(folder, "greet")
     (folder / "full").touch()
     with a_daemon(folder, "app:app") as daemon:
-        status = daemon.hear("STATUS=disk full, cannot start")
-        daemon.hear("STATUS=disk full, cannot start")
+        status = daemon.wait_for_notification("STATUS=disk full, cannot start")
+        daemon.wait_for_notification("STATUS=disk full, cannot start")
         (folder / "full").unlink()
         daemon.ready()
         emit(folder, "greet")
-        until(lambda: len(traced(folder)) == (1 if is_new else 2), "the work to run")
+        until(lambda: len(read_trace(folder)) == (1 if is_new else 2), "the work to run")
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.ends() == 0
+        assert daemon.wait() == 0
 
     assert "EXTEND_TIMEOUT_USEC=900000000" in status.splitlines()
     assert daemon.log.count("daemon.waiting") == 1
@@ -138,12 +138,12 @@ def test_start_that_waits_for_space_frees_the_lock_and_exits_0_at_sigterm(folder
     (folder / "app.py").write_text(FULL)
     (folder / "full").touch()
     with a_daemon(folder, "app:app") as daemon:
-        daemon.hear("STATUS=disk full, cannot start")
+        daemon.wait_for_notification("STATUS=disk full, cannot start")
 
         until(lambda: not read_note(folder / "agent.db")[1], "the lock to be free")
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.ends() == 0
+        assert daemon.wait() == 0
 
 
 # A full disk at the end
@@ -155,10 +155,10 @@ def cut_off_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int,
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         emit(folder, "endless")
-        until(lambda: traced(folder) == ["begun"], "the work to begin")
+        until(lambda: read_trace(folder) == ["begun"], "the work to begin")
         (folder / "full").touch()
         until(lambda: notices_full_disk(daemon, folder), "the daemon to find the disk full")
-        daemon.hear("STATUS=disk full")
+        daemon.wait_for_notification("STATUS=disk full")
         if is_note_refused:
             lock = folder / "agent.db.lock"
             lock.unlink()
@@ -166,7 +166,7 @@ def cut_off_on_a_full_disk(folder: Path, *, is_note_refused: bool) -> tuple[int,
         daemon.signal(signal.SIGTERM)
         until(lambda: "daemon.stopping" in daemon.log, "the first signal to be heard")
         daemon.signal(signal.SIGTERM)
-        code = daemon.ends()
+        code = daemon.wait()
         if is_note_refused:
             lock.rmdir()
     (folder / "full").unlink()
@@ -189,7 +189,7 @@ def again(folder: Path) -> tuple[str, str, int, int]:
         )
         connection.close()
         daemon.signal(signal.SIGTERM)
-        daemon.ends()
+        daemon.wait()
     return daemon.log, status, crashes, attempts
 
 
@@ -252,17 +252,17 @@ def test_inaccessible_directory_degrades_a_daemon_that_recovers_by_itself(folder
             return all(event in said for event in events)
 
         with closed(folder):
-            daemon.hear("STATUS=degraded, the database cannot be opened")
+            daemon.wait_for_notification("STATUS=degraded, the database cannot be opened")
             until(lambda: says("daemon.degraded", "retention.postponed", "lock.missing"), "all of them to be said")
             trace.read()
             until(lambda: trace.read(), "the work to go on")
             until(lambda: trace.read(), "the work to go on")
             until(lambda: trace.read(), "the work to go on")
         until(lambda: says("daemon.recovered"), "the daemon to recover")
-        daemon.hear("STATUS=running")
+        daemon.wait_for_notification("STATUS=running")
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.ends() == 0, daemon.log
+        assert daemon.wait() == 0, daemon.log
 
     log.close()
     trace.close()

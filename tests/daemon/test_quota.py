@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.backups import ask
-from tests.support.processes import Result, a_daemon, craftcore, traced, until
+from tests.support.processes import Result, a_daemon, craftcore, read_trace, until
 
 IMAGE_BYTES, QUOTA_BYTES = 256 << 20, 4 << 20
 
@@ -95,15 +95,15 @@ def test_spent_quota_is_reported_by_emit_and_a_start_waits_for_space(folder, lim
     filler = spend(limited)
     refused = buy(folder, 1)
     with a_daemon(folder, "app:app") as daemon:
-        status = daemon.hear("STATUS=disk full, cannot start")
+        status = daemon.wait_for_notification("STATUS=disk full, cannot start")
         filler.unlink()
         run("btrfs", "filesystem", "sync", str(limited))
         daemon.ready()
         accepted = buy(folder, 2)
-        until(lambda: traced(folder) == ["0", "2"], "what was accepted to be done")
+        until(lambda: read_trace(folder) == ["0", "2"], "what was accepted to be done")
         daemon.signal(signal.SIGTERM)
 
-        assert daemon.ends() == 0, daemon.log
+        assert daemon.wait() == 0, daemon.log
 
     assert (refused.code, accepted.code) == (74, 0)
     assert "the disk quota is spent; nothing was written" in refused.err

@@ -78,7 +78,7 @@ def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, w
         status = craftcore(folder, "--json", "status")
         daemon.signal(signal.SIGCONT)
 
-        assert daemon.ends() == refused.code == CODES[what]
+        assert daemon.wait() == refused.code == CODES[what]
         sentence = f"{name} was deleted or replaced under the running"
         assert sentence in daemon.log
         assert sentence in refused.err
@@ -99,7 +99,7 @@ def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, how):
         results += [emit(folder, number) for number in range(3, 6)]
         daemon.signal(signal.SIGCONT)
         daemon.signal(signal.SIGTERM)
-        assert daemon.ends() in (0, 74)
+        assert daemon.wait() in (0, 74)
 
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
@@ -121,7 +121,7 @@ def test_daemon_whose_directory_was_replaced_ends_and_reports_the_cause(folder, 
         else:
             shutil.rmtree(before, ignore_errors=True)
 
-        assert daemon.ends() == 65
+        assert daemon.wait() == 65
     if how == "replaced":
         assert "agent.db was deleted or replaced under the running engine" in (before / "daemon.log").read_text()
 
@@ -152,7 +152,7 @@ def test_foreign_sqlite3_in_the_engine_process_is_noticed(folder):
         daemon.ready()
         results = [emit(folder, 1), craftcore(folder, "--json", "emit", "peek")]
 
-        assert daemon.ends(within=60.0) == 74
+        assert daemon.wait(timeout=60.0) == 74
 
         assert "agent.db-wal was deleted or replaced" in daemon.log
     rows = craftcore(folder, "--json", "trigger", "list").json

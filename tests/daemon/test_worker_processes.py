@@ -13,7 +13,7 @@ import pytest
 
 from tests.support.engine_harness import look
 from tests.support.process_functions import is_alive
-from tests.support.processes import DaemonProcess, a_daemon, craftcore, traced, until, working_in
+from tests.support.processes import DaemonProcess, a_daemon, craftcore, processes_in, read_trace, until
 
 APP = """
 import functions
@@ -68,7 +68,7 @@ def daemon(folder: Path) -> Iterator[DaemonProcess]:
 def process_of(folder: Path, workflow: str) -> int:
     """The number of the worker process that runs a workflow, once it does."""
     assert craftcore(folder, "emit", workflow).code == 0
-    line = until(lambda: next((line for line in traced(folder) if line.startswith(workflow)), None), workflow)
+    line = until(lambda: next((line for line in read_trace(folder) if line.startswith(workflow)), None), workflow)
     return int(line.split()[1])
 
 
@@ -104,7 +104,7 @@ def test_signal_to_a_worker_process_does_not_end_its_function(folder, daemon, nu
 def test_signal_while_a_worker_process_starts_prints_no_traceback(folder, daemon):
     """The signal comes before the process can handle it, and is held back until it can."""
     assert craftcore(folder, "emit", "waits").code == 0
-    started = until(lambda: [pid for pid in working_in(folder) if pid != daemon.pid], "a worker process")
+    started = until(lambda: [pid for pid in processes_in(folder) if pid != daemon.pid], "a worker process")
     for pid in started:
         os.kill(pid, signal.SIGINT)
     (folder / "go").touch()
@@ -117,7 +117,7 @@ def test_stopped_daemon_waits_for_its_worker_process_and_then_ends_the_process(f
     pid = process_of(folder, "waits")
 
     daemon.signal(signal.SIGTERM)
-    daemon.hear("STOPPING=1")
+    daemon.wait_for_notification("STOPPING=1")
     (folder / "go").touch()
 
     assert daemon.process.wait(120) == 0
@@ -129,7 +129,7 @@ def test_second_signal_kills_the_worker_process_and_gives_the_attempt_back(folde
     pid = process_of(folder, "busy")
 
     daemon.signal(signal.SIGTERM)
-    daemon.hear("STOPPING=1")
+    daemon.wait_for_notification("STOPPING=1")
     daemon.signal(signal.SIGTERM)
 
     assert daemon.process.wait(120) == 0

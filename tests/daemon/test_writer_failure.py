@@ -46,7 +46,7 @@ def test_daemon_whose_writer_dies_exits_70_and_the_next_continues(folder, is_ask
             until(lambda: "writer.died" in daemon.log, "the writer to die")
             if daemon.process.poll() is None:
                 daemon.signal(signal.SIGTERM)
-        code = daemon.ends()
+        code = daemon.wait()
 
     assert code == 70, daemon.log
     assert "the thread that writes was ended by TypeError" in daemon.log
@@ -82,7 +82,7 @@ def test_signal_to_an_ended_daemon_does_not_change_its_exit_code(folder, number)
         daemon.signal(number)
         (folder / "go").touch()
 
-        assert daemon.ends() == 70, daemon.log
+        assert daemon.wait() == 70, daemon.log
 
 
 LATE = (
@@ -112,7 +112,7 @@ def test_signal_while_python_finalizes_does_not_change_the_exit_code_of_a_daemon
         daemon.signal(signal.SIGTERM)
         (folder / "go").touch()
 
-        assert daemon.ends() == 70, daemon.log
+        assert daemon.wait() == 70, daemon.log
 
 
 def test_second_signal_to_an_ended_daemon_ends_its_process(folder):
@@ -127,4 +127,4 @@ def test_second_signal_to_an_ended_daemon_ends_its_process(folder):
             return daemon.process.poll() is not None
 
         until(ends, "it to end")
-        assert daemon.ends() == -signal.SIGTERM, daemon.log
+        assert daemon.wait() == -signal.SIGTERM, daemon.log

@@ -137,7 +137,7 @@ class Place:
             with self.litestream():
                 self.sync()
             daemon.signal(signal.SIGTERM)
-            assert daemon.ends() == 0
+            assert daemon.wait() == 0
 
     @contextlib.contextmanager
     def emitters(self, count: int = 3) -> Iterator[list[subprocess.Popen[bytes]]]:

@@ -108,16 +108,16 @@ def run_python(command: Sequence[str | Path], folder: Path, *, stdin: str = "", 
     return Result(code=code, out=printed[0], err=printed[1])
 
 
-def until(holds: Callable[[], Any], what: str = "it", *, within: float = PATIENCE) -> Any:
+def until(condition: Callable[[], Any], awaited: str = "it", *, timeout: float = PATIENCE) -> Any:
     """Poll until the condition returns a true value, and return this value."""
-    deadline = time.monotonic() + within
-    while not (answer := holds()):
-        assert time.monotonic() < deadline, f"waited {within:.0f} s for {what}"
+    deadline = time.monotonic() + timeout
+    while not (value := condition()):
+        assert time.monotonic() < deadline, f"waited {timeout:.0f} s for {awaited}"
         time.sleep(0.01)
-    return answer
+    return value
 
 
-def working_in(folder: Path) -> list[int]:
+def processes_in(folder: Path) -> list[int]:
     """Return the pids of all processes whose working directory is in the folder.
 
     The kernel is the source, so no pid file has to exist or be complete, and a reused pid causes no mistake. Processes
@@ -134,7 +134,7 @@ def working_in(folder: Path) -> list[int]:
     return found
 
 
-def traced(folder: Path) -> list[str]:
+def read_trace(folder: Path) -> list[str]:
     """Return the lines that the app's workflows wrote."""
     trace = folder / "trace"
     return trace.read_text().splitlines() if trace.exists() else []
@@ -209,26 +209,26 @@ class DaemonProcess:
     def log(self) -> str:
         return (self.folder / "daemon.log").read_text()
 
-    def hear(self, word: str) -> str:
+    def wait_for_notification(self, prefix: str) -> str:
         """Wait for the notification to the service manager that begins with this text, and return it."""
         while True:
             try:
-                heard = self.manager.recv(4096).decode()
+                notification = self.manager.recv(4096).decode()
             except TimeoutError:
-                raise AssertionError(f"never said {word}:\n{self.log}") from None
-            if heard.startswith(word):
-                return heard
+                raise AssertionError(f"no notification {prefix}:\n{self.log}") from None
+            if notification.startswith(prefix):
+                return notification
 
     def ready(self) -> DaemonProcess:
-        self.hear("READY=1")
+        self.wait_for_notification("READY=1")
         return self
 
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def ends(self, *, within: float = PATIENCE) -> int:
+    def wait(self, *, timeout: float = PATIENCE) -> int:
         """Wait for the end of the daemon, and return its exit code."""
-        return self.process.wait(within)
+        return self.process.wait(timeout)
 
     def kill(self) -> None:
         """Send SIGKILL, and wait for the end."""

@@ -139,5 +139,5 @@ def test_killed_daemon_is_down_and_a_killed_page_is_nothing_to_the_daemon(tmp_pa
         with serving(tmp_path / "agent.db") as site:
             assert site.get("/up", "").status_code == 200
             daemon.kill()
-            until(lambda: site.get("/up", "").status_code == 503, "the end of the daemon on the page", within=12)
+            until(lambda: site.get("/up", "").status_code == 503, "the end of the daemon on the page", timeout=12)
             assert "down" in site.get("/doubt").text
