@@ -141,15 +141,15 @@ def test_unchecked_block_is_reported(text):
 
 def test_inline_command_exists_with_its_options():
     wrong = []
-    said = 0
+    count = 0
     for page, text in PAGES.items():
         for line in re.findall(r"`(craftcore [a-z-][^`]*)`", text):
-            said += 1
+            count += 1
             words = line.replace("\\|", "|").replace("…", "").split()
             if found := mistake(words):
                 wrong.append(f"{page}: `{line}`: {found}")
     assert wrong == []
-    assert said > 150
+    assert count > 150
 
 
 OPERATORS = (
@@ -283,8 +283,8 @@ async def test_action_of_the_reference_is_reconciled_as_described(tmp_path, arri
 def test_record_hashes_can_be_computed_with_the_program_of_the_page(tmp_path):
     [program] = of(RECORDS, "python")
     independently = defined_by(program)["independently"]
-    [said] = [block for block in of(RECORDS, "") if block.first.startswith("events_hash")]
-    [fields] = re.findall(r"^record_hash +\{(.*?)\}", said.text, re.MULTILINE | re.DOTALL)
+    [layout] = [block for block in of(RECORDS, "") if block.first.startswith("events_hash")]
+    [fields] = re.findall(r"^record_hash +\{(.*?)\}", layout.text, re.MULTILINE | re.DOTALL)
     a_world(tmp_path / "agent.db")
 
     database = Database(tmp_path / "agent.db", SystemClock())

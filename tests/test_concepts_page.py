@@ -69,8 +69,8 @@ def schema() -> dict[str, str]:
 
 @pytest.mark.parametrize("word", WORDS)
 def test_stored_state_is_shown_by_a_command(schema, word):
-    said = " ".join(WORDS[word].split())
-    [on_disk, look] = re.findall(r"\*On disk:\* (.*?) \*Look:\* (.*)$", said)[0]
+    entry = " ".join(WORDS[word].split())
+    [on_disk, look] = re.findall(r"\*On disk:\* (.*?) \*Look:\* (.*)$", entry)[0]
     texts = " ".join(schema.values())
 
     assert re.findall(r"`craftcore [^`]+`", look), word
@@ -80,11 +80,11 @@ def test_stored_state_is_shown_by_a_command(schema, word):
 
 
 def test_required_term_is_explained():
-    said = {part for word in WORDS for part in re.split(r", | and ", word.lower())}
+    terms = {part for word in WORDS for part in re.split(r", | and ", word.lower())}
     must = (
         "trigger workflow attempt task turn step action activity ledger schedule occurrence record session lane lease"
     )
-    assert {*must.split(), "epoch", "unknown", "dead", "failed", "inbox", "wait", "message", "signal"} <= said
+    assert {*must.split(), "epoch", "unknown", "dead", "failed", "inbox", "wait", "message", "signal"} <= terms
 
 
 def test_glossary_defines_each_term_once():

@@ -90,19 +90,19 @@ def documented() -> dict[str, object]:
                 names, default = cells[0].split(" · "), cells[1].split(" · ")
                 if table is None and "." not in names[0]:
                     continue
-                for name, said in zip(names, default, strict=True):
+                for name, text in zip(names, default, strict=True):
                     full = name.strip("`") if table is None else f"{table}.{name.strip('`')}"
-                    found[full] = value_of(said)
+                    found[full] = value_of(text)
     return found
 
 
-def value_of(said: str) -> object:
+def value_of(text: str) -> object:
     """A default as people write it."""
-    if number := re.fullmatch(r"([\d,.]+)(?: (\w+))?", said):
+    if number := re.fullmatch(r"([\d,.]+)(?: (\w+))?", text):
         return float(number[1].replace(",", "")) * UNITS[number[2] or "s"]
     words = {"none": "", "false": False, "true": True}
-    quoted = tuple(re.findall(r"`(\w+)`", said))
-    return words.get(said, quoted if len(quoted) > 1 else said.strip("`"))
+    quoted = tuple(re.findall(r"`(\w+)`", text))
+    return words.get(text, quoted if len(quoted) > 1 else text.strip("`"))
 
 
 def test_setting_is_documented_with_its_default():
@@ -114,10 +114,12 @@ def test_setting_is_documented_with_its_default():
         if name != "target"  # a table of its own, which has its test
     }
 
-    said = documented()
+    settings = documented()
 
-    assert known.keys() - said.keys() == set()
-    assert {name: said[name] for name in known} == {name: "" if value == () else value for name, value in known.items()}
+    assert known.keys() - settings.keys() == set()
+    assert {name: settings[name] for name in known} == {
+        name: "" if value == () else value for name, value in known.items()
+    }
 
 
 def test_line_of_the_shipped_file_has_its_reason():

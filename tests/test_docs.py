@@ -167,8 +167,8 @@ def test_help_texts_name_pages_and_headings_that_exist():
 
 def headings(text: str) -> set[str]:
     """What a link names them by: in small letters, without marks, a dash for each space."""
-    said = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in said}
+    titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in titles}
 
 
 def test_two_set_up_commands_differ_only_at_the_end():

@@ -38,15 +38,15 @@ class Program:
         self._log = log
 
     @property
-    def said(self) -> str:
+    def output(self) -> str:
         return self._log.read_text()
 
-    def says(self, text: str) -> None:
+    def wait_for(self, text: str) -> None:
         """Wait until it has said it."""
-        until(lambda: text in self.said or self.process.poll() is not None, f"{text!r} in {self.said}")
-        assert text in self.said, self.said
+        until(lambda: text in self.output or self.process.poll() is not None, f"{text!r} in {self.output}")
+        assert text in self.output, self.output
 
-    def types(self, line: str) -> None:
+    def type(self, line: str) -> None:
         assert self.process.stdin is not None
         self.process.stdin.write(f"{line}\n".encode())
         self.process.stdin.flush()
@@ -54,10 +54,10 @@ class Program:
     def wait(self) -> int:
         return self.process.wait(PATIENCE)
 
-    def succeeds(self) -> str:
+    def wait_for_success(self) -> str:
         """Its last line."""
-        assert self.wait() == 0, self.said
-        return self.said.splitlines()[-1]
+        assert self.wait() == 0, self.output
+        return self.output.splitlines()[-1]
 
     def kill(self) -> None:
         self.process.kill()
@@ -96,14 +96,14 @@ class StubModel:
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        program.says("/v1\n")
-        self.url = program.said.splitlines()[0]
+        program.wait_for("/v1\n")
+        self.url = program.output.splitlines()[0]
 
     @property
     def calls(self) -> dict[int, int]:
         """How many messages -> how many calls had so many: a call that is repeated has as many as before."""
         return dict(
-            Counter(int(size) for size in re.findall(r"^call \d+, of (\d+) messages", self._program.said, re.M))
+            Counter(int(size) for size in re.findall(r"^call \d+, of (\d+) messages", self._program.output, re.M))
         )
 
 
@@ -115,10 +115,10 @@ def stub(tmp_path):
 
 def test_agent_asks_before_a_purchase_and_ends_with_an_answer(tmp_path, stub):
     with an_example(tmp_path, "research_agent.py", MODEL_URL=stub.url) as agent:
-        agent.says("costs 250 ct, and 2 of 100 are spent. Do it? (yes or no)")
-        agent.types("no")
-        assert agent.succeeds().startswith("DONE after 4 turns")
-    assert "refused: too expensive" in agent.said
+        agent.wait_for("costs 250 ct, and 2 of 100 are spent. Do it? (yes or no)")
+        agent.type("no")
+        assert agent.wait_for_success().startswith("DONE after 4 turns")
+    assert "refused: too expensive" in agent.output
     assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 1}
 
 
@@ -130,34 +130,34 @@ def test_agent_killed_repeatedly_pays_for_no_recorded_model_call_twice(tmp_path,
         assert died(agent)
     assert stub.calls == {1: 1, 3: 1}
     with an_agent() as agent:
-        agent.says("(yes or no)")
+        agent.wait_for("(yes or no)")
         agent.kill()
-    assert "turn 2 (CRASH)" in agent.said
+    assert "turn 2 (CRASH)" in agent.output
     assert stub.calls == {1: 1, 3: 1, 5: 1}
     with an_agent(("step.ran", 1)) as agent:  # it has bought, and nothing of that is on disk
-        agent.says("(yes or no)")
-        agent.types("yes")
+        agent.wait_for("(yes or no)")
+        agent.type("yes")
         assert died(agent)
-    bought = re.findall(r"^  buy .*", agent.said, re.M)
+    bought = re.findall(r"^  buy .*", agent.output, re.M)
     with an_agent(("step.ran", 2)) as agent:  # the last answer of the model has come, and is not on disk
         assert died(agent)
-    bought += re.findall(r"^  buy .*", agent.said, re.M)
+    bought += re.findall(r"^  buy .*", agent.output, re.M)
     assert len(bought) == 2, "a crash between a step's end and its commit runs it again"
     assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 1}
 
     with an_agent() as agent:
-        assert agent.succeeds().startswith("DONE after 4 turns")
+        assert agent.wait_for_success().startswith("DONE after 4 turns")
 
-    assert "turn 4 (CRASH)" in agent.said
+    assert "turn 4 (CRASH)" in agent.output
     assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 2}, "only what was not on record is asked again"
     with an_agent() as agent:
-        assert agent.succeeds().startswith("DONE after 4 turns")
+        assert agent.wait_for_success().startswith("DONE after 4 turns")
     assert sum(stub.calls.values()) == 5, "it has ended, and is not begun again"
 
 
 def test_purchase_is_approved_in_the_asking_process(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200", "approve") as program:
-        assert program.succeeds().startswith('DONE: "laptop is ordered as ')
+        assert program.wait_for_success().startswith('DONE: "laptop is ordered as ')
     [question] = look(tmp_path / "approvals.db", "SELECT * FROM questions")
     assert (question["status"], question["answered_by"]) == ("ANSWERED", "approval.py")
     [reminder] = look(tmp_path / "approvals.db", "SELECT * FROM waits WHERE event = 'answered'")
@@ -166,24 +166,24 @@ def test_purchase_is_approved_in_the_asking_process(tmp_path):
 
 def test_purchase_is_refused_on_the_command_line(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
-        program.says("To answer: inbox answer")
+        program.wait_for("To answer: inbox answer")
         [asked] = call_command(tmp_path, "--json", "inbox", "list", database="approvals.db").json
         answered = call_command(tmp_path, "inbox", "answer", asked["id"], "refuse", database="approvals.db")
         assert answered.code == 0, answered.err
-        assert program.succeeds() == 'DONE: "laptop is not bought"'
+        assert program.wait_for_success() == 'DONE: "laptop is not bought"'
     late = call_command(tmp_path, "inbox", "answer", asked["id"], "approve", database="approvals.db")
     assert (late.code, "too late" in late.err) == (1, True)
 
 
 def test_purchase_is_approved_by_a_message_while_no_process_waits(tmp_path):
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
-        program.says("To answer: inbox answer")
+        program.wait_for("To answer: inbox answer")
         program.kill()
     message = ("emit", "--source", "MESSAGE", "--session", "laptop", "--payload", '{"text": " Approve"}')
     assert call_command(tmp_path, *message, database="approvals.db").code == 0
 
     with an_example(tmp_path, "approval.py", "laptop", "1200") as program:
-        assert program.succeeds().startswith('DONE: "laptop is ordered as ')
+        assert program.wait_for_success().startswith('DONE: "laptop is ordered as ')
 
     [question] = look(tmp_path / "approvals.db", "SELECT * FROM questions")
     assert (question["answer"], question["answered_by"][:8]) == ("approve", "message ")
@@ -196,7 +196,7 @@ def outside(folder: Path) -> list[str]:
 
 def test_trip_is_booked(tmp_path):
     with an_example(tmp_path, "saga.py", "Lisbon") as program:
-        assert program.succeeds().startswith("DONE: ")
+        assert program.wait_for_success().startswith("DONE: ")
     assert outside(tmp_path) == ["booked flight", "booked hotel", "booked car"]
 
 
@@ -209,10 +209,10 @@ def test_failed_trip_is_undone_in_reverse_order_despite_kills(tmp_path):
     ]
     for killed_at in kills:
         with an_example(tmp_path, "saga.py", "Reykjavik", killed_at=killed_at) as program:
-            assert died(program), program.said
+            assert died(program), program.output
 
     with an_example(tmp_path, "saga.py", "Reykjavik") as program:
-        assert program.succeeds() == "FAILED: no car is left in Reykjavik"
+        assert program.wait_for_success() == "FAILED: no car is left in Reykjavik"
 
     assert outside(tmp_path) == ["booked flight", "booked hotel", "cancelled hotel", "cancelled flight"]
     [task] = look(tmp_path / "trips.db", "SELECT * FROM tasks")
@@ -226,14 +226,14 @@ def lines(path: Path) -> list[str]:
 def test_order_started_several_times_is_paid_and_confirmed_once(tmp_path):
     for _ in range(2):
         with an_example(tmp_path, "order.py", "lamp", "40") as program:
-            assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
+            assert program.wait_for_success() == 'DONE: "lamp is paid and confirmed"'
     assert len(lines(tmp_path / "charges.txt")) == 1
     assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
 
 
 def test_declined_order_is_neither_charged_nor_confirmed(tmp_path):
     with an_example(tmp_path, "order.py", "yacht", "90000") as program:
-        assert program.succeeds() == "FAILED: 90000 € for yacht are declined"
+        assert program.wait_for_success() == "FAILED: 90000 € for yacht are declined"
     assert lines(tmp_path / "charges.txt") == lines(tmp_path / "messages.txt") == []
 
 
@@ -241,12 +241,12 @@ def test_declined_order_is_neither_charged_nor_confirmed(tmp_path):
 def test_interrupted_payment_is_sent_again_and_charged_once(tmp_path, place):
     """Killed before the bank was asked, and after it had charged: in both cases the file says that it was about to."""
     with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 1)) as program:
-        assert died(program), program.said
+        assert died(program), program.output
     assert len(lines(tmp_path / "charges.txt")) == (place == "provider.answered")
     assert [row["status"] for row in look(tmp_path / "orders.db", "SELECT * FROM activity_log")] == ["INTENT"]
 
     with an_example(tmp_path, "order.py", "lamp", "40") as program:
-        assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
+        assert program.wait_for_success() == 'DONE: "lamp is paid and confirmed"'
 
     [charge] = lines(tmp_path / "charges.txt")
     paid, confirmed = look(tmp_path / "orders.db", "SELECT * FROM activity_log ORDER BY seq")
@@ -260,18 +260,18 @@ def test_interrupted_payment_is_sent_again_and_charged_once(tmp_path, place):
 def test_interrupted_message_is_asked_about_and_sent_once(tmp_path, place, says):
     """Whoever is asked looks into the file: it is not there, or it is."""
     with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 2)) as program:
-        assert died(program), program.said
+        assert died(program), program.output
     assert len(lines(tmp_path / "messages.txt")) == (says == "happened")
 
     with an_example(tmp_path, "order.py", "lamp", "40") as program:
-        program.says("or resend, or 'give up'")
-        assert "Did confirm happen?" in program.said
+        program.wait_for("or resend, or 'give up'")
+        assert "Did confirm happen?" in program.output
         assert len(lines(tmp_path / "messages.txt")) == (says == "happened"), "nothing is sent unasked"
         [asked] = call_command(tmp_path, "--json", "inbox", "list", database="orders.db").json
-        assert f"craftcore --db orders.db inbox answer {asked['id']} happened" in program.said
+        assert f"craftcore --db orders.db inbox answer {asked['id']} happened" in program.output
         answered = call_command(tmp_path, "inbox", "answer", asked["id"], says, database="orders.db")
         assert answered.code == 0, answered.err
-        assert program.succeeds() == 'DONE: "lamp is paid and confirmed"'
+        assert program.wait_for_success() == 'DONE: "lamp is paid and confirmed"'
 
     assert len(lines(tmp_path / "charges.txt")) == 1
     assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
@@ -290,5 +290,5 @@ def test_folder_of_sent_messages_is_searched_for_a_message(tmp_path, found, says
             IMAP_USERNAME="ada",
             IMAP_PASSWORD="secret",
         ) as program:
-            assert program.succeeds() == says
+            assert program.wait_for_success() == says
     assert [line.split()[1] for line in server.heard] == ["CAPABILITY", "AUTHENTICATE", "EXAMINE", "UID", "LOGOUT"]

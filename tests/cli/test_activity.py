@@ -102,11 +102,11 @@ def test_activity_queries_for_open_rows_and_for_a_task_use_an_index(core):
 def test_activity_document_has_each_moment_as_number_and_as_iso(cli, bank, clock):
     task_id = bank.pay(amount=3)
 
-    [told] = cli("--json", "activity", "list").json
+    [row] = cli("--json", "activity", "list").json
 
     noon, iso = clock.now(), "2026-11-21T12:00:00.000Z"
     moments = ("first_call_at", "last_call_at", "created_at", "updated_at", "settled_at")
-    assert told == {
+    assert row == {
         "key": key_of(task_id),
         "task_id": task_id,
         "turn": 1,
@@ -119,7 +119,7 @@ def test_activity_document_has_each_moment_as_number_and_as_iso(cli, bank, clock
         "in_doubt": False,
         "may_retry": False,
         "calls": 1,
-        "args_hash": told["args_hash"],
+        "args_hash": row["args_hash"],
         "result_unstored": None,
         "error_code": None,
         "error_message": None,
@@ -201,12 +201,12 @@ def test_done_activity_shows_a_result_and_no_resolve_commands(cli, bank):
     assert "reference  pay-1\n" in shown.out
     assert 'result     {"provider_ref": "pay-1", "sum": 7}\n' in shown.out
     assert "resolve" not in shown.out
-    told = show(cli, task_id)
-    assert (told["arguments"], told["result"]) == ({}, {"provider_ref": "pay-1", "sum": 7})
-    assert told["task"] == {"id": task_id, "workflow": "pay", "status": "DONE", "turn": 1}
-    assert (told["question_id"], told["decisions"]) == (None, [])
-    assert [event["type"] for event in told["events"]] == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
-    assert told["events"][0]["at_iso"] == "2026-11-21T12:00:00.000Z"
+    document = show(cli, task_id)
+    assert (document["arguments"], document["result"]) == ({}, {"provider_ref": "pay-1", "sum": 7})
+    assert document["task"] == {"id": task_id, "workflow": "pay", "status": "DONE", "turn": 1}
+    assert (document["question_id"], document["decisions"]) == (None, [])
+    assert [event["type"] for event in document["events"]] == ["ACTIVITY_INTENT", "ACTIVITY_DONE"]
+    assert document["events"][0]["at_iso"] == "2026-11-21T12:00:00.000Z"
 
 
 def test_refused_activity_offers_only_resend(cli, bank):
@@ -261,8 +261,12 @@ def test_hostile_text_is_printed_escaped(cli, bank):
         assert all(line.isprintable() for line in printed.splitlines())
         assert not any(line.startswith("| craftcore") for line in printed.splitlines())
     assert all(line.isprintable() for line in cli("task", "show", done).out.splitlines())
-    told = show(cli, done)
-    assert (told["provider_ref"], told["arguments"], told["result"]) == (hostile, {"amount": hostile}, hostile)
+    document = show(cli, done)
+    assert (document["provider_ref"], document["arguments"], document["result"]) == (
+        hostile,
+        {"amount": hostile},
+        hostile,
+    )
     assert show(cli, lost)["decisions"][0]["note"] == hostile
 
 
@@ -326,10 +330,10 @@ def test_resolve_happened_lets_the_task_continue_with_the_reference(cli, bank, c
         f"task {task_id} goes on with that\n"
         "no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n",
     )
-    told = show(cli, task_id)
-    assert (told["status"], told["provider_ref"], told["decision"]) == ("DONE", "pay-7", "happened")
-    assert told["reason"] == f"happened: decided by {ME}"
-    assert told["decisions"] == [
+    document = show(cli, task_id)
+    assert (document["status"], document["provider_ref"], document["decision"]) == ("DONE", "pay-7", "happened")
+    assert document["reason"] == f"happened: decided by {ME}"
+    assert document["decisions"] == [
         {
             "decision": "happened",
             "reference": "pay-7",
@@ -351,8 +355,8 @@ def test_resolve_happened_works_without_a_reference(cli, bank):
     bank.go_on()
 
     assert (done["status"], done["provider_ref"], done["task"]["status"]) == ("DONE", None, "RUNNING")
-    told = cli("--json", "task", "show", task_id).json
-    assert (told["status"], told["result"]) == ("DONE", None)
+    document = cli("--json", "task", "show", task_id).json
+    assert (document["status"], document["result"]) == ("DONE", None)
 
 
 def test_resolve_resend_calls_again_with_the_same_key(cli, bank):
@@ -368,9 +372,9 @@ def test_resolve_resend_calls_again_with_the_same_key(cli, bank):
         f"bank.pay ({key_of(task_id)}) is called again with the same key, when task {task_id} comes to it\n"
     )
     assert bank.calls == [(key_of(task_id), 7)] * 2
-    told = show(cli, task_id)
-    assert (told["status"], told["provider_ref"], told["calls"]) == ("DONE", "ref-2", 2)
-    assert [one["decision"] for one in told["decisions"]] == ["resend"]
+    document = show(cli, task_id)
+    assert (document["status"], document["provider_ref"], document["calls"]) == ("DONE", "ref-2", 2)
+    assert [one["decision"] for one in document["decisions"]] == ["resend"]
 
 
 def test_resolve_give_up_fails_the_task(cli, bank):
@@ -382,8 +386,8 @@ def test_resolve_give_up_fails_the_task(cli, bank):
     assert done.out.startswith(
         f"bank.pay ({key_of(task_id)}) is given up: its outcome is unknown; task {task_id} fails when it comes to it\n"
     )
-    told = cli("--json", "task", "show", task_id).json
-    assert (told["status"], told["error_code"]) == ("FAILED", "ACTIVITY_UNKNOWN")
+    document = cli("--json", "task", "show", task_id).json
+    assert (document["status"], document["error_code"]) == ("FAILED", "ACTIVITY_UNKNOWN")
     assert cli("activity", "show", task_id).out.splitlines()[1] == "  given up: whether it happened is unknown"
     assert cli("activity", "list").out.rstrip().endswith(f"give up: decided by {ME}")
     assert len(bank.calls) == 1
@@ -574,8 +578,8 @@ def test_running_daemon_continues_at_once_after_resolve(tmp_path):
 
 
 def is_done(folder, task_id):
-    told = craftcore(folder, "--json", "task", "show", task_id).json
-    return told if told["status"] == "DONE" else None
+    document = craftcore(folder, "--json", "task", "show", task_id).json
+    return document if document["status"] == "DONE" else None
 
 
 DYING = """
@@ -626,6 +630,6 @@ def test_activity_in_doubt_after_a_killed_daemon_is_settled_by_resolve(tmp_path,
     assert craftcore(tmp_path, "activity", "resolve", key, *decision).code == 0
     craftcore(tmp_path, "run", "dying:app", "--until-idle")
 
-    told = craftcore(tmp_path, "--json", "task", "show", task_id).json
-    assert (told["status"], told["result"]) == (status, result)
+    document = craftcore(tmp_path, "--json", "task", "show", task_id).json
+    assert (document["status"], document["result"]) == (status, result)
     assert read_trace(tmp_path) == [key] * calls

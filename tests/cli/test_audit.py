@@ -28,9 +28,9 @@ def done(cli, here, clock):
 
 
 def actions(cli, *arguments):
-    told = cli("--json", "audit", *arguments)
-    assert told.code == 0, told
-    return [row["action"] for row in told.json]
+    result = cli("--json", "audit", *arguments)
+    assert result.code == 0, result
+    return [row["action"] for row in result.json]
 
 
 def test_audit_table_shows_time_user_action_subject_reason_and_details(cli, done):
@@ -43,8 +43,8 @@ def test_audit_table_shows_time_user_action_subject_reason_and_details(cli, done
         ["2026-11-21", "12:01:00Z"],
         ["2026-11-21", "12:00:00Z"],
     ]
-    said = [" ".join(line.split()[2:]) for line in lines]
-    assert said == [
+    rows = [" ".join(line.split()[2:]) for line in lines]
+    assert rows == [
         f'{me} release - - held_because "it was restored"; released "everything"',
         f'{me} schedule edit nightly - change "changed"; expression "every day at 3am" -> "every day at 4am"',
         f"{me} task cancel {nap} wrong\\x1b[2J city -",
@@ -75,8 +75,8 @@ def test_moment_in_audit_details_is_formatted_as_a_moment(cli, here):
     cli("schedule", "skip-next", "nightly")
 
     assert "skips_at 2026-11-22 03:00:00Z" in cli("audit").out
-    [told] = cli("--json", "audit").json
-    assert told["details"] == {"skips_at": NOON + 15 * 3600, "skips_at_iso": "2026-11-22T03:00:00.000Z"}
+    [row] = cli("--json", "audit").json
+    assert row["details"] == {"skips_at": NOON + 15 * 3600, "skips_at_iso": "2026-11-22T03:00:00.000Z"}
 
 
 def test_audit_without_actions_has_no_rows(cli, here):
@@ -218,12 +218,12 @@ def test_audit_row_with_invalid_utf8_is_listed_with_the_others(cli, done, column
     connection.close()
 
     assert cli("audit").code == 0
-    told = cli("--json", "audit").json[-2]
-    assert told["seq"] == 2
+    row = cli("--json", "audit").json[-2]
+    assert row["seq"] == 2
     if column == "details_json":
-        assert told["details"] == {"damaged": r"\xffA"}
+        assert row["details"] == {"damaged": r"\xffA"}
     else:
-        assert told[column] == {"uid": -1, "at": 0.0}.get(column, r"\xffA")
+        assert row[column] == {"uid": -1, "at": 0.0}.get(column, r"\xffA")
 
 
 def test_damaged_audit_row_is_shown_as_stored(cli, done):

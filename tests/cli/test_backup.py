@@ -105,9 +105,9 @@ def test_backup_manifest_serves_as_head_for_verify(cli, database, clock):
     assert cli("db", "restore", "early.db", "--yes").code == 0
 
     assert cli("verify", "--against", "early.db.manifest.json").code == 0
-    told = cli("verify", "--against", "late.db.manifest.json")
-    assert told.code == 1
-    assert "the last ones were cut off, or this is an older copy" in told.out
+    result = cli("verify", "--against", "late.db.manifest.json")
+    assert result.code == 1
+    assert "the last ones were cut off, or this is an older copy" in result.out
 
 
 @pytest.mark.parametrize("text", ['{"craftcore_backup": 1}', '{"craftcore_backup": 1, "head": null}'])
@@ -151,8 +151,8 @@ def test_restore_prints_the_outcome_and_writes_an_audit_row_in_the_restored_file
         "  craftcore release",
     ]
     assert cli("--json", "trigger", "show", here.world.waiting).json["status"] == "PENDING"
-    told = cli("--json", "status").json
-    assert told["held"] == "it was restored from the backup of 2026-11-21T12:00:00.000Z"
+    document = cli("--json", "status").json
+    assert document["held"] == "it was restored from the backup of 2026-11-21T12:00:00.000Z"
     [row] = [row for row in cli("--json", "audit").json if row["action"] == "db restore"]
     assert row["uid"] == os.getuid()
     assert row["details"]["file"] == f"{tmp_path}/backup.db"
@@ -165,14 +165,14 @@ def test_restore_prints_the_outcome_and_writes_an_audit_row_in_the_restored_file
 def test_restore_with_json_prints_a_single_document(cli, here, database, tmp_path):
     backed_up(cli, here)
 
-    told = cli("--json", "db", "restore", "backup.db", "--yes").json
+    document = cli("--json", "db", "restore", "backup.db", "--yes").json
 
-    assert told["database"] == str(database)
-    assert told["restored_from"] == f"{tmp_path}/backup.db"
-    assert told["kept"] == f"{database}.before-restore-20261121T120000Z"
-    assert (told["taken_at"], told["taken_at_iso"]) == (NOON, "2026-11-21T12:00:00.000Z")
-    assert (told["held"], told["migrated"], told["in_doubt"]) == (True, [], 0)
-    assert told["epoch"] == cli("--json", "status").json["epoch"]
+    assert document["database"] == str(database)
+    assert document["restored_from"] == f"{tmp_path}/backup.db"
+    assert document["kept"] == f"{database}.before-restore-20261121T120000Z"
+    assert (document["taken_at"], document["taken_at_iso"]) == (NOON, "2026-11-21T12:00:00.000Z")
+    assert (document["held"], document["migrated"], document["in_doubt"]) == (True, [], 0)
+    assert document["epoch"] == cli("--json", "status").json["epoch"]
 
 
 def test_restore_without_yes_or_a_terminal_replaces_nothing(cli, here, database):
@@ -242,9 +242,9 @@ def test_backup_may_be_named_by_a_symlink(cli, here, tmp_path):
     here.core.close()
     (tmp_path / "newest").symlink_to("kept/agent-20261121T120000Z.db")
 
-    told = cli("--json", "db", "restore", "newest", "--yes").json
+    document = cli("--json", "db", "restore", "newest", "--yes").json
 
-    assert told["restored_from"] == f"{tmp_path}/kept/agent-20261121T120000Z.db"
+    assert document["restored_from"] == f"{tmp_path}/kept/agent-20261121T120000Z.db"
 
 
 def test_old_schema_must_be_migrated_before_backup(cli, database, tmp_path):
@@ -303,8 +303,8 @@ def test_released_restore_is_not_held_again_at_the_next_start(cli, database, clo
     assert cli("release").code == 0
     bank.go_on()
 
-    told = cli("--json", "status").json
-    assert (told["epoch"], told["held"]) == (last + 2, None)
+    document = cli("--json", "status").json
+    assert (document["epoch"], document["held"]) == (last + 2, None)
 
 
 @pytest.mark.parametrize("lock", ["there", "gone", "of another database"])

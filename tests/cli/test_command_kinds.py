@@ -63,9 +63,9 @@ def test_manual_migration_is_audited_in_the_last_transaction(cli, database):
     assert cli("db", "migrate").code == 0
     assert cli("db", "migrate").code == 0
 
-    [told] = cli("--json", "audit").json
-    assert (told["action"], told["subject"], told["uid"]) == ("db migrate", None, ME[0])
-    assert told["details"] == {"applied": [migration.name for migration in list_migrations()[-2:]]}
+    [row] = cli("--json", "audit").json
+    assert (row["action"], row["subject"], row["uid"]) == ("db migrate", None, ME[0])
+    assert row["details"] == {"applied": [migration.name for migration in list_migrations()[-2:]]}
 
 
 @pytest.mark.parametrize(

@@ -110,40 +110,40 @@ def test_run_and_reload_with_json_print_a_document(tmp_path):
     failed = craftcore(tmp_path, "--json", "run", "app:app", "--until-idle")
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()
-        told = craftcore(tmp_path, "--json", "reload")
+        result = craftcore(tmp_path, "--json", "reload")
 
     assert (ran.code, ran.json) == (0, {"ok": True, "exit_code": 0})
     assert (failed.code, failed.json) == (4, {"ok": False, "exit_code": 4})
-    assert told.code == 0
-    as_promised("reload", told.json)
+    assert result.code == 0
+    as_promised("reload", result.json)
 
 
 def test_demo_with_json_prints_a_document(tmp_path):
-    told = craftcore(tmp_path, "--json", "demo", "--triggers", "20", "--kills", "1")
+    result = craftcore(tmp_path, "--json", "demo", "--triggers", "20", "--kills", "1")
 
-    assert told.code == 0
-    as_promised("demo", told.json)
+    assert result.code == 0
+    as_promised("demo", result.json)
 
 
 def test_crashtest_with_json_prints_a_document(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     payload = ("--payload", '{"name": "ada"}')
-    told = craftcore(
+    result = craftcore(
         tmp_path, "--json", "crashtest", "app:app", "--emit", "greet", *payload, "--at", "writer.flushed:1"
     )
 
-    assert told.code == 0
-    as_promised("crashtest", told.json)
+    assert result.code == 0
+    as_promised("crashtest", result.json)
 
 
 def test_restore_with_json_prints_a_document(cli, here, database):
     assert cli("db", "backup", "-o", "backup.db").code == 0
     here.core.close()
 
-    told = cli("--json", "db", "restore", "backup.db", "--yes")
+    result = cli("--json", "db", "restore", "backup.db", "--yes")
 
-    assert (told.code, told.err) == (0, "")
-    as_promised("db restore", told.json)
+    assert (result.code, result.err) == (0, "")
+    as_promised("db restore", result.json)
 
 
 # when it does not end well

@@ -58,10 +58,10 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_crashtest_of_a_guarded_workflow_passes(folder):
-    told = craftcore(folder, "crashtest", *ORDER, "--answer", "Send=yes", "--provider", 'pay:returns="r-1"')
+    result = craftcore(folder, "crashtest", *ORDER, "--answer", "Send=yes", "--provider", 'pay:returns="r-1"')
 
-    assert (told.code, told.err) == (0, "")
-    lines = told.out.splitlines()
+    assert (result.code, result.err) == (0, "")
+    lines = result.out.splitlines()
     assert lines[0].split() == ["crash", "at", "where", "pairs", "promises"]
     assert ["step.ran:1", "count", "-", "kept"] in [line.split() for line in lines]
     assert ["provider.answered:1", "pay", "-", "kept"] in [line.split() for line in lines]
@@ -71,47 +71,47 @@ def test_crashtest_of_a_guarded_workflow_passes(folder):
 
 
 def test_workflow_that_fails_without_a_crash_must_fail_the_same(folder):
-    told = craftcore(folder, "--json", "crashtest", *ORDER, "--answer", "Send=no", "--at", "call.marked:1")
+    result = craftcore(folder, "--json", "crashtest", *ORDER, "--answer", "Send=no", "--at", "call.marked:1")
 
-    assert told.code == 0
-    assert told.json["broken"] == []
-    assert [point["at"] for point in told.json["points"]] == ["call.marked:1"]
+    assert result.code == 0
+    assert result.json["broken"] == []
+    assert [point["at"] for point in result.json["points"]] == ["call.marked:1"]
 
 
 def test_email_in_a_plain_action_breaks_a_promise(folder):
-    told = craftcore(folder, "crashtest", "app:app", "--emit", "fragile")
+    result = craftcore(folder, "crashtest", "app:app", "--emit", "fragile")
 
-    assert told.code == 1
-    assert "crash at step.ran:1\n  same statuses: work 1 is FAILED, and DONE without a crash" in told.out
-    assert ["step.ran:1", "tell", "-", "broken"] in [line.split() for line in told.out.splitlines()]
+    assert result.code == 1
+    assert "crash at step.ran:1\n  same statuses: work 1 is FAILED, and DONE without a crash" in result.out
+    assert ["step.ran:1", "tell", "-", "broken"] in [line.split() for line in result.out.splitlines()]
     again = craftcore(folder, "--json", "crashtest", "app:app", "--emit", "fragile", "--at", "step.ran:1", "--pairs")
     assert (again.code, again.json["crashes"]) == (1, 1)
     assert again.json["broken"][0]["at"] == "step.ran:1"
 
 
 def test_promise_that_is_broken_without_a_crash_kills_nothing(folder):
-    told = craftcore(
+    result = craftcore(
         folder, "--json", "crashtest", "app:app", "--emit", "order", "--payload", '{"cents": 5}', "--pairs"
     )
 
-    assert told.json["broken"][0]["at"] == "", "it sleeps for two days"
-    assert (told.code, told.json["crashes"]) == (1, 0)
+    assert result.json["broken"][0]["at"] == "", "it sleeps for two days"
+    assert (result.code, result.json["crashes"]) == (1, 0)
 
 
 def test_crash_that_is_not_reached_is_no_success(folder):
-    told = craftcore(folder, "crashtest", "app:app", "--emit", "short", "--at", "step.ran:1 call.marked:1")
+    result = craftcore(folder, "crashtest", "app:app", "--emit", "short", "--at", "step.ran:1 call.marked:1")
 
-    assert (told.code, told.out) == (64, "")
-    assert told.err == "craftcore: the scenario ended before it came to call.marked:1: it was not killed there\n"
+    assert (result.code, result.out) == (64, "")
+    assert result.err == "craftcore: the scenario ended before it came to call.marked:1: it was not killed there\n"
 
 
 def test_pairs_kill_the_second_life_as_well(folder):
-    told = craftcore(folder, "--json", "crashtest", "app:app", "--emit", "short", "--pairs")
+    result = craftcore(folder, "--json", "crashtest", "app:app", "--emit", "short", "--pairs")
 
-    points = {point["at"]: point["pairs"] for point in told.json["points"]}
-    assert (told.code, points["step.ran:1"] > 3, points["step.entered:1"]) == (0, True, 0)
-    assert told.json["crashes"] == len(points) + sum(points.values())
-    assert told.json["reached"] > 0.8 * told.json["crashes"], "a run may have fewer commits than the one before"
+    points = {point["at"]: point["pairs"] for point in result.json["points"]}
+    assert (result.code, points["step.ran:1"] > 3, points["step.entered:1"]) == (0, True, 0)
+    assert result.json["crashes"] == len(points) + sum(points.values())
+    assert result.json["reached"] > 0.8 * result.json["crashes"], "a run may have fewer commits than the one before"
 
 
 def test_crashtest_of_no_app_exits_78(folder):
@@ -137,6 +137,6 @@ def test_crashtest_of_no_app_exits_78(folder):
     ],
 )
 def test_wrong_input_is_refused_before_anything_runs(folder, options, text):
-    told = craftcore(folder, "crashtest", "app:app", *options)
+    result = craftcore(folder, "crashtest", "app:app", *options)
 
-    assert (told.code, text in told.err) == (64, True), told.err
+    assert (result.code, text in result.err) == (64, True), result.err

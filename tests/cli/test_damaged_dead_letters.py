@@ -63,11 +63,11 @@ def test_damaged_dead_letter_is_discarded_by_its_id(cli, here, database, broken)
 
 
 def test_damaged_dead_letter_is_discarded_with_all(cli, here, database, broken):
-    told = cli("--json", "dead", "discard", "--all", "--yes")
+    result = cli("--json", "dead", "discard", "--all", "--yes")
 
-    assert told.code == 0, told
-    assert [row["id"] for row in told.json] == [broken]
-    assert "error_message is not UTF-8" in told.json[0]["damaged"]
+    assert result.code == 0, result
+    assert [row["id"] for row in result.json] == [broken]
+    assert "error_message is not UTF-8" in result.json[0]["damaged"]
     assert [row.subject for row in here.rows()] == [broken]
 
 

@@ -68,20 +68,20 @@ def test_damaged_row_is_named_and_hides_no_other_row(cli, here, database, name, 
     before = cli("--json", *name.split()).json
     damage(database, table, key, id_, f"{column} = {NO_TEXT}")
 
-    told = cli("--json", *name.split())
+    result = cli("--json", *name.split())
     shown = cli(*name.split())
 
-    [damaged] = [row for row in told.json if "damaged" in row]
+    [damaged] = [row for row in result.json if "damaged" in row]
     named = r"\xffA" if column == key else id_
     assert damaged == {"id": named, "damaged": rf"{column} is not UTF-8: b'\xffA'"}
     if column != key:
-        assert told.json.index(damaged) == [key_of(row) for row in before].index(id_)
-    rest = [row for row in told.json if row != damaged]
+        assert result.json.index(damaged) == [key_of(row) for row in before].index(id_)
+    rest = [row for row in result.json if row != damaged]
     assert rest == [row for row in before if key_of(row) != id_]
     assert all(short(key_of(row)) in shown.out for row in rest)
     assert f"damaged: {damaged['damaged']}"[:60].replace("\\", "\\\\") in shown.out
-    assert (told.code, shown.code) == (65, 65)
-    for answer in (told, shown):
+    assert (result.code, shown.code) == (65, 65)
+    for answer in (result, shown):
         sentence = f"a damaged row cannot be shown: {named}: {column} is not UTF-8"
         assert sentence.replace("\\", "\\\\") in answer.err
 
@@ -93,10 +93,10 @@ def test_row_with_an_invalid_moment_counts_as_damaged(cli, here, database, name,
     id_ = victim(here, name)
     damage(database, table, key, id_, f"{column} = 'soon'")
 
-    told = cli("--json", *name.split())
+    result = cli("--json", *name.split())
 
-    assert [row["id"] for row in told.json if "damaged" in row] == [id_]
-    assert (told.code, cli(*name.split()).code) == (65, 65)
+    assert [row["id"] for row in result.json if "damaged" in row] == [id_]
+    assert (result.code, cli(*name.split()).code) == (65, 65)
 
 
 def test_damaged_task_hides_no_triggers_of_that_task(cli, here, database):
@@ -104,13 +104,13 @@ def test_damaged_task_hides_no_triggers_of_that_task(cli, here, database):
     before = cli("--json", "trigger", "list").json
     damage(database, "tasks", "id", here.world.nap, f"session_id = {NO_TEXT}")
 
-    told = cli("--json", "trigger", "list")
+    result = cli("--json", "trigger", "list")
 
     wrong = {"id": here.world.nap, "damaged": r"a text is not UTF-8: b'\xffA'"}
     of_it = [row["id"] for row in before if row["task"] is not None and row["task"]["id"] == here.world.nap]
     assert of_it
-    assert told.json == [{**row, "task": wrong} if row["id"] in of_it else row for row in before]
-    assert (told.code, told.err.count(here.world.nap)) == (65, 1)
+    assert result.json == [{**row, "task": wrong} if row["id"] in of_it else row for row in before]
+    assert (result.code, result.err.count(here.world.nap)) == (65, 1)
     assert f"task {short(here.world.nap)} is damaged" in cli("trigger", "list").out
 
 
@@ -120,12 +120,12 @@ def test_damaged_wait_hides_nothing_else_of_the_task(cli, here, database):
     wait = next(row["wait"]["id"] for row in before if row["id"] == here.world.nap)
     damage(database, "waits", "id", wait, f"name = {NO_TEXT}")
 
-    told = cli("--json", "task", "list")
+    result = cli("--json", "task", "list")
 
     wrong = {"id": wait, "damaged": r"name is not UTF-8: b'\xffA'"}
-    assert told.json == [{**row, "wait": wrong} if row["id"] == here.world.nap else row for row in before]
-    assert told.code == 65
-    assert wait in told.err
+    assert result.json == [{**row, "wait": wrong} if row["id"] == here.world.nap else row for row in before]
+    assert result.code == 65
+    assert wait in result.err
 
 
 def test_question_of_a_damaged_task_is_shown_without_an_answer_command(cli, here, database):
@@ -147,10 +147,10 @@ def test_statistics_count_only_undamaged_records(cli, here, database):
     records = cli("--json", "inspect", "--stats").json["records"]
     damage(database, "executions", "id", here.world.died, f"workflow = {NO_TEXT}")
 
-    told = cli("--json", "inspect", "--stats")
+    result = cli("--json", "inspect", "--stats")
 
-    assert (told.code, told.json["records"]) == (65, records - 1)
-    assert here.world.died in told.err
+    assert (result.code, result.json["records"]) == (65, records - 1)
+    assert here.world.died in result.err
 
 
 def test_damaged_rows_are_capped_on_stderr_and_complete_in_the_list(cli, core):
@@ -158,10 +158,10 @@ def test_damaged_rows_are_capped_on_stderr_and_complete_in_the_list(cli, core):
         core.do(core.triggers.emit, a_trigger())
     core.do(lambda tx: tx.run(f"UPDATE triggers SET description = {NO_TEXT}"))
 
-    told = cli("--json", "trigger", "list")
+    result = cli("--json", "trigger", "list")
 
-    assert (len(told.json), told.err.count("cannot be shown")) == (25, 20)
-    assert "and 5 more" in told.err
+    assert (len(result.json), result.err.count("cannot be shown")) == (25, 20)
+    assert "and 5 more" in result.err
 
 
 @pytest.mark.parametrize(
@@ -181,22 +181,22 @@ def test_top_shows_every_undamaged_section(cli, here, database, table, column, s
     id_ = getattr(here.world, victim_of, victim_of)
     damage(database, table, key, id_, f"{column} = {NO_TEXT}")
 
-    told = cli("--json", "top")
+    result = cli("--json", "top")
     shown = cli("top", "--once")
 
-    rest = {name: value for name, value in told.json.items() if name not in (section, "verdict", "reasons")}
+    rest = {name: value for name, value in result.json.items() if name not in (section, "verdict", "reasons")}
     assert rest == {name: before[name] for name in rest}
     if section == "in_doubt":
-        damaged = told.json["in_doubt"]["oldest"]
-        assert told.json["in_doubt"]["count"] == before["in_doubt"]["count"]
+        damaged = result.json["in_doubt"]["oldest"]
+        assert result.json["in_doubt"]["count"] == before["in_doubt"]["count"]
         assert "the oldest is damaged (see: craftcore activity list)" in cli("status").out
         assert cli("doctor").code in (0, 1)
     else:
-        [damaged] = [row for row in told.json[section] if "damaged" in row]
-        assert [row for row in told.json[section] if row != damaged] == [
+        [damaged] = [row for row in result.json[section] if "damaged" in row]
+        assert [row for row in result.json[section] if row != damaged] == [
             row for row in before[section] if row.get("id", row.get("error")) not in (id_, "AGENT_UNAVAILABLE")
         ]
-        assert (told.code, shown.code) == (65, 65)
+        assert (result.code, shown.code) == (65, 65)
         assert "a damaged row cannot be shown" in shown.err
     assert damaged["damaged"] == rf"{column if section != 'dead_letters' else 'error'} is not UTF-8: b'\xffA'"
     assert "damaged  " in shown.out

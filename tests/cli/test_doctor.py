@@ -80,10 +80,10 @@ def found(cli, database):
 
     def found(*options):
         done = cli("--json", "doctor", *options)
-        told = done.json
-        failed = [one for one in told["checks"] if one["level"] == "FAIL"]
-        assert (done.code, told["ok"], told["failed"]) == (1 if failed else 0, not failed, len(failed)), done
-        worst_last = sorted(told["checks"], key=lambda one: ["ok", "warn", "FAIL"].index(one["level"]))
+        document = done.json
+        failed = [one for one in document["checks"] if one["level"] == "FAIL"]
+        assert (done.code, document["ok"], document["failed"]) == (1 if failed else 0, not failed, len(failed)), done
+        worst_last = sorted(document["checks"], key=lambda one: ["ok", "warn", "FAIL"].index(one["level"]))
         return {one["check"]: (one["level"], one["text"], one["do"]) for one in worst_last}
 
     return found
@@ -98,10 +98,10 @@ def levels(found):
 
 def test_invariants_are_checked_on_demand_after_the_other_checks(core, found, database):
     assert "invariants" not in found()
-    told = found("--invariants")
+    checks = found("--invariants")
 
-    assert set(told) == {*EVERYTHING, "invariants"}
-    assert told["invariants"][0] == "ok"
+    assert set(checks) == {*EVERYTHING, "invariants"}
+    assert checks["invariants"][0] == "ok"
 
 
 def test_violation_of_an_invariant_is_a_failure_with_its_name_and_row(core, found, database):
@@ -109,20 +109,20 @@ def test_violation_of_an_invariant_is_a_failure_with_its_name_and_row(core, foun
     with core.transaction() as tx:
         tx.run("UPDATE triggers SET attempts = 2 WHERE id = :id", id=trigger)
 
-    told = found("--invariants")
+    checks = found("--invariants")
 
-    assert "invariants" not in told
-    level, text, _ = told["attempts-are-starts"]
+    assert "invariants" not in checks
+    level, text, _ = checks["attempts-are-starts"]
     assert level == "FAIL"
     assert text.startswith(f"{trigger}: it counts 2 attempts, 0 crashes and 0 starts. ")
 
 
 def test_doctor_reports_every_check_on_a_sound_database(cli, core, found, database):
-    told = found()
+    checks = found()
 
-    assert set(told) == EVERYTHING
-    assert levels(told) == {"daemon": "warn"}
-    assert told["daemon"][1:] == ("none runs on this database", f"craftcore --db {database} run MODULE:APP")
+    assert set(checks) == EVERYTHING
+    assert levels(checks) == {"daemon": "warn"}
+    assert checks["daemon"][1:] == ("none runs on this database", f"craftcore --db {database} run MODULE:APP")
     lines = cli("doctor").out.splitlines()
     assert "warn  daemon        none runs on this database" in lines
     assert f"      craftcore --db {database} run MODULE:APP" in lines
@@ -138,13 +138,13 @@ def test_running_daemon_passes_every_doctor_check(tmp_path):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
 
-        told = craftcore(folder, "doctor", "--full", **nowhere)
+        result = craftcore(folder, "doctor", "--full", **nowhere)
         running = craftcore(folder, "--json", "doctor", **nowhere).json["checks"]
 
-        assert told.code == 0, told
+        assert result.code == 0, result
         assert {one["check"]: one["text"] for one in running}["doorbell"] == "is heard"
-        assert f"ok    daemon        pid {daemon.pid} on " in told.out
-        assert "every page, index and foreign key" in told.out
+        assert f"ok    daemon        pid {daemon.pid} on " in result.out
+        assert "every page, index and foreign key" in result.out
         daemon.signal(signal.SIGSTOP)
         assert not answers_doorbell(folder / "agent.db", 0.2)
         daemon.signal(signal.SIGCONT)
@@ -163,9 +163,9 @@ def test_doctor_works_read_only_and_creates_no_file(cli, core, database):
 
 
 def test_doctor_without_a_database_fails_and_creates_none(cli, database, found):
-    told = found()
+    checks = found()
 
-    assert (told["database"][0], told["database"][2]) == ("FAIL", f"craftcore --db {database} run MODULE:APP")
+    assert (checks["database"][0], checks["database"][2]) == ("FAIL", f"craftcore --db {database} run MODULE:APP")
     assert list(database.parent.iterdir()) == []
 
 
@@ -173,11 +173,11 @@ def test_failed_doctor_check_does_not_stop_the_others(cli, core, found):
     """One of the checks reads a row whose text is not valid UTF-8."""
     core.do(lambda tx: tx.run("INSERT INTO facts VALUES ('held', CAST(x'ff' AS TEXT))"))
 
-    told = found()
+    checks = found()
 
-    assert levels(told) == {"daemon": "warn", "work": "FAIL"}
-    assert "a damaged row cannot be read" in told["work"][1]
-    assert told["integrity"][0] == "ok"
+    assert levels(checks) == {"daemon": "warn", "work": "FAIL"}
+    assert "a damaged row cannot be read" in checks["work"][1]
+    assert checks["integrity"][0] == "ok"
 
 
 # settings and place
@@ -224,11 +224,11 @@ def test_loose_file_permissions_are_reported_with_a_working_chmod(
         path = tmp_path / name
         path.chmod(mode)
 
-        told = found()
+        checks = found()
 
-        assert told[check][0] == level
+        assert checks[check][0] == level
         if level != "ok":
-            assert told[check][2].startswith("chmod ")
+            assert checks[check][2].startswith("chmod ")
             subprocess.run(found()[check][2].split(), check=True)
             assert found()[check][0] == "ok"
 
@@ -247,11 +247,11 @@ def test_file_created_by_root_is_reported_with_a_chown_command(core, found, data
     with daemon_lock(database):
         pass
 
-    told = found()
+    checks = found()
 
-    assert told["owner"][0] == "FAIL"
-    assert f"{database}.lock belongs to user id 0, the database to 65534" in told["owner"][1]
-    assert told["owner"][2] == f"chown --reference={database} {database}.lock"
+    assert checks["owner"][0] == "FAIL"
+    assert f"{database}.lock belongs to user id 0, the database to 65534" in checks["owner"][1]
+    assert checks["owner"][2] == f"chown --reference={database} {database}.lock"
     os.chown(f"{database}.lock", 65_534, 65_534)
     assert found()["owner"] == ("ok", "all of it belongs to user id 65534", None)
 
@@ -292,9 +292,9 @@ PLACE = Place(
     ],
 )
 def test_doctor_rule_judges_states_a_test_disk_cannot_produce(rule, change, level):
-    told = rule(replace(PLACE, **change))
+    finding = rule(replace(PLACE, **change))
 
-    assert [one.level.value for one in (told if not hasattr(told, "level") else [told])] == [level]
+    assert [one.level.value for one in (finding if not hasattr(finding, "level") else [finding])] == [level]
 
 
 # the file
@@ -321,10 +321,10 @@ def test_file_that_is_not_a_database_is_reported_without_guessing_the_rest(cli, 
     database.write_text("This is not a database. " * 100)
     database.chmod(0o600)
 
-    told = found()
+    checks = found()
 
-    assert levels(told) == {"database": "FAIL", "work": "warn"}
-    assert "not an SQLite database" in told["database"][1]
+    assert levels(checks) == {"database": "FAIL", "work": "warn"}
+    assert "not an SQLite database" in checks["database"][1]
 
 
 @pytest.mark.parametrize("options", [(), ("--full",)])
@@ -337,10 +337,10 @@ def test_damaged_page_is_found_and_the_error_names_restore(core, found, database
         file.seek((root - 1) * 4096)
         file.write(b"\xff" * 200)
 
-    told = found(*options)
+    checks = found(*options)
 
-    assert told["integrity"][0] == "FAIL"
-    assert levels(told)["integrity"] == "FAIL"
+    assert checks["integrity"][0] == "FAIL"
+    assert levels(checks)["integrity"] == "FAIL"
     met = cli("trigger", "show", "0")
     assert met.code == 65
     assert met.err.endswith("Restore a backup: craftcore db restore FILE\n")
@@ -364,10 +364,10 @@ def test_index_mismatch_is_found_only_by_the_full_check(core, found, database):
     connection.close()
 
     assert found()["integrity"][0] == "ok"
-    told = found("--full")
+    checks = found("--full")
 
-    assert told["integrity"][0] == "FAIL"
-    assert "missing from index triggers_session" in told["integrity"][1]
+    assert checks["integrity"][0] == "FAIL"
+    assert "missing from index triggers_session" in checks["integrity"][1]
 
 
 def test_missing_index_is_reported(core, found):
@@ -379,9 +379,9 @@ def test_missing_index_is_reported(core, found):
 
 def test_old_schema_points_to_migrate_and_a_newer_schema_is_refused(cli, found, database, clock):
     migrate(Database(database, clock), clock, list_migrations()[:-1])
-    told = found()
-    assert told["schema"] == ("FAIL", told["schema"][1], f"craftcore --db {database} db migrate")
-    assert list_migrations()[-1].name in told["schema"][1]
+    checks = found()
+    assert checks["schema"] == ("FAIL", checks["schema"][1], f"craftcore --db {database} db migrate")
+    assert list_migrations()[-1].name in checks["schema"][1]
 
     assert cli("db", "migrate").code == 0
     assert found()["schema"][0] == "ok"
@@ -414,8 +414,8 @@ def test_chain_head_is_compared_with_the_last_record(cli, found, database, clock
     connection.execute("UPDATE record_chain SET head_seq = 1")
     connection.close()
 
-    told = found()["records"]
-    assert (told[0], told[2]) == ("FAIL", f"craftcore --db {database} verify")
+    check = found()["records"]
+    assert (check[0], check[2]) == ("FAIL", f"craftcore --db {database} verify")
     connection = apsw.Connection(str(database))
     connection.execute("DELETE FROM record_chain")
     connection.close()
@@ -490,10 +490,10 @@ def test_daemon_that_holds_the_lock_and_ignores_the_doorbell_is_stuck(core, foun
     booted = "INSERT INTO epochs (epoch, boot_id, pid, host, version, started_at) VALUES (1, 'b', 1, 'h', '1', :at)"
     core.do(lambda tx: tx.run(booted, at=NOON))
     with daemon_lock(database), contextlib.closing(Doorbell.open(database)):
-        told = found()["daemon"]
+        check = found()["daemon"]
 
-    assert told[0] == "FAIL"
-    assert "does not answer, so its event loop is stuck" in told[1]
+    assert check[0] == "FAIL"
+    assert "does not answer, so its event loop is stuck" in check[1]
 
 
 # its work
@@ -537,11 +537,11 @@ def test_actions_in_doubt_and_dead_letters_are_reported_with_commands(found, dat
     unknown = bank.pay(LOST)
     bank.pay(NOTHING)
 
-    told = found()
+    checks = found()
 
-    assert told["in doubt"][::2] == ("warn", f"craftcore --db {database} activity show activity:{unknown}:1.1")
-    assert told["dead letters"][0] == "warn"
-    assert told["dead letters"][1].startswith("1, the newest 0.0 s ago")
+    assert checks["in doubt"][::2] == ("warn", f"craftcore --db {database} activity show activity:{unknown}:1.1")
+    assert checks["dead letters"][0] == "warn"
+    assert checks["dead letters"][1].startswith("1, the newest 0.0 s ago")
 
 
 def test_schedule_with_an_unknown_time_zone_is_reported(cli, core, found, database, clock):
@@ -553,9 +553,9 @@ def test_schedule_with_an_unknown_time_zone_is_reported(cli, core, found, databa
     assert "does not know Mars/Olympus" in found()["time zones"][1]
 
     core.do(core.ticks.tick)
-    told = found()
-    assert told["schedules"][::2] == ("FAIL", f"craftcore --db {database} schedule why odd")
-    assert told["time zones"][0] == "ok", "what is disabled needs none"
+    checks = found()
+    assert checks["schedules"][::2] == ("FAIL", f"craftcore --db {database} schedule why odd")
+    assert checks["time zones"][0] == "ok", "what is disabled needs none"
 
 
 def test_schedules_ahead_and_a_clock_behind_are_reported(cli, core, found, clock):
@@ -565,9 +565,9 @@ def test_schedules_ahead_and_a_clock_behind_are_reported(cli, core, found, clock
     core.do(set_fact, "clock_seen_at", repr(clock.now()))
     clock.set_back(2 * HOUR)
 
-    told = found()
-    assert "ahead of the clock, so they wait: s" in told["schedules"][1]
-    assert "it is 2 h behind the latest time" in told["clock"][1]
+    checks = found()
+    assert "ahead of the clock, so they wait: s" in checks["schedules"][1]
+    assert "it is 2 h behind the latest time" in checks["clock"][1]
 
     core.do(set_fact, "clock_held", repr(NOON + HOUR))
     assert "trust-clock" in found()["clock"][2]
@@ -691,9 +691,9 @@ def test_unit_may_name_the_database_in_several_ways(core, cli, found, database, 
     (tmp_path / "environment").write_text(f"# ours\nCRAFTCORE_DB={there}\n")
     install(tmp_path, text.format(database=there, folder=tmp_path))
 
-    told = cli("--db", str(there), "--json", "doctor").json["checks"]
+    checks = cli("--db", str(there), "--json", "doctor").json["checks"]
 
-    assert [one["level"] for one in told if one["check"] == "unit"] == ["ok"], told[-1]
+    assert [one["level"] for one in checks if one["check"] == "unit"] == ["ok"], checks[-1]
 
 
 @pytest.mark.parametrize(
@@ -708,10 +708,10 @@ def test_unit_may_name_the_database_in_several_ways(core, cli, found, database, 
 def test_unit_that_would_not_run_this_database_is_reported(core, found, database, tmp_path, text, enabled, words):
     install(tmp_path, text.format(database=database), enabled=enabled)
 
-    told = found()["unit"]
+    check = found()["unit"]
 
-    assert (told[0], words in told[1]) == ("warn", True), told
-    assert (told[2] == "systemctl --user enable --now craftcore") == (not enabled)
+    assert (check[0], words in check[1]) == ("warn", True), check
+    assert (check[2] == "systemctl --user enable --now craftcore") == (not enabled)
 
 
 @pytest.mark.parametrize(
@@ -728,17 +728,17 @@ def test_unit_state_from_systemd_determines_the_level(
     """A fake systemctl prints the output of systemd, because this machine may have no running systemd."""
     install(tmp_path, OURS.format(database=database))
     (tmp_path / "bin").mkdir()
-    said = tmp_path / "bin" / "systemctl"
+    systemctl = tmp_path / "bin" / "systemctl"
     pid = {"mine": os.getpid(), "another": 1, "none": 0}[whose]
-    said.write_text(f"#!/bin/sh\necho ActiveState={state}\necho MainPID={pid}\n")
-    said.chmod(0o700)
+    systemctl.write_text(f"#!/bin/sh\necho ActiveState={state}\necho MainPID={pid}\n")
+    systemctl.chmod(0o700)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"), prepend=os.pathsep)
     monkeypatch.setattr("craftcore.diagnostics.daemon.ANSWER_SECONDS", 0.1)
 
     with daemon_lock(database):
-        told = found()["unit"]
+        check = found()["unit"]
 
-    assert (told[0], words in told[1]) == (level, True), told
+    assert (check[0], words in check[1]) == (level, True), check
 
 
 # progress

@@ -24,10 +24,10 @@ def row(cli, trigger_id):
 def test_emit_prints_the_id_and_status_of_the_trigger(cli):
     done = cli("emit", "greet", "--payload", '{"name": "Ada"}')
 
-    told = json.loads(done.out)
-    assert (done.code, list(told)) == (0, ["id", "created", "status", "due_at"])
-    assert (told["created"], told["status"]) == (True, "PENDING")
-    assert row(cli, told["id"])["payload"] == {"name": "Ada"}
+    document = json.loads(done.out)
+    assert (done.code, list(document)) == (0, ["id", "created", "status", "due_at"])
+    assert (document["created"], document["status"]) == (True, "PENDING")
+    assert row(cli, document["id"])["payload"] == {"name": "Ada"}
 
 
 def test_emit_creates_a_missing_database_and_says_so(cli, tmp_path):
@@ -41,15 +41,15 @@ def test_emit_creates_a_missing_database_and_says_so(cli, tmp_path):
 
 
 def test_emit_with_json_has_moments_also_as_iso(cli):
-    told = cli("--json", "emit", "greet", "--at", "2030-01-02T03:04:05+01:00").json
+    document = cli("--json", "emit", "greet", "--at", "2030-01-02T03:04:05+01:00").json
 
-    assert (told["due_at"], told["due_at_iso"]) == (1893549845.0, "2030-01-02T02:04:05.000Z")
+    assert (document["due_at"], document["due_at_iso"]) == (1893549845.0, "2030-01-02T02:04:05.000Z")
 
 
 def test_emit_takes_a_time_of_day(cli, clock):
-    told = cli("--json", "emit", "greet", "--at", "tomorrow 9am").json
+    document = cli("--json", "emit", "greet", "--at", "tomorrow 9am").json
 
-    due, now = (datetime.fromtimestamp(at, ZoneInfo(clock.zone())) for at in (told["due_at"], clock.now()))
+    due, now = (datetime.fromtimestamp(at, ZoneInfo(clock.zone())) for at in (document["due_at"], clock.now()))
     assert due == datetime.combine(now.date() + timedelta(days=1), time(9), due.tzinfo)
 
 
@@ -121,12 +121,12 @@ def test_dedup_scope_is_refused_when_unknown_or_without_a_key(cli):
 
 def test_emit_options_reach_the_row(cli):
     cli("emit", "greet", "--session", "s1", "--source", "message")
-    told = cli(
+    document = cli(
         *("--json", "emit", "greet", "--source", "MESSAGE", "--session", "s1", "--dedup-key", "k1", "--in", "2h"),
         *("--priority", "7", "--description", "why\nit is", "--supersedes", "session"),
     ).json
 
-    found = row(cli, told["id"])
+    found = row(cli, document["id"])
     assert {name: found[name] for name in ("source", "session_id", "dedup_key", "priority", "description")} == {
         "source": "MESSAGE",
         "session_id": "s1",
@@ -135,8 +135,8 @@ def test_emit_options_reach_the_row(cli):
         "description": "why\nit is",
     }
     assert found["due_at"] - found["created_at"] == pytest.approx(2 * HOUR, abs=1)
-    [older] = [one for one in cli("--json", "trigger", "list").json if one["id"] != told["id"]]
-    assert (older["reason"], older["superseded_by"]) == ("superseded", told["id"])
+    [older] = [one for one in cli("--json", "trigger", "list").json if one["id"] != document["id"]]
+    assert (older["reason"], older["superseded_by"]) == ("superseded", document["id"])
 
 
 @pytest.mark.parametrize(

@@ -42,12 +42,12 @@ def engine(database):
 
 def test_emit_wait_lasts_over_all_turns_and_prints_the_result(cli, engine):
     done = cli("emit", "count", "--payload", '{"upto": 5}', "--wait", str(PATIENCE))
-    told = cli("--json", "emit", "count", "--wait", str(PATIENCE)).json
+    document = cli("--json", "emit", "count", "--wait", str(PATIENCE)).json
 
     assert (done.code, done.out, done.err) == (0, "4\n", "")
-    assert (told["task_id"], told["status"], told["reason"]) == (told["id"], "DONE", "succeeded")
-    assert (told["turns"], told["result"]) == (3, 2)
-    assert {"id", "created", "status", "due_at", "due_at_iso", "result"} <= set(told)
+    assert (document["task_id"], document["status"], document["reason"]) == (document["id"], "DONE", "succeeded")
+    assert (document["turns"], document["result"]) == (3, 2)
+    assert {"id", "created", "status", "due_at", "due_at_iso", "result"} <= set(document)
 
 
 def test_result_too_large_for_a_row_is_printed_whole(cli, engine):
@@ -135,13 +135,13 @@ def test_message_to_a_live_task_ends_the_wait_on_delivery(cli, database, engine)
     until(lambda: look(database, "SELECT status FROM tasks") == [{"status": "WAITING"}])
 
     done = cli(*say, "--wait", str(PATIENCE))
-    told = cli("--json", *say, "--wait", str(PATIENCE)).json
+    document = cli("--json", *say, "--wait", str(PATIENCE)).json
 
     assert (done.code, json.loads(done.out)) == (0, {"delivered_to": chat})
     assert done.err == (
         f"craftcore: delivered to task {chat}, which goes on by itself. See: craftcore task show {chat}\n"
     )
-    assert (told["status"], told["reason"], told["delivered_to"]) == ("DONE", "delivered", chat)
+    assert (document["status"], document["reason"], document["delivered_to"]) == ("DONE", "delivered", chat)
 
 
 def test_emit_wait_timeout_shows_the_state_of_the_task(cli, clock, database):
@@ -164,9 +164,9 @@ def test_ended_task_is_reported_at_once(cli, clock, database):
 
     count = at_rest(database, keyed, clock)
 
-    told = cli("--json", "emit", "count", "--dedup-key", "k", "--wait", "0").json
+    document = cli("--json", "emit", "count", "--dedup-key", "k", "--wait", "0").json
 
-    assert (told["id"], told["created"], told["result"]) == (count, False, 2)
+    assert (document["id"], document["created"], document["result"]) == (count, False, 2)
 
 
 def key_of_task(task_id, database):

@@ -96,15 +96,15 @@ def test_execution_retry_resets_a_dead_or_failed_trigger(cli, core, outcome, sta
     end(core, begun, outcome)
     assert look(core, begun.claim.id).status == status
 
-    told = cli("--json", "execution", "retry", begun.id, *WHY).json
+    document = cli("--json", "execution", "retry", begun.id, *WHY).json
 
-    assert (told["execution_id"], told["decision"]) == (begun.id, "retry")
-    assert (told["trigger"]["id"], told["trigger"]["status"], told["trigger"]["attempts"]) == (
+    assert (document["execution_id"], document["decision"]) == (begun.id, "retry")
+    assert (document["trigger"]["id"], document["trigger"]["status"], document["trigger"]["attempts"]) == (
         begun.claim.id,
         "PENDING",
         0,
     )
-    assert told["task"] is None
+    assert document["task"] is None
     assert logged(core) == [decided("retry", begun.id)]
 
 
@@ -115,8 +115,8 @@ def test_execution_retry_lets_a_failed_task_continue(cli, core, clock, database)
     done = cli("execution", "retry", last, *WHY)
 
     assert "and its task goes on with it" in done.out
-    told = cli("--json", "task", "show", task_id).json
-    assert (told["status"], told["turn"]) == ("RUNNING", 2)
+    document = cli("--json", "task", "show", task_id).json
+    assert (document["status"], document["turn"]) == ("RUNNING", 2)
 
 
 # skip
@@ -137,9 +137,9 @@ def test_execution_skip_settles_a_trigger_that_would_run_again(cli, core):
 def test_execution_skip_cancels_the_task(cli, core, clock, database):
     task_id = a_task(database, "shaky", clock)
 
-    told = cli("--json", "execution", "skip", f"exec-{task_id}", *WHY).json
+    document = cli("--json", "execution", "skip", f"exec-{task_id}", *WHY).json
 
-    assert (told["decision"], told["task"]["status"]) == ("skip", "CANCELLED")
+    assert (document["decision"], document["task"]["status"]) == ("skip", "CANCELLED")
     assert cli("--json", "task", "show", task_id).json["reason"] == "skipped: ada looked"
 
 
@@ -310,9 +310,9 @@ def test_incomplete_execution_after_a_kill_is_found_and_retried_or_skipped(tmp_p
 
     found = craftcore(tmp_path, "--json", "inspect", "--list", "--status", "incomplete").json
     second, first = (row["id"] for row in found)
-    told = craftcore(tmp_path, "inspect", first).json
-    assert (told["last_event"]["type"], told["last_event"]["agent"]) == ("AGENT_ATTEMPT_START", "slow")
-    assert told["recommendation"]["state"] == "interrupted"
+    document = craftcore(tmp_path, "inspect", first).json
+    assert (document["last_event"]["type"], document["last_event"]["agent"]) == ("AGENT_ATTEMPT_START", "slow")
+    assert document["recommendation"]["state"] == "interrupted"
     assert craftcore(tmp_path, "execution", "skip", second, "--reason", "not needed").code == 0
 
     (tmp_path / "go").touch()
@@ -360,6 +360,6 @@ def test_irreversible_call_after_a_kill_must_be_resolved_before_the_execution(tm
     assert read_trace(tmp_path) == [key], "it was not called again"
     newest = craftcore(tmp_path, "--json", "inspect", "--list").json[0]
     assert (newest["status"], newest["replayable"]) == ("success", True)
-    [told] = craftcore(tmp_path, "--json", "activity", "show", key).json["decisions"]
-    assert (told["decision"], told["note"]) == ("happened", "she saw it")
+    [decision] = craftcore(tmp_path, "--json", "activity", "show", key).json["decisions"]
+    assert (decision["decision"], decision["note"]) == ("happened", "she saw it")
     assert audit_of(tmp_path) == [("execution retry", row["id"], "paid")]

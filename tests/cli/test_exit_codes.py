@@ -190,9 +190,11 @@ def test_unknown_id_is_refused_with_the_command_to_list(cli, here, name):
     refused = cli(*about(name, here.world, "no-such-id"))
 
     assert (refused.code, refused.out) == (10, "")
-    [said] = refused.err.splitlines()
-    assert re.match(r"craftcore: (?:no \w+ has the (?:id|key) 'no-such-id'|no operator command has changed)", said)
-    assert "; see: craftcore " in said or name == "audit"
+    [error_line] = refused.err.splitlines()
+    assert re.match(
+        r"craftcore: (?:no \w+ has the (?:id|key) 'no-such-id'|no operator command has changed)", error_line
+    )
+    assert "; see: craftcore " in error_line or name == "audit"
     assert here.rows() == before
 
 
@@ -263,8 +265,8 @@ def test_invalid_option_value_is_refused_and_changes_nothing(cli, here, database
     refused = cli(*with_option(name, here.world, option, "?!"))
 
     assert (refused.code in (12, 64), refused.out) == (True, ""), refused
-    [said] = refused.err.splitlines()
-    assert "?!" in said or "the payload is not JSON" in said
+    [error_line] = refused.err.splitlines()
+    assert "?!" in error_line or "the payload is not JSON" in error_line
     assert here.rows() == before
 
 

@@ -39,9 +39,9 @@ def test_irregular_file_is_refused_at_once(here, tmp_path, reader, kind):
     refused = craftcore(tmp_path, *(names.get(word, word) for word in words))
 
     assert refused.code == code, refused.err
-    said = refused.err + refused.out
-    assert file in said
-    assert "it is not a regular file" in said or reader == "backup without a manifest"
+    output = refused.err + refused.out
+    assert file in output
+    assert "it is not a regular file" in output or reader == "backup without a manifest"
 
 
 @pytest.mark.parametrize("which", ["backup", "manifest"])

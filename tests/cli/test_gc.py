@@ -46,10 +46,10 @@ def test_gc_dry_run_reports_due_rows_and_changes_nothing(cli, core, clock):
 def test_manual_gc_removes_rows_like_a_daemon_and_reports_by_table(cli, core, clock):
     three_old_ones(core, clock)
 
-    told = cli("--json", "db", "gc").json
+    document = cli("--json", "db", "gc").json
 
-    assert (told["removed"], told["stripped"]) == ({"triggers": 1}, {"triggers": 2})
-    assert (told["dry_run"], told["vacuumed"], told["gives_pages_back"]) == (False, False, True)
+    assert (document["removed"], document["stripped"]) == ({"triggers": 1}, {"triggers": 2})
+    assert (document["dry_run"], document["vacuumed"], document["gives_pages_back"]) == (False, False, True)
     assert_sound(core)
     again = cli("db", "gc")
     assert again.code == 0
@@ -60,10 +60,10 @@ def test_manual_gc_removes_rows_like_a_daemon_and_reports_by_table(cli, core, cl
 def test_gc_reports_each_table_in_text(cli, core, clock):
     three_old_ones(core, clock)
 
-    said = cli("db", "gc", "--dry-run").out.splitlines()
+    lines = cli("db", "gc", "--dry-run").out.splitlines()
 
-    assert said[0].startswith("would take 3 of triggers, ")
-    assert cli("db", "gc").out.splitlines()[:1] == [said[0].replace("would take", "took")]
+    assert lines[0].startswith("would take 3 of triggers, ")
+    assert cli("db", "gc").out.splitlines()[:1] == [lines[0].replace("would take", "took")]
 
 
 def test_gc_with_json_reports_the_same_before_and_after(cli, core, clock):
@@ -78,18 +78,18 @@ def test_gc_with_json_reports_the_same_before_and_after(cli, core, clock):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"), [(["--dry-run"], "looking for"), ([], "taking"), (["--vacuum"], "taking")]
+    ("options", "verb"), [(["--dry-run"], "looking for"), ([], "taking"), (["--vacuum"], "taking")]
 )
-def test_gc_at_a_terminal_shows_progress(cli, core, clock, monkeypatch, options, said):
+def test_gc_at_a_terminal_shows_progress(cli, core, clock, monkeypatch, options, verb):
     monkeypatch.setattr("craftcore.cli.progress.EVERY_SECONDS", 0.0)
     three_old_ones(core, clock)
     assert "\r" not in cli("db", "gc", "--dry-run").err
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
 
-    told = cli("db", "gc", *options).err
+    progress = cli("db", "gc", *options).err
 
-    assert told.startswith(f"\r{said} what is old, 0 s")
-    assert told.endswith("\r\x1b[K")
+    assert progress.startswith(f"\r{verb} what is old, 0 s")
+    assert progress.endswith("\r\x1b[K")
     assert cli("--json", "db", "gc", *options).err == ""
 
 
@@ -142,10 +142,10 @@ def test_gc_without_a_database_creates_none(cli, database, options):
 def test_stats_show_the_oldest_rows_and_due_rows(cli, core, clock):
     three_old_ones(core, clock)
 
-    told = cli("--json", "db", "stats").json
+    document = cli("--json", "db", "stats").json
 
-    assert told["due"]["triggers"] == 3
-    assert told["oldest"]["triggers"]["at"] == clock.now() - DAY
-    assert told["oldest"]["tasks"] == {"at": None, "at_iso": None}
+    assert document["due"]["triggers"] == 3
+    assert document["oldest"]["triggers"]["at"] == clock.now() - DAY
+    assert document["oldest"]["tasks"] == {"at": None, "at_iso": None}
     out = cli("db", "stats").out
     assert "retention would take triggers: 3" in out

@@ -284,9 +284,9 @@ def daemon(database):
 
 
 def reasons(cli):
-    told = cli("--json", "status").json
-    assert told["ok"] == (told["health"] == "healthy")
-    return [reason["code"] for reason in told["reasons"]]
+    document = cli("--json", "status").json
+    assert document["ok"] == (document["health"] == "healthy")
+    return [reason["code"] for reason in document["reasons"]]
 
 
 def test_untaken_trigger_is_behind_unless_the_lane_is_busy(cli, core, clock, daemon):
@@ -344,9 +344,9 @@ def test_due_work_with_free_places_is_reported_as_idle(cli, core, clock, booted)
 
     clock.advance(seconds=2)
 
-    told = cli("--json", "status").json
-    assert [reason["code"] for reason in told["reasons"]] == ["idle"]
-    assert told["idle"] == {"id": waits, "seconds": 41.0, "places": 2, "running": 0}
+    document = cli("--json", "status").json
+    assert [reason["code"] for reason in document["reasons"]] == ["idle"]
+    assert document["idle"] == {"id": waits, "seconds": 41.0, "places": 2, "running": 0}
 
 
 def test_due_work_is_not_idle_while_every_place_is_taken(cli, core, clock, booted):
@@ -502,12 +502,12 @@ def test_write_lock_holder_is_reported_by_status_and_doctor(cli, core, database,
     with start_program(["-c", KEEP, database], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as somebody:
         assert somebody.stdout is not None
         assert somebody.stdout.readline() == b"kept\n"
-        told = cli("--json", "status").json
+        document = cli("--json", "status").json
         [checked] = [one for one in cli("--json", "doctor").json["checks"] if one["check"] == "write lock"]
         somebody.communicate(b"\n")
 
-    assert told["locked_by"]["pid"] == somebody.pid
-    assert [reason["code"] for reason in told["reasons"]] == ["locked"]
+    assert document["locked_by"]["pid"] == somebody.pid
+    assert [reason["code"] for reason in document["reasons"]] == ["locked"]
     assert (checked["level"], f"pid {somebody.pid} " in checked["text"]) == ("FAIL", True)
     assert reasons(cli) == []
 
@@ -586,10 +586,10 @@ def test_long_wal_with_few_used_pages_is_no_trouble(cli, core, daemon, database,
     litestream.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
     litestream.execute("CREATE TABLE theirs (id)")
 
-    told = cli("--json", "status").json
-    assert told["wal_bytes"] > 2_000_000
-    assert 0 < told["wal_in_use_bytes"] < 1 << 20
-    assert told["reasons"] == []
+    document = cli("--json", "status").json
+    assert document["wal_bytes"] > 2_000_000
+    assert 0 < document["wal_in_use_bytes"] < 1 << 20
+    assert document["reasons"] == []
     [wal] = [one for one in cli("--json", "doctor").json["checks"] if one["check"] == "WAL"]
     assert wal["level"] == "ok"
     litestream.close()
@@ -607,12 +607,12 @@ def test_status_reports_the_wal_reader_and_the_size_limit(cli, core, clock, daem
         for number in range(40):
             core.do(set_fact, f"large {number}", "x" * 50_000)
 
-        told = cli("--config", str(settings), "--json", "status").json
-    assert [one["code"] for one in told["reasons"]] == ["wal", "size"]
-    assert told["wal_readers"] == [pid]
-    assert told["retention"]["max_bytes"] == 500_000
-    assert told["retention"]["used_bytes"] > 400_000
-    assert told["retention"]["needed_bytes"] > 500_000
+        document = cli("--config", str(settings), "--json", "status").json
+    assert [one["code"] for one in document["reasons"]] == ["wal", "size"]
+    assert document["wal_readers"] == [pid]
+    assert document["retention"]["max_bytes"] == 500_000
+    assert document["retention"]["used_bytes"] > 400_000
+    assert document["retention"]["needed_bytes"] > 500_000
 
 
 def test_disk_space_matches_the_file_system(tmp_path):

@@ -68,8 +68,8 @@ def test_check_names_live_tasks_that_an_app_does_not_fit(cli, tmp_path, brief):
     assert "FAIL  tasks: 1 live task that fits_no_more does not fit" in refused.out
     assert f"task {brief}: the payload does not fit brief: Object missing required field `country`" in refused.out
     assert "not looked at" in cli("check").out
-    told = cli("--json", "--read-only", "check", "fits_no_more").json
-    assert [one["ok"] for one in told["checks"] if one["check"] == "tasks"] == [False]
+    document = cli("--json", "--read-only", "check", "fits_no_more").json
+    assert [one["ok"] for one in document["checks"] if one["check"] == "tasks"] == [False]
 
 
 def test_check_names_triggers_and_schedules_of_a_missing_workflow(cli, tmp_path, brief):

@@ -73,10 +73,10 @@ def test_suggested_command_can_be_pasted(cli, made, tmp_path, monkeypatch, way):
         else:
             monkeypatch.setenv("CRAFTCORE_DB", str(database))
             printed = cli(*arguments)
-        said = printed.out + printed.err
-        assert way == "environment" or ALONE.findall(said) == [], (name, said)
-        assert way == "option" or "--db" not in said, (name, said)
-        found |= dict.fromkeys(hints_in(said, beginning), name)
+        output = printed.out + printed.err
+        assert way == "environment" or ALONE.findall(output) == [], (name, output)
+        assert way == "option" or "--db" not in output, (name, output)
+        found |= dict.fromkeys(hints_in(output, beginning), name)
 
     assert len(found) >= 20, found
     if way == "environment":

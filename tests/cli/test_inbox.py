@@ -70,9 +70,9 @@ def test_inbox_list_shows_task_deadline_default_and_answer_commands(cli, ask, cl
 def test_inbox_document_has_iso_moments_and_the_default_as_a_value(cli, ask, clock):
     task_id, question_id = ask(timeout=HOUR, default="hold")
 
-    [told] = cli("--json", "inbox", "list").json
+    [row] = cli("--json", "inbox", "list").json
 
-    assert told == {
+    assert row == {
         "id": question_id,
         "task_id": task_id,
         "workflow": "ask",
@@ -146,8 +146,8 @@ def test_system_question_is_marked_as_from_craftcore(cli, clock, database, core)
     lines = cli("inbox", "list").out.splitlines()
     assert lines[0] == f"craftcore, about task {wait} of wait asked 0.0 s ago:"
     assert lines[2] == "  its turn runs on meanwhile. To answer:"
-    said = cli("inbox", "answer", cli("--json", "inbox", "list").json[0]["id"], "cancel")
-    assert said.out == f'answered with "cancel"; task {wait} of wait is CANCELLED\n'
+    result = cli("inbox", "answer", cli("--json", "inbox", "list").json[0]["id"], "cancel")
+    assert result.out == f'answered with "cancel"; task {wait} of wait is CANCELLED\n'
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,7 @@ def test_hostile_question_is_printed_escaped(cli, ask):
 def test_action_in_doubt_is_asked_with_known_facts_and_a_command_per_answer(cli, bank, clock, database):
     task_id = bank.pay(LOST, amount=7)
     clock.advance(minutes=5)
-    [told] = cli("--json", "inbox", "list").json
+    [row] = cli("--json", "inbox", "list").json
     key = f"activity:{task_id}:1.1"
 
     assert cli("--db", str(database), "inbox", "list").out.splitlines() == [
@@ -213,13 +213,13 @@ def test_action_in_doubt_is_asked_with_known_facts_and_a_command_per_answer(cli,
         '(ConnectionResetError: the line is dead). Its arguments: {"amount":7}',
         f"  | {WHAT_ANSWERS_MEAN}",
         "  for as long as it takes. To answer (happened takes --reference REF, the provider's):",
-        f"  craftcore --db {database} inbox answer {told['id']} happened",
-        f"  craftcore --db {database} inbox answer {told['id']} resend",
-        f"  craftcore --db {database} inbox answer {told['id']} 'give up'",
+        f"  craftcore --db {database} inbox answer {row['id']} happened",
+        f"  craftcore --db {database} inbox answer {row['id']} resend",
+        f"  craftcore --db {database} inbox answer {row['id']} 'give up'",
         "  All that is known of it:",
         f"  craftcore --db {database} activity show {key}",
     ]
-    assert (told["kind"], told["activity_key"], told["options"]) == ("activity", key, ["happened", "resend", "give up"])
+    assert (row["kind"], row["activity_key"], row["options"]) == ("activity", key, ["happened", "resend", "give up"])
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_answer_about_an_action_prints_and_causes_the_outcome(cli, bank, answer,
     assert done.code == 0
     assert done.out.startswith(f"bank.pay (activity:{task_id}:1.1) {says}")
     assert done.out.endswith("no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n")
-    told = cli("--json", "task", "show", task_id).json
-    assert (told["status"], told["result"], len(bank.calls)) == (status, result, calls)
+    document = cli("--json", "task", "show", task_id).json
+    assert (document["status"], document["result"], len(bank.calls)) == (status, result, calls)
     [decision] = cli("--json", "activity", "show", task_id).json["decisions"]
     assert (decision["decided_by"], decision["note"]) == (ME, "I looked")
 
@@ -354,14 +354,14 @@ def test_answer_continues_the_task_and_records_the_user(cli, ask, clock, databas
         f'answered with "send"; task {task_id} of ask goes on\n'
         "no daemon runs; it goes on with the next one: craftcore run MODULE:APP\n"
     )
-    told = the_question(cli, task_id)
-    assert (told["status"], told["answer"], told["note"], told["answered_by"]) == (
+    question = the_question(cli, task_id)
+    assert (question["status"], question["answer"], question["note"], question["answered_by"]) == (
         "ANSWERED",
         "send",
         "she said so",
         ME,
     )
-    assert told["closed_at_iso"] == "2026-11-21T12:00:00.000Z"
+    assert question["closed_at_iso"] == "2026-11-21T12:00:00.000Z"
     assert cli("--json", "task", "show", task_id).json["result"] == "send"
     assert cli("--json", "inbox", "list").json == []
 
@@ -369,9 +369,9 @@ def test_answer_continues_the_task_and_records_the_user(cli, ask, clock, databas
 def test_answer_with_json_prints_the_question(cli, ask):
     _, question_id = ask()
 
-    told = cli("--json", "inbox", "answer", question_id, "hold").json
+    document = cli("--json", "inbox", "answer", question_id, "hold").json
 
-    assert (told["id"], told["status"], told["answer"]) == (question_id, "ANSWERED", "hold")
+    assert (document["id"], document["status"], document["answer"]) == (question_id, "ANSWERED", "hold")
 
 
 def test_second_answer_is_too_late_and_names_the_first_user(cli, ask):

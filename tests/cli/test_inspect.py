@@ -82,9 +82,9 @@ def test_inspect_list_is_newest_first_with_the_reason_for_not_replayable(cli, so
 def test_inspect_list_with_json_has_moments_also_as_iso(cli, some, clock):
     *_, slow, _ = some
 
-    told = cli("--json", "inspect", "--list", "--limit", "3").json[2]
+    row = cli("--json", "inspect", "--list", "--limit", "3").json[2]
 
-    assert told == {
+    assert row == {
         "id": slow,
         "created_at": clock.now() - 180,
         "created_at_iso": "2026-11-21T12:01:00.000Z",
@@ -197,9 +197,9 @@ def test_inspect_list_without_executions_is_empty(cli, core):
 
 
 def test_inspect_stats_count_the_rows_of_the_list(cli, some):
-    told = cli("--json", "inspect", "--stats").json
+    document = cli("--json", "inspect", "--stats").json
 
-    assert told == {
+    assert document == {
         "records": 4,
         "oldest_at": 1_795_262_400.0,
         "oldest_at_iso": "2026-11-21T12:00:00.000Z",
@@ -239,12 +239,12 @@ def test_failed_record_shows_error_routing_and_last_event(cli, some, clock):
     *_, slow, _ = some
     trigger_id = slow.removeprefix("exec-").removesuffix(".1")
 
-    told = inspect(cli, slow)
+    document = inspect(cli, slow)
 
-    assert re.fullmatch("sha256:[0-9a-f]{64}", told.pop("envelope_hash"))
-    assert told.pop("recommendation")["state"] == "dead"
+    assert re.fullmatch("sha256:[0-9a-f]{64}", document.pop("envelope_hash"))
+    assert document.pop("recommendation")["state"] == "dead"
     begun, ended = clock.now() - 180, clock.now() - 179.75
-    assert told == {
+    assert document == {
         "execution_id": slow,
         "trigger_id": trigger_id,
         "task_id": None,
@@ -287,39 +287,44 @@ def test_failed_record_shows_error_routing_and_last_event(cli, some, clock):
 
 
 def test_incomplete_record_shows_the_last_event_reached(cli, some):
-    told = inspect(cli, some[0])
+    document = inspect(cli, some[0])
 
-    assert (told["status"], told["replayable"], told["replayable_reason"]) == (
+    assert (document["status"], document["replayable"], document["replayable_reason"]) == (
         "incomplete",
         False,
         "execution_incomplete",
     )
-    assert (told["ended_at"], told["ended_at_iso"], told["latency_ms"], told["error"]) == (None, None, None, None)
-    last = told["last_event"]
+    assert (document["ended_at"], document["ended_at_iso"], document["latency_ms"], document["error"]) == (
+        None,
+        None,
+        None,
+        None,
+    )
+    last = document["last_event"]
     assert (last["seq"], last["type"], last["agent"]) == (2, "AGENT_ATTEMPT_START", "lost")
 
 
 def test_inspect_shows_events_and_envelope_on_request(cli, core):
     id_ = an_end(core, workflow="brief@2.0", payload={"city": "Rome"}, description="now")
 
-    told = inspect(cli, id_, "--events", "--envelope")
+    document = inspect(cli, id_, "--events", "--envelope")
 
-    assert [event["type"] for event in told["events"]] == [
+    assert [event["type"] for event in document["events"]] == [
         *("INTENT_RECEIVED", "AGENT_ATTEMPT_START", "AGENT_ATTEMPT_END", "ROUTER_DECISION", "FINAL_RESPONSE")
     ]
-    assert set(told["events"][0]) == {"seq", "type", "at", "at_iso", "payload"}
-    assert told["envelope"]["intent"] == {"name": "brief", "version": "2.0"}
-    assert told["envelope"]["payload"] == {"city": "Rome"}
+    assert set(document["events"][0]) == {"seq", "type", "at", "at_iso", "payload"}
+    assert document["envelope"]["intent"] == {"name": "brief", "version": "2.0"}
+    assert document["envelope"]["payload"] == {"city": "Rome"}
     assert not {"events", "envelope"} & inspect(cli, id_).keys()
 
 
 def test_events_of_a_turn_name_task_and_turn(cli, clock, database):
     task_id = a_task(database, "nap", clock)
 
-    told = inspect(cli, f"exec-{task_id}", "--events")
+    document = inspect(cli, f"exec-{task_id}", "--events")
 
-    assert (told["task_id"], told["turn"]) == (task_id, 1)
-    [step] = [event for event in told["events"] if event["type"] == "STEP_COMPLETED"]
+    assert (document["task_id"], document["turn"]) == (task_id, 1)
+    [step] = [event for event in document["events"] if event["type"] == "STEP_COMPLETED"]
     assert (step["task_seq"], step["turn"], step["payload"]["result"]) == (1, 1, "LA LA")
     assert step["memo"]
 
@@ -498,9 +503,9 @@ def test_record_with_an_action_in_doubt_points_to_the_activity(cli, clock, datab
 def test_recommended_commands_name_the_database_given_by_option(cli, core, database):
     id_ = an_end(core)
 
-    told = cli("--db", str(database), "inspect", id_).json
+    document = cli("--db", str(database), "inspect", id_).json
 
-    assert told["recommendation"]["commands"] == [f"craftcore --db {database} replay {id_}"]
+    assert document["recommendation"]["commands"] == [f"craftcore --db {database} replay {id_}"]
 
 
 # Damage
@@ -527,13 +532,13 @@ def test_damaged_record_is_shown_as_stored(cli, core):
         "DELETE FROM event_rows WHERE seq = 2",
     )
 
-    told = inspect(cli, id_, "--events", "--envelope")
+    document = inspect(cli, id_, "--events", "--envelope")
 
-    assert (told["replayable"], told["replayable_reason"]) == (False, "record_corrupted")
-    assert (told["envelope"], told["routing"]) == ("{no", "DIRECT")
-    assert told["error"] == {"code": "VALIDATION_ERROR", "message": None, "retryable": None}
-    assert (told["last_event"]["seq"], told["last_event"]["payload"]) == (5, "{oops")
-    assert [event["payload"] for event in told["events"]][::3] == [[1], "{oops"]
+    assert (document["replayable"], document["replayable_reason"]) == (False, "record_corrupted")
+    assert (document["envelope"], document["routing"]) == ("{no", "DIRECT")
+    assert document["error"] == {"code": "VALIDATION_ERROR", "message": None, "retryable": None}
+    assert (document["last_event"]["seq"], document["last_event"]["payload"]) == (5, "{oops")
+    assert [event["payload"] for event in document["events"]][::3] == [[1], "{oops"]
     assert cli("inspect", "--list").code == cli("inspect", "--stats").code == 0
 
 
@@ -563,19 +568,23 @@ def test_deeply_nested_json_in_a_record_is_shown_as_stored(cli, core):
         f"UPDATE executions SET envelope_json = {deep}",
     )
 
-    told = inspect(cli, id_, "--events", "--envelope")
+    document = inspect(cli, id_, "--events", "--envelope")
 
-    assert told["replayable_reason"] == "record_corrupted"
-    assert told["envelope"] == told["events"][0]["payload"] == "[" * 50_000
+    assert document["replayable_reason"] == "record_corrupted"
+    assert document["envelope"] == document["events"][0]["payload"] == "[" * 50_000
 
 
 def test_record_without_events_is_shown(cli, core):
     id_ = an_end(core)
     spoil(core, "DELETE FROM event_rows")
 
-    told = inspect(cli, id_)
+    document = inspect(cli, id_)
 
-    assert (told["event_count"], told["last_event"], told["replayable_reason"]) == (0, None, "record_corrupted")
+    assert (document["event_count"], document["last_event"], document["replayable_reason"]) == (
+        0,
+        None,
+        "record_corrupted",
+    )
 
 
 def test_record_of_a_deleted_trigger_is_reported_as_gone(cli, core):
@@ -606,9 +615,9 @@ def test_invalidated_record_is_not_replayable_in_any_view(cli, core):
     kept, gone = cli("inspect", "--list").out.splitlines()[1:]
     assert (kept.split()[0], kept.endswith(" replayable")) == (short(other), True)
     assert (gone.split()[0], gone.endswith(" not-replayable: manually_invalidated")) == (short(id_), True)
-    told = inspect(cli, id_)
-    assert (told["replayable"], told["replayable_reason"]) == (False, "manually_invalidated")
-    assert told["invalidated"] == "the price was wrong"
+    document = inspect(cli, id_)
+    assert (document["replayable"], document["replayable_reason"]) == (False, "manually_invalidated")
+    assert document["invalidated"] == "the price was wrong"
     assert cli("--json", "inspect", "--stats").json["not_replayable"] == {"manually_invalidated": 1}
     [row] = core.rows("SELECT uid, name, action, subject, reason FROM audit_log")
     assert row == {
@@ -628,8 +637,8 @@ def test_invalidate_with_several_ids_applies_to_all_or_none(cli, core):
 
     assert (refused.code, f"{second} is invalidated already: one" in refused.err) == (1, True)
     assert inspect(cli, first)["replayable"] is True
-    told = cli("--json", "invalidate", first, first, "--reason", "said twice").json
-    assert [(one["execution_id"], one["replayable_reason"]) for one in told] == [(first, "manually_invalidated")]
+    document = cli("--json", "invalidate", first, first, "--reason", "said twice").json
+    assert [(one["execution_id"], one["replayable_reason"]) for one in document] == [(first, "manually_invalidated")]
 
 
 @pytest.mark.parametrize(

@@ -74,9 +74,9 @@ def test_commands_have_help_and_accept_the_global_options(cli):
 
 
 def test_version_option_works_before_and_after_a_command(cli):
-    said = f"craftcore {version('craftcore')}\n"
+    expected = f"craftcore {version('craftcore')}\n"
 
-    assert cli("--version").out == cli("status", "--version").out == said
+    assert cli("--version").out == cli("status", "--version").out == expected
 
 
 def test_missing_command_shows_the_help(cli):
@@ -114,10 +114,10 @@ def test_unwritable_output_exits_74_with_a_message(cli, tmp_path, arguments):
         open("/dev/full", "wb") as full,
         start(command, cwd=tmp_path, env=environment(), stdout=full, stderr=subprocess.PIPE) as process,
     ):
-        _, said = process.communicate(timeout=PATIENCE)
+        _, error = process.communicate(timeout=PATIENCE)
 
     assert process.returncode == 74
-    assert said == b"craftcore: the answer cannot be written: No space left on device\n"
+    assert error == b"craftcore: the answer cannot be written: No space left on device\n"
 
 
 def test_command_without_standard_output_still_works(tmp_path):
@@ -137,9 +137,9 @@ def test_ctrl_c_during_emit_wait_reports_the_accepted_trigger(tmp_path):
         assert b"no daemon runs" in process.stderr.readline()
         process.send_signal(signal.SIGINT)
         assert process.wait(PATIENCE) == 130
-        said = process.stderr.read().decode()
+        error = process.stderr.read().decode()
     [row] = craftcore(tmp_path, "--json", "trigger", "list").json
-    assert said == f"craftcore: trigger {row['id']} is accepted; it goes on without this command\n"
+    assert error == f"craftcore: trigger {row['id']} is accepted; it goes on without this command\n"
 
 
 def test_bug_exits_70_with_a_single_line(cli, monkeypatch):

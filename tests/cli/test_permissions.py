@@ -175,13 +175,13 @@ def test_backup_is_written_only_to_a_directory_safe_for_the_user(folder):
 
 
 @pytest.mark.parametrize(
-    ("lock_mode", "said"),
+    ("lock_mode", "message"),
     [
         (0o600, "{0}: permission denied"),
         (0o666, "others can open the lock file {0}.lock, and this user may not replace it (permission denied)"),
     ],
 )
-def test_restore_without_write_permission_changes_nothing(folder, lock_mode, said):
+def test_restore_without_write_permission_changes_nothing(folder, lock_mode, message):
     assert craftcore(folder, "emit", "greet").code == 0
     assert craftcore(folder, "db", "backup", "-o", "backup.db").code == 0
     (folder / "agent.db.lock").touch()
@@ -193,5 +193,5 @@ def test_restore_without_write_permission_changes_nothing(folder, lock_mode, sai
 
     refused = as_nobody(folder, "db", "restore", str(folder / "backup.db"), "--yes")
 
-    assert (refused.code, refused.err) == (77, f"craftcore: {said.format(folder / 'agent.db')}\n")
+    assert (refused.code, refused.err) == (77, f"craftcore: {message.format(folder / 'agent.db')}\n")
     assert (folder / "agent.db").read_bytes() == before

@@ -49,10 +49,10 @@ def settings(folder):
 def test_reload_lists_changes_applied_now_and_at_the_next_start(folder, daemon, settings):
     settings('[log]\nlevel = "error"\n[daemon]\nconcurrency = 3\n[retry]\nmax_attempts = 1\n')
 
-    told = craftcore(folder, "reload")
+    result = craftcore(folder, "reload")
 
-    assert (told.code, told.err) == (0, "")
-    assert told.out.splitlines() == [
+    assert (result.code, result.err) == (0, "")
+    assert result.out.splitlines() == [
         "changed, and counts now: retry.max_attempts, log.level",
         "changed, and waits for the next start: daemon.concurrency",
     ]
@@ -157,9 +157,9 @@ def test_reload_ignores_the_answer_to_an_earlier_request(folder, daemon, setting
     monkeypatch.setattr(signal, "pidfd_send_signal", answered_before)
     settings("[daemon]\nconcurrency = 3\n")
 
-    told = cli("--db", str(database), "--json", "reload").json
+    document = cli("--db", str(database), "--json", "reload").json
 
-    assert (told["applied"], told["at_next_start"], told["number"]) == ([], ["daemon.concurrency"], 2)
+    assert (document["applied"], document["at_next_start"], document["number"]) == ([], ["daemon.concurrency"], 2)
 
 
 # processes that receive no signal

@@ -246,8 +246,8 @@ def test_export_writes_a_private_file_and_prints_the_size(cli, core):
     assert result.out == f"exec-t.1 is in t.json: 5 events, {os.path.getsize('t.json'):,} bytes\n"
     assert stat.S_IMODE(os.stat("t.json").st_mode) == 0o600
     assert json.loads(Path("t.json").read_text()) == cli("export", "exec-t").json
-    told = cli("--json", "export", "exec-t", "-o", "t.json").json
-    assert told == {"execution_id": "exec-t.1", "file": "t.json", "bytes": os.path.getsize("t.json")}
+    document = cli("--json", "export", "exec-t", "-o", "t.json").json
+    assert document == {"execution_id": "exec-t.1", "file": "t.json", "bytes": os.path.getsize("t.json")}
 
 
 def test_export_of_an_open_record_warns_that_replay_is_impossible(cli, core):
@@ -328,13 +328,13 @@ def test_diff_treats_equal_records_as_the_same_despite_ids_and_times(cli, core, 
         "",
         "beside what every record has of its own: ids, times, latencies; --json has those, too",
     ]
-    told = cli("--json", "diff", "exec-a", "exec-b").json
-    assert told["same"] is True
-    assert all(one["own"] for one in told["differences"])
-    paths = {one["path"] for one in told["differences"]}
+    document = cli("--json", "diff", "exec-a", "exec-b").json
+    assert document["same"] is True
+    assert all(one["own"] for one in document["differences"])
+    paths = {one["path"] for one in document["differences"]}
     assert {"id", "created_at", "envelope.metadata.requestId", "events.1.at", "events.1.timestamp"} <= paths
-    assert told["a"]["execution_id"] == "exec-a.1"
-    assert told["a"]["created_at_iso"] == "2026-11-21T12:00:00.000Z"
+    assert document["a"]["execution_id"] == "exec-a.1"
+    assert document["a"]["created_at_iso"] == "2026-11-21T12:00:00.000Z"
 
 
 def test_record_and_export_have_no_differences(cli, core):
@@ -342,9 +342,9 @@ def test_record_and_export_have_no_differences(cli, core):
     cli("export", "exec-a", "-o", "a.json")
 
     assert cli("diff", "exec-a", "a.json").out.splitlines()[-1].startswith("they say the same")
-    told = cli("diff", "a.json", "exec-a", "--json").json
-    assert (told["same"], told["differences"]) == (True, [])
-    assert (told["a"]["file"], told["b"]["file"]) == ("a.json", None)
+    document = cli("diff", "a.json", "exec-a", "--json").json
+    assert (document["same"], document["differences"]) == (True, [])
+    assert (document["a"]["file"], document["b"]["file"]) == ("a.json", None)
 
 
 def test_differences_are_named_by_path(cli, core):
@@ -363,8 +363,8 @@ def test_differences_are_named_by_path(cli, core):
         ["envelope.payload.n", "1", "(not", "there)"],
     ]
 
-    told = cli("--json", "diff", "exec-a", "exec-c").json
-    counted = {one["path"]: one for one in told["differences"] if not one["own"]}
+    document = cli("--json", "diff", "exec-a", "exec-c").json
+    counted = {one["path"]: one for one in document["differences"] if not one["own"]}
     assert counted["status"] == {"path": "status", "a": "success", "b": "error", "own": False}
     assert counted["error_code"]["b"] == "AGENT_TIMEOUT"
     assert counted["events.5.has_error"] == {"path": "events.5.has_error", "a": False, "b": True, "own": False}

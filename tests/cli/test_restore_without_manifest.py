@@ -47,8 +47,8 @@ def test_restored_copy_is_held_and_the_last_known_moment_is_printed(cli, here, d
         "  craftcore release",
     ]
     assert cli("--json", "trigger", "show", here.world.waiting).json["status"] == "PENDING"
-    told = cli("--json", "status").json
-    assert told["held"] == "it was restored from a copy that goes up to 2026-11-21T14:00:00.000Z"
+    document = cli("--json", "status").json
+    assert document["held"] == "it was restored from a copy that goes up to 2026-11-21T14:00:00.000Z"
     [row] = [row for row in cli("--json", "audit").json if row["action"] == "db restore"]
     assert row["details"]["file"] == str(copy)
     assert row["details"]["sha256"] == sha256(copy.read_bytes()).hexdigest()
@@ -56,10 +56,10 @@ def test_restored_copy_is_held_and_the_last_known_moment_is_printed(cli, here, d
 
 
 def test_restore_with_json_prints_the_last_known_moment(cli, database, copy):
-    told = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
+    document = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
 
-    assert (told["database"], told["restored_from"]) == (str(database), str(copy))
-    assert (told["taken_at"], told["taken_at_iso"]) == (NOON + 7200, "2026-11-21T14:00:00.000Z")
+    assert (document["database"], document["restored_from"]) == (str(database), str(copy))
+    assert (document["taken_at"], document["taken_at_iso"]) == (NOON + 7200, "2026-11-21T14:00:00.000Z")
 
 
 def test_activity_with_an_open_call_in_the_copy_becomes_in_doubt(cli, database, clock, tmp_path):
@@ -205,7 +205,7 @@ def test_copy_with_an_older_schema_is_migrated(cli, database, tmp_path, clock):
     migrate(old, clock, list_migrations()[:-1])
     shutil.copy(old.path, tmp_path / "copy.db")
 
-    told = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
+    document = cli("--json", "db", "restore", "copy.db", "--no-manifest", "--yes").json
 
-    assert told["migrated"] == [list_migrations()[-1].name]
+    assert document["migrated"] == [list_migrations()[-1].name]
     assert cli("db", "check").code == 0

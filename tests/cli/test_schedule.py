@@ -176,9 +176,9 @@ def test_schedule_options_reach_the_row(cli):
 
 
 def test_words_after_the_dashes_belong_to_the_command(cli):
-    told = cli("--json", "schedule", "add", "s", "@daily", "--", "curl", "--json", "{}", "--", "--db", "x").json
+    document = cli("--json", "schedule", "add", "s", "@daily", "--", "curl", "--json", "{}", "--", "--db", "x").json
 
-    assert told["payload"] == {"argv": ["curl", "--json", "{}", "--", "--db", "x"]}
+    assert document["payload"] == {"argv": ["curl", "--json", "{}", "--", "--db", "x"]}
 
 
 def test_schedule_id_may_be_reused_after_removal(cli):
@@ -351,10 +351,10 @@ def test_overdue_single_job_fires_when_resumed(cli, core, clock):
     cli("schedule", "pause", "s")
     clock.advance(hours=1)
 
-    said = cli("schedule", "resume", "s").out
+    output = cli("schedule", "resume", "s").out
     core.do(core.ticks.tick)
 
-    assert said == "s is active again\nnext: 2026-11-21 12:10:00Z, late by 50 min\n"
+    assert output == "s is active again\nnext: 2026-11-21 12:10:00Z, late by 50 min\n"
     assert len(core.rows("SELECT * FROM triggers")) == 1
 
 
@@ -373,10 +373,10 @@ def test_schedule_resumed_past_the_end_is_finished(cli, clock):
     cli("schedule", "pause", "s")
     clock.advance(hours=2)
 
-    said = cli("schedule", "resume", "s").out.splitlines()
+    lines = cli("schedule", "resume", "s").out.splitlines()
 
-    assert said[0] == "skipped: 6 that came meanwhile"
-    assert said[1].startswith("finished: ")
+    assert lines[0] == "skipped: 6 that came meanwhile"
+    assert lines[1].startswith("finished: ")
 
 
 @pytest.mark.parametrize("reason", ["", " ", "x" * 501, "\udcff"])
@@ -422,9 +422,9 @@ def test_running_trigger_continues_after_schedule_remove(cli, core):
     trigger_id = cli("--json", "schedule", "run-now", "s").json["trigger_id"]
     start_one(core)
 
-    said = cli("schedule", "remove", "s", "--yes").out
+    output = cli("schedule", "remove", "s", "--yes").out
 
-    assert f"trigger {trigger_id}, which runs, goes on" in said
+    assert f"trigger {trigger_id}, which runs, goes on" in output
     assert cli("--json", "trigger", "show", trigger_id).json["status"] == "CLAIMED"
 
 

@@ -34,18 +34,18 @@ def remember(core, name, value):
 def test_run_now_fires_without_moving_the_schedule(cli, core):
     before = add(cli, "s", "@daily", "--workflow", "greet", "--payload", '{"name": "Ada"}')
 
-    told = cli("--json", "schedule", "run-now", "s").json
+    document = cli("--json", "schedule", "run-now", "s").json
 
-    assert told == {
+    assert document == {
         "id": "s",
         "outcome": "fired",
         "nominal_at": NOON,
         "nominal_at_iso": "2026-11-21T12:00:00.000Z",
         "reason": None,
-        "trigger_id": told["trigger_id"],
+        "trigger_id": document["trigger_id"],
         "waits_for": None,
     }
-    row = cli("--json", "trigger", "show", told["trigger_id"]).json
+    row = cli("--json", "trigger", "show", document["trigger_id"]).json
     assert (row["schedule_id"], row["payload"], row["due_at"]) == ("s", {"name": "Ada"}, NOON)
     assert cli("--json", "schedule", "show", "s").json["next_at"] == before["next_at"]
 
@@ -150,9 +150,9 @@ def test_skip_next_prints_the_skipped_and_the_following_occurrence(cli, core, cl
 def test_skip_next_of_the_last_occurrence_leaves_none(cli):
     add(cli, "s", "in 10m", "--workflow", "greet")
 
-    said = cli("--json", "schedule", "skip-next", "s").json
+    document = cli("--json", "schedule", "skip-next", "s").json
 
-    assert (said["skips_at"], said["then_at"]) == (NOON + 600, None)
+    assert (document["skips_at"], document["then_at"]) == (NOON + 600, None)
     again = cli("schedule", "skip-next", "s")
     assert (again.code, "no occurrence left to skip" in again.err) == (1, True)
     assert cli("schedule", "show", "s").out.splitlines()[1] == "next: none; what was left is skipped"
@@ -168,12 +168,12 @@ def span(start, end):
 def test_backfill_fires_each_past_occurrence_once(cli, core, clock):
     add(cli, "s", "0 3 * * *", "--workflow", "greet", "--overlap", "allow")
 
-    told = cli("--json", "schedule", "backfill", "s", *span("2026-11-19T03:00Z", "2026-11-21T03:00Z")).json
+    document = cli("--json", "schedule", "backfill", "s", *span("2026-11-19T03:00Z", "2026-11-21T03:00Z")).json
     clock.advance(1)
     again = cli("schedule", "backfill", "s", *span("2026-11-18T03:00Z", "2026-11-21T03:00Z"))
 
-    assert (told["id"], told["fired"], told["buffered"], told["skipped"]) == ("s", 3, 0, 0)
-    assert [one["nominal_at_iso"][:10] for one in told["occurrences"]] == ["2026-11-19", "2026-11-20", "2026-11-21"]
+    assert (document["id"], document["fired"], document["buffered"], document["skipped"]) == ("s", 3, 0, 0)
+    assert [one["nominal_at_iso"][:10] for one in document["occurrences"]] == ["2026-11-19", "2026-11-20", "2026-11-21"]
     assert again.out == "s: 1 fired, 3 skipped. See: craftcore schedule history s\n"
     assert len(core.rows("SELECT * FROM triggers")) == 4
 
@@ -181,11 +181,11 @@ def test_backfill_fires_each_past_occurrence_once(cli, core, clock):
 def test_backfilled_occurrences_wait_for_each_earlier_occurrence(cli, core):
     add(cli, "s", "0 3 * * *", "--workflow", "greet")
 
-    said = cli("schedule", "backfill", "s", *span("2026-11-19T00:00Z", "2026-11-21T12:00Z")).out
+    output = cli("schedule", "backfill", "s", *span("2026-11-19T00:00Z", "2026-11-21T12:00Z")).out
     run_one(core)
     core.do(core.ticks.tick)
 
-    assert said == "s: 1 fired, 2 waiting for an earlier one. See: craftcore schedule history s\n"
+    assert output == "s: 1 fired, 2 waiting for an earlier one. See: craftcore schedule history s\n"
     outcomes = [line["outcome"] for line in cli("--json", "schedule", "history", "s").json]
     assert outcomes == ["buffered", "fired", "fired"]
 

@@ -40,10 +40,10 @@ def test_status_counts_schedules_and_names_the_next(cli, core, daemon):
     declare(core, "away")
     core.do(core.schedules.pause, "away")
 
-    told = cli("--json", "status").json
+    document = cli("--json", "status").json
 
-    assert told["ok"]
-    assert told["schedules"] == {
+    assert document["ok"]
+    assert document["schedules"] == {
         "active": 2,
         "paused": 1,
         "disabled": 0,
@@ -53,7 +53,11 @@ def test_status_counts_schedules_and_names_the_next(cli, core, daemon):
         "next_at_iso": "2026-11-21T13:00:00.000Z",
         "ahead": [],
     }
-    assert (told["safe_mode"], told["clock"]["held_until"], told["clock"]["last_event"]) == (None, None, None)
+    assert (document["safe_mode"], document["clock"]["held_until"], document["clock"]["last_event"]) == (
+        None,
+        None,
+        None,
+    )
     lines = cli("status").out.splitlines()
     assert "schedules 2 active, 1 paused; next hourly at 2026-11-21 13:00:00Z, in 60 min" in lines
     assert not any(line.startswith("clock") for line in lines)
@@ -67,9 +71,9 @@ def test_status_without_schedules_has_no_schedule_line(cli, core, daemon):
 def test_safe_mode_is_reported_until_release(cli, core, daemon):
     remember(core, "safe_mode", "6 unclean starts within 10 minutes")
 
-    told = cli("--json", "status").json
+    document = cli("--json", "status").json
 
-    assert (told["ok"], told["safe_mode"]) == (False, "6 unclean starts within 10 minutes")
+    assert (document["ok"], document["safe_mode"]) == (False, "6 unclean starts within 10 minutes")
     assert cli("status").out.splitlines()[0] == (
         "degraded: safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. Find out why the "
         "daemon dies, then: craftcore release"
@@ -88,11 +92,11 @@ def test_clock_behind_holds_schedules_and_status_shows_the_command(cli, core, da
     declare(core, "s")
     core.do(ClockTrust().hold_if_behind, 1, NOON + 24 * HOUR)
 
-    told = cli("--json", "status").json
+    document = cli("--json", "status").json
     verdict, *lines = cli("status").out.splitlines()
 
-    assert (told["ok"], told["clock"]["held_until"]) == (False, NOON + 24 * HOUR)
-    assert (told["clock"]["last_event"]["kind"], told["clock"]["last_event"]["at"]) == ("held", NOON)
+    assert (document["ok"], document["clock"]["held_until"]) == (False, NOON + 24 * HOUR)
+    assert (document["clock"]["last_event"]["kind"], document["clock"]["last_event"]["at"]) == ("held", NOON)
     assert verdict == (
         "degraded: schedules are held: the clock has shown 2026-11-22 12:00:00Z here and now shows "
         "2026-11-21 12:00:00Z. Set it, or if it is right: craftcore schedule trust-clock"
@@ -117,10 +121,10 @@ def test_schedules_ahead_of_the_clock_degrade_status(cli, core, daemon, clock):
     core.do(core.ticks.tick)
     clock.set_back(2 * HOUR)
 
-    told = cli("--json", "status").json
+    document = cli("--json", "status").json
 
-    assert (told["ok"], told["schedules"]["ahead"]) == (False, list("abcdefg"))
-    assert told["verdict"] == (
+    assert (document["ok"], document["schedules"]["ahead"]) == (False, list("abcdefg"))
+    assert document["verdict"] == (
         "degraded: 7 schedules wait, ahead of the clock: a, b, c, d, e, …. If it is right: craftcore schedule reanchor"
     )
     cli("schedule", "reanchor")
@@ -205,8 +209,8 @@ def test_check_lists_every_invalid_schedule(tmp_path):
     assert "no workflow is named gret" in failed[1]
     assert "does not fit greet" in failed[2]
     assert "declared twice" in failed[3]
-    told = craftcore(tmp_path, "--config", "both.toml", "--json", "check", "app:app").json
-    assert [one["check"] for one in told["checks"] if not one["ok"]] == ["schedules"]
+    document = craftcore(tmp_path, "--config", "both.toml", "--json", "check", "app:app").json
+    assert [one["check"] for one in document["checks"] if not one["ok"]] == ["schedules"]
 
 
 def test_check_skips_schedules_when_the_settings_are_unreadable(tmp_path):

@@ -42,12 +42,12 @@ def test_schedule_list_shows_the_next_time_and_the_last_outcome(cli, core, clock
     header, *rows = cli("schedule", "list").out.splitlines()
 
     assert header.split() == ["id", "status", "when", "zone", "next", "last", "last", "is", "runs", "reason"]
-    told = {line.split()[0]: " ".join(line.split()) for line in rows}
-    assert list(told) == ["boot", "later", "old", "tick"]
-    assert told["boot"] == "boot ACTIVE on startup UTC at startup - - 0 -"
-    assert told["later"] == "later PAUSED @daily Europe/Berlin - - - 0 not yet"
-    assert told["old"] == "old FINISHED in 1m UTC - 2026-11-21 12:01:00Z FAILED 1 fired"
-    assert told["tick"] == "tick ACTIVE every 10m UTC 2026-11-21 12:20:00Z 2026-11-21 12:10:00Z DONE 1 of 9 -"
+    shown_rows = {line.split()[0]: " ".join(line.split()) for line in rows}
+    assert list(shown_rows) == ["boot", "later", "old", "tick"]
+    assert shown_rows["boot"] == "boot ACTIVE on startup UTC at startup - - 0 -"
+    assert shown_rows["later"] == "later PAUSED @daily Europe/Berlin - - - 0 not yet"
+    assert shown_rows["old"] == "old FINISHED in 1m UTC - 2026-11-21 12:01:00Z FAILED 1 fired"
+    assert shown_rows["tick"] == "tick ACTIVE every 10m UTC 2026-11-21 12:20:00Z 2026-11-21 12:10:00Z DONE 1 of 9 -"
     [_, _, old, _] = cli("--json", "schedule", "list").json
     assert old["last_trigger_status"] == "FAILED"
 
@@ -75,8 +75,8 @@ def test_hostile_text_of_a_schedule_is_printed_escaped(cli):
     cli("schedule", "pause", "s", "--reason", hostile)
 
     for arguments in (["list"], ["show", "s"], ["resume", "s"]):
-        said = cli("schedule", *arguments).out
-        assert not any(character in said for character in "\x1b\x07\u202e")
+        output = cli("schedule", *arguments).out
+        assert not any(character in output for character in "\x1b\x07\u202e")
 
 
 # show
@@ -87,18 +87,18 @@ def test_schedule_show_has_row_next_occurrences_and_history(cli, core, clock):
     clock.advance(minutes=35)
     core.do(core.ticks.tick)
 
-    told = cli("--json", "schedule", "show", "s").json
+    document = cli("--json", "schedule", "show", "s").json
     shown = cli("schedule", "show", "s").out
 
-    assert [one["nominal_at"] for one in told["next"]] == [NOON + 40 * 60, NOON + 50 * 60, NOON + 60 * 60]
-    assert [(line["outcome"], line["count"]) for line in told["history"]] == [("fired", 1), ("skipped", 2)]
-    assert told["live_trigger"] == told["history"][0]["trigger_id"]
-    assert told["ahead"] is False
+    assert [one["nominal_at"] for one in document["next"]] == [NOON + 40 * 60, NOON + 50 * 60, NOON + 60 * 60]
+    assert [(line["outcome"], line["count"]) for line in document["history"]] == [("fired", 1), ("skipped", 2)]
+    assert document["live_trigger"] == document["history"][0]["trigger_id"]
+    assert document["ahead"] is False
     lines = shown.splitlines()
     assert lines[:3] == [
         "s: every 10m (counted from 2026-11-21 12:00:00Z)",
         "next: 2026-11-21 12:40:00Z, in 5 min",
-        f"at work: trigger {told['live_trigger']} (see: craftcore trigger why {told['live_trigger']})",
+        f"at work: trigger {document['live_trigger']} (see: craftcore trigger why {document['live_trigger']})",
     ]
     facts = {line.split("  ")[0]: line.split("  ", 1)[1].strip() for line in lines if "  " in line}
     assert (facts["payload"], facts["expires_after"]) == ('{"name": "Ada"}', "3600 s")
@@ -154,9 +154,9 @@ def test_preview_shows_local_time_utc_and_the_skipped_hour(cli):
 def test_preview_notes_the_repeated_hour(cli, tmp_path):
     command = ["--json", "schedule", "preview", "--expr", "30 2 * * *", *BERLIN, "--from", "2026-10-25T00:00Z"]
 
-    told = cli(*command, "--count", "1").json
+    document = cli(*command, "--count", "1").json
 
-    assert told == [
+    assert document == [
         {
             "nominal_at": 1_792_888_200.0,
             "nominal_at_iso": "2026-10-25T00:30:00.000Z",
@@ -181,9 +181,9 @@ def test_preview_notes_the_repeated_hour(cli, tmp_path):
     ],
 )
 def test_preview_accepts_an_expression_not_yet_added(cli, expression, count, first):
-    told = cli("--json", "schedule", "preview", "--expr", expression).json
+    document = cli("--json", "schedule", "preview", "--expr", expression).json
 
-    assert (len(told), told[0]["local"]) == (count, first)
+    assert (len(document), document[0]["local"]) == (count, first)
 
 
 def test_added_schedule_fires_at_the_previewed_time(cli):
@@ -284,19 +284,19 @@ def test_schedule_history_is_newest_first_with_the_status_of_triggers(cli, core,
     clock.advance(hours=1)
     core.do(core.ticks.tick)
 
-    told = cli("--json", "schedule", "history", "s").json
+    document = cli("--json", "schedule", "history", "s").json
 
     keys = {"schedule_id", "generation", "cause", "nominal_at", "last_at", "count", "outcome", "reason", "trigger_id"}
-    assert keys | {"trigger_status", "decided_at", "decided_at_iso", "nominal_at_iso"} <= set(told[0])
-    assert [(line["outcome"], line["count"], line["trigger_status"]) for line in told] == [
+    assert keys | {"trigger_status", "decided_at", "decided_at_iso", "nominal_at_iso"} <= set(document[0])
+    assert [(line["outcome"], line["count"], line["trigger_status"]) for line in document] == [
         ("fired", 1, "PENDING"),
         ("fired", 1, "DEAD"),
         ("skipped", 2, None),
     ]
-    assert (told[2]["nominal_at"], told[2]["last_at"]) == (NOON + HOUR, NOON + 2 * HOUR)
+    assert (document[2]["nominal_at"], document[2]["last_at"]) == (NOON + HOUR, NOON + 2 * HOUR)
     assert len(cli("--json", "schedule", "history", "s", "--limit", "1").json) == 1
     _, newest, dead, skipped = (" ".join(line.split()) for line in cli("schedule", "history", "s").out.splitlines())
-    assert newest == (f"2026-11-21 16:05:00Z time 2026-11-21 16:00:00Z 1 fired {told[0]['trigger_id']} PENDING -")
+    assert newest == (f"2026-11-21 16:05:00Z time 2026-11-21 16:00:00Z 1 fired {document[0]['trigger_id']} PENDING -")
     assert dead.endswith("DEAD: attempts spent -")
     assert "2026-11-21 13:00:00Z to 2026-11-21 14:00:00Z 2 skipped - - missed: only the latest is caught up" in skipped
 

@@ -217,10 +217,10 @@ def faults(
             for place in some:
                 for as_json in (False, True) if whole else (bool((place + number) % 2),):
                     words = ["--json"] * as_json + chosen[place % len(chosen)]
-                    told = cli(*words)
-                    raw = [text for text in (told.out + told.err).split("\n") if not text.isprintable()]
-                    if raw or told.code not in DOCUMENTED or (as_json and not is_document(told.out)):
-                        wrong.append((f"{table}.{column}", kind, words, told.code, raw[:1] or told.err[-300:]))
+                    result = cli(*words)
+                    raw = [text for text in (result.out + result.err).split("\n") if not text.isprintable()]
+                    if raw or result.code not in DOCUMENTED or (as_json and not is_document(result.out)):
+                        wrong.append((f"{table}.{column}", kind, words, result.code, raw[:1] or result.err[-300:]))
         turn += SAMPLED_COMMANDS
     return wrong
 
@@ -277,12 +277,12 @@ def test_damaged_chain_end_exits_65_when_records_are_due_for_retention(
         shutil.copy(full[1], database)
         spoil(database, "record_chain", column, value)
 
-        told = cli(*words)
+        result = cli(*words)
 
-        assert told.code in (0, 65), (kind, told)
-        assert "a bug" not in told.err
+        assert result.code in (0, 65), (kind, result)
+        assert "a bug" not in result.err
         if kind == "infinite" and column in ("anchor_seq", "passed_seq"):
-            assert (told.code, column in told.err) == (65, True), told
+            assert (result.code, column in result.err) == (65, True), result
 
 
 @pytest.mark.parametrize(("column", "value"), [("timezone", "Mars/Olympus"), ("cron", "never")])
@@ -291,10 +291,10 @@ def test_preview_of_a_damaged_schedule_exits_65_instead_of_64(cli, full, databas
     shutil.copy(full[1], database)
     spoil(database, "schedules", column, value)
 
-    told = cli("schedule", "preview", "nightly")
+    result = cli("schedule", "preview", "nightly")
 
-    assert told.code == 65, told
-    assert "cannot be" in told.err
+    assert result.code == 65, result
+    assert "cannot be" in result.err
 
 
 def test_infinite_number_in_a_row_is_reported_as_damage(cli, full, database, clock, quiet):
@@ -303,12 +303,12 @@ def test_infinite_number_in_a_row_is_reported_as_damage(cli, full, database, clo
     connection.execute("UPDATE triggers SET created_at = 9e999 WHERE id = ?", (full[0].dead,))
     connection.close()
 
-    told = cli("--json", "trigger", "list")
+    result = cli("--json", "trigger", "list")
     shown = cli("--json", "trigger", "show", full[0].dead)
 
-    assert told.code == shown.code == 65
-    assert [row["id"] for row in told.json if "damaged" in row] == [full[0].dead]
-    assert len(told.json) > 1
+    assert result.code == shown.code == 65
+    assert [row["id"] for row in result.json if "damaged" in row] == [full[0].dead]
+    assert len(result.json) > 1
     assert shown.json["error"]["code"] == "ROW_INVALID"
 
 
@@ -326,5 +326,5 @@ def test_tested_tables_cover_the_schema_and_have_rows(full):
 def test_hostile_time_zone_in_a_header_is_printed_escaped(cli, made, database, clock):
     shutil.copy(made[1], database)
     spoil(database, "schedules", "timezone", "\x1b[31mX")
-    told = cli("schedule", "history", "nightly")
-    assert "\x1b" not in told.out + told.err
+    result = cli("schedule", "history", "nightly")
+    assert "\x1b" not in result.out + result.err

@@ -48,10 +48,10 @@ def test_status_prints_the_verdict_first(cli, core, database):
 
 
 def test_status_names_the_running_daemon(cli, core, lock):
-    told = cli("--json", "status").json
+    document = cli("--json", "status").json
 
-    assert (told["ok"], told["verdict"]) == (True, "healthy: 0 at work, 0 due")
-    assert told["daemon"] == {
+    assert (document["ok"], document["verdict"]) == (True, "healthy: 0 at work, 0 due")
+    assert document["daemon"] == {
         "running": True,
         "booting": False,
         "stuck": False,
@@ -73,9 +73,9 @@ def test_status_counts_triggers_by_state(cli, core, lock):
     emit(core, at=1_700_000_001.0)
     emit(core, at=4e9)
 
-    told = cli("--json", "status").json
+    document = cli("--json", "status").json
 
-    assert told["counts"] == {
+    assert document["counts"] == {
         "due": 1,
         "limited": 0,
         "later": 1,
@@ -85,7 +85,7 @@ def test_status_counts_triggers_by_state(cli, core, lock):
         "cut_off": 0,
         "dead": 1,
     }
-    assert told["oldest_due_at"] == 1_700_000_001.0
+    assert document["oldest_due_at"] == 1_700_000_001.0
     assert "dead      1 (see: craftcore dead list)" in cli("status").out
 
 
@@ -149,8 +149,8 @@ def test_status_counts_actions_in_doubt_with_the_oldest_until_resolved(cli, cloc
     def line():
         return [line for line in cli("status").out.splitlines() if line.startswith("in doubt")]
 
-    told = cli("--json", "status").json["in_doubt"]
-    assert (told["count"], told["oldest"]["key"]) == (2, f"activity:{first}:1.1")
+    in_doubt = cli("--json", "status").json["in_doubt"]
+    assert (in_doubt["count"], in_doubt["oldest"]["key"]) == (2, f"activity:{first}:1.1")
     assert line() == [
         "in doubt  2 irreversible, undecided; the oldest bank.pay, called 30 min ago "
         f"(see: craftcore activity show activity:{first}:1.1)"
@@ -179,9 +179,9 @@ def test_status_counts_tasks_and_omits_the_line_without_tasks(cli, clock, databa
     for workflow in ("ask", "nap", "count", "shaky"):
         a_task(database, workflow, clock)
 
-    told = cli("--json", "status").json
-    assert told["tasks"] == {"running": 1, "waiting": 2, "questions": 1, "held": 0}
-    assert told["restart"] is None
+    document = cli("--json", "status").json
+    assert document["tasks"] == {"running": 1, "waiting": 2, "questions": 1, "held": 0}
+    assert document["restart"] is None
     lines = cli("status").out.splitlines()
     assert "tasks     running 1, waiting 2, questions 1 (see: craftcore inbox list)" in lines
 
@@ -200,9 +200,9 @@ def test_status_shows_tasks_resumed_by_the_last_start(cli, clock, database):
     old = interrupted()
     clock.advance(hours=30)
     at_rest(database, nothing, clock)
-    told = cli("--json", "status").json["restart"]
-    assert (told["resumed"], told["stale"], told["tasks"]) == (0, 1, [old])
-    assert (told["at"], told["at_iso"]) == (clock.now(), "2026-11-22T18:00:00.000Z")
+    restart = cli("--json", "status").json["restart"]
+    assert (restart["resumed"], restart["stale"], restart["tasks"]) == (0, 1, [old])
+    assert (restart["at"], restart["at_iso"]) == (clock.now(), "2026-11-22T18:00:00.000Z")
     stale = "restart   resumed 0; stale 1, which were interrupted too long ago to go on unasked"
     assert f"{stale} (see: craftcore inbox list)" in cli("status").out.splitlines()
 
@@ -221,13 +221,13 @@ def test_status_shows_tasks_resumed_by_the_last_start(cli, clock, database):
 def test_stats_show_the_size_of_each_table_and_index(cli, core):
     emit(core)
 
-    told = cli("--json", "db", "stats").json
+    document = cli("--json", "db", "stats").json
 
-    assert told["rows"] == {"triggers": 1, "executions": 0, "event_rows": 0, "epochs": 0}
-    sizes = {row["name"]: row["bytes"] for row in told["sizes"]}
+    assert document["rows"] == {"triggers": 1, "executions": 0, "event_rows": 0, "epochs": 0}
+    sizes = {row["name"]: row["bytes"] for row in document["sizes"]}
     assert sizes["triggers"] > 0
     assert sizes["triggers_pending"] > 0
-    unaccounted = told["pages"] - told["free_pages"] - sum(sizes.values()) // told["page_size"]
+    unaccounted = document["pages"] - document["free_pages"] - sum(sizes.values()) // document["page_size"]
     assert unaccounted in (0, 1), "all but the page that serves the incremental vacuum"
     assert "triggers_pending" in cli("db", "stats").out
 

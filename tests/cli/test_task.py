@@ -103,11 +103,16 @@ def test_bad_task_filter_names_the_valid_values(cli, core):
 def test_task_show_has_the_wait_and_the_attempts(cli, clock, database):
     nap = a_task(database, "nap", clock)
 
-    told = show(cli, nap)
+    document = show(cli, nap)
 
-    assert (told["id"], told["workflow"], told["status"], told["attempts"]) == (nap, "nap", "WAITING", 1)
-    assert (told["state"], told["result"], told["questions"], told["children"]) == (None, None, [], [])
-    [attempt] = told["last_attempts"]
+    assert (document["id"], document["workflow"], document["status"], document["attempts"]) == (
+        nap,
+        "nap",
+        "WAITING",
+        1,
+    )
+    assert (document["state"], document["result"], document["questions"], document["children"]) == (None, None, [], [])
+    [attempt] = document["last_attempts"]
     assert (attempt["turn"], attempt["attempt"], attempt["status"]) == (1, 1, "suspended")
     assert (attempt["created_at"], attempt["created_at_iso"]) == (clock.now(), "2026-11-21T12:00:00.000Z")
     found = reasons(cli, nap)
@@ -167,10 +172,10 @@ def test_task_show_has_unread_mail(cli, clock, database):
     wait = a_task(database, "wait", clock)
     cli("task", "signal", wait, "other", '{"n": 1}')
 
-    told = show(cli, wait)
+    document = show(cli, wait)
 
-    assert told["unread"] == 1
-    [mail] = told["unread_mail"]
+    assert document["unread"] == 1
+    [mail] = document["unread_mail"]
     assert (mail["event"], mail["payload"], mail["sent_by"], mail["trigger_id"]) == ("other", {"n": 1}, ME, None)
     assert mail["created_at_iso"] == "2026-11-21T12:00:00.000Z"
     assert "unread mail" in cli("task", "show", wait).out
@@ -190,7 +195,7 @@ def test_task_events_are_printed_as_readable_lines(cli, clock, database):
     nap = a_task(database, "nap", clock)
 
     rows = [line.split(maxsplit=4) for line in cli("task", "events", nap).out.splitlines()[1:]]
-    told = cli("--json", "task", "events", nap).json
+    document = cli("--json", "task", "events", nap).json
 
     assert [(row[2], row[3]) for row in rows] == [
         ("1", type_) for type_ in ("INTENT_RECEIVED", "AGENT_ATTEMPT_START", "STEP_COMPLETED", "NOTE", "TURN_SUSPENDED")
@@ -198,19 +203,19 @@ def test_task_events_are_printed_as_readable_lines(cli, clock, database):
     assert rows[2][4].startswith('lullaby -> "LA LA" after ')
     assert rows[3][4] == 'mood: {"sleepy":true}'
     assert rows[4][4] == "sleep#1 until 2026-11-21 13:00:00Z"
-    assert {tuple(one) for one in told} == {("execution_id", "turn", "seq", "type", "at", "at_iso", "payload")}
-    assert told[3]["payload"] == {"data": {"sleepy": True}, "key": None, "name": "mood"}
+    assert {tuple(one) for one in document} == {("execution_id", "turn", "seq", "type", "at", "at_iso", "payload")}
+    assert document[3]["payload"] == {"data": {"sleepy": True}, "key": None, "name": "mood"}
 
 
 def test_task_events_cover_all_turns_and_the_limit_keeps_the_newest(cli, clock, database):
     count = a_task(database, "count", clock)
 
-    told = cli("--json", "task", "events", count).json
+    document = cli("--json", "task", "events", count).json
     last = cli("task", "events", count, "--limit", "2")
 
-    assert sorted({one["turn"] for one in told}) == [1, 2, 3]
+    assert sorted({one["turn"] for one in document}) == [1, 2, 3]
     assert [one["type"] for one in cli("--json", "task", "events", count, "--limit", "2").json] == [
-        one["type"] for one in told[-2:]
+        one["type"] for one in document[-2:]
     ]
     assert "these are the last 2, and there were more: --limit" in last.err
     assert cli("task", "events", count).err == ""
@@ -340,11 +345,11 @@ def test_signal_to_an_ended_task_is_refused(cli, clock, database):
 def test_cancel_ends_a_waiting_task_at_once(cli, clock, database):
     nap, wait = a_task(database, "nap", clock), a_task(database, "wait", clock)
 
-    told = cli("--json", "task", "cancel", nap, "--reason", "not needed").json
-    said = cli("task", "cancel", wait)
+    document = cli("--json", "task", "cancel", nap, "--reason", "not needed").json
+    result = cli("task", "cancel", wait)
 
-    assert (told["id"], told["status"], told["reason"]) == (nap, "CANCELLED", "cancelled: not needed")
-    assert said.out == f"{wait} is CANCELLED\n"
+    assert (document["id"], document["status"], document["reason"]) == (nap, "CANCELLED", "cancelled: not needed")
+    assert result.out == f"{wait} is CANCELLED\n"
     again = cli("task", "cancel", wait)
     assert (again.code, f"task {wait} is CANCELLED (cancelled)" in again.err) == (1, True)
     assert reasons(cli, nap) == {
@@ -420,12 +425,17 @@ def test_cancel_with_an_invalid_reason_is_refused(cli, clock, database, reason):
 def test_retry_runs_the_last_turn_of_a_failed_task_again(cli, clock, database):
     failed, dead = a_task(database, "fails", clock), a_task(database, "fails", clock, code=None)
 
-    told = cli("--json", "task", "retry", failed).json
-    said = cli("task", "retry", dead).out.splitlines()
+    document = cli("--json", "task", "retry", failed).json
+    lines = cli("task", "retry", dead).out.splitlines()
 
-    assert (told["id"], told["status"], told["turn"], told["error_code"]) == (failed, "RUNNING", 2, None)
-    assert said[0] == f"{dead} goes on at turn 2, with trigger {show(cli, dead)['trigger_id']}"
-    assert said[1] == "no daemon runs; it goes on with the next one: craftcore run MODULE:APP"
+    assert (document["id"], document["status"], document["turn"], document["error_code"]) == (
+        failed,
+        "RUNNING",
+        2,
+        None,
+    )
+    assert lines[0] == f"{dead} goes on at turn 2, with trigger {show(cli, dead)['trigger_id']}"
+    assert lines[1] == "no daemon runs; it goes on with the next one: craftcore run MODULE:APP"
     at_rest(database, nothing, clock)
     assert (show(cli, failed)["status"], show(cli, failed)["attempts"]) == ("FAILED", 3)
 
@@ -501,6 +511,6 @@ def test_task_show_lists_irreversible_actions_in_order(cli, clock, database):
 def test_task_show_lists_the_last_twenty_of_many_actions(cli, clock, database):
     task_id = Bank(database, clock).pay(workflow="pay.all", amounts=list(range(25)))
 
-    told = show(cli, task_id)["activities"]
+    activities = show(cli, task_id)["activities"]
 
-    assert [one["key"] for one in told] == [f"activity:{task_id}:1.{n}" for n in range(6, 26)]
+    assert [one["key"] for one in activities] == [f"activity:{task_id}:1.{n}" for n in range(6, 26)]

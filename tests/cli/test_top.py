@@ -376,17 +376,17 @@ class Terminal:
     screen: int
     program_side: int
     process: WarmProcess
-    said: str = ""
+    output: str = ""
     before: list[Any] = field(default_factory=list)
 
     def until(self, text: str) -> None:
         """Read the output of the program until the text appears."""
         deadline = time.monotonic() + PATIENCE
-        seen = len(self.said)
-        while text not in self.said[seen:]:
-            assert time.monotonic() < deadline, self.said[-2000:]
+        seen = len(self.output)
+        while text not in self.output[seen:]:
+            assert time.monotonic() < deadline, self.output[-2000:]
             if select.select([self.screen], [], [], 0.1)[0]:
-                self.said += os.read(self.screen, 65_536).decode(errors="replace")
+                self.output += os.read(self.screen, 65_536).decode(errors="replace")
 
     def type(self, keys: bytes) -> None:
         os.write(self.screen, keys)
@@ -398,14 +398,14 @@ class Terminal:
         """Read the rest of the output, and return the exit code."""
         deadline = time.monotonic() + PATIENCE
         while self.process.poll() is None or select.select([self.screen], [], [], 0)[0]:
-            assert time.monotonic() < deadline, self.said[-2000:]
+            assert time.monotonic() < deadline, self.output[-2000:]
             if select.select([self.screen], [], [], 0.05)[0]:
-                self.said += os.read(self.screen, 65_536).decode(errors="replace")
+                self.output += os.read(self.screen, 65_536).decode(errors="replace")
         return self.process.wait()
 
     def is_as_it_was(self) -> bool:
         restored = termios.tcgetattr(self.program_side) == self.before
-        return restored and self.said.rindex(LEFT) > self.said.rindex(ENTERED) and CURSOR in self.said
+        return restored and self.output.rindex(LEFT) > self.output.rindex(ENTERED) and CURSOR in self.output
 
 
 @contextmanager
@@ -449,8 +449,8 @@ def test_q_key_leaves_top_and_restores_the_terminal(folder):
 
         assert terminal.wait() == 0
         assert terminal.is_as_it_was()
-    assert "held: it was restored" in terminal.said
-    assert "\x1b[1;31mdown: no daemon runs on" in terminal.said
+    assert "held: it was restored" in terminal.output
+    assert "\x1b[1;31mdown: no daemon runs on" in terminal.output
 
 
 @pytest.mark.parametrize("how", ["Ctrl-C", "SIGTERM", "SIGHUP"])
@@ -511,15 +511,15 @@ def test_top_prints_no_colours_with_the_no_color_variable(folder):
         terminal.until("q leaves")
         terminal.type(b"q")
         assert terminal.wait() == 0
-    assert "\x1b[31m" not in terminal.said
-    assert ";31m" not in terminal.said
+    assert "\x1b[31m" not in terminal.output
+    assert ";31m" not in terminal.output
 
 
 def test_dumb_terminal_gets_a_single_frame(folder):
     with top(folder, TERM="dumb") as terminal:
         assert terminal.wait() == 0
-    assert "held: it was restored" in terminal.said
-    assert "\x1b" not in terminal.said
+    assert "held: it was restored" in terminal.output
+    assert "\x1b" not in terminal.output
 
 
 def test_error_in_top_is_printed_after_the_terminal_is_restored(folder):
@@ -529,4 +529,4 @@ def test_error_in_top_is_printed_after_the_terminal_is_restored(folder):
 
         assert terminal.wait() == 10
         assert terminal.is_as_it_was()
-    assert "no such database" in terminal.said[terminal.said.rindex(LEFT) :]
+    assert "no such database" in terminal.output[terminal.output.rindex(LEFT) :]

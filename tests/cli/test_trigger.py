@@ -90,11 +90,11 @@ def test_hostile_text_of_a_trigger_is_printed_escaped(cli, core):
 def test_trigger_show_has_moments_also_as_iso(cli, core):
     emitted = emit(core, payload={"name": "Ada"}, at=1_700_000_100.5)
 
-    told = cli("--json", "trigger", "show", emitted.id).json
+    document = cli("--json", "trigger", "show", emitted.id).json
 
-    assert (told["due_at"], told["due_at_iso"]) == (1_700_000_100.5, "2023-11-14T22:15:00.500Z")
-    assert (told["settled_at"], told["settled_at_iso"]) == (None, None)
-    assert (told["payload"], told["executions"]) == ({"name": "Ada"}, [])
+    assert (document["due_at"], document["due_at_iso"]) == (1_700_000_100.5, "2023-11-14T22:15:00.500Z")
+    assert (document["settled_at"], document["settled_at_iso"]) == (None, None)
+    assert (document["payload"], document["executions"]) == ({"name": "Ada"}, [])
     assert "2023-11-14 22:15:00Z" in cli("trigger", "show", emitted.id).out
 
 
@@ -219,12 +219,12 @@ def test_scheduled_and_resumed_triggers_wait_for_the_end_of_safe_mode(cli, core,
 
     assert ("safe mode" in reasons) is waits
     if waits:
-        told = reasons["safe mode"]
-        assert told["text"] == (
+        reason = reasons["safe mode"]
+        assert reason["text"] == (
             "safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. "
             "Find out why the daemon dies, then: craftcore release"
         )
-        assert core.rows(told["query"]) == [{"value": "6 unclean starts within 10 minutes"}]
+        assert core.rows(reason["query"]) == [{"value": "6 unclean starts within 10 minutes"}]
 
 
 def test_trigger_of_a_catch_up_is_reported_as_spaced_not_failed(cli, database, clock):
@@ -320,9 +320,9 @@ def test_all_option_without_yes_or_a_terminal_is_refused(cli, core, command):
 def test_requeue_resets_the_attempts_of_a_dead_trigger(cli, core):
     trigger_id = dead_letter(core)
 
-    [told] = cli("--json", "trigger", "requeue", trigger_id).json
+    [row] = cli("--json", "trigger", "requeue", trigger_id).json
 
-    assert (told["status"], told["reason"], told["attempts"]) == ("PENDING", "requeued", 0)
+    assert (row["status"], row["reason"], row["attempts"]) == ("PENDING", "requeued", 0)
     refused = cli("trigger", "requeue", trigger_id)
     assert (refused.code, "only DEAD and FAILED" in refused.err) == (1, True)
 

@@ -36,10 +36,10 @@ WORKFLOW_OF_CLOSED_0 = "UPDATE executions SET workflow = 'other' WHERE id = 'exe
 
 
 def test_verify_of_a_sound_file_prints_counts_and_head(cli, clock):
-    told = cli("verify")
+    result = cli("verify")
 
-    assert told.code == 0
-    lines = told.out.splitlines()
+    assert result.code == 0
+    lines = result.out.splitlines()
     assert lines[0].startswith("records: ")
     assert lines[0].endswith("1 from before there was a chain, 3 open; 1 removed by retention")
     assert lines[1] == "operators' log: 3 rows"
@@ -48,22 +48,22 @@ def test_verify_of_a_sound_file_prints_counts_and_head(cli, clock):
 
 
 def test_verify_with_json_prints_a_single_document(cli, clock):
-    told = json.loads(cli("verify", "--json").out)
+    document = json.loads(cli("verify", "--json").out)
 
-    assert told["ok"] is True
-    assert told["faults"] == []
-    assert told["checked"]["open"] == 3
-    assert told["head"]["at_iso"] == "2026-11-21T12:00:00.000Z"
-    assert told["head"]["place"] == told["checked"]["chained"] + told["checked"]["removed"]
+    assert document["ok"] is True
+    assert document["faults"] == []
+    assert document["checked"]["open"] == 3
+    assert document["head"]["at_iso"] == "2026-11-21T12:00:00.000Z"
+    assert document["head"]["place"] == document["checked"]["chained"] + document["checked"]["removed"]
 
 
 def test_first_bad_record_is_named_with_place_and_advice(cli, clock, database):
     change(database, WORKFLOW_OF_CLOSED_0, "UPDATE audit_log SET name = 'eve' WHERE seq = 2")
 
-    told = cli("verify")
+    result = cli("verify")
 
-    assert told.code == 1
-    lines = told.out.splitlines()
+    assert result.code == 1
+    lines = result.out.splitlines()
     assert lines[3].startswith("the first bad record: exec-closed-0.1 at place ")
     assert lines[4].startswith("FAIL  exec-closed-0.1 at place ")
     assert lines[4].endswith("its header is not the one that the record's hash was made of")
@@ -83,11 +83,11 @@ def test_missing_record_is_named_by_place(cli, clock, database):
         "DELETE FROM executions WHERE id = 'exec-closed-0.1'",
     )
 
-    told = cli("verify")
+    result = cli("verify")
 
-    assert told.code == 1
-    assert "the first bad record: missing at place " in told.out
-    assert "exec-closed-1.1 comes next" in told.out
+    assert result.code == 1
+    assert "the first bad record: missing at place " in result.out
+    assert "exec-closed-1.1 comes next" in result.out
 
 
 def test_verify_cuts_and_counts_many_faults(cli, clock, database):
@@ -110,11 +110,11 @@ def test_verify_cuts_and_counts_many_faults(cli, clock, database):
 
 @pytest.mark.parametrize("id", ["exec-closed-0.1", "exec-closed-2.1"])
 def test_single_record_can_be_verified(cli, clock, id):
-    told = cli("verify", id)
+    result = cli("verify", id)
 
-    assert told.code == 0
-    assert told.out.splitlines()[0].startswith(f"{id}: at place ")
-    assert told.out.splitlines()[1:] == ["it is what was written"]
+    assert result.code == 0
+    assert result.out.splitlines()[0].startswith(f"{id}: at place ")
+    assert result.out.splitlines()[1:] == ["it is what was written"]
     assert json.loads(cli("verify", id, "--json").out)["ok"] is True
 
 
@@ -135,28 +135,28 @@ def test_record_open_or_older_than_the_chain_is_verified_only_in_part(cli, clock
 def test_changed_single_record_is_reported(cli, clock, database, change_, id):
     change(database, change_)
 
-    told = cli("verify", id)
+    result = cli("verify", id)
 
-    assert told.code == 1
-    assert f"FAIL  {id}" in told.out
+    assert result.code == 1
+    assert f"FAIL  {id}" in result.out
     assert json.loads(cli("verify", id, "--json").out)["ok"] is False
 
 
 def test_unreadable_record_is_named_by_verify(cli, clock, database):
     change(database, "UPDATE executions SET workflow = CAST(x'ff' AS TEXT) WHERE id = 'exec-closed-0.1'")
 
-    told = cli("verify")
+    result = cli("verify")
 
-    assert told.code == 1
-    assert "the first bad record: exec-closed-0.1 at place " in told.out
-    assert "it cannot be read: " in told.out
+    assert result.code == 1
+    assert "the first bad record: exec-closed-0.1 at place " in result.out
+    assert "it cannot be read: " in result.out
 
 
 def test_verify_of_an_unknown_id_is_refused(cli, clock):
-    told = cli("verify", "exec-nobody.1")
+    result = cli("verify", "exec-nobody.1")
 
-    assert told.code == 10
-    assert "exec-nobody.1" in told.err
+    assert result.code == 10
+    assert "exec-nobody.1" in result.err
 
 
 def test_head_file_is_written_privately_and_verifies_later(cli, clock, tmp_path):
@@ -164,10 +164,10 @@ def test_head_file_is_written_privately_and_verifies_later(cli, clock, tmp_path)
 
     assert cli("verify", "--write-head", str(head)).code == 0
     assert head.stat().st_mode & 0o777 == 0o600
-    told = cli("verify", "--against", str(head), "--write-head", str(head))
+    result = cli("verify", "--against", str(head), "--write-head", str(head))
 
-    assert told.code == 0
-    assert told.out.splitlines()[-1] == f"the head is in {head}: keep a copy on another machine"
+    assert result.code == 0
+    assert result.out.splitlines()[-1] == f"the head is in {head}: keep a copy on another machine"
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".craftcore-")] == []
 
 
@@ -184,10 +184,10 @@ def test_truncated_chain_is_detected_against_a_head_file(cli, clock, database, t
     )
 
     assert cli("verify").code == 0
-    told = cli("verify", "--against", str(head))
+    result = cli("verify", "--against", str(head))
 
-    assert told.code == 1
-    assert "the last ones were cut off, or this is an older copy" in told.out
+    assert result.code == 1
+    assert "the last ones were cut off, or this is an older copy" in result.out
 
 
 def test_head_file_is_not_written_for_a_faulty_database(cli, clock, database, tmp_path):
@@ -195,11 +195,11 @@ def test_head_file_is_not_written_for_a_faulty_database(cli, clock, database, tm
     head.write_text("kept")
     change(database, WORKFLOW_OF_CLOSED_0)
 
-    told = cli("verify", "--write-head", str(head))
+    result = cli("verify", "--write-head", str(head))
 
-    assert told.code == 1
+    assert result.code == 1
     assert head.read_text() == "kept"
-    assert f"{head} was left as it is" in told.out
+    assert f"{head} was left as it is" in result.out
 
 
 @pytest.mark.parametrize(
@@ -258,10 +258,10 @@ def test_hostile_text_in_a_record_is_printed_escaped(cli, clock, database):
 
 
 def test_db_check_of_a_sound_file_passes(cli, clock):
-    told = cli("db", "check")
+    result = cli("db", "check")
 
-    assert told.code == 0
-    assert told.out.splitlines() == ["ok    pages", "ok    keys", "ok    schema"]
+    assert result.code == 0
+    assert result.out.splitlines() == ["ok    pages", "ok    keys", "ok    schema"]
     assert json.loads(cli("db", "check", "--json").out) == {"ok": True, "pages": [], "keys": [], "schema": []}
 
 
@@ -270,10 +270,10 @@ def test_dropped_guard_is_named_by_db_check(cli, clock, database):
     connection.execute("DROP TRIGGER events_are_final")
     connection.close()
 
-    told = cli("db", "check")
+    result = cli("db", "check")
 
-    assert told.code == 1
-    assert "FAIL  schema: the trigger events_are_final is missing" in told.out
+    assert result.code == 1
+    assert "FAIL  schema: the trigger events_are_final is missing" in result.out
 
 
 def test_damaged_file_is_reported_by_db_check_with_advice(cli, clock, database):
@@ -284,11 +284,11 @@ def test_damaged_file_is_reported_by_db_check_with_advice(cli, clock, database):
     text[(page - 1) * 4096 + 3 : (page - 1) * 4096 + 5] = b"\x00\x00"
     database.write_bytes(bytes(text))
 
-    told = cli("db", "check")
+    result = cli("db", "check")
 
-    assert told.code == 65
-    assert "FAIL  pages: " in told.out
-    assert told.out.splitlines()[-1].startswith("the file is damaged: ")
+    assert result.code == 65
+    assert "FAIL  pages: " in result.out
+    assert result.out.splitlines()[-1].startswith("the file is damaged: ")
     assert json.loads(cli("db", "check", "--json").out)["ok"] is False
 
 

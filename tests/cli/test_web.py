@@ -82,11 +82,11 @@ def test_link_of_a_terminal_logs_in_once(agent):
     page = serve(agent, "web", stdout=other_end)
     os.close(other_end)
     try:
-        said = ""
-        while not said.endswith("\n"):
-            said += os.read(terminal, 4096).decode()
-        link = re.fullmatch(r"http://localhost:8722(/login\?link=(\S+))\r\n", said)
-        assert link, said
+        output = ""
+        while not output.endswith("\n"):
+            output += os.read(terminal, 4096).decode()
+        link = re.fullmatch(r"http://localhost:8722(/login\?link=(\S+))\r\n", output)
+        assert link, output
         with httpx2.Client(
             transport=httpx2.HTTPTransport(uds=str(agent / "web.sock")), base_url="http://localhost"
         ) as client:
@@ -191,8 +191,8 @@ def test_check_warns_of_a_page_without_people(cli, settings):
 
 
 def checks(cli, name: str) -> list[tuple[str, str, str | None]]:
-    told = cli("--json", "doctor").json["checks"]
-    return [(one["level"], one["text"], one["do"]) for one in told if one["check"] == name]
+    rows = cli("--json", "doctor").json["checks"]
+    return [(one["level"], one["text"], one["do"]) for one in rows if one["check"] == name]
 
 
 def test_doctor_checks_the_settings_of_the_page(cli, settings, monkeypatch):
@@ -235,8 +235,8 @@ def test_doctor_checks_the_unit_of_the_page(cli, settings, database, tmp_path, t
 
     found = checks(cli, "page unit")
 
-    assert [said for said, _, _ in found] == ([] if level is None else [level]), found
-    assert all(words in said and do == remedy for _, said, do in found)
+    assert [found_level for found_level, _, _ in found] == ([] if level is None else [level]), found
+    assert all(words in message and do == remedy for _, message, do in found)
     assert [level for level, _, _ in checks(cli, "unit")] == ["ok"], "that of the daemon is another"
 
 

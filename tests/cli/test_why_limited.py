@@ -116,8 +116,8 @@ def test_paused_daemon_degrades_status_and_explains_waiting_triggers(cli, core, 
     clock.advance(hours=1)
 
     assert [one["code"] for one in why(cli, waits)] == ["paused"]
-    told = cli("--json", "status").json
-    assert (told["paused"], [one["code"] for one in told["reasons"]]) == (True, ["paused"])
+    document = cli("--json", "status").json
+    assert (document["paused"], [one["code"] for one in document["reasons"]]) == (True, ["paused"])
     cli("schedule", "add", "hourly", "every 1h", "--workflow", "greet", "--payload", "{}")
     assert cli("--json", "schedule", "why", "hourly").json["reasons"][0]["code"] == "paused"
 
@@ -156,10 +156,10 @@ def test_engine_start_records_pause_and_limits(tmp_path, clock, paused):
         anyio.run(live)
 
     with VirtualCore(tmp_path / "agent.db", clock).reading() as reader:
-        told = read_engine_facts(reader)
-    assert told is not None
-    assert told.paused is paused
-    assert told.limits == {
+        facts = read_engine_facts(reader)
+    assert facts is not None
+    assert facts.paused is paused
+    assert facts.limits == {
         "one.at.a.time": {"concurrency": 1, "count": None, "seconds": None, "limit_by": None, "sources": ["MESSAGE"]},
         "one.each": {"concurrency": 1, "count": 5, "seconds": 60.0, "limit_by": "customer", "sources": ["MEMORY"]},
         "two.a.minute": {"concurrency": None, "count": 2, "seconds": 60.0, "limit_by": None, "sources": []},

@@ -50,8 +50,8 @@ def test_sound_schedule_shows_the_next_firing_time(cli, core, daemon, why):
     assert why() == {
         "not due": "fires at 2026-11-22 03:00:00 CET (2026-11-22 02:00:00Z, in 14 h), and up to 90 s later"
     }
-    told = cli("--json", "schedule", "why", "s").json
-    assert (told["id"], told["status"], told["next_at_iso"]) == ("s", "ACTIVE", "2026-11-22T02:00:00.000Z")
+    document = cli("--json", "schedule", "why", "s").json
+    assert (document["id"], document["status"], document["next_at_iso"]) == ("s", "ACTIVE", "2026-11-22T02:00:00.000Z")
     assert cli("schedule", "why", "s").out.startswith("s is ACTIVE: every day at 3am\n")
 
 

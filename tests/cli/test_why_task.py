@@ -143,11 +143,11 @@ def test_trigger_show_and_list_name_the_task(cli, clock, database, core):
     nap, plain = a_task(database, "nap", clock), a_task(database, "plain", clock)
     [timer] = core.rows("SELECT id FROM triggers WHERE status = 'PENDING'")
 
-    told = {row["id"]: row["task"] for row in cli("--json", "trigger", "list").json}
+    tasks = {row["id"]: row["task"] for row in cli("--json", "trigger", "list").json}
     listed = cli("trigger", "list").out
 
     its = {"id": nap, "status": "WAITING", "turn": 1}
-    assert told == {nap: its, timer["id"]: its, plain: None}
+    assert tasks == {nap: its, timer["id"]: its, plain: None}
     assert "suspended: sleep#1; its task is WAITING at turn 1" in listed
     assert f"task {short(nap)} is WAITING at turn 1" in listed
     assert cli("--json", "trigger", "show", nap).json["task"] == its
