@@ -129,6 +129,7 @@ def test_system_that_fails_to_install_is_reported_with_its_reason():
     assert list(reason_lines(results)) == ["Huey: not installed: no matching distribution for huey==3.5.4"]
 
 
+@pytest.mark.packaging
 def test_interpreter_that_cannot_install_names_the_reason(tmp_path):
     """A requirement that pip refuses before it asks any index."""
     with pytest.raises(NotInstalled, match="Invalid requirement"):

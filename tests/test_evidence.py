@@ -97,7 +97,14 @@ def test_full_size_is_as_large_as_promised():
 
 
 @pytest.mark.parametrize(
-    ("name", "count"), [("triggers", 20), ("actions-ask", 5), ("power-cuts", 20), ("full-disk", 4), ("failed-flush", 3)]
+    ("name", "count"),
+    [
+        pytest.param("triggers", 20, marks=pytest.mark.acceptance),
+        pytest.param("actions-ask", 5, marks=pytest.mark.acceptance),
+        ("power-cuts", 20),
+        ("full-disk", 4),
+        ("failed-flush", 3),
+    ],
 )
 def test_small_experiment_loses_and_repeats_nothing(tmp_path, name, count):
     found = BY_NAME[name].run(count, 1, tmp_path)

@@ -105,6 +105,7 @@ def test_crash_that_is_not_reached_is_no_success(folder):
     assert result.err == "craftcore: the scenario ended before it came to call.marked:1: it was not killed there\n"
 
 
+@pytest.mark.acceptance
 def test_pairs_kill_the_second_life_as_well(folder):
     result = craftcore(folder, "--json", "crashtest", "app:app", "--emit", "short", "--pairs")
 

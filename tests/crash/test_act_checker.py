@@ -20,6 +20,7 @@ from tests.crash.act_person import SHRUGS
 from tests.crash.act_provider import ANSWERS, BOOK, DROP_A_SECOND
 from tests.crash.spoiling import Spoil, copy_of, sql
 from tests.crash.task_app import SEEN
+from tests.support.cells import cells
 
 ROOT = Path(__file__).parents[2]
 
@@ -364,27 +365,29 @@ print("\\n".join(result.wrong))
 
 
 @pytest.mark.parametrize(
-    ("broken", "cells", "found"),
-    [
-        (CALLED_BEFORE_ITS_INTENT, "ask.does-not:crash@called", "happened 3 times"),
-        (AN_ERROR_IS_TAKEN_FOR_PROOF, "ask.does-not:reset@effect", "is FAILED, and it did happen"),
-        (A_WINDOW_THAT_IS_NOT_LOOKED_AT, "resend.beyond:reset@effect", "happened 2 times"),
-        (A_NO_THAT_IS_BELIEVED_AT_ONCE, "reconcile.slow:reset@effect", "happened 2 times"),
-        (ANOTHER_KEY_FOR_EACH_CALL, "resend.dedupes:reset@effect", "the ledger knows nothing of it"),
-        (ANOTHER_KEY_FOR_EACH_ENTRY, "ask.does-not:reset@after", "is DONE with 2 acts of 1"),
-        (INTENTS_THAT_A_BOOT_OVERLOOKS, "ask.does-not:crash@effect", "is INTENT, and whoever called is dead"),
-        (THE_END_OF_A_CALL_IS_LOST, "ask.does-not:timeout@before", "is UNKNOWN, and nobody is asked"),
-        (A_DOUBT_IS_DROPPED, "resend.dedupes:reset@effect+busy@answered", "was in doubt, and then FAILED"),
-        (NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED, "ask.does-not:cancel@effect", "is UNKNOWN, and nobody is asked"),
-        (ASSUMED_AND_NOT_SAID, "assume_done.does-not:reset@half", "is DONE, and it did not happen"),
-        (YES_IS_TAKEN_FOR_NO, "ask.does-not:reset@effect", "happened 2 times"),
-    ],
-    ids=[
-        *("early", "proof", "window", "settle_after", "key_of_call", "key_of_entry"),
-        *("boot", "lost", "dropped", "not asked", "assumed", "yes"),
-    ],
+    ("broken", "places", "found"),
+    cells(
+        [
+            (CALLED_BEFORE_ITS_INTENT, "ask.does-not:crash@called", "happened 3 times"),
+            (AN_ERROR_IS_TAKEN_FOR_PROOF, "ask.does-not:reset@effect", "is FAILED, and it did happen"),
+            (A_WINDOW_THAT_IS_NOT_LOOKED_AT, "resend.beyond:reset@effect", "happened 2 times"),
+            (A_NO_THAT_IS_BELIEVED_AT_ONCE, "reconcile.slow:reset@effect", "happened 2 times"),
+            (ANOTHER_KEY_FOR_EACH_CALL, "resend.dedupes:reset@effect", "the ledger knows nothing of it"),
+            (ANOTHER_KEY_FOR_EACH_ENTRY, "ask.does-not:reset@after", "is DONE with 2 acts of 1"),
+            (INTENTS_THAT_A_BOOT_OVERLOOKS, "ask.does-not:crash@effect", "is INTENT, and whoever called is dead"),
+            (THE_END_OF_A_CALL_IS_LOST, "ask.does-not:timeout@before", "is UNKNOWN, and nobody is asked"),
+            (A_DOUBT_IS_DROPPED, "resend.dedupes:reset@effect+busy@answered", "was in doubt, and then FAILED"),
+            (NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED, "ask.does-not:cancel@effect", "is UNKNOWN, and nobody is asked"),
+            (ASSUMED_AND_NOT_SAID, "assume_done.does-not:reset@half", "is DONE, and it did not happen"),
+            (YES_IS_TAKEN_FOR_NO, "ask.does-not:reset@effect", "happened 2 times"),
+        ],
+        [
+            *("early", "proof", "window", "settle_after", "key_of_call", "key_of_entry"),
+            *("boot", "lost", "dropped", "not asked", "assumed", "yes"),
+        ],
+    ),
 )
-def test_checker_finds_an_engine_that_repeats_or_loses_effects(tmp_path, broken, cells, found):
-    wrong = python(PLAY_BROKEN, broken, cells, folder=tmp_path)
+def test_checker_finds_an_engine_that_repeats_or_loses_effects(tmp_path, broken, places, found):
+    wrong = python(PLAY_BROKEN, broken, places, folder=tmp_path)
 
     assert found in wrong, wrong

@@ -22,6 +22,7 @@ from tests.crash.task_app import SEEN, lines_of
 from tests.crash.task_checker import Verdict, check
 from tests.crash.task_child import TaskLife, live
 from tests.crash.task_outside import STORIES, Story, a_chat, a_task
+from tests.support.cells import cells
 
 ROOT = Path(__file__).parents[2]
 
@@ -371,13 +372,15 @@ print("\\n".join(result.wrong))
 
 @pytest.mark.parametrize(
     ("broken", "story", "place", "found"),
-    [
-        (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", Failpoint.STEP_COMMITTED, "the state"),
-        (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", Failpoint.WRITER_FLUSHING, "running-task-has-trigger"),
-        (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", Failpoint.WRITER_FLUSHING, "was emitted 2 times"),
-        (A_MESSAGE_TO_ITSELF, "chat", Failpoint.TURN_ENTERED, "message 's 0' was heard 0 times"),
-    ],
-    ids=["state", "settle", "emit", "route"],
+    cells(
+        [
+            (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", Failpoint.STEP_COMMITTED, "the state"),
+            (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", Failpoint.WRITER_FLUSHING, "running-task-has-trigger"),
+            (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", Failpoint.WRITER_FLUSHING, "was emitted 2 times"),
+            (A_MESSAGE_TO_ITSELF, "chat", Failpoint.TURN_ENTERED, "message 's 0' was heard 0 times"),
+        ],
+        ["state", "settle", "emit", "route"],
+    ),
 )
 def test_checker_finds_an_engine_broken_by_a_crash(tmp_path, broken, story, place, found):
     played = subprocess.run(
