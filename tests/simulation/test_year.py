@@ -24,7 +24,6 @@ MONTH = 30
 SHORT = 8
 """Days: the first three have most of the occurrences, and the code is edited after them."""
 
-LONG = pytest.param(365, marks=pytest.mark.acceptance)
 """Days. The default run ends when the first changes by hand are undone."""
 
 REASONS = (
@@ -157,9 +156,9 @@ def one_time_jobs_fire_once(year: Year) -> None:
             assert row["at"] > year.seen_at, row
 
 
-@pytest.fixture(scope="module", params=[100, LONG])
-def lived(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Year:
-    year = Year(tmp_path_factory.mktemp("lived"), seed=1, days=request.param)
+@pytest.fixture(scope="module")
+def lived(tmp_path_factory: pytest.TempPathFactory) -> Year:
+    year = Year(tmp_path_factory.mktemp("lived"), seed=1, days=100)
     live(year)
     return year
 
@@ -173,7 +172,7 @@ def test_simulated_year_of_a_hundred_schedules_is_reproducible(digest_of_short, 
     assert live(Year(tmp_path, seed=1, days=SHORT)) == digest_of_short
 
 
-@pytest.mark.acceptance
+@pytest.mark.campaign
 def test_whole_simulated_year_is_reproducible(tmp_path):
     one, again = (live(Year(folder(tmp_path, name), seed=1)) for name in ("one", "again"))
 
@@ -184,9 +183,19 @@ def test_simulated_year_of_another_seed_differs(digest_of_short, tmp_path):
     assert live(Year(tmp_path, seed=2, days=SHORT)) != digest_of_short
 
 
-def test_simulated_year_has_every_kind_of_event(lived):
-    year = lived
+def test_hundred_simulated_days_have_every_kind_of_event(lived):
+    require_every_kind_of_event(lived)
 
+
+@pytest.mark.acceptance
+def test_whole_simulated_year_has_every_kind_of_event(tmp_path):
+    year = Year(tmp_path, seed=1)
+    live(year)
+
+    require_every_kind_of_event(year)
+
+
+def require_every_kind_of_event(year: Year) -> None:
     def counted(sql: str) -> Counter[str]:
         return Counter({row["what"]: row["number"] for row in year.core.rows(sql)})
 
