@@ -24,7 +24,8 @@ MONTH = 30
 SHORT = 8
 """Days: the first three have most of the occurrences, and the code is edited after them."""
 
-"""Days. The default run ends when the first changes by hand are undone."""
+LIVED = 100
+"""Days of the default run: it ends when the first operator commands are undone."""
 
 REASONS = (
     "missed: ",
@@ -158,7 +159,7 @@ def one_time_jobs_fire_once(year: Year) -> None:
 
 @pytest.fixture(scope="module")
 def lived(tmp_path_factory: pytest.TempPathFactory) -> Year:
-    year = Year(tmp_path_factory.mktemp("lived"), seed=1, days=100)
+    year = Year(tmp_path_factory.mktemp("lived"), seed=1, days=LIVED)
     live(year)
     return year
 
