@@ -18,8 +18,7 @@ TESTS = Path(__file__).parent
 def test_budgets_name_the_folders_with_tests():
     folders = {path.relative_to(TESTS).parts[0] for path in TESTS.glob("*/test_*.py")}
     budgets = tomllib.loads(BUDGETS.read_text())["seconds"]
-    assert folders | {COLLECTION, TOP, BESIDE} == budgets.keys() | {"systemd"}
-    assert sum(budgets.values()) <= 1000
+    assert folders | {COLLECTION, TOP, BESIDE} == budgets.keys()
 
 
 @pytest.mark.parametrize(("seconds", "over"), [(0, False), (100, False), (150, False), (150.1, True), (900, True)])

@@ -91,6 +91,7 @@ class Recording:
         """Return the functions that can be replaced: functions of modules and methods of classes."""
         gc.unfreeze()  # the collector names no object that the collection of the tests has frozen
         found = [fn for fn in gc.get_objects() if isinstance(fn, FunctionType) and fn.__code__ in self.codes]
+        gc.freeze()
         return sorted((fn for fn in found if list(_places(fn))), key=_said)
 
 
