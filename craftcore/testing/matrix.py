@@ -44,7 +44,7 @@ Progress = Callable[[int, int], object]
 """(cells that are done, cells that are known)"""
 
 Choose = Callable[[Sequence[CrashPoint]], Sequence[CrashPoint]]
-"""Returns those of the points at which a scenario is killed."""
+"""A function of the points of a scenario that returns the points at which the scenario is killed."""
 
 
 def crash_matrix(

@@ -99,7 +99,7 @@ class Plan(NamedTuple):
     crews: int
 
     def takes(self, spot: Spot, story: str, first_places: Sequence[str]) -> bool:
-        """Whether it is this crew's. No two lives pass all points equally often: each spot has its crew by its name.
+        """Return whether this crew plays the spot. Lives pass points unequally often, so the name of a spot decides.
 
         `first_places`: the places that this story passes, and none before it."""
         stride = 1 if self.thorough else STRIDE.get(spot.place, 1)
