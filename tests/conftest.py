@@ -83,6 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
     explain themselves: to make it takes 40 seconds of processor, to read it two.
     """
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    os.environ.pop("PYTEST_ADDOPTS", None)  # it is for this run, and not for a run of pytest that a test starts
     sys.dont_write_bytecode = False
     if config.option.seed is not None:
         os.environ[SEED] = config.option.seed

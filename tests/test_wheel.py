@@ -70,10 +70,12 @@ def test_wheel_takes_each_file_of_the_package_and_no_other():
 
     sources = {"craftcore": "", "migrations": "craftcore/", "config": "craftcore/_shipped/"}
     sources["systemd"] = sources["config"]
-    listed = subprocess.check_output(
-        ["git", "ls-files", "-zco", "--exclude-standard", *sources], cwd=ROOT, text=True
-    ).split("\0")
-    kept = {sources[name.partition("/")[0]] + name for name in listed if name and (ROOT / name).is_file()}
+    kept = {
+        sources[folder] + file.relative_to(ROOT).as_posix()
+        for folder in sources
+        for file in (ROOT / folder).rglob("*")
+        if file.is_file() and file.parent.name != "__pycache__"
+    }
     assert taken == kept
     assert {"craftcore/web/static/page.js", "craftcore/_shipped/systemd/craftcore.service"} <= taken
 
