@@ -6,6 +6,7 @@ import os
 
 import apsw
 
+from craftcore.errors import StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.sqlite_errors import translate
 
@@ -46,13 +47,12 @@ class ChangeCounter:
         self._connection = self._seen = None
 
     def _connect(self) -> apsw.Connection:
-        with self._database.reading():  # says what is wrong with a file that cannot be opened
-            pass
         try:
             return self._database.connect_to_read()
-        except apsw.Error as error:
-            with self._database.reading():  # it was taken away since
-                raise translate(error, self._database.path) from error
+        except (apsw.Error, StorageError) as error:
+            with self._database.reading():  # says what is wrong with a file that cannot be opened
+                pass
+            raise translate(error, self._database.path) if isinstance(error, apsw.Error) else error from None
 
     def _stat(self) -> tuple[int, int] | None:
         try:

@@ -8,6 +8,7 @@ import pytest
 
 from craftcore.errors import NotFound
 from craftcore.storage.change_counter import ChangeCounter
+from craftcore.storage.database import Database
 from tests.support.trigger_steps import emit
 
 
@@ -50,3 +51,20 @@ def test_file_taken_away_is_not_found_until_put_back(core, counter):
     for file in path.parent.glob("away-agent.db*"):
         file.rename(path.parent / file.name.removeprefix("away-"))
     assert counter.has_changed()
+
+
+class FileTakenAwayAtOpening(Database):
+    """A database whose file is taken away after the first look at it, and before SQLite opens it."""
+
+    def connect_to_read(self, *options, **more):
+        self.path.unlink(missing_ok=True)
+        return super().connect_to_read(*options, **more)
+
+
+@pytest.mark.parametrize(
+    "look", [lambda database: ChangeCounter(database).has_changed(), lambda it: it.reading().__enter__()]
+)
+def test_file_taken_away_while_it_is_opened_is_not_found(core, clock, look):
+    core.close()
+    with pytest.raises(NotFound):
+        look(FileTakenAwayAtOpening(core.database.path, clock))
