@@ -14,11 +14,15 @@ import pytest
 from structlog.testing import capture_logs
 
 from craftcore import App, Continue, RetryPolicy, Route, TaskContext, TriggerSpec
+from craftcore.clock import SystemClock
 from craftcore.daemon.lifespan import running
 from craftcore.engine.runner import Runner
 from craftcore.errors import EngineCrashed
+from craftcore.storage.repeated_reads import RepeatedReads
+from tests.support.cells import some_cells
 from tests.support.engine_harness import look, settings
 from tests.support.faults import Fault, Recording, When
+from tests.support.made_schema import lay_schema
 from tests.support.processes import PATIENCE
 
 pytestmark = [
@@ -42,6 +46,7 @@ MAIN_PATH = {
     for name in ["router_call", "attempt_batches", "attempt_commits", "consumer", "feeder", "claim_window", "runner"]
 }
 
+LIVE_TRIGGERS = "SELECT id, status FROM triggers WHERE status IN ('PENDING', 'CLAIMED')"
 LIVE_TASK = "SELECT 1 FROM tasks WHERE id = :id AND status IN ('RUNNING', 'WAITING')"
 
 
@@ -123,6 +128,8 @@ class Life:
         self.victim = "victim"
         self.crashes = 0
         self._workflow = scenario
+        self._database = RepeatedReads(self.path, SystemClock())
+        lay_schema(self.path)
         self._specs: list[TriggerSpec] | None = [
             TriggerSpec(workflow="healthy", payload={"n": 1}, id="healthy-1"),
             TriggerSpec(workflow=scenario, id=self.victim, session_id=None if scenario else A_SESSION),
@@ -131,7 +138,7 @@ class Life:
         ]
 
     async def start(self, begun: Callable[[], None], ending: Callable[[], None] = lambda: None) -> bool:
-        """One start of the engine; whether nothing was left to do when it ended."""
+        """Start the engine once. Return whether it had settled all triggers when it ended."""
         try:
             async with running(app_of(), self.path, self._settings, held_back=True) as engine:
                 if self._specs is not None:
@@ -143,14 +150,17 @@ class Life:
                     while self.live():  # noqa: ASYNC110 - a table has no event to wait on
                         await anyio.sleep(0.002)
                 ending()
+                self._database.close_readers()  # the last connection of the engine then checkpoints the WAL
         except EngineCrashed:
             self.crashes += 1
         finally:
             ending()
-        return not self.live()
+            self._database.close_readers()
+        return not look(self.path, LIVE_TRIGGERS)
 
     def live(self) -> list[dict[str, Any]]:
-        return look(self.path, "SELECT id, status FROM triggers WHERE status IN ('PENDING', 'CLAIMED')")
+        with self._database.reading() as reader:
+            return reader.fetch_all(LIVE_TRIGGERS)
 
     def wrong(self) -> str | None:
         """What is not as it has to be once all is settled."""
@@ -212,14 +222,18 @@ async def test_fault_in_any_function_with_a_trigger_fails_only_that_trigger(
 
 
 async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(tmp_path):
-    """With a concurrency of 1 the commit of a settle starts the next trigger, too."""
+    """With a concurrency of 1 the commit of a settle starts the next trigger, too.
+
+    The functions of this commit meet each fault, those around them a fifth of their faults; the campaign has all.
+    """
     (known := tmp_path / "known").mkdir()
     shared = {f"craftcore.engine.{name}" for name in ("attempt_batches", "attempt_commits", "consumer")}
     found = [fn for fn in await functions_of("returns", known, 1) if fn.__module__ in shared]
-    cases = [("returns", fn, times, when) for fn in found for times, when in FAULTS]
+    cases = {f"{fn.__qualname__} {times} {when}": ("returns", fn, times, when) for fn in found for times, when in FAULTS}
+    chosen = [*(name for name in cases if ".settle_and_start " in name), *some_cells(list(cases))]
 
     assert {"AttemptCommits.settle_and_start", "AttemptBatches.settle_and_start"} <= {fn.__qualname__ for fn in found}
-    assert await harm_of(cases, tmp_path, 1) == {}
+    assert await harm_of((cases[name] for name in dict.fromkeys(chosen)), tmp_path, 1) == {}
 
 
 async def test_fault_campaign_reports_a_failed_healthy_trigger_as_harm(tmp_path):

@@ -32,6 +32,9 @@ DEPTH = 6
 
 When = Literal["before", "after"]
 
+Place = tuple[Any, str, Callable[[Any], Any]]
+"""Where callers find a function: the owner, the name, and its wrapper there."""
+
 
 class Injected(Exception):
     """An error that no code of craftcore expects."""
@@ -92,27 +95,35 @@ class Recording:
         gc.unfreeze()  # the collector names no object that the collection of the tests has frozen
         found = [fn for fn in gc.get_objects() if isinstance(fn, FunctionType) and fn.__code__ in self.codes]
         gc.freeze()
-        return sorted((fn for fn in found if list(_places(fn))), key=_said)
+        places = _all_places()
+        return sorted((fn for fn in found if fn in places), key=_said)
 
 
 def _said(fn: Callable[..., Any]) -> str:
     return f"{fn.__module__}.{fn.__qualname__}"
 
 
-def _places(fn: FunctionType) -> Iterator[tuple[Any, str, Callable[[Any], Any]]]:
-    """Yield the places where callers find a function: (owner, name, its wrapper there)."""
+def _places(fn: FunctionType) -> list[Place]:
+    """Return the places where callers find a function."""
+    return _all_places().get(fn, [])
+
+
+def _all_places() -> dict[FunctionType, list[Place]]:
+    """Return the places of all functions of craftcore."""
+    found: dict[FunctionType, list[Place]] = {}
     for module in [module for name, module in sys.modules.items() if name.startswith("craftcore")]:
         for name, value in list(vars(module).items()):
-            if value is fn:
-                yield module, name, lambda made: made
+            if isinstance(value, FunctionType):
+                found.setdefault(value, []).append((module, name, lambda made: made))
             elif isinstance(value, type) and value.__module__ == module.__name__:
                 for key, member in list(vars(value).items()):
-                    if member is fn:
-                        yield value, key, lambda made: made
-                    elif isinstance(member, staticmethod | classmethod) and member.__func__ is fn:
-                        yield value, key, type(member)
-                    elif isinstance(member, property) and member.fget is fn:
-                        yield value, key, property
+                    if isinstance(member, FunctionType):
+                        found.setdefault(member, []).append((value, key, lambda made: made))
+                    elif isinstance(member, staticmethod | classmethod):
+                        found.setdefault(member.__func__, []).append((value, key, type(member)))  # type: ignore[arg-type]
+                    elif isinstance(member, property) and isinstance(member.fget, FunctionType):
+                        found.setdefault(member.fget, []).append((value, key, property))
+    return found
 
 
 class Fault:
