@@ -33,6 +33,9 @@ settings.register_profile(
 )
 settings.load_profile("same everywhere")
 
+# A traceback drawn by rich takes 50 ms of processor, and is read only where a test fails.
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
+
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background; programs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

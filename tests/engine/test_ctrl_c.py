@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -13,7 +11,8 @@ import pytest
 
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from tests.support.engine_harness import look
-from tests.support.processes import PATIENCE
+from tests.support.made_schema import lay_schema
+from tests.support.processes import run_python
 
 ROOT = Path(__file__).parents[2]
 
@@ -77,17 +76,11 @@ PLACES = {
 
 
 def life(path: Path, run: str, code: str, router: str = "pass") -> str:
-    """One life of a host program; what it printed."""
-    child = subprocess.run(
-        [sys.executable, "-c", HOST.format(code=code, router=router, run=run), str(path)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-        check=False,
-    )
-    assert child.returncode == 0, child.stderr
-    return child.stdout
+    """Run a host program to its end. Return what it printed."""
+    lay_schema(path)
+    ended = run_python(["-c", HOST.format(code=code, router=router, run=run), path], ROOT)
+    assert ended.code == 0, ended.err
+    return ended.out
 
 
 def in_order_and_given_back(path: Path) -> bool:

@@ -26,6 +26,7 @@ from craftcore.triggers.service import TriggerService
 from tests.support.engine_harness import Lab, lab, look, settings
 from tests.support.fakes import VirtualClock
 from tests.support.faults import Fault
+from tests.support.loops import ON_ASYNCIO
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -357,6 +358,7 @@ def _heartbeats(it: Lab) -> float:
     return it.engine.feeder._heartbeat_at
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize(
     "step", [TriggerService.emit_claimed, ClaimService.start_all, Recorder.open_all, AttemptCommits.start_all]

@@ -229,7 +229,9 @@ async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(
     (known := tmp_path / "known").mkdir()
     shared = {f"craftcore.engine.{name}" for name in ("attempt_batches", "attempt_commits", "consumer")}
     found = [fn for fn in await functions_of("returns", known, 1) if fn.__module__ in shared]
-    cases = {f"{fn.__qualname__} {times} {when}": ("returns", fn, times, when) for fn in found for times, when in FAULTS}
+    cases = {
+        f"{fn.__qualname__} {times} {when}": ("returns", fn, times, when) for fn in found for times, when in FAULTS
+    }
     chosen = [*(name for name in cases if ".settle_and_start " in name), *some_cells(list(cases))]
 
     assert {"AttemptCommits.settle_and_start", "AttemptBatches.settle_and_start"} <= {fn.__qualname__ for fn in found}

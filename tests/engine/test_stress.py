@@ -287,7 +287,7 @@ def assert_books_balance(it: Lab, chaos: Chaos) -> None:
     assert not finals, "each record ends once, and its events have no gap"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.campaign) for seed in (0, 3))])
 async def test_trigger_and_record_counts_balance_after_stress(tmp_path, seed):
     await stress(tmp_path, seed, 240)
 

@@ -15,6 +15,7 @@ import pytest
 
 from craftcore import App, Call, Continue, Event, TaskContext
 from tests.support.engine_harness import lab
+from tests.support.loops import ON_ASYNCIO
 from tests.support.turns import Counting, failure, result, run
 
 
@@ -62,6 +63,7 @@ def test_ctx_methods_checked_for_await_are_all_coroutine_methods():
 
 
 @pytest.mark.anyio
+@ON_ASYNCIO
 @pytest.mark.parametrize("name", CALLS)
 async def test_ctx_call_without_await_fails_the_attempt_and_names_the_place(tmp_path, name):
     counting = Counting()

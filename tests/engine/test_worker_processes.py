@@ -18,6 +18,7 @@ from craftcore import App, ConfigInvalid, Fail, InvalidInput, RetryPolicy, TaskC
 from craftcore.engine.workers import answer
 from tests.support import process_functions as functions
 from tests.support.engine_harness import Lab, lab, settings
+from tests.support.loops import ON_ASYNCIO
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -71,6 +72,7 @@ async def test_step_in_a_process_returns_its_typed_result_and_reuses_the_process
     assert first == second != os.getpid()
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(
     ("fn", "args", "kind", "said"),
     [
@@ -94,12 +96,12 @@ async def test_step_in_a_process_returns_its_typed_result_and_reuses_the_process
     ],
 )
 async def test_step_that_fails_in_a_process_raises_clearly_and_the_pool_goes_on(tmp_path, fn, args, kind, said):
-    """It does so often enough to see that no slot of the pool is lost, and that the loop is not delayed by it."""
+    """It fails more often than the pool has slots, so a lost slot and a delay of the loop are noticed."""
     delays: list[float] = []
 
     async def body(ctx: TaskContext) -> int:
         await ctx.step("import", functions.add, executor="process")
-        for number in range(5):
+        for number in range(3):
 
             async def break_one(number: int = number) -> None:
                 with pytest.raises(kind) as raised:
@@ -141,6 +143,7 @@ async def test_hanging_step_in_a_process_times_out_and_its_process_group_is_kill
     assert min(delays) < 0.1, delays
 
 
+@ON_ASYNCIO
 async def test_exception_whose_unpickling_hangs_in_the_daemon_is_replaced(tmp_path, monkeypatch):
     monkeypatch.setattr(answer, "UNPICKLE_SECONDS", 0.2)
 
@@ -173,6 +176,7 @@ async def test_step_in_a_process_is_killed_with_its_task(tmp_path, end):
     assert (row["status"], row["error_code"]) == expected
 
 
+@ON_ASYNCIO
 async def test_duration_of_a_step_in_a_process_is_on_record(tmp_path):
     begun, go = tmp_path / "begun", tmp_path / "go"
 
@@ -202,6 +206,7 @@ async def test_step_in_a_process_that_dies_is_retried_by_its_policy(tmp_path):
     assert json.loads(failed["payload_json"])["error"].startswith("the worker process of step s was killed by SIGKILL")
 
 
+@ON_ASYNCIO
 async def test_step_in_a_process_that_is_retried_after_a_retry_returns(tmp_path):
     async def body(ctx: TaskContext) -> Any:
         return await ctx.step("s", functions.retry_once, str(tmp_path / "busy"), executor="process", retry=AT_ONCE)
@@ -209,6 +214,7 @@ async def test_step_in_a_process_that_is_retried_after_a_retry_returns(tmp_path)
     assert await result_of(tmp_path, body) == "free"
 
 
+@ON_ASYNCIO
 async def test_failure_in_a_process_has_its_type_and_place_on_record(tmp_path):
     for fn, kind in ((functions.raise_key, "KeyError"), (functions.raise_holder, "Holder")):
         folder = tmp_path / kind
@@ -223,6 +229,7 @@ async def test_failure_in_a_process_has_its_type_and_place_on_record(tmp_path):
         assert any("process_functions.py" in place for place in error["details"]["where"]), error
 
 
+@ON_ASYNCIO
 async def test_result_over_the_limit_is_refused_in_the_process(tmp_path):
     async def body(ctx: TaskContext) -> None:
         await ctx.step("s", functions.make_text, 9 << 20, executor="process")
@@ -232,6 +239,7 @@ async def test_result_over_the_limit_is_refused_in_the_process(tmp_path):
     assert (error["code"], "tasks.result_max_bytes" in error["message"]) == ("PAYLOAD_TOO_LARGE", True)
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(("arguments", "said"), [((lambda: 1,), "can be pickled"), (("x" * (17 << 20),), "file and")])
 async def test_arguments_that_cannot_be_sent_are_refused(tmp_path, arguments, said):
     async def body(ctx: TaskContext) -> None:
@@ -266,6 +274,7 @@ async def test_waiting_for_a_free_process_does_not_count_as_the_time_of_a_step(t
     assert await result_of(tmp_path, body, worker_processes=1) == "both"
 
 
+@ON_ASYNCIO
 async def test_process_that_died_while_free_is_replaced_without_a_failure(tmp_path):
     async def body(ctx: TaskContext) -> Any:
         first = (await ctx.step("first", functions.add, executor="process")).pid
@@ -277,6 +286,7 @@ async def test_process_that_died_while_free_is_replaced_without_a_failure(tmp_pa
     assert await result_of(tmp_path, body) is True
 
 
+@ON_ASYNCIO
 async def test_forked_child_that_returns_from_a_process_function_ends(tmp_path):
     async def body(ctx: TaskContext) -> Any:
         return await ctx.step("s", functions.fork_and_return, "x", executor="process")
@@ -284,6 +294,7 @@ async def test_forked_child_that_returns_from_a_process_function_ends(tmp_path):
     assert await result_of(tmp_path, body) == 70
 
 
+@ON_ASYNCIO
 async def test_worker_process_does_not_have_the_database_open(tmp_path):
     async def body(ctx: TaskContext) -> Any:
         return await ctx.step("s", functions.has_open, str(tmp_path / "agent.db"), executor="process")
@@ -325,6 +336,7 @@ async def settled(folder: Path, fn: Callable[..., Any], payload: dict[str, Any],
         return row, it.response(trigger)
 
 
+@ON_ASYNCIO
 async def test_workflow_in_a_process_receives_its_payload_and_trigger(tmp_path):
     row, response = await settled(tmp_path, describe, {"path": "a"})
 
@@ -332,12 +344,14 @@ async def test_workflow_in_a_process_receives_its_payload_and_trigger(tmp_path):
     assert response["payload"]["pid"] != os.getpid()
 
 
+@ON_ASYNCIO
 async def test_workflow_in_a_process_that_is_killed_is_retried(tmp_path):
     row, response = await settled(tmp_path, functions.die_once, {"file": str(tmp_path / "died")}, retry=AT_ONCE)
 
     assert (row["status"], row["attempts"], response["payload"]) == ("DONE", 2, "alive")
 
 
+@ON_ASYNCIO
 async def test_workflow_in_a_process_that_is_always_killed_is_dead_with_the_code(tmp_path):
     row, response = await settled(tmp_path, functions.die, {}, retry=ONCE)
 
@@ -366,6 +380,7 @@ async def test_cancelled_workflow_in_a_process_is_killed(tmp_path):
     assert (row["status"], row["reason"]) == ("DONE", "cancelled")
 
 
+@ON_ASYNCIO
 async def test_workflow_in_a_process_keeps_the_meaning_of_its_end(tmp_path):
     """The executor changes nothing about results that cannot be stored, Fail, Snooze and Continue."""
     cases: list[tuple[Callable[..., Any], dict[str, str], tuple[Any, ...]]] = [
@@ -425,6 +440,7 @@ async def test_workflow_that_a_process_cannot_import_is_refused(fn, executor, sa
     assert said in refused.value.message
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(("fn", "executor", "said"), REFUSED)
 async def test_step_that_a_process_cannot_import_is_refused(tmp_path, fn, executor, said):
     async def body(ctx: TaskContext) -> None:
@@ -451,6 +467,7 @@ DECLARED = replaced
 replaced = wrap(replaced)
 
 
+@ON_ASYNCIO
 async def test_workflow_whose_name_is_another_function_is_refused_at_the_start(tmp_path):
     app = App()
     app.workflow("w", executor="process")(DECLARED)

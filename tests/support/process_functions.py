@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -53,9 +54,14 @@ def leave(code: int) -> NoReturn:
 
 
 def hang(file: str) -> None:
-    """Run C code that never returns, so that no thread and no signal handler of this process runs."""
+    """Run C code that never returns, so that no thread and no signal handler of this process runs.
+
+    It waits for a mutex that this thread has locked, without releasing the interpreter. A loop would use the processor.
+    """
     note_pid(file)
-    sum(range(10**15))
+    library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(128)
+    library.pthread_mutex_lock(mutex)
+    library.pthread_mutex_lock(mutex)
 
 
 def hang_with_child(file: str) -> None:
