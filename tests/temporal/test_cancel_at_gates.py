@@ -52,8 +52,12 @@ async def client(app: App, cluster: TemporalSettings, runner: LateRunner) -> Asy
 
 @pytest.mark.parametrize(
     ("job", "has_gate"),
-    [("initialize_workflow", False), (SIGNALLED, False), (SIGNALLED, True), (STARTED, False)],
-    ids=["begins", "finds no gate", "has told its gate", "has started its gate"],
+    [
+        pytest.param("initialize_workflow", False, id="begins", marks=pytest.mark.cluster),
+        pytest.param(SIGNALLED, False, id="finds no gate"),
+        pytest.param(SIGNALLED, True, id="has told its gate", marks=pytest.mark.cluster),
+        pytest.param(STARTED, False, id="has started its gate"),
+    ],
 )
 async def test_cancel_at_the_moment_of_an_answer_ends_the_task_and_not_its_gate(app, client, runner, job, has_gate):
     """The library would cancel the gate, or fail each workflow task from then on."""

@@ -6,7 +6,7 @@ from bisect import bisect_left
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craftcore.web.spark import (
@@ -34,6 +34,7 @@ minutes = st.builds(
 )
 
 
+@settings(max_examples=40)
 @given(st.lists(moments), st.sets(st.integers(1, 10_000)), moments)
 def test_bisection_finds_the_first_row_of_a_moment_across_gaps(times, numbers, at):
     rows = dict(zip(sorted(numbers), sorted(times), strict=False))

@@ -9,7 +9,7 @@ from itertools import pairwise
 from zoneinfo import ZoneInfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craftcore.schedules.model import (
@@ -189,6 +189,7 @@ def expected(schedule: Schedule, lines: list[AccountLine], now: float) -> list[C
     return list(days.values())
 
 
+@settings(max_examples=40)
 @given(accounts())
 def test_strip_counts_each_occurrence_once_in_its_day(account):
     schedule, lines, now = account
@@ -202,6 +203,7 @@ def test_strip_counts_each_occurrence_once_in_its_day(account):
     assert strip.unaccounted == 0
 
 
+@settings(max_examples=40)
 @given(accounts(), st.randoms(use_true_random=False))
 def test_lines_in_any_order_draw_the_same_strip(account, random):
     schedule, lines, now = account
@@ -210,6 +212,7 @@ def test_lines_in_any_order_draw_the_same_strip(account, random):
     assert strip_of(schedule, shuffled, now) == strip_of(schedule, lines, now)
 
 
+@settings(max_examples=40)
 @given(accounts(), st.data())
 def test_missing_line_is_reported_as_unaccounted(account, data):
     schedule, lines, now = account
@@ -223,6 +226,7 @@ def test_missing_line_is_reported_as_unaccounted(account, data):
     assert strip.text.endswith(f"{strip.unaccounted:,} unaccounted")
 
 
+@settings(max_examples=40)
 @given(accounts(), st.integers(1, 200))
 def test_newest_lines_alone_leave_older_days_unread(account, newest):
     schedule, lines, now = account
