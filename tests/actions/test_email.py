@@ -130,7 +130,7 @@ async def test_message_id_is_stable_for_a_call_and_differs_between_calls():
     assert len(room.taken) == 3
 
 
-@pytest.mark.parametrize("security", ["none", "tls"])
+@pytest.mark.parametrize("security", [pytest.param("none", marks=pytest.mark.acceptance), "tls"])
 async def test_large_email_arrives_complete(trusted, security):
     async with a_server(tls=trusted if security == "tls" else None) as server:
         await send(an_action(server.port, security=security), body=LARGE)
@@ -266,8 +266,15 @@ async def test_email_is_not_sent_when_any_recipient_is_refused(refusals, kind):
     assert "DATA" not in server.heard
 
 
-@pytest.mark.parametrize("security", ["none", "tls"])
-@pytest.mark.parametrize("goes", [resets, closes])
+@pytest.mark.parametrize(
+    ("goes", "security"),
+    [
+        (resets, "none"),
+        (closes, "tls"),
+        pytest.param(resets, "tls", marks=pytest.mark.acceptance),
+        pytest.param(closes, "none", marks=pytest.mark.acceptance),
+    ],
+)
 async def test_connection_lost_within_the_message_ends_without_an_effect(trusted, security, goes: Any):
     """The final dot never left us."""
 
