@@ -90,8 +90,9 @@ def test_tables_in_the_docs_match_the_whole_matrix(matrix):
     assert documented().strip() == printed.strip(), f"run python -m {MATRIX}, and copy its tables"
 
 
-def test_eighty_kills_lose_and_repeat_no_effect_unreported(tmp_path):
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 80, 1800, "--seed", "1"), 80)
+@pytest.mark.parametrize("kills", [20, pytest.param(80, marks=pytest.mark.campaign)])
+def test_kills_lose_and_repeat_no_effect_unreported(tmp_path, kills):
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
 
 
 @pytest.mark.campaign

@@ -103,13 +103,18 @@ def test_file_has_sound_pages_of_every_kind(sound, tmp_path):
     assert look_at(bit, sound, tmp_path) == Seen(bit, [], set())
 
 
-def test_flipped_bit_is_found_or_harmless_or_outside_the_hashes(sound, standings, tmp_path):
+@pytest.mark.parametrize(
+    ("of_records", "otherwise", "count"), [(3, 1, 85), pytest.param(12, 3, 251, marks=pytest.mark.campaign)]
+)
+def test_flipped_bit_is_found_or_harmless_or_outside_the_hashes(
+    sound, standings, tmp_path, of_records, otherwise, count
+):
     rng = random.Random(6)
-    flips = list(flips_of(sound, rng, dict.fromkeys(RECORDS, 12), otherwise=3))
+    flips = list(flips_of(sound, rng, dict.fromkeys(RECORDS, of_records), otherwise=otherwise))
 
     told = flip_all(sound, tmp_path, standings, flips)
 
-    assert sum(told.values()) > 250
+    assert sum(told.values()) >= count
     assert verdicts(told) >= {"found by db check", "found by verify", "harmless"}
 
 

@@ -22,8 +22,10 @@ def judge(result: dict[str, Any], kills: int) -> None:
     assert result["poisoned"] < result["accepted"] / 20
 
 
-def test_five_hundred_kills_lose_nothing_and_settle_nothing_twice(tmp_path):
-    judge(campaign_of(CAMPAIGN, tmp_path, 500, 1800, "--seed", "1"), 500)
+@pytest.mark.parametrize("kills", [100, pytest.param(500, marks=pytest.mark.campaign)])
+def test_kills_lose_nothing_and_settle_nothing_twice(tmp_path, kills):
+    """Seed 2 begins with the shapes (asyncio, 16) and (trio, 16)."""
+    judge(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "2"), kills)
 
 
 @pytest.mark.campaign

@@ -25,8 +25,9 @@ def judge(result: dict[str, Any], kills: int) -> None:
     assert found["triggers"] > kills * 5
 
 
-def test_eighty_kills_lose_no_occurrence_and_fire_none_twice(tmp_path):
-    judge(campaign_of(CAMPAIGN, tmp_path, 80, 1800, "--seed", "1"), 80)
+@pytest.mark.parametrize("kills", [40, pytest.param(80, marks=pytest.mark.campaign)])
+def test_kills_lose_no_occurrence_and_fire_none_twice(tmp_path, kills):
+    judge(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
 
 
 @pytest.mark.campaign

@@ -48,8 +48,9 @@ def test_workflow_ends_equally_after_a_kill_at_each_place(tmp_path):
     judge_matrix(result_of(MATRIX, tmp_path, 1800), 300)
 
 
-def test_sixty_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path):
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 60, 1800, "--seed", "1"), 60)
+@pytest.mark.parametrize("kills", [30, pytest.param(60, marks=pytest.mark.campaign)])
+def test_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path, kills):
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
 
 
 @pytest.mark.campaign
