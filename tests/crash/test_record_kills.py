@@ -97,7 +97,7 @@ def test_kill_after_execution_leaves_a_whole_record_and_nothing_runs_again(cradl
 # A kill at each commit
 
 
-@pytest.fixture(scope="module", params=BACKENDS)
+@pytest.fixture(scope="module", params=["asyncio", pytest.param("trio", marks=pytest.mark.acceptance)])
 def unkilled(lives: Nursery, request: pytest.FixtureRequest) -> tuple[str, list[Event], list[int]]:
     """The backend, the stream of a life that nobody killed, and how long it was after each commit that made it longer.
 
