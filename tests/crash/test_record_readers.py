@@ -161,13 +161,14 @@ def test_record_is_whole_or_open_before_and_after_each_flush(lives, backend):
     assert onlooker.closed_meanwhile == 4 * 4
 
 
-def test_reader_never_sees_half_a_record_while_writers_are_killed(lives):
+@pytest.mark.parametrize("count", [10, pytest.param(LIVES, marks=pytest.mark.campaign)])
+def test_reader_never_sees_half_a_record_while_writers_are_killed(lives, count):
     """Nobody waits for the reader here: it looks as often as it can while each life is lived, and once it is over."""
     chance = random.Random(7)
-    cradle = lives.cradle("hunted")
+    cradle = lives.cradle(f"hunted-{count}")
     with an_onlooker(cradle) as onlooker:
-        for number in range(LIVES + 1):
-            ends = QUIET if number == LIVES else chance.choice(KILLS)
+        for number in range(count + 1):
+            ends = QUIET if number == count else chance.choice(KILLS)
             cradle.begin(
                 emits="" if ends == QUIET else "plain" if ends == IN_HANDLER else "whole",
                 count=2,
@@ -181,6 +182,6 @@ def test_reader_never_sees_half_a_record_while_writers_are_killed(lives):
             onlooker.look()
         [left] = cradle.rows("SELECT count(*) AS open FROM executions WHERE ended_at IS NULL")
 
-    assert onlooker.looks > LIVES
+    assert onlooker.looks > count
     assert left["open"] > 0, "some were interrupted, and stay as they are"
     assert cradle.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL") == []
