@@ -20,10 +20,15 @@ def after_changes(points: Sequence[CrashPoint]) -> list[CrashPoint]:
 
 
 def choose_some(points: Sequence[CrashPoint]) -> list[CrashPoint]:
-    """Return each point after a change of the world, and a fifth of the others."""
-    changed = after_changes(points)
+    """Return the first point after each kind of change of the world, and a fifth of the others."""
+    changed = first_changes(points)
     others = some_cells([point for point in points if point not in changed])
     return [point for point in points if point in changed or point in others]
+
+
+def first_changes(points: Sequence[CrashPoint]) -> list[CrashPoint]:
+    """Return the first point after a step, after a mark of a call, and after an answer of a provider."""
+    return [point for point in after_changes(points) if point.number == 1]
 
 
 def after_first_step(points: Sequence[CrashPoint]) -> list[CrashPoint]:

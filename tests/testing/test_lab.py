@@ -122,7 +122,8 @@ async def test_provider_has_the_faults_of_its_options(options, answer, effects):
         assert bank.calls == (1 if answer == "happened" else 2)
 
 
-async def test_year_of_a_daily_schedule_takes_seconds():
+@pytest.mark.parametrize("days", [100, pytest.param(365, marks=pytest.mark.campaign)])
+async def test_months_of_a_daily_schedule_take_seconds(days: int):
     app = App("calendar")
     moments: list[float] = []
     lab = Lab(app, start=datetime(2026, 1, 1, tzinfo=UTC), zone="Europe/Berlin")
@@ -134,10 +135,10 @@ async def test_year_of_a_daily_schedule_takes_seconds():
     app.schedule("daily", "every day at 7am", workflow="brief", timezone="Europe/Berlin")
 
     async with lab:
-        await lab.advance(days=365)
+        await lab.advance(days=days)
 
     hours = {datetime.fromtimestamp(moment, UTC).hour for moment in moments}
-    assert (len(moments), hours) == (365, {5, 6}), "summer time and winter time"
+    assert (len(moments), hours) == (days, {5, 6}), "summer time and winter time"
 
 
 async def test_retries_and_timeouts_take_virtual_time():
