@@ -383,7 +383,7 @@ def calls(folder: Path) -> list[str]:
     return path.read_text().split() if path.exists() else []
 
 
-@pytest.mark.parametrize("machine", ["the same", "a new one"])
+@pytest.mark.parametrize("machine", ["the same", pytest.param("a new one", marks=pytest.mark.acceptance)])
 def test_restored_database_runs_nothing_until_release_and_pays_nothing_twice(tmp_path, machine):
     """One payment was in flight during the backup, and another was made after it."""
     (tmp_path / "app.py").write_text(APP)
@@ -443,7 +443,8 @@ with Producer("agent.db") as producer, open("accepted", "a", buffering=1) as acc
 """
 
 
-def test_backup_beside_a_daemon_and_a_producer_is_consistent(tmp_path):
+@pytest.mark.parametrize("count_of_backups", [2, pytest.param(4, marks=pytest.mark.acceptance)])
+def test_backup_beside_a_daemon_and_a_producer_is_consistent(tmp_path, count_of_backups):
     (tmp_path / "app.py").write_text(APP)
 
     def accepted() -> list[str]:
@@ -458,7 +459,7 @@ def test_backup_beside_a_daemon_and_a_producer_is_consistent(tmp_path):
     with a_daemon(tmp_path, "app:app") as daemon:
         daemon.ready()
         with a_python(["-c", WRITER], tmp_path):
-            for _ in range(4):
+            for _ in range(count_of_backups):
                 count = len(accepted())
                 until(partial(is_working, daemon, count + 50), "the producer")
                 before = len(accepted())

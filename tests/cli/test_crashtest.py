@@ -57,15 +57,26 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_crashtest_of_a_guarded_workflow_passes(folder):
-    result = craftcore(folder, "crashtest", *ORDER, "--answer", "Send=yes", "--provider", 'pay:returns="r-1"')
+@pytest.mark.parametrize(
+    "points",
+    [
+        {"step.ran:1": "count"},
+        {"provider.answered:1": "pay"},
+        pytest.param({"step.ran:1": "count", "provider.answered:1": "pay"}, marks=pytest.mark.acceptance),
+    ],
+    ids=["after a step", "after a call", "at each point"],
+)
+def test_crashtest_of_a_guarded_workflow_passes(folder, points):
+    at = ("--at", *points) if len(points) == 1 else ()
+    result = craftcore(folder, "crashtest", *ORDER, "--answer", "Send=yes", "--provider", 'pay:returns="r-1"', *at)
 
     assert (result.code, result.err) == (0, "")
     lines = result.out.splitlines()
     assert lines[0].split() == ["crash", "at", "where", "pairs", "promises"]
-    assert ["step.ran:1", "count", "-", "kept"] in [line.split() for line in lines]
-    assert ["provider.answered:1", "pay", "-", "kept"] in [line.split() for line in lines]
-    assert lines[-2] == "Steps that ran again after a crash: count. Use an action for what must not happen twice."
+    for point, name in points.items():
+        assert [point, name, "-", "kept"] in [line.split() for line in lines]
+    if "step.ran:1" in points:
+        assert lines[-2] == "Steps that ran again after a crash: count. Use an action for what must not happen twice."
     assert lines[-1].endswith("every promise holds")
     assert [path.name for path in folder.iterdir() if path.name != "__pycache__"] == ["app.py"]
 

@@ -9,6 +9,7 @@ from craftcore.daemon.lifespan import running
 from craftcore.schedules.clock_guard import ClockTrust
 from craftcore.storage.facts import get_fact, number, set_fact
 from craftcore.triggers.model import TriggerStatus
+from tests.support.cells import cells
 from tests.support.engine_harness import settings
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.trigger_steps import emit
@@ -53,8 +54,13 @@ async def _greet() -> None:
     return None
 
 
-@pytest.mark.parametrize("text", DAMAGED)
-@pytest.mark.parametrize("name", [*NUMBERS, "restart"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    cells(
+        [(name, text) for name in [*NUMBERS, "restart"] for text in DAMAGED],
+        ids=[f"{name}-{text[:10]}" for name in [*NUMBERS, "restart"] for text in DAMAGED],
+    ),
+)
 def test_commands_succeed_with_a_damaged_fact(cli, core, name, text):
     trigger = emit(core)
     cli("schedule", "add", "tick", "every 1h", "--workflow", "greet")
