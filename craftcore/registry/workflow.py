@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from types import NoneType, UnionType
 from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -189,8 +190,20 @@ def order_mistake(workflow: object, fallback: object) -> str | None:
     )
 
 
+_read: WeakKeyDictionary[Callable[..., Any], Parameters] = WeakKeyDictionary()
+"""The parameters of functions that were declared before: each start of an engine declares the ready-made workflows."""
+
+
 def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
-    """Read a function's signature. Raises ConfigInvalid when no payload or no state could be given to it."""
+    """Read a function's signature, once. Raises ConfigInvalid when no payload or no state could be given to it."""
+    if not inspect.isfunction(fn):
+        return _read_parameters(name, fn)
+    if (read := _read.get(fn)) is None:
+        read = _read[fn] = _read_parameters(name, fn)
+    return read
+
+
+def _read_parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
         raise ConfigInvalid(
             f"workflow {name}: a generator cannot be a workflow; its body would never run. Return instead"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain, islice
 
 from craftcore.storage.migrations import Migration, connect_migrated, list_migrations
@@ -89,7 +90,7 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
     The user's own tables are not checked, nor what is attached to them.
     """
     there = _schema_objects(reader)
-    ours = _schema_objects(Reader(connect_migrated(list_migrations() if migrations is None else migrations)))
+    ours = _own_objects() if migrations is None else _schema_objects(Reader(connect_migrated(migrations)))
     faults = [
         f"the {kind} {name} is missing: {_object_purpose(kind)}" for kind, name in ours if (kind, name) not in there
     ]
@@ -102,6 +103,12 @@ def schema_faults(reader: Reader, migrations: list[Migration] | None = None) -> 
         elif table in tables:
             faults.append(f"the {kind} {name} on {table} does not belong to craftcore: DROP {kind.upper()} {name}")
     return faults
+
+
+@cache
+def _own_objects() -> dict[Thing, tuple[str, str, str]]:
+    """Return the schema that the migrations of this program make. To make it takes longer than to compare it."""
+    return _schema_objects(Reader(connect_migrated(list_migrations())))
 
 
 def _object_purpose(kind: str) -> str:

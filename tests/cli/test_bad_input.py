@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.made_schema import lay_schema
 from tests.support.processes import APP, craftcore
 
 DEEP = '{"a":' * 40 + "1" + "}" * 40
@@ -74,6 +75,7 @@ def test_refused_emit_writes_nothing_and_creates_no_database(cli, database, argu
     one_line(cli("emit", *arguments), 64, *words)
     assert not database.exists()
 
+    lay_schema(database)
     cli("emit", "greet")
     before = database.read_bytes()
     one_line(cli("emit", *arguments), 64, *words)

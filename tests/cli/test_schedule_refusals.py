@@ -6,6 +6,8 @@ import json
 
 import pytest
 
+from tests.support.made_schema import lay_schema
+
 RUNS = ["--workflow", "greet"]
 
 
@@ -76,7 +78,7 @@ def _at_noon(clock):
     ],
     ids=lambda value: " ".join(value)[:40].encode("ascii", "replace").decode() if isinstance(value, list) else None,
 )
-def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(cli, tmp_path, arguments, words):
+def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(cli, database, tmp_path, arguments, words):
     refused = cli("schedule", "add", "s", *arguments)
 
     assert refused.code == 64, refused
@@ -87,6 +89,7 @@ def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(cli, tmp_p
     assert list(tmp_path.iterdir()) == []
 
     assert cli("--json", "schedule", "add", "s", *arguments).json["error"]["exit_code"] == 64
+    lay_schema(database)
     cli("schedule", "add", "other", "@daily", *RUNS)
     assert cli("schedule", "add", "s", *arguments).code == 64
     assert [row["id"] for row in cli("--json", "schedule", "list").json] == ["other"]
