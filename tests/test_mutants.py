@@ -29,6 +29,7 @@ def test_mutants_have_names_of_their_own():
     assert len(names) == len(set(names)) >= 40
 
 
+@pytest.mark.acceptance
 def test_runner_tells_a_noticed_mutant_from_a_survivor():
     plural = (ROOT / "craftcore" / "serialization" / "plurals.py").read_text()
     [line] = [line for line in plural.splitlines() if "return " in line and " == 1" in line]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from mypy import api
 
 APP = """
@@ -107,6 +108,7 @@ CACHE = Path(__file__).parents[1] / ".mypy_cache" / "user_types"
 """Kept for the next run: to analyse craftcore and the libraries anew takes 15 seconds of processor."""
 
 
+@pytest.mark.packaging
 def test_type_checker_finds_each_mistake_and_no_other(tmp_path: Path) -> None:
     app = tmp_path / "app.py"
     app.write_text(APP)

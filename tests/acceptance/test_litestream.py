@@ -24,7 +24,13 @@ def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "here", tmp_path / "replica")
 
 
-@pytest.mark.parametrize("kill", [pytest.param(kill, marks=pytest.mark.campaign) for kill in KILLS[:2]] + ["both"])
+@pytest.mark.parametrize(
+    "kill",
+    [
+        *(pytest.param(kill, marks=pytest.mark.campaign) for kill in KILLS[:2]),
+        pytest.param("both", marks=pytest.mark.acceptance),
+    ],
+)
 def test_replica_is_a_moment_of_the_database_after_any_kill_and_nothing_repeats(place, kill):
     a_life(place, kill, random.Random(kill))
 

@@ -99,7 +99,8 @@ def require_account(folder: Path) -> None:
     assert seconds == set(range(min(seconds), max(seconds) + 1)), "an occurrence is not accounted for"
 
 
-@pytest.mark.parametrize("at_pass", [1, pytest.param(3, marks=pytest.mark.acceptance)])
+@pytest.mark.acceptance
+@pytest.mark.parametrize("at_pass", [1, 3])
 def test_schedules_of_an_agent_fire_once_over_a_kill_at_each_failpoint(tmp_path, at_pass):
     def run(point: Failpoint) -> bool:
         return run_case(tmp_path / point, point, at_pass)

@@ -124,6 +124,7 @@ def test_run_and_reload_with_json_print_a_document(tmp_path):
     as_promised("reload", result.json)
 
 
+@pytest.mark.acceptance
 def test_demo_with_json_prints_a_document(tmp_path):
     result = craftcore(tmp_path, "--json", "demo", "--triggers", "20", "--kills", "1")
 

@@ -117,7 +117,14 @@ def lengths_of(cradle: Cradle) -> list[int]:
     return sorted({0, *cradle.flushed()})
 
 
-@pytest.mark.parametrize("place", [EVENTS_FLUSHED, Failpoint.WRITER_FLUSHED, Failpoint.WRITER_FLUSHING])
+@pytest.mark.parametrize(
+    "place",
+    [
+        EVENTS_FLUSHED,
+        pytest.param(Failpoint.WRITER_FLUSHED, marks=pytest.mark.acceptance),
+        pytest.param(Failpoint.WRITER_FLUSHING, marks=pytest.mark.acceptance),
+    ],
+)
 def test_kill_at_any_commit_leaves_exactly_the_events_up_to_that_commit(lives, unkilled, place):
     """After the flush of the nth commit: n commits are on disk. Before it: n - 1."""
     backend, stream, lengths = unkilled

@@ -198,6 +198,7 @@ print("\\n".join(campaign(30, 1, 2).wrong))
 """
 
 
+@pytest.mark.acceptance
 def test_checker_finds_a_scheduler_tick_split_over_two_commits(tmp_path):
     """Account and triggers are written in one, the mark in the next: what is killed in the middle is done again."""
     command = [sys.executable, "-c", A_TICK_OF_TWO_COMMITS]

@@ -65,7 +65,13 @@ def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
 
 @pytest.mark.parametrize(
     ("what", "how"),
-    [("database", delete), ("database", replace), ("database", move), ("WAL", replace), ("shared memory", delete)],
+    [
+        ("database", delete),
+        ("database", replace),
+        pytest.param("database", move, marks=pytest.mark.acceptance),
+        ("WAL", replace),
+        ("shared memory", delete),
+    ],
 )
 def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, what, how):
     name = folder / NAMES[what]
@@ -90,7 +96,7 @@ def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, w
             assert (status.code, sentence in status.err) == (CODES[what], True)
 
 
-@pytest.mark.parametrize("how", [delete, replace, move])
+@pytest.mark.parametrize("how", [delete, *(pytest.param(how, marks=pytest.mark.acceptance) for how in (replace, move))])
 def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, how):
     with a_daemon(folder, "app:app") as daemon:
         results = busy(daemon, folder)

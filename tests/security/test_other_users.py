@@ -122,10 +122,11 @@ def strangers_files(folder: Path) -> list[str]:
 
 
 ATTACKS = [to_directory, to_file, to_nothing, to_own]
+IN_PART = [*ATTACKS[:2], *(pytest.param(attack, marks=pytest.mark.acceptance) for attack in ATTACKS[2:])]
 
 
 @pytest.mark.parametrize("step", [pytest.param(2 * STEP, id="half"), ALL_LINES])
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize("attack", IN_PART, ids=lambda attack: attack.__name__)
 def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
     emit(core)
@@ -162,7 +163,7 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
 
 
 @pytest.mark.parametrize("step", [pytest.param(5 * STEP, id="a fifth"), ALL_LINES])
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.__name__)
+@pytest.mark.parametrize("attack", IN_PART, ids=lambda attack: attack.__name__)
 def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step, capsys):
     """The daemon's user has become hostile, and root puts a backup in the place of its database."""
     made = tmp_path / "made"

@@ -180,6 +180,7 @@ def test_whole_simulated_year_is_reproducible(tmp_path):
     assert one == again
 
 
+@pytest.mark.acceptance
 def test_simulated_year_of_another_seed_differs(digest_of_short, tmp_path):
     assert live(Year(tmp_path, seed=2, days=SHORT)) != digest_of_short
 

@@ -64,7 +64,7 @@ class FileTakenAwayAtOpening(Database):
 @pytest.mark.parametrize(
     "look", [lambda database: ChangeCounter(database).has_changed(), lambda it: it.reading().__enter__()]
 )
-def test_file_taken_away_while_it_is_opened_is_not_found(core, clock, look):
+def test_file_taken_away_at_opening_is_not_found(core, clock, look):
     core.close()
     with pytest.raises(NotFound):
         look(FileTakenAwayAtOpening(core.database.path, clock))
