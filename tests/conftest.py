@@ -218,7 +218,7 @@ def nothing_configured_for_the_next() -> Iterator[None]:
     root.setLevel(level)
     if structlog.is_configured():
         structlog.reset_defaults()
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():  # a thread may import meanwhile
             if name.startswith("craftcore.") and "log" in vars(module):
                 vars(module.log).pop("bind", None)
     structlog.contextvars.clear_contextvars()

@@ -148,7 +148,7 @@ def test_quarantine_follows_the_page():
 
 EVERY_TRANSITION = {
     "tests/activities/test_restored_database.py": ["test_failure_after_the_restore_is_called_again_with_any_clock"],
-    "tests/engine/test_emit_claims.py": ["test_emit_cancelled_during_the_commit_loses_no_accepted_trigger"],
+    "tests/engine/test_emit_claims.py": ["test_trigger_emitted_to_an_idle_engine_is_claimed_in_the_emit_commit"],
     "tests/executions/test_recorder.py": [
         "test_attempts_have_separate_records_and_the_same_envelope",
         "test_released_attempt_ends_without_a_response",

@@ -14,6 +14,7 @@ from urllib.parse import quote
 import apsw
 
 from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, StorageError
+from craftcore.storage.files.daemon_files import refuse_lost_by_daemon
 from craftcore.storage.sqlite_errors import is_read_only, translate, translate_os
 from craftcore.storage.transaction import Reader
 from craftcore.storage.write_pacer import backoff_sleep, busy_timeout_handler
@@ -138,6 +139,21 @@ def refuse_unwritable(connection: apsw.Connection, path: Path) -> None:
     if connection.readonly("main"):
         number = errno.EROFS if is_read_only(path) else errno.EACCES
         raise translate_os(OSError(number, os.strerror(number)), path)
+
+
+def refuse_missing(path: Path) -> None:
+    """Raise NotFound for a missing file, DatabaseInvalid for a directory, and StorageError for an unreadable one."""
+    try:
+        if stat.S_ISDIR(path.stat().st_mode):
+            raise DatabaseInvalid(f"{path}: a directory, not a database. Name a file in it")
+    except (FileNotFoundError, NotADirectoryError):
+        refuse_lost_by_daemon(path)
+        raise NotFound(
+            f"{path}: no such database. Is it the one you mean (--db, CRAFTCORE_DB)? craftcore run or emit makes a new "
+            "one, craftcore db restore brings back a lost one"
+        ) from None
+    except OSError as error:
+        raise translate_os(error, path) from error
 
 
 def _refuse_device(path: Path) -> None:

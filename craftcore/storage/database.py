@@ -16,9 +16,7 @@ import apsw
 from craftcore.clock import Clock
 from craftcore.errors import (
     CannotCreate,
-    DatabaseInvalid,
     InvalidInput,
-    NotFound,
     OutcomeUnknown,
     PermissionRefused,
     StorageBusy,
@@ -34,6 +32,7 @@ from craftcore.storage.connection import (
     open_to_read,
     refuse_foreign,
     refuse_inherited,
+    refuse_missing,
     refuse_old_sqlite,
     refuse_unwritable,
     switch_journal,
@@ -190,13 +189,13 @@ class Database:
         """
         began = time.monotonic()
         refuse_old_sqlite()
-        self._refuse_missing()
+        refuse_missing(self.path)
         try:
             connection = self._open_reader(with_checks, self._busy_timeout if within is None else within)
         except apsw.Error as error:
             raise self._read_error(error) from error
         except CannotCreate:
-            self._refuse_missing()  # it was taken away since the first look
+            refuse_missing(self.path)  # it was taken away since the first look
             raise
         is_whole = False
         try:
@@ -211,20 +210,6 @@ class Database:
             raise self._read_error(error) from error
         finally:
             self._close_reader(connection, may_be_kept=is_whole and not with_checks)
-
-    def _refuse_missing(self) -> None:
-        """Raise NotFound for a missing file, DatabaseInvalid for a directory, StorageError for an unreadable one."""
-        try:
-            if stat.S_ISDIR(self.path.stat().st_mode):
-                raise DatabaseInvalid(f"{self.path}: a directory, not a database. Name a file in it")
-        except (FileNotFoundError, NotADirectoryError):
-            refuse_lost_by_daemon(self.path)
-            raise NotFound(
-                f"{self.path}: no such database. Is it the one you mean (--db, CRAFTCORE_DB)? craftcore run or emit "
-                "makes a new one, craftcore db restore brings back a lost one"
-            ) from None
-        except OSError as error:
-            raise translate_os(error, self.path) from error
 
     def _open_reader(self, with_checks: bool, patience: float) -> apsw.Connection:
         return self.connect_to_read(with_checks, patience)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.made_schema import lay_schema
-
 MARKED = "(irreversible: in doubt, a person is asked)"
 
 
 @pytest.fixture(autouse=True)
-def _at_noon(clock, database):
-    """Run every command of this file at noon, on a database with the schema."""
-    lay_schema(database)
+def _at_noon(clock):
+    """Run every command of this file at noon."""
 
 
 def add(cli, *arguments):

@@ -133,12 +133,15 @@ def test_daemon_whose_directory_was_replaced_ends_and_reports_the_cause(folder, 
 
 
 PEEKS = """
+import anyio
 import sqlite3
 from craftcore import App
 app = App("peeks")
 
 @app.workflow("peek")
 async def peek() -> int:
+    while not await anyio.Path("others-are-gone").exists():
+        await anyio.sleep(0.01)
     connection = sqlite3.connect("agent.db")
     found = connection.execute("SELECT count(*) FROM triggers").fetchone()[0]
     connection.close()
@@ -157,6 +160,7 @@ def test_foreign_sqlite3_in_the_engine_process_is_noticed(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
         results = [emit(folder, 1), craftcore(folder, "--json", "emit", "peek")]
+        (folder / "others-are-gone").touch()  # a command that still had the file open would keep its WAL
 
         assert daemon.wait(timeout=60.0) == 74
 

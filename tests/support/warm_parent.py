@@ -92,7 +92,8 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended. A process with a reused pid does not receive it."""
         if self.poll() is None:
-            signal.pidfd_send_signal(self._descriptor, number)
+            with contextlib.suppress(ProcessLookupError):  # its end is on the way to here
+                signal.pidfd_send_signal(self._descriptor, number)
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
