@@ -313,6 +313,25 @@ async def test_resend_policy_asks_a_person_after_the_idempotency_window(tmp_path
         assert provider.attempts == [1]
 
 
+async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(tmp_path):
+    """Refused connections for hours: as FAILED it would have been called for as long as it takes."""
+    app, clock, provider = App(), VirtualClock(), Provider(LOST, NoEffect("connection refused"))
+    turn = paying(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
+    async with lab(app, tmp_path, clock=clock) as it:
+        task = await begin(it, turn, retry=RetryPolicy(base=1200, cap=1200))
+        for calls in (1, 2):
+            await it.until(lambda calls=calls: len(provider.calls) == calls)  # type: ignore[misc]
+            await it.until(lambda: it.trigger(task)["status"] == "PENDING")
+            [row] = ledger(it)
+            assert (row["status"], row["in_doubt"]) == ("UNKNOWN", 1)
+            clock.advance(minutes=21 if calls == 1 else 60)
+            it.engine.ring(schedules=False)
+        await it.waiting(task)
+
+        assert provider.attempts == [1, 2]
+        assert questions(it) == [("activity", "OPEN")]
+
+
 async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_resend(tmp_path, monkeypatch):
     """The commit of the intent takes two hours, as on a suspended machine. The provider may have forgotten the key by
     then."""
@@ -340,25 +359,6 @@ async def test_idempotency_window_that_ends_during_the_intent_commit_stops_a_res
         [row] = ledger(it)
         assert (row["status"], row["in_doubt"]) == ("UNKNOWN", 1)
         assert "remembers a key for 3600 s" in (await it.question("activity"))["question"]
-
-
-async def test_act_stays_in_doubt_within_the_window_when_a_resend_had_no_effect(tmp_path):
-    """Refused connections for hours: as FAILED it would have been called for as long as it takes."""
-    app, clock, provider = App(), VirtualClock(), Provider(LOST, NoEffect("connection refused"))
-    turn = paying(app, provider, **RESENDS, idempotency_window=3600, timeout=10)
-    async with lab(app, tmp_path, clock=clock) as it:
-        task = await begin(it, turn, retry=RetryPolicy(base=1200, cap=1200))
-        for calls in (1, 2):
-            await it.until(lambda calls=calls: len(provider.calls) == calls)  # type: ignore[misc]
-            await it.until(lambda: it.trigger(task)["status"] == "PENDING")
-            [row] = ledger(it)
-            assert (row["status"], row["in_doubt"]) == ("UNKNOWN", 1)
-            clock.advance(minutes=21 if calls == 1 else 60)
-            it.engine.ring(schedules=False)
-        await it.waiting(task)
-
-        assert provider.attempts == [1, 2]
-        assert questions(it) == [("activity", "OPEN")]
 
 
 async def test_act_stays_in_doubt_when_a_resend_is_withdrawn_before_the_call(tmp_path, monkeypatch):
