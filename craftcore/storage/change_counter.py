@@ -6,7 +6,6 @@ import os
 
 import apsw
 
-from craftcore.errors import StorageError
 from craftcore.storage.database import Database
 from craftcore.storage.sqlite_errors import translate
 
@@ -49,10 +48,9 @@ class ChangeCounter:
     def _connect(self) -> apsw.Connection:
         try:
             return self._database.connect_to_read()
-        except (apsw.Error, StorageError) as error:
-            with self._database.reading():  # says what is wrong with a file that cannot be opened
-                pass
-            raise translate(error, self._database.path) if isinstance(error, apsw.Error) else error from None
+        except apsw.Error as error:
+            with self._database.reading():  # says what is wrong with a file that cannot be read
+                raise translate(error, self._database.path) from error
 
     def _stat(self) -> tuple[int, int] | None:
         try:

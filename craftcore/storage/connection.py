@@ -94,7 +94,11 @@ def open_connection(path: Path, flags: int, vfs: str | None, statement_cache: in
 
 
 def open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> apsw.Connection:
-    connection = open_connection(path, flags, vfs)
+    try:
+        connection = open_connection(path, flags, vfs)
+    except CannotCreate:
+        refuse_missing(path)  # reading creates no file
+        raise
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.pragma("query_only", True)

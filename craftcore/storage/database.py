@@ -15,7 +15,6 @@ import apsw
 
 from craftcore.clock import Clock
 from craftcore.errors import (
-    CannotCreate,
     InvalidInput,
     OutcomeUnknown,
     PermissionRefused,
@@ -194,9 +193,6 @@ class Database:
             connection = self._open_reader(with_checks, self._busy_timeout if within is None else within)
         except apsw.Error as error:
             raise self._read_error(error) from error
-        except CannotCreate:
-            refuse_missing(self.path)  # it was taken away since the first look
-            raise
         is_whole = False
         try:
             if within is not None:
