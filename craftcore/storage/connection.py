@@ -94,11 +94,17 @@ def open_connection(path: Path, flags: int, vfs: str | None, statement_cache: in
 
 
 def open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> apsw.Connection:
+    """Open a connection that only reads, and creates no file. Raises NotFound when the file is missing, also when it
+    is taken away meanwhile, and otherwise a StorageError or an apsw.Error."""
     try:
-        connection = open_connection(path, flags, vfs)
-    except CannotCreate:
-        refuse_missing(path)  # reading creates no file
+        return _open_to_read(path, patience, flags, vfs)
+    except (StorageError, apsw.Error):
+        refuse_missing(path)
         raise
+
+
+def _open_to_read(path: Path, patience: float, flags: int, vfs: str | None) -> apsw.Connection:
+    connection = open_connection(path, flags, vfs)
     try:
         connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         connection.pragma("query_only", True)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import shutil
+from pathlib import Path
+from typing import Any
 
+import apsw
 import pytest
 
 from craftcore.errors import NotFound
 from craftcore.storage.change_counter import ChangeCounter
-from craftcore.storage.database import Database
+from craftcore.testing.faulty_disk import FaultyDisk
 from tests.support.trigger_steps import emit
 
 
@@ -41,7 +44,7 @@ def test_file_taken_away_is_not_found_until_put_back(core, counter):
     path = core.database.path
     counter.has_changed()
     core.close()
-    for file in path.parent.glob("agent.db*"):
+    for file in sorted(path.parent.glob("agent.db*")):
         file.rename(path.parent / f"away-{file.name}")
 
     assert counter.has_changed()
@@ -53,18 +56,25 @@ def test_file_taken_away_is_not_found_until_put_back(core, counter):
     assert counter.has_changed()
 
 
-class FileTakenAwayAtOpening(Database):
-    """A database whose file is taken away after the first look at it, and before SQLite opens it."""
+class DiskThatLosesTheFile(FaultyDisk):
+    """A disk from which the database is taken away after the first look at it, while SQLite opens it."""
 
-    def connect_to_read(self, *options, **more):
-        self.path.unlink(missing_ok=True)
-        return super().connect_to_read(*options, **more)
+    def __init__(self, error: apsw.Error) -> None:
+        super().__init__()
+        self.error = error
+
+    def xOpen(self, name: Any, flags: list[int]) -> apsw.VFSFile:
+        if flags[0] & apsw.SQLITE_OPEN_MAIN_DB:
+            Path(name.filename()).unlink(missing_ok=True)
+            raise self.error
+        return super().xOpen(name, flags)
 
 
+@pytest.mark.parametrize("error", [apsw.CantOpenError("unable to open database file"), apsw.IOError("disk I/O error")])
 @pytest.mark.parametrize(
     "look", [lambda database: ChangeCounter(database).has_changed(), lambda it: it.reading().__enter__()]
 )
-def test_file_taken_away_at_opening_is_not_found(core, clock, look):
+def test_file_taken_away_at_opening_is_not_found(core, look, error):
     core.close()
-    with pytest.raises(NotFound):
-        look(FileTakenAwayAtOpening(core.database.path, clock))
+    with DiskThatLosesTheFile(error), pytest.raises(NotFound):
+        look(core.database)
