@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from craftcore import Continue, Fail, Retry, Snooze
+from craftcore import Continue, Fail, Retry, Snooze, TriggerView
 
 MAIN = os.getpid()
 
@@ -28,6 +28,10 @@ class Sum:
 
 def add(*numbers: int) -> Sum:
     return Sum(sum(numbers), os.getpid())
+
+
+def describe(path: str, *, trigger: TriggerView) -> dict[str, Any]:
+    return {"path": path, "session": trigger.session_id, "pid": os.getpid()}
 
 
 def note_pid(file: str) -> int:
@@ -66,7 +70,7 @@ def hang(file: str) -> None:
 
 def hang_with_child(file: str) -> None:
     """Wait for a child process that never ends."""
-    program = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3600)"])
+    program = subprocess.Popen(["sleep", "3600"])
     with open(file, "a") as pids:
         pids.write(f"{program.pid}\n")
     hang(file)
