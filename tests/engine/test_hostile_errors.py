@@ -9,6 +9,7 @@ import pytest
 
 from craftcore import App, Call, Continue, TaskContext
 from tests.support.acts import ledger
+from tests.support.cells import cells
 from tests.support.engine_harness import lab
 from tests.support.hostile_objects import ERRORS
 
@@ -153,7 +154,7 @@ def hostile(make: Make) -> App:
     return app
 
 
-@pytest.mark.parametrize("make", ERRORS.values(), ids=ERRORS)
+@pytest.mark.parametrize("make", cells(list(ERRORS.values()), list(ERRORS)))
 async def test_hostile_error_in_any_user_code_ends_only_that_attempt(tmp_path, monkeypatch, make):
     monkeypatch.setattr("craftcore.engine.turn.provider_call.RECONCILE_WAIT_SECONDS", 0.0)
     app = hostile(make)
