@@ -15,6 +15,7 @@ from craftcore.errors import LeaseLost, StorageError
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.support.acts import Gate, Provider, ledger, questions, statuses
 from tests.support.engine_harness import lab, look, settings
+from tests.support.loops import ON_ASYNCIO
 from tests.support.processes import PATIENCE
 from tests.support.turns import begin, result, run
 
@@ -168,6 +169,7 @@ async def test_engine_stops_in_order_when_an_act_ends_on_a_full_disk(tmp_path, m
             assert it.rows("SELECT crash_count FROM triggers WHERE crash_count > 0") == []
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(
     ("returned", "reference"),
     [
@@ -195,6 +197,7 @@ async def test_provider_reference_is_the_returned_text_or_the_provider_ref_field
         assert row["provider_ref"] == ("é?" if returned == "é\ud800" else reference)
 
 
+@ON_ASYNCIO
 async def test_act_arguments_too_large_to_store_are_still_compared(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(provider)

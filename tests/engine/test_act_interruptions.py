@@ -24,6 +24,7 @@ from tests.support.acts import (
 )
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import VirtualClock
+from tests.support.loops import ON_ASYNCIO
 from tests.support.processes import PATIENCE
 from tests.support.turns import begin, failure, result, run
 
@@ -55,6 +56,7 @@ async def test_call_past_the_action_timeout_is_in_doubt(tmp_path):
         )
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(
     "error", [ValueError("?"), TimeoutError(), ExceptionGroup("one", [NoEffect("no")]), SystemExit(1)], ids=repr
 )
@@ -248,6 +250,7 @@ async def test_workflow_timeout_interrupts_the_running_call(tmp_path):
         assert_records_are_whole(it)
 
 
+@ON_ASYNCIO
 async def test_call_deadline_is_limited_by_workflow_timeout_and_task_deadline(tmp_path):
     app, clock, deadlines = App(), VirtualClock(), []
 
@@ -574,6 +577,7 @@ async def test_plain_action_that_never_got_a_thread_is_recorded_as_not_called(tm
 # What a failure comes to
 
 
+@ON_ASYNCIO
 async def test_retry_after_of_an_act_without_effect_sets_the_next_attempt_time(tmp_path):
     app, clock, provider = App(), VirtualClock(), Provider(NoEffect("busy", retry_after=900))
     send = app.action("send", irreversible=True)(provider)
@@ -588,6 +592,7 @@ async def test_retry_after_of_an_act_without_effect_sets_the_next_attempt_time(t
         assert it.trigger(task)["error_code"] == "AGENT_UNAVAILABLE"
 
 
+@ON_ASYNCIO
 async def test_refusal_caught_by_the_workflow_is_repeated_without_another_call(tmp_path):
     app, provider = App(), Provider(Fail("CARD", "declined", card="4242"))
     pay = app.action("pay", irreversible=True)(provider)
@@ -607,6 +612,7 @@ async def test_refusal_caught_by_the_workflow_is_repeated_without_another_call(t
         assert provider.attempts == [1]
 
 
+@ON_ASYNCIO
 async def test_act_without_effect_caught_by_the_workflow_is_called_again_on_retry(tmp_path):
     app, provider = App(), Provider(NoEffect("refused"))
     send = app.action("send", irreversible=True)(provider)

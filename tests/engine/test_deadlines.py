@@ -18,6 +18,7 @@ import pytest
 from craftcore import App, Call, Continue, RetryPolicy, Snooze, TaskContext
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.loops import ON_ASYNCIO
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -43,6 +44,7 @@ WAITS: list[Callable[[TaskContext], Awaitable[object]]] = [
 ]
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize("wait", WAITS, ids=["a sleep", "an event", "an event with a timeout", "a question"])
 async def test_waiting_task_fails_at_the_deadline(tmp_path, wait):
     app, clock, entered = App(), VirtualClock(), list[str]()
@@ -61,6 +63,7 @@ async def test_waiting_task_fails_at_the_deadline(tmp_path, wait):
         assert not it.rows("SELECT 1 FROM questions WHERE status = 'OPEN'")
 
 
+@ON_ASYNCIO
 async def test_task_waiting_for_a_child_or_the_next_turn_fails_at_the_deadline(tmp_path):
     app, clock = App(), VirtualClock()
 
@@ -86,6 +89,7 @@ async def test_task_waiting_for_a_child_or_the_next_turn_fails_at_the_deadline(t
         assert row["status"] == "WAITING", "a child goes on by itself"
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize("how", ["backoff", "snooze"])
 async def test_task_with_a_retry_after_the_deadline_fails_at_the_deadline(tmp_path, how):
     app, clock, entered = App(), VirtualClock(), list[str]()
@@ -119,6 +123,7 @@ async def test_running_turn_is_cancelled_at_the_task_deadline_and_not_retried(tm
         assert (row["status"], row["error_code"], unwound) == ("FAILED", "AGENT_TIMEOUT", [1])
 
 
+@ON_ASYNCIO
 async def test_context_deadline_is_none_without_deadline_or_timeout(tmp_path):
     app = App()
 
@@ -230,6 +235,7 @@ async def test_plain_workflow_past_the_timeout_holds_the_session_until_the_retur
         assert (await it.settled(behind))["status"] == "DONE"
 
 
+@ON_ASYNCIO
 async def test_plain_step_past_the_timeout_keeps_the_result_for_the_next_attempt(tmp_path):
     app, gate = App(), threading.Event()
     ran: list[int] = []
@@ -390,6 +396,7 @@ async def test_workflow_that_blocks_the_loop_past_the_timeout_times_out(tmp_path
         assert row["error_message"] == "blocks did not end within 0.2 s: it blocked the event loop"
 
 
+@ON_ASYNCIO
 async def test_step_that_blocks_the_loop_past_the_timeout_is_not_run_again(tmp_path):
     app, ran = App(), list[int]()
 

@@ -79,6 +79,7 @@ def assert_at_rest(it: Lab) -> None:
     assert (it.engine.consumer.slots.taken, it.engine.feeder.starting) == (0, set())
 
 
+@ON_ASYNCIO
 async def test_trigger_emitted_to_an_idle_engine_is_started_in_the_emit_commit(tmp_path):
     app, seen = App(), []
 
@@ -99,6 +100,7 @@ async def test_trigger_emitted_to_an_idle_engine_is_started_in_the_emit_commit(t
     assert seen == [{"status": "CLAIMED", "attempts": 1, "starts": 1}, {"status": "incomplete"}]
 
 
+@ON_ASYNCIO
 async def test_trigger_emitted_while_every_slot_is_taken_is_not_started(tmp_path):
     gates = Gates("first")
     app = gates.app()
@@ -141,6 +143,7 @@ async def _postpones_a_heartbeat(it: Lab) -> None:
     it.engine.feeder.is_heartbeat_postponed = True
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(
     "condition",
     [_is_held_back, _is_stopping, _runs_a_suspect, _has_outlived_a_suspect, _looks, _postpones_a_heartbeat],
@@ -243,6 +246,7 @@ async def test_emit_closed_by_its_caller_gives_no_slot_back_twice(tmp_path, anyi
         assert_at_rest(it)
 
 
+@ON_ASYNCIO
 async def test_emit_on_a_full_disk_is_refused_and_gives_its_slot_back(tmp_path, disk):
     gates = Gates()
     app = gates.app()
@@ -434,6 +438,7 @@ async def test_engine_fault_at_the_handover_ends_the_engine_and_loses_no_trigger
     assert (row["status"], row["crash_count"], gates.began) == ("DONE", 1, ["bad"])
 
 
+@ON_ASYNCIO
 async def test_expired_trigger_settles_as_stale_in_the_emit_commit(tmp_path):
     clock = VirtualClock()
     gates = Gates()

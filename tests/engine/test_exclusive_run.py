@@ -13,6 +13,7 @@ from craftcore.engine import live_state as telling
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.services import Services
 from tests.support.engine_harness import Lab, lab, settings
+from tests.support.loops import ON_ASYNCIO
 
 pytestmark = pytest.mark.anyio
 
@@ -49,6 +50,7 @@ def said(it: Lab) -> LiveState:
         return live_state(reader)
 
 
+@ON_ASYNCIO
 async def test_suspect_starts_first_and_alone_when_nothing_runs(tmp_path):
     running: set[str] = set()
     gates = {name: anyio.Event() for name in ("one", "two", "suspect")}
@@ -83,6 +85,7 @@ async def test_suspect_past_the_time_alone_is_joined_by_others_and_marked_not_al
     assert (beside["status"], beside["started_alone"]) == ("CLAIMED", 0)
 
 
+@ON_ASYNCIO
 async def test_suspect_past_the_time_alone_stays_marked_alone_without_company(tmp_path, monkeypatch):
     monkeypatch.setattr(exclusive_run, "ALONE_SECONDS", 0.01)
     gates = {"suspect": anyio.Event()}
@@ -98,6 +101,7 @@ async def test_suspect_past_the_time_alone_stays_marked_alone_without_company(tm
         assert it.engine.consumer.solitude.outlived is None
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(("crashes", "seconds"), [(2, 30.0), (3, 60.0), (5, 240.0)])
 async def test_suspect_time_alone_doubles_with_each_crash_and_is_in_live_state(tmp_path, monkeypatch, crashes, seconds):
     monkeypatch.setattr(telling, "LOOK_SECONDS", 0.01)
@@ -118,6 +122,7 @@ async def test_suspect_time_alone_doubles_with_each_crash_and_is_in_live_state(t
     assert told.alone_until - started_at == pytest.approx(seconds, abs=10)
 
 
+@ON_ASYNCIO
 async def test_suspect_starts_marked_not_alone_after_waiting_for_long_work(tmp_path, monkeypatch):
     """Long work must not keep all others from starting for as long as it takes."""
     monkeypatch.setattr(exclusive_run, "WAIT_SECONDS", 0.1)

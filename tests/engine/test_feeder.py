@@ -140,6 +140,7 @@ async def test_leases_are_extended_while_a_workflow_runs(tmp_path):
         await it.settled(emitted.id)
 
 
+@ON_ASYNCIO
 async def test_expired_lease_of_a_running_trigger_is_not_reclaimed_by_the_same_engine(tmp_path):
     """The machine was suspended for a week: every lease ran out, and the handlers are still there."""
     clock = VirtualClock()
@@ -163,6 +164,7 @@ async def test_expired_lease_of_a_running_trigger_is_not_reclaimed_by_the_same_e
         assert calls == [1]
 
 
+@ON_ASYNCIO
 async def test_lost_claim_is_released_and_the_trigger_runs_once(tmp_path):
     """Its answer got lost between the commit and the window."""
     clock = VirtualClock()
@@ -179,6 +181,7 @@ async def test_lost_claim_is_released_and_the_trigger_runs_once(tmp_path):
         assert (await it.settled(emitted.id))["attempts"] == 1
 
 
+@ON_ASYNCIO
 async def test_trigger_replaced_in_the_claim_window_starts_once(tmp_path):
     """The window holds the old claim and the new claim, and both are started in the same commit."""
     app = App()
@@ -209,6 +212,7 @@ async def test_trigger_replaced_in_the_claim_window_starts_once(tmp_path):
         assert it.rows("SELECT count(*) AS n FROM executions WHERE trigger_id = :id", id=first.id) == [{"n": 1}]
 
 
+@ON_ASYNCIO
 async def test_idle_engine_writes_nothing_to_the_database(tmp_path):
     """Looking is a transaction that writes nothing, so it costs no flush."""
     async with lab(greeter(), tmp_path, settings(poll_seconds=0.1)) as it:
@@ -219,6 +223,7 @@ async def test_idle_engine_writes_nothing_to_the_database(tmp_path):
         assert (it.rows("PRAGMA data_version"), (it.path.parent / "agent.db-wal").stat().st_size) == before
 
 
+@ON_ASYNCIO
 async def test_claim_window_is_refilled_until_nothing_is_due(tmp_path):
     app = greeter()
     async with lab(app, tmp_path, settings(claim_batch=4, concurrency=2)) as it:
@@ -226,6 +231,7 @@ async def test_claim_window_is_refilled_until_nothing_is_due(tmp_path):
         await it.until(lambda: it.engine.counts["DONE"] == 50)
 
 
+@ON_ASYNCIO
 async def test_claim_window_emptied_during_a_poll_is_filled_again(tmp_path):
     """A poll with a full window claims only urgent triggers. On trio the start in the same commit may empty the window
     first. No further start would wake the feeder, so the feeder polls again."""

@@ -27,6 +27,7 @@ from craftcore.producer import Producer
 from craftcore.triggers.backoff import RetryPolicy
 from tests.support.engine_harness import lab, look, settings
 from tests.support.fakes import VirtualClock
+from tests.support.loops import ON_ASYNCIO
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -121,6 +122,7 @@ async def test_context_variable_set_in_a_run_is_not_seen_in_the_next(tmp_path):
     assert seen == ["nobody", "nobody"]
 
 
+@ON_ASYNCIO
 async def test_payload_arrives_as_the_annotated_types_or_is_refused_at_emit(tmp_path):
     seen: list[Any] = []
     app = App()
@@ -143,6 +145,7 @@ async def test_payload_arrives_as_the_annotated_types_or_is_refused_at_emit(tmp_
         assert len(it.rows("SELECT id FROM triggers")) == 1
 
 
+@ON_ASYNCIO
 async def test_invalid_trigger_of_another_process_fails_with_the_cause(tmp_path):
     app = App()
 
@@ -177,6 +180,7 @@ class Positive:
         assert self.n > 0, "n must be positive"
 
 
+@ON_ASYNCIO
 async def test_payload_type_that_raises_fails_only_the_trigger(tmp_path):
     app = App()
 
@@ -196,6 +200,7 @@ async def test_payload_type_that_raises_fails_only_the_trigger(tmp_path):
             assert (await it.settled((await app.emit("quick")).id))["status"] == "DONE"
 
 
+@ON_ASYNCIO
 async def test_trigger_without_workflow_goes_to_the_workflow_of_the_source(tmp_path):
     app = App()
 
@@ -211,6 +216,7 @@ async def test_trigger_without_workflow_goes_to_the_workflow_of_the_source(tmp_p
         assert json.loads(record["routing_json"])["reason"] == "rule by source"
 
 
+@ON_ASYNCIO
 async def test_failed_trigger_is_retried_until_the_attempts_are_spent(tmp_path):
     app = App()
     calls: list[int] = []
@@ -269,6 +275,7 @@ async def test_workflow_error_of_any_kind_is_settled_and_the_engine_goes_on(tmp_
         assert (await it.settled((await app.emit("good")).id))["status"] == "DONE"
 
 
+@ON_ASYNCIO
 async def test_failure_details_that_cannot_be_printed_fail_only_the_trigger(tmp_path):
     class Unprintable:
         def __repr__(self) -> str:
@@ -294,6 +301,7 @@ async def test_failure_details_that_cannot_be_printed_fail_only_the_trigger(tmp_
             assert (await it.settled((await app.emit("deep")).id))["status"] == "FAILED"
 
 
+@ON_ASYNCIO
 async def test_snoozed_trigger_runs_again_with_the_attempt_refunded(tmp_path):
     clock = VirtualClock()
     app = App()
@@ -318,6 +326,7 @@ async def test_snoozed_trigger_runs_again_with_the_attempt_refunded(tmp_path):
         assert attempts == [1, 1]
 
 
+@ON_ASYNCIO
 async def test_late_trigger_carries_the_overdue_time_and_the_description(tmp_path):
     clock = VirtualClock()
     seen: list[Any] = []
@@ -336,6 +345,7 @@ async def test_late_trigger_carries_the_overdue_time_and_the_description(tmp_pat
         assert "10 minutes late" in trigger.note
 
 
+@ON_ASYNCIO
 async def test_result_that_is_not_json_is_not_retried(tmp_path):
     app = App()
 
@@ -368,6 +378,7 @@ async def test_workflow_may_emit_another_trigger(tmp_path):
         assert row["status"] == "DONE"
 
 
+@ON_ASYNCIO
 async def test_emit_many_is_all_or_nothing(tmp_path):
     app = App()
 
@@ -424,6 +435,7 @@ async def test_emit_from_another_event_loop_is_refused_and_writes_nothing(tmp_pa
         assert count == {"n": 0}
 
 
+@ON_ASYNCIO
 async def test_second_engine_on_the_same_database_is_refused(tmp_path):
     async with lab(App(), tmp_path):
         with pytest.raises(DaemonRunning, match="pid"):
@@ -462,6 +474,7 @@ async def test_host_cancellation_releases_claims_without_attempt_or_crash(tmp_pa
     assert look(it.path, "SELECT type FROM events ORDER BY seq DESC LIMIT 1") == [{"type": "ATTEMPT_RELEASED"}]
 
 
+@ON_ASYNCIO
 async def test_cancel_of_an_unknown_or_settled_trigger_is_refused(tmp_path):
     app = App()
 

@@ -9,6 +9,7 @@ import pytest
 
 from craftcore import App, Route, RoutedTrigger, RoutingContext, TriggerSpec
 from tests.support.engine_harness import lab, settings
+from tests.support.loops import ON_ASYNCIO
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -42,6 +43,7 @@ def chat_app(router: Counting, *, by_source: bool = False) -> App:
     return app
 
 
+@ON_ASYNCIO
 async def test_router_is_asked_only_for_a_trigger_without_workflow(tmp_path):
     router = Counting(Route(workflow="chat"))
     app = chat_app(router)
@@ -94,6 +96,7 @@ async def test_cancel_reaches_a_hanging_router(tmp_path):
         assert row["reason"] == "cancelled"
 
 
+@ON_ASYNCIO
 async def test_router_error_costs_the_trigger_an_attempt(tmp_path):
     router = Counting(RuntimeError("model is down"))
     app = chat_app(router)
@@ -108,6 +111,7 @@ class Unspeakable(Exception):
         raise RuntimeError("no words")
 
 
+@ON_ASYNCIO
 async def test_router_error_without_a_printable_message_is_recorded_by_type(tmp_path):
     app = chat_app(Counting(Unspeakable()))
     async with lab(app, tmp_path) as it:
@@ -156,12 +160,14 @@ async def test_router_that_raises_system_exit_fails_only_the_trigger(tmp_path):
             assert row["error_code"] == "ROUTING_ERROR"
 
 
+@ON_ASYNCIO
 async def test_router_error_falls_back_to_the_workflow_of_the_source(tmp_path):
     app = chat_app(Counting(RuntimeError("model is down")), by_source=True)
     async with lab(app, tmp_path) as it:
         assert (await it.settled((await app.emit(None, source="MESSAGE")).id))["status"] == "DONE"
 
 
+@ON_ASYNCIO
 async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
     app = chat_app(Counting(Route(workflow="ghost")))
     async with lab(app, tmp_path) as it:
@@ -169,6 +175,7 @@ async def test_route_to_an_unknown_workflow_fails_the_trigger(tmp_path):
         assert (row["status"], row["error_code"]) == ("FAILED", "CAPABILITY_NOT_FOUND")
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize(
     "answer",
     [
@@ -186,6 +193,7 @@ async def test_invalid_route_costs_the_trigger_an_attempt(tmp_path, answer):
         assert (row["status"], row["error_code"]) == ("DEAD", "ROUTING_ERROR")
 
 
+@ON_ASYNCIO
 async def test_trigger_routed_to_a_busy_session_waits_with_the_attempt_refunded(tmp_path):
     router = Counting(Route(workflow="chat", session_id="s1"))
     app = chat_app(router)
@@ -210,6 +218,7 @@ async def test_trigger_routed_to_a_busy_session_waits_with_the_attempt_refunded(
         assert len(hashes) == 1
 
 
+@ON_ASYNCIO
 async def test_lane_left_by_a_routed_trigger_goes_on_at_once(tmp_path):
     """The router moves a trigger from session a to session b, where it runs long. Session a does not wait for it."""
     gate = anyio.Event()

@@ -15,6 +15,7 @@ from craftcore import App, Continue, Done, Fail, Retry, RetryPolicy, Snooze, Tas
 from craftcore.config import TaskSettings
 from tests.support.engine_harness import lab, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.loops import ON_ASYNCIO
 from tests.support.turns import Counting, begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
@@ -23,6 +24,7 @@ pytestmark = pytest.mark.anyio
 # Returning
 
 
+@ON_ASYNCIO
 @pytest.mark.parametrize("value", [None, 7, "seven", [1, {"a": None}], {"n": 7}])
 async def test_turn_that_returns_a_value_ends_like_done_with_that_value(tmp_path, value):
     async def plain(ctx: TaskContext) -> Any:
@@ -38,6 +40,7 @@ async def test_turn_that_returns_a_value_ends_like_done_with_that_value(tmp_path
             assert it.response(row["id"])["payload"] == value
 
 
+@ON_ASYNCIO
 async def test_turn_result_that_is_not_json_is_not_retried(tmp_path):
     ran: list[int] = []
 
@@ -71,6 +74,7 @@ async def test_state_returned_by_a_turn_is_given_to_the_next_turn(tmp_path):
         assert keys == [None, *(f"turn:{row['id']}:{turn}" for turn in (2, 3, 4))]
 
 
+@ON_ASYNCIO
 async def test_state_changed_in_place_is_not_kept_for_the_next_attempt(tmp_path):
     async def turn(ctx: TaskContext[dict[str, int]]) -> Any:
         if ctx.state is None:
@@ -84,6 +88,7 @@ async def test_state_changed_in_place_is_not_kept_for_the_next_attempt(tmp_path)
         assert result(await run(it, turn)) == 2
 
 
+@ON_ASYNCIO
 async def test_workflow_without_ctx_that_returns_continue_fails(tmp_path):
     app = App()
 
@@ -155,6 +160,7 @@ async def test_continue_with_after_and_on_goes_by_whichever_comes_first(tmp_path
         assert it.task(task_id)["turn"] == 2
 
 
+@ON_ASYNCIO
 async def test_continue_with_on_goes_on_at_once_for_an_earlier_event(tmp_path):
     gate = anyio.Event()
 
@@ -188,6 +194,7 @@ NO_CONTINUATION: list[tuple[Any, str]] = [
 ]
 
 
+@ON_ASYNCIO
 async def test_continue_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
     async with lab(App(), tmp_path) as it:
         for returned, refusal in NO_CONTINUATION:
@@ -201,6 +208,7 @@ async def test_continue_with_invalid_arguments_fails_the_task_with_the_cause(tmp
             assert (row["turn"], it.trigger(row["id"])["attempts"]) == (1, 1)
 
 
+@ON_ASYNCIO
 async def test_state_over_the_limit_fails_the_task_with_a_remedy(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         return Continue("x" * 2_000)
@@ -215,6 +223,7 @@ async def test_state_over_the_limit_fails_the_task_with_a_remedy(tmp_path):
         )
 
 
+@ON_ASYNCIO
 async def test_state_within_the_depth_limit_is_kept_and_deeper_is_refused(tmp_path):
     def nest(levels: int) -> Any:
         return [nest(levels - 1)] if levels else 7
@@ -244,6 +253,7 @@ class Basket(msgspec.Struct):
     paid: bool = False
 
 
+@ON_ASYNCIO
 async def test_state_has_the_type_of_the_context_annotation(tmp_path):
     app = App()
 
@@ -275,6 +285,7 @@ async def test_state_has_the_type_of_the_context_annotation(tmp_path):
 # Failing
 
 
+@ON_ASYNCIO
 async def test_failed_turn_keeps_the_state_of_the_previous_turn(tmp_path):
     async def turn(ctx: TaskContext[int]) -> Any:
         if ctx.state is None:
@@ -288,6 +299,7 @@ async def test_failed_turn_keeps_the_state_of_the_previous_turn(tmp_path):
         assert json.loads(response["response_json"])["error"]["details"] == {"where": "here"}
 
 
+@ON_ASYNCIO
 async def test_attempts_are_counted_separately_for_each_turn_and_wake_up(tmp_path):
     async def turn(ctx: TaskContext[int]) -> Any:
         if ctx.attempt < 3:
@@ -302,6 +314,7 @@ async def test_attempts_are_counted_separately_for_each_turn_and_wake_up(tmp_pat
         assert [row["attempts"] for row in it.rows("SELECT attempts FROM triggers ORDER BY seq")] == [3, 3, 3, 3]
 
 
+@ON_ASYNCIO
 async def test_max_attempts_of_an_emit_apply_to_each_turn_of_the_task(tmp_path):
     app = App()
 
@@ -384,6 +397,7 @@ async def leave_waiting(folder: Any, state: Any) -> str:
         return task_id
 
 
+@ON_ASYNCIO
 async def test_state_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry(tmp_path):
     task_id = await leave_waiting(tmp_path, {"items": "one"})
     app = App()
@@ -411,6 +425,7 @@ async def test_state_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry
         assert result(await it.ended(task_id)) == [{"items": "one"}, "RETRY"]
 
 
+@ON_ASYNCIO
 async def test_task_of_a_removed_workflow_fails_on_retry_and_goes_on_once_restored(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     async with lab(App(), tmp_path) as it:
@@ -430,6 +445,7 @@ async def test_task_of_a_removed_workflow_fails_on_retry_and_goes_on_once_restor
         assert result(await it.ended(task_id)) == 7
 
 
+@ON_ASYNCIO
 async def test_task_in_backoff_of_the_first_turn_is_held_without_the_workflow(tmp_path):
     app, clock = App(), VirtualClock()
 
@@ -447,6 +463,7 @@ async def test_task_in_backoff_of_the_first_turn_is_held_without_the_workflow(tm
         assert failure(await it.ended(task_id))[0] == "CAPABILITY_NOT_FOUND"
 
 
+@ON_ASYNCIO
 async def test_task_of_a_workflow_that_lost_ctx_is_held_and_ends_on_retry(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     app = App()
@@ -463,6 +480,7 @@ async def test_task_of_a_workflow_that_lost_ctx_is_held_and_ends_on_retry(tmp_pa
         assert result(await it.ended(task_id)) == "plain"
 
 
+@ON_ASYNCIO
 async def test_payload_unreadable_after_a_deploy_holds_the_task_and_fails_on_retry(tmp_path):
     task_id = await leave_waiting(tmp_path, 7)
     app = App()
@@ -481,6 +499,7 @@ async def test_payload_unreadable_after_a_deploy_holds_the_task_and_fails_on_ret
 # The stream
 
 
+@ON_ASYNCIO
 async def test_task_reads_the_stream_of_all_attempts_and_turns(tmp_path):
     async def turn(ctx: TaskContext[int]) -> Any:
         if ctx.state is None:
@@ -510,6 +529,7 @@ async def test_task_reads_the_stream_of_all_attempts_and_turns(tmp_path):
         ]
 
 
+@ON_ASYNCIO
 async def test_stream_of_a_task_has_no_events_of_other_tasks(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
         await ctx.note("mine", ctx.task_id)

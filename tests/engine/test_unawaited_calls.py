@@ -107,6 +107,7 @@ async def test_ctx_call_without_await_fails_the_attempt_despite_continue(tmp_pat
     assert (row["turn"], row["state_json"]) == (1, "null")
 
 
+@ON_ASYNCIO
 @pytest.mark.anyio
 async def test_attempt_failed_by_a_missing_await_is_retried_with_completed_steps_kept(tmp_path):
     """A deployment may have mended it by then."""

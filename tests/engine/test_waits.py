@@ -17,6 +17,7 @@ from craftcore.errors import KeyRequired, StateRefused
 from craftcore.failpoints import Failpoint
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
+from tests.support.loops import ON_ASYNCIO
 from tests.support.turns import Counting, begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
@@ -243,6 +244,7 @@ async def test_plain_sibling_step_is_recorded_before_a_suspended_turn_ends(tmp_p
 # Identity
 
 
+@ON_ASYNCIO
 async def test_waits_are_identified_by_key_or_else_by_order(tmp_path):
     async def turn(ctx: TaskContext) -> list[Any]:
         got: list[Any] = []
@@ -267,6 +269,7 @@ async def test_waits_are_identified_by_key_or_else_by_order(tmp_path):
         assert names == {"wait_for:a", "wait_for:b", "wait_for#1", "wait_for#2"}
 
 
+@ON_ASYNCIO
 async def test_wait_returns_the_same_event_payload_at_each_re_entry(tmp_path):
     entered: list[list[Any]] = []
 
@@ -294,6 +297,7 @@ async def test_wait_returns_the_same_event_payload_at_each_re_entry(tmp_path):
         ]
 
 
+@ON_ASYNCIO
 async def test_wait_key_used_twice_in_a_turn_is_refused(tmp_path):
     async def turn(ctx: TaskContext) -> None:
         await ctx.sleep(0, key="nap")
@@ -416,6 +420,7 @@ NO_WAITS: list[tuple[Ask, str]] = [
 ]
 
 
+@ON_ASYNCIO
 async def test_wait_with_invalid_arguments_fails_the_task_with_the_cause(tmp_path):
     async with lab(App(), tmp_path) as it:
         for ask, refusal in NO_WAITS:
@@ -431,6 +436,7 @@ async def test_wait_with_invalid_arguments_fails_the_task_with_the_cause(tmp_pat
 # What a turn is told
 
 
+@ON_ASYNCIO
 async def test_turn_resume_names_the_cause_of_each_wake_up(tmp_path):
     app = App()
 
@@ -459,6 +465,7 @@ async def test_turn_resume_names_the_cause_of_each_wake_up(tmp_path):
         assert told == ["FIRST", "TIMER", "SIGNAL", "MESSAGE", "ANSWER", "CHILD"]
 
 
+@ON_ASYNCIO
 async def test_wait_returns_the_default_on_timeout_and_the_payload_on_an_event(tmp_path):
     clock = VirtualClock()
 
@@ -482,6 +489,7 @@ async def test_wait_returns_the_default_on_timeout_and_the_payload_on_an_event(t
         assert result(await it.ended(task_id)) == [None, {"none": True}, None, "nobody"]
 
 
+@ON_ASYNCIO
 async def test_sleep_ends_at_the_due_time_and_not_before(tmp_path):
     clock = VirtualClock()
     woken: list[float] = []
@@ -502,6 +510,7 @@ async def test_sleep_ends_at_the_due_time_and_not_before(tmp_path):
         assert woken == [3600, 7200, 7200]
 
 
+@ON_ASYNCIO
 async def test_wait_until_a_past_time_ends_at_once(tmp_path):
     async def turn(ctx: TaskContext) -> str:
         await ctx.sleep_until(NEW_YEAR)
@@ -590,6 +599,7 @@ async def test_signal_during_the_suspension_of_the_task_is_not_missed(tmp_path, 
         assert result(await run(it, turn)) == "in time"
 
 
+@ON_ASYNCIO
 async def test_answer_during_the_start_of_the_timer_is_taken_first(tmp_path, at):
     """The timer is claimed, and another process answers before it starts."""
     clock = VirtualClock()
@@ -628,6 +638,7 @@ async def test_concurrent_signals_end_a_wait_each_and_none_is_lost(tmp_path):
         assert result(await it.ended(task_id)) == [0, 1]
 
 
+@ON_ASYNCIO
 async def test_steps_before_a_wait_run_once_over_all_suspensions(tmp_path):
     fetch = Counting()
 
