@@ -25,7 +25,7 @@ def test_thousand_triggers_at_once_cost_at_most_a_statement_each(tmp_path):
 
 
 def test_settle_and_next_start_of_a_sequential_engine_are_a_single_commit(tmp_path):
-    cost = asyncio.run(together(tmp_path / "turns.db", 300, 1))
+    cost = asyncio.run(together(tmp_path / "turns.db", 100, 1))
     assert cost.commits <= 1.1
     assert cost.hops <= 1.1
     assert cost.statements <= 12
@@ -38,16 +38,19 @@ def test_lone_emit_costs_its_insert_and_a_commit(tmp_path):
 
 
 def test_emits_of_a_hundred_tasks_share_statements_commits_and_hops(tmp_path):
-    """The writer may take the first emits before the others are there. So the best of five runs counts."""
-    costs = [asyncio.run(accepted(tmp_path / f"emits-{run}.db", 1000, emitters=100)) for run in range(5)]
-    assert {cost.rows for cost in costs} == {1}
-    assert min(cost.statements for cost in costs) <= 0.08
-    assert min(cost.commits for cost in costs) <= 0.025
-    assert min(cost.hops for cost in costs) <= 0.025
+    """The writer may take the first emits before the others are there. So the best of up to five runs counts."""
+    for run in range(5):
+        cost = asyncio.run(accepted(tmp_path / f"emits-{run}.db", 1000, emitters=100))
+        assert cost.rows == 1
+        if max(cost.commits, cost.hops) <= 0.025:
+            break
+    assert cost.statements <= 0.08
+    assert cost.commits <= 0.025
+    assert cost.hops <= 0.025
 
 
 def test_emit_of_a_thousand_in_a_commit_costs_a_statement_for_each_hundred(tmp_path):
-    cost = asyncio.run(accepted(tmp_path / "bulk.db", 3000, 1000))
+    cost = asyncio.run(accepted(tmp_path / "bulk.db", 1000, 1000))
     assert cost.rows == 1
     assert cost.statements <= 0.012
     assert (cost.commits, cost.hops) == (0.001, 0.001)
