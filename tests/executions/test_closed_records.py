@@ -13,6 +13,7 @@ import pytest
 
 from craftcore.errors import RowInvalid
 from craftcore.storage.migrations import list_migrations
+from craftcore.storage.repeated_reads import RepeatedReads
 from tests.crash.spoiling import unguarded
 from tests.support.event_rows import move_events_to_rows
 from tests.support.fakes import VirtualClock, VirtualCore
@@ -166,24 +167,52 @@ PASSING_TEXTS: dict[str, list[str]] = {
 """The same of records with their events as texts."""
 
 
-@pytest.fixture
-def core(sound: Path, tmp_path: Path) -> Iterator[VirtualCore]:
-    """The records with all events as rows, as earlier versions made them."""
-    (tmp_path / "agent.db").write_bytes(sound.read_bytes())
-    connection = apsw.Connection(str(tmp_path / "agent.db"))
+@pytest.fixture(scope="module")
+def rows(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The file with all events as rows, as earlier versions made them."""
+    path = tmp_path_factory.mktemp("rows") / "agent.db"
+    path.write_bytes(sound.read_bytes())
+    connection = apsw.Connection(str(path))
     with unguarded(connection):
         move_events_to_rows(connection.execute)
     connection.close()
-    core = VirtualCore(tmp_path / "agent.db", VirtualClock())
-    yield core
-    core.close()
+    return path
+
+
+@pytest.fixture
+def core(rows: Path, tmp_path: Path) -> Iterator[VirtualCore]:
+    """The records with all events as rows."""
+    yield from a_copy(rows, tmp_path)
 
 
 @pytest.fixture
 def new(sound: Path, tmp_path: Path) -> Iterator[VirtualCore]:
     """The records as they are made now."""
-    (tmp_path / "new.db").write_bytes(sound.read_bytes())
-    core = VirtualCore(tmp_path / "new.db", VirtualClock())
+    yield from a_copy(sound, tmp_path)
+
+
+@pytest.fixture(scope="module")
+def kept(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    """The records with all events as rows, for tests that change nothing."""
+    yield from a_copy(rows, tmp_path_factory.mktemp("kept"))
+
+
+@pytest.fixture(scope="module")
+def new_kept(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    """The records as they are made now, for tests that change nothing."""
+    yield from a_copy(sound, tmp_path_factory.mktemp("new-kept"))
+
+
+@pytest.fixture(scope="module")
+def before(sound: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:
+    """The records, to compare with."""
+    yield from a_copy(sound, tmp_path_factory.mktemp("before"))
+
+
+def a_copy(file: Path, folder: Path) -> Iterator[VirtualCore]:
+    path = folder / "agent.db"
+    path.write_bytes(file.read_bytes())
+    core = VirtualCore(path, VirtualClock(), database=RepeatedReads)
     yield core
     core.close()
 
@@ -213,27 +242,27 @@ REFUSES = " AND sql LIKE '%RAISE(%'"
 """The others note events, or delete a row that means nothing any more."""
 
 
-def test_schema_guards_are_all_exercised(core):
-    guards = {row["name"] for row in core.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'" + REFUSES)}
+def test_schema_guards_are_all_exercised(kept):
+    guards = {row["name"] for row in kept.rows("SELECT name FROM sqlite_schema WHERE type = 'trigger'" + REFUSES)}
 
     assert guards == {*REFUSED, *REFUSED_TEXTS} == {*PASSES, *PASSING_TEXTS}
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(REFUSED))
-def test_change_of_a_closed_record_is_refused_by_its_guard_and_changes_nothing(core, sound, guard, statement):
+def test_change_of_a_closed_record_is_refused_by_its_guard_and_changes_nothing(kept, before, guard, statement):
     with pytest.raises(RowInvalid, match=message_of(guard)):
-        do(core, statement)
+        do(kept, statement)
 
-    assert_same(core, sound, "events ORDER BY execution_seq, seq", "blobs", "record_chain", "audit_log")
-    assert_same(core, sound, "executions", without=("first_events", "last_events"))
+    assert_same(kept, before, "events ORDER BY execution_seq, seq", "blobs", "record_chain", "audit_log")
+    assert_same(kept, before, "executions", without=("first_events", "last_events"))
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(REFUSED_TEXTS))
-def test_change_of_the_texts_of_events_is_refused_by_its_guard(new, sound, guard, statement):
+def test_change_of_the_texts_of_events_is_refused_by_its_guard(new_kept, before, guard, statement):
     with pytest.raises(RowInvalid, match=message_of(guard)):
-        do(new, statement)
+        do(new_kept, statement)
 
-    assert_same(new, sound, "executions")
+    assert_same(new_kept, before, "executions")
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(PASSING_TEXTS))
@@ -255,15 +284,13 @@ def test_damaged_text_of_events_is_emptied_by_stripping(new):
     assert do(new, f"{STRIP}, first_events = '' WHERE seq = {CLOSED_0}") == 1
 
 
-def assert_same(core: VirtualCore, sound: Path, *tables: str, without: tuple[str, ...] = ()) -> None:
-    before = VirtualCore(sound, VirtualClock())
+def assert_same(core: VirtualCore, before: VirtualCore, *tables: str, without: tuple[str, ...] = ()) -> None:
     for table in tables:
         rows, others = core.rows(f"SELECT * FROM {table}"), before.rows(f"SELECT * FROM {table}")
         for row in (*rows, *others):
             for name in without:
                 del row[name]
         assert rows == others, table
-    before.close()
 
 
 COLUMNS = [
@@ -274,21 +301,21 @@ COLUMNS = [
 ]
 
 
-def test_those_are_all_columns_that_a_closed_record_has(core):
-    [*columns] = core.rows("SELECT name FROM pragma_table_info('executions')")
+def test_those_are_all_columns_that_a_closed_record_has(kept):
+    [*columns] = kept.rows("SELECT name FROM pragma_table_info('executions')")
 
     assert {row["name"] for row in columns} == {*COLUMNS, "stripped_at"}
 
 
 @pytest.mark.parametrize("stripping", ["", ", stripped_at = 1.0"], ids=["plainly", "as if retention did it"])
 @pytest.mark.parametrize("column", COLUMNS)
-def test_closed_record_has_no_changeable_column(core, column, stripping):
+def test_closed_record_has_no_changeable_column(kept, column, stripping):
     other = "'error'" if column == "status" else f"coalesce({column}, 0) + 1"
     other = f"coalesce({column}, '') || ',[9]'" if column.endswith("_events") else other
     other = "1 - replayable" if column == "replayable" else other
 
     with pytest.raises(RowInvalid, match=message_of("executions_are_closed")):
-        do(core, f"UPDATE executions SET {column} = {other}{stripping} WHERE seq = {CLOSED}")
+        do(kept, f"UPDATE executions SET {column} = {other}{stripping} WHERE seq = {CLOSED}")
 
 
 @pytest.mark.parametrize(("guard", "statement"), cases(PASSES))
