@@ -1,6 +1,6 @@
 """Query plans of the statements of a claim: index searches only, and no visits to rows that are not claimed.
 
-The table of these tests holds 100,000 triggers due soon and 100,000 settled ones.
+The table of these tests holds 20,000 triggers due soon and 20,000 settled ones.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from craftcore.triggers.settlement import Outcome, Released, Succeeded
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
 from tests.support.trigger_steps import BROKEN
 
-MANY = 100_000
+MANY = 20_000
 
 WALKS = ("SCAN triggers", "SCAN executions", "SCAN events")
 OVER_ALL_CLAIMS = "SCAN triggers USING INDEX triggers_claimed"
@@ -184,7 +184,7 @@ def test_idle_poll_visits_no_row_that_is_not_due(crowded):
 
 
 def test_claim_visits_no_due_trigger_beyond_the_limit(crowded, empty):
-    """A hundred thousand due triggers without a lane: a claim of ten costs what it costs among twenty."""
+    """Twenty thousand due triggers without a lane: a claim of ten costs what it costs among twenty."""
     with undone(empty) as tx:
         fill(tx, "due-", fire_at=NEW_YEAR - 1e5, many=20)
         few = claiming(empty, tx, limit=10)
@@ -196,7 +196,7 @@ def test_claim_visits_no_due_trigger_beyond_the_limit(crowded, empty):
 
 
 def test_claim_visits_a_crowded_free_lane_only_up_to_its_share_of_the_window(empty):
-    """A session with a hundred thousand due messages: one is claimed, and the look ends after a few of the rest."""
+    """A session with twenty thousand due messages: one is claimed, and the look ends after a few of the rest."""
     with undone(empty) as tx:
         fill(tx, "crowd-", fire_at=NEW_YEAR - 1e5, lane="crowd")
         steps = claiming(empty, tx, limit=10)

@@ -15,13 +15,17 @@ INSERTS = re.compile(r"\b(INSERT(\s+OR\s+\w+)?|REPLACE)\s+INTO\s+[\"\[`]?trigger
 
 
 def inserts_triggers(source: str) -> bool:
-    """Whether a text of the module makes rows of `triggers`."""
+    """Whether a text of the module makes rows of `triggers`. A module without both words is not parsed."""
+    if not {"into", "triggers"} <= set(re.findall(r"[a-z]+", source.lower())):
+        return False
     texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
     return any(isinstance(text, str) and INSERTS.search(text) for text in texts)
 
 
 def puts_into_the_queue(source: str) -> bool:
-    """Whether the module pushes onto a queue of triggers, whatever it calls it."""
+    """Whether the module pushes onto a queue of triggers, whatever it calls it. Without the word it is not parsed."""
+    if "push" not in source:
+        return False
     calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
     return any(isinstance(call, ast.Attribute) and call.attr in {"push", "heappush"} for call in calls)
 
