@@ -38,7 +38,7 @@ def a_year(core: VirtualCore, days: int) -> list[int]:
 
 
 def test_file_stops_growing_after_the_longest_horizon(core):
-    sizes = a_year(core, 60)
+    sizes = a_year(core, 30)
 
     assert_sound(core)
     assert max(sizes[15:]) <= max(sizes[:15])
@@ -52,7 +52,7 @@ def test_rows_stamped_a_year_ahead_do_not_keep_later_rows(core):
     a_day(core, 365)
     core.clock.set_back(365 * DAY)
 
-    a_year(core, 30)
+    a_year(core, 15)
 
     [left] = core.rows("""
         SELECT (SELECT count(*) FROM triggers) AS triggers,
