@@ -13,6 +13,7 @@ import pytest
 
 from craftcore.executions.model import EventType
 from craftcore.executions.record import ExecutionRecord, faults, refusal_to_replay
+from tests.support.cells import cells
 from tests.support.golden_runs import GOLDEN, RUNS, recorded, shown
 
 BACKENDS = ("asyncio", "trio")
@@ -85,7 +86,13 @@ def test_six_event_types_have_exactly_the_fields_of_the_failure_model(name, back
 # Whole records
 
 
-@every(*BACKENDS)
+@pytest.mark.parametrize(
+    ("name", "backend"),
+    [
+        *((name, "asyncio") for name in RUNS),
+        *cells([(name, "trio") for name in RUNS], [f"{name}-trio" for name in RUNS]),
+    ],
+)
 def test_golden_run_leaves_exactly_the_kept_records(name, backend):
     assert shown(recorded(name, backend).records) == kept(name)
 
