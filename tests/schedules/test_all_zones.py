@@ -66,11 +66,10 @@ def wall_offset(zone: ZoneInfo, t: int) -> int:
 def stretches(zone: ZoneInfo, first: int, last: int) -> list[tuple[int, int, int]]:
     """(start, end, offset) of what the clock was set to, found by looking each hour, and each minute of a change."""
     starts = [first]
-    for hour in range(first, last, HOUR):
-        if wall_offset(zone, hour) != wall_offset(zone, hour + HOUR):
-            starts.append(
-                next(t for t in range(hour, hour + HOUR + 1, 60) if wall_offset(zone, t) != wall_offset(zone, hour))
-            )
+    offsets = ((hour, wall_offset(zone, hour)) for hour in range(first, last + HOUR, HOUR))
+    for (hour, before), (following, after) in pairwise(offsets):
+        if before != after:
+            starts.append(next(t for t in range(hour, following + 1, 60) if wall_offset(zone, t) != before))
     return [(start, end, wall_offset(zone, start)) for start, end in pairwise([*starts, last])]
 
 

@@ -460,7 +460,7 @@ ZONES = st.sampled_from([BERLIN, "UTC", "America/New_York", "Pacific/Kiritimati"
 MOMENTS = st.floats(0, YEAR_10000, exclude_max=True) | st.floats(YEAR_10000 - 172_800, YEAR_10000, exclude_max=True)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=60, deadline=None, derandomize=True)
 @given(TEXTS, MOMENTS | st.just(NOW), ZONES, st.booleans(), st.booleans())
 def test_expression_of_any_text_parses_to_a_valid_timing_or_is_refused(text, now, zone, given, past):
     try:
@@ -483,7 +483,7 @@ def test_expression_of_any_text_parses_to_a_valid_timing_or_is_refused(text, now
             assert next_occurrence(parsed.timing, NOW) is not None
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@settings(max_examples=30, deadline=None, derandomize=True)
 @given(st.text(max_size=120) | st.text("ABCDEabcde/._-+0123 ", max_size=30))
 def test_zone_name_of_any_text_is_resolved_or_refused(name):
     try:
