@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support import prose
+
 ROOT = Path(__file__).parents[1]
 COMES_WITH_ANOTHER = {"pytest", "httpcore2", "h11", "markupsafe"}
 """pytest loads the pytest plugin; httpx2 is built on httpcore2, uvicorn on h11, jinja2 on markupsafe."""
@@ -20,9 +22,13 @@ def imported(node: ast.AST) -> Iterator[str]:
         yield from (alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
         yield node.module.partition(".")[0]
-    elif not (isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"):
+    elif not isinstance(node, ast.expr) and not _is_for_checkers(node):  # an expression contains no import
         for child in ast.iter_child_nodes(node):
             yield from imported(child)
+
+
+def _is_for_checkers(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
 def declared() -> set[str]:
@@ -37,8 +43,8 @@ def test_imports_are_declared_dependencies():
     known = {*sys.stdlib_module_names, *declared(), *COMES_WITH_ANOTHER, "craftcore"}
     strange = {
         f"{path.relative_to(ROOT)}: {name}"
-        for path in (ROOT / "craftcore").rglob("*.py")
-        for name in imported(ast.parse(path.read_text()))
+        for path, tree in prose.modules()
+        for name in imported(tree)
         if name not in known
     }
     assert sorted(strange) == []

@@ -79,7 +79,7 @@ def test_named_test_exists_runs_by_default_and_can_fail(test):
     assert name in found, f"{path} has no {name}"
     marks = [ast.unparse(mark) for mark in found[name].decorator_list]
     assert "pytest.mark.campaign" not in marks, "the page says that plain pytest runs it"
-    assert [*asserts(found[name])], "it shows nothing"
+    assert next(asserts(found[name]), None), "it shows nothing"
 
 
 def test_named_file_exists():

@@ -327,13 +327,14 @@ def ended(path, task_id):
 # One key, many hands
 
 
-def test_fifty_threads_with_their_own_producers_emit_a_key_as_a_single_row(path):
+@pytest.mark.parametrize("threads", [16, pytest.param(50, marks=pytest.mark.acceptance)])
+def test_threads_with_their_own_producers_emit_a_key_as_a_single_row(path, threads):
     def emit(_):
         with Producer(path) as producer:
             return producer.emit("greet", dedup_key="the-key")
 
-    with ThreadPoolExecutor(50) as pool:
-        emitted = list(pool.map(emit, range(50)))
+    with ThreadPoolExecutor(threads) as pool:
+        emitted = list(pool.map(emit, range(threads)))
 
     assert sum(one.created for one in emitted) == 1
     assert len({one.id for one in emitted}) == 1

@@ -605,9 +605,9 @@ async def pay_one(ctx: TaskContext) -> str:
 @pytest.mark.parametrize(
     ("decision", "status", "result", "calls"),
     [
-        (["--happened", "seen-1"], "DONE", "seen-1", 1),
+        pytest.param(["--happened", "seen-1"], "DONE", "seen-1", 1, marks=pytest.mark.acceptance),
         (["--resend"], "DONE", "ref-2", 2),
-        (["--give-up"], "FAILED", None, 1),
+        pytest.param(["--give-up"], "FAILED", None, 1, marks=pytest.mark.acceptance),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )

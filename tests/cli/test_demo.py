@@ -15,14 +15,16 @@ from tests.support.trigger_steps import emit, run_one, start_one
 COMMAND = ["-m", "craftcore", "demo"]
 
 
-def test_demo_kills_a_daemon_and_loses_nothing(tmp_path):
-    played = run_python([*COMMAND, "--triggers", "120", "--kills", "2"], tmp_path, TMPDIR=str(tmp_path))
+@pytest.mark.parametrize(("triggers", "kills"), [(40, 1), pytest.param(120, 2, marks=pytest.mark.acceptance)])
+def test_demo_kills_a_daemon_and_loses_nothing(tmp_path, triggers, kills):
+    command = [*COMMAND, "--triggers", str(triggers), "--kills", str(kills)]
+    played = run_python(command, tmp_path, TMPDIR=str(tmp_path))
 
     assert (played.code, played.err) == (0, "")
     story = played.out
-    assert story.count("kill -9") == 2
+    assert story.count("kill -9") == kills
     counts = dict(line.split()[:2] for line in story.splitlines() if line.startswith(("accepted", "lost", "kills")))
-    assert counts == {"accepted": "120", "lost": "0", "kills": "2"}
+    assert counts == {"accepted": str(triggers), "lost": "0", "kills": str(kills)}
     assert story.endswith("Every accepted trigger was done and settled exactly once.\n")
     assert list(tmp_path.iterdir()) == []
 

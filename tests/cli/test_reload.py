@@ -81,9 +81,9 @@ def test_reload_applies_a_schedule_of_the_settings_file_at_once(folder, daemon, 
 @pytest.mark.parametrize(
     ("text", "line"),
     [
-        ('[log]\nlevel = "error"\nlevle = 1\n', "did you mean 'level'"),
+        pytest.param('[log]\nlevel = "error"\nlevle = 1\n', "did you mean 'level'", marks=pytest.mark.acceptance),
         ('[log]\nlevel = "error"\n[[schedule]]\nid = "a"\nworkflow = "greet"\nwhen = "now and then"\n', "schedule a: "),
-        ("[log\n", "is not TOML"),
+        pytest.param("[log\n", "is not TOML", marks=pytest.mark.acceptance),
     ],
 )
 def test_reload_with_a_mistake_changes_nothing_and_reports_the_mistake(folder, daemon, settings, text, line):

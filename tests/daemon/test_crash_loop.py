@@ -34,7 +34,17 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize("code", ENDS.values(), ids=ENDS)
+SAME_WAY = {"KeyboardInterrupt in a side task", "loop.stop()"}
+"""They end the event loop as SystemExit in a side task does."""
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        pytest.param(code, id=name, marks=pytest.mark.acceptance if name in SAME_WAY else ())
+        for name, code in ENDS.items()
+    ],
+)
 def test_code_that_ends_the_daemon_is_poison_after_three_starts(tmp_path, code):
     (tmp_path / "deadly.py").write_text(APP.format(code=code))
     path = tmp_path / "agent.db"

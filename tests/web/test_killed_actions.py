@@ -13,6 +13,7 @@ from craftcore.executions.chain.verify import Verification
 from craftcore.web.actions.form import ALREADY
 from craftcore.web.actions.table import ACTIONS
 from craftcore.web.page import Redirect
+from tests.support.cells import cells
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.killed_page import killed_pages
 from tests.support.populated_database import NOON, World
@@ -64,7 +65,7 @@ def pages():
         yield pages
 
 
-@pytest.fixture(scope="module", params=ACTIONS)
+@pytest.fixture(scope="module", params=cells(list(ACTIONS)))
 def sent(request, made, tmp_path_factory) -> Sent:
     """The action, once without a crash."""
     world, original = made
