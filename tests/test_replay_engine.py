@@ -25,6 +25,7 @@ from craftcore.executions.record import RecordState
 from craftcore.executions.record_store import STANDING, RecordStore
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import encode
+from craftcore.storage.repeated_reads import RepeatedReads
 from craftcore.triggers.model import TriggerSpec
 from craftcore.triggers.settlement import Released, Succeeded
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
@@ -106,7 +107,7 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             while unsettled(core, many):  # noqa: ASYNC110 - a table has no event to wait on
                 await anyio.sleep(0.02)
 
-    core = VirtualCore(path, VirtualClock())
+    core = VirtualCore(path, VirtualClock(), database=RepeatedReads)
     anyio.run(run)
     yield Ran(core, asked, results, calls)
     core.close()
@@ -132,7 +133,7 @@ def test_records_are_replayed_to_the_byte_without_effects(ran):
     assert len(recorded) == len(ran.asked)
     assert sum(len(row["response"]) > LARGE for row in rows) == 5
 
-    with ReplayEngine(ran.core.database.path) as replays:
+    with ReplayEngine(ran.core) as replays:
         for entry in replays.replay_all(recorded):
             result, row = entry.result, recorded[entry.execution_id]
             assert result is not None, entry

@@ -89,8 +89,15 @@ def test_workflow_that_fails_without_a_crash_must_fail_the_same(folder):
     assert [point["at"] for point in result.json["points"]] == ["call.marked:1"]
 
 
-def test_email_in_a_plain_action_breaks_a_promise(folder):
-    result = craftcore(folder, "crashtest", "app:app", "--emit", "fragile")
+@pytest.mark.parametrize(
+    "at",
+    [
+        pytest.param(("--at", "step.ran:1"), id="after the step"),
+        pytest.param((), id="at each point", marks=pytest.mark.acceptance),
+    ],
+)
+def test_email_in_a_plain_action_breaks_a_promise(folder, at):
+    result = craftcore(folder, "crashtest", "app:app", "--emit", "fragile", *at)
 
     assert result.code == 1
     assert "crash at step.ran:1\n  same statuses: work 1 is FAILED, and DONE without a crash" in result.out

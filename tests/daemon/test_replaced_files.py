@@ -66,7 +66,7 @@ def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
 @pytest.mark.parametrize(
     ("what", "how"),
     [
-        ("database", delete),
+        pytest.param("database", delete, marks=pytest.mark.acceptance),
         ("database", replace),
         pytest.param("database", move, marks=pytest.mark.acceptance),
         ("WAL", replace),

@@ -24,7 +24,7 @@ from tests.support.fakes import VirtualCore, a_trigger
 from tests.support.hostile_json import objects, texts
 from tests.support.populated_database import World
 
-MANY = 600
+MANY = 150
 CAMPAIGN = 100_000
 
 SHIPPED = (Path(__file__).parents[2] / "config" / "craftcore.toml").read_bytes()

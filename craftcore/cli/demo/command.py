@@ -31,7 +31,7 @@ from craftcore.triggers.model import TriggerSpec
 WORK_SECONDS = 0.03
 DEADLINE_SECONDS = 120.0
 POLL_SECONDS = 0.01
-ELSEWHERE = 5
+ELSEWHERE = 3
 FRESH = 2 * Config().daemon.concurrency
 
 
