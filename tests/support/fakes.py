@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
 
+from craftcore.clock import Uuid7
 from craftcore.config import Config
 from craftcore.services import Services
 from craftcore.storage.database import Database
@@ -25,8 +27,26 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
+ClockState = tuple[float, float, str, int, tuple[Any, ...]]
+"""The time, the boot time and the zone of a virtual clock, its last id and the random numbers of the next ones."""
+
+
 class VirtualClock(clock.VirtualClock):
     """A virtual clock: only the test and the sleeps of an engine advance it."""
+
+    def __init__(self, now: float = NEW_YEAR, *, seed: int = 0, zone_name: str = "UTC") -> None:
+        super().__init__(now, seed=seed, zone_name=zone_name)
+        self._random = random.Random(seed)
+        self._ids = Uuid7(self._random)
+
+    @property
+    def state(self) -> ClockState:
+        return self._now, self._boot_time, self._zone, self._ids._last, self._random.getstate()
+
+    @state.setter
+    def state(self, state: ClockState) -> None:
+        self._now, self._boot_time, self._zone, self._ids._last, random_state = state
+        self._random.setstate(random_state)
 
     def awake_time(self) -> float:
         return time.monotonic()
