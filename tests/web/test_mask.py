@@ -60,7 +60,7 @@ def hidden_values(draw, max_encoded=3):
 SECRETS = [SECRET, [SECRET, 1], {"value": [{"inner": SECRET}]}, json.dumps({"a": SECRET}, ensure_ascii=False)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(hidden_values(), st.sampled_from([None, 1]))
 def test_secret_is_masked_at_any_depth_and_in_json_inside_text(value, indent):
     assert "§" not in masked_text(value, MASKED, indent)
@@ -72,7 +72,7 @@ def is_told(text: str) -> bool:
     return "§" in text or "u00a7" in text
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(hidden_values(), ENCODE, st.integers(0, 100))
 @example(f'{{"password\\"": "{SECRET}"}}', encode_quotes, 100)
 def test_secret_in_cut_json_is_masked(value, encode, percent):
@@ -86,7 +86,7 @@ def test_secret_in_cut_json_is_masked(value, encode, percent):
     assert not is_told(masked_text(f"the answer was {text}, and no more", MASKED))
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(hidden_values(), ENCODE, st.integers(0, 90))
 def test_secret_in_json_with_its_middle_cut_out_is_masked(value, encode, keep):
     """Also where the middle had the key, and the end has what is left of the value."""
@@ -136,7 +136,7 @@ def test_key_that_only_resembles_a_word_is_shown():
     assert mask(value, MASKED) == value
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(JSON, ENCODE, st.integers(0, 3), st.sampled_from(["", "\n", "\ufeff", " and", ","]))
 @example({"a": float("nan"), "b": 1e999, "c": -0.0}, json.dumps, 2, "")
 def test_value_without_secret_keys_keeps_its_spelling(value, encode, times, end):
@@ -149,7 +149,7 @@ def test_value_without_secret_keys_keeps_its_spelling(value, encode, times, end)
     assert masked_text(text[: len(text) // 2], [SECRET]) == text[: len(text) // 2]
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.text(SIGNS, max_size=60) | st.text("{}[]\"':\\, \nau0022", max_size=60))
 def test_text_of_any_signs_without_a_secret_is_unchanged(text):
     assert masked_text(text, [SECRET]) == text

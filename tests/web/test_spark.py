@@ -34,7 +34,7 @@ minutes = st.builds(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(st.lists(moments), st.sets(st.integers(1, 10_000)), moments)
 def test_bisection_finds_the_first_row_of_a_moment_across_gaps(times, numbers, at):
     rows = dict(zip(sorted(numbers), sorted(times), strict=False))

@@ -189,7 +189,7 @@ def expected(schedule: Schedule, lines: list[AccountLine], now: float) -> list[C
     return list(days.values())
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(accounts())
 def test_strip_counts_each_occurrence_once_in_its_day(account):
     schedule, lines, now = account
@@ -203,7 +203,7 @@ def test_strip_counts_each_occurrence_once_in_its_day(account):
     assert strip.unaccounted == 0
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(accounts(), st.randoms(use_true_random=False))
 def test_lines_in_any_order_draw_the_same_strip(account, random):
     schedule, lines, now = account
@@ -212,7 +212,7 @@ def test_lines_in_any_order_draw_the_same_strip(account, random):
     assert strip_of(schedule, shuffled, now) == strip_of(schedule, lines, now)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(accounts(), st.data())
 def test_missing_line_is_reported_as_unaccounted(account, data):
     schedule, lines, now = account
@@ -226,7 +226,7 @@ def test_missing_line_is_reported_as_unaccounted(account, data):
     assert strip.text.endswith(f"{strip.unaccounted:,} unaccounted")
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(accounts(), st.integers(1, 200))
 def test_newest_lines_alone_leave_older_days_unread(account, newest):
     schedule, lines, now = account
