@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from craftcore.cli.main import main
+from craftcore.storage.repeated_reads import RepeatedReads
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.populated_database import NOON as NOON
 from tests.support.populated_database import Here, World
@@ -62,6 +63,6 @@ def here(made: tuple[World, Path], database: Path, clock: VirtualClock) -> Itera
     """Return a copy of the populated database at noon, without operator actions."""
     world, path = made
     shutil.copy(path, database)
-    core = VirtualCore(database, clock)
+    core = VirtualCore(database, clock, database=RepeatedReads)
     yield Here(world=world, core=core)
     core.close()
