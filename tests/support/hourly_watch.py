@@ -19,10 +19,10 @@ from tests.support.trigger_steps import claim_all
 
 DAY = 86_400.0
 
-TENTH = RetentionSettings(
-    triggers=0.1 * DAY, dead=3 * DAY, keys=9 * DAY, bodies=0.7 * DAY, history=9 * DAY, audit=9 * DAY
+TWENTIETH = RetentionSettings(
+    triggers=0.05 * DAY, dead=1.5 * DAY, keys=4.5 * DAY, bodies=0.35 * DAY, history=4.5 * DAY, audit=4.5 * DAY
 )
-"""The default settings with a tenth of each period."""
+"""The default settings with a twentieth of each period."""
 
 
 class Evening(NamedTuple):
