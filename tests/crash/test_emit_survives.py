@@ -17,7 +17,7 @@ def emitters(folder: Path, door: str, kills: int) -> None:
 
 
 DOORS = [
-    *(("producer", 40), ("asyncio", 20), ("trio", 20)),
+    *(("producer", 20), ("asyncio", 10), ("trio", 10)),
     *(
         pytest.param(door, kills, marks=pytest.mark.campaign)
         for door, kills in (("producer", 200), ("asyncio", 100), ("trio", 100))
