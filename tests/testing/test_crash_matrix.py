@@ -93,9 +93,10 @@ def a_fourth_of_some(points: Sequence[CrashPoint]) -> list[CrashPoint]:
 
 
 def some_and_the_intent(points: Sequence[CrashPoint]) -> list[CrashPoint]:
-    """Return some points, and those of the commits in the middle, where the email is planned."""
+    """Return some points, and those of four commits in the middle, where the email is planned and sent."""
     flushed = [point for point in points if point.point is Failpoint.WRITER_FLUSHED]
-    chosen = {*choose_some(points), *flushed[len(flushed) // 2 :]}
+    middle = len(flushed) // 2
+    chosen = {*choose_some(points), *flushed[middle : middle + 4]}
     return [point for point in points if point in chosen]
 
 
@@ -117,6 +118,32 @@ def test_guarded_handler_keeps_its_promises_at_each_point(choose: Choose, least:
     assert places["call.marked:1"] == places["provider.answered:1"] == "bank.charge"
     assert "commit of intent.committed email.send" in places.values()
     assert re.fullmatch(r"\d+ crashes in [\d.]+ s(, \d not reached)?: every promise holds", report.summary())
+
+
+def test_short_workflow_keeps_its_promise_at_every_point():
+    """The whole matrix: no point is left out by default."""
+    short = App("short")
+
+    @short.workflow("measure")
+    async def measure(ctx: TaskContext, user: str) -> int:
+        return await ctx.step("measure", len, user)
+
+    async def scenario(lab: Lab) -> Any:
+        return await lab.result(await lab.emit("measure", {"user": "ada"}))
+
+    def is_measured(ending: ScenarioEnd) -> bool:
+        return ending.returned == 3
+
+    report = crash_matrix(short, scenario, [is_measured])
+
+    rows = report.rows()
+    passed = {row.point.point for row in rows}
+    assert passed == {
+        *(Failpoint.RECLAIM_COMMITTED, Failpoint.WRITER_FLUSHING, Failpoint.WRITER_FLUSHED),
+        *(Failpoint.STEP_ENTERED, Failpoint.STEP_RAN),
+    }
+    assert len(rows) == len(report.results) - 1 > 15
+    assert report.reached >= 0.9 * len(rows), "commits of a busy moment may be one batch"
 
 
 def test_email_in_a_plain_step_is_sent_twice_at_the_named_point():
