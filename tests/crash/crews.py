@@ -12,7 +12,7 @@ import tempfile
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -184,10 +184,12 @@ def run_command(
     return run_program("-m", module, "--json", str(answer), *options, timeout=timeout)
 
 
-def run_program(*arguments: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+def run_program(
+    *arguments: str, timeout: float | None = None, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run a program of a test to its end, in a process that the warm parent of the tests forks."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with start(arguments, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=out, stderr=err) as process:
+        with start(arguments, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err) as process:
             code = process.wait(timeout)
         out.seek(0)
         err.seek(0)

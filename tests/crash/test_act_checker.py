@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,10 @@ from tests.crash.act_app import PAIRS, Deeds, an_app
 from tests.crash.act_checker import check
 from tests.crash.act_person import SHRUGS
 from tests.crash.act_provider import ANSWERS, BOOK, DROP_A_SECOND
+from tests.crash.crews import run_program
 from tests.crash.spoiling import Spoil, copy_of, sql
 from tests.crash.task_app import SEEN
 from tests.support.cells import cells
-
-ROOT = Path(__file__).parents[2]
 
 STORY = {
     "asked-yes": ("single", {"action": "ask.does-not", "faults": ["crash@effect"]}),
@@ -66,15 +63,7 @@ print("\\n".join(result.wrong))
 
 def python(code: str, *arguments: str, folder: Path) -> str:
     """What a program prints. It forks, so it must be a process of its own."""
-    played = subprocess.run(
-        [sys.executable, "-c", code, *arguments],
-        cwd=folder,
-        env={**os.environ, "TMPDIR": str(folder), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
+    played = run_program("-c", code, *arguments, timeout=600, env={**os.environ, "TMPDIR": str(folder)})
     assert played.returncode == 0, played.stdout + played.stderr
     return played.stdout
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,14 +15,13 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.wait_store import WaitStore
+from tests.crash.crews import run_program
 from tests.crash.spoiling import Spoil, copy_of, sql
 from tests.crash.task_app import SEEN, lines_of
 from tests.crash.task_checker import Verdict, check
 from tests.crash.task_child import TaskLife, live
 from tests.crash.task_outside import STORIES, Story, a_chat, a_task
 from tests.support.cells import cells
-
-ROOT = Path(__file__).parents[2]
 
 EVERYTHING = Story("everything", tuple(spec for story in STORIES for spec in story.specs))
 
@@ -383,14 +380,9 @@ print("\\n".join(result.wrong))
     ),
 )
 def test_checker_finds_an_engine_broken_by_a_crash(tmp_path, broken, story, place, found):
-    played = subprocess.run(
-        [sys.executable, "-c", CUT_OFF_EVERYWHERE, broken, story, place],
-        cwd=tmp_path,
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=True,
-    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
 
+    played = run_program("-c", CUT_OFF_EVERYWHERE, broken, story, place, timeout=600, env=environment)
+
+    assert played.returncode == 0, played.stdout + played.stderr
     assert found in played.stdout, played.stdout + played.stderr
