@@ -131,8 +131,8 @@ def test_short_workflow_keeps_its_promise_at_every_point():
     async def scenario(lab: Lab) -> Any:
         return await lab.result(await lab.emit("measure", {"user": "ada"}))
 
-    def is_measured(ending: ScenarioEnd) -> bool:
-        return ending.returned == 3
+    def is_measured(ending: ScenarioEnd) -> None:
+        assert ending.returned == 3
 
     report = crash_matrix(short, scenario, [is_measured])
 
