@@ -34,8 +34,8 @@ def made(tmp_path: Path) -> Path:
     return tmp_path
 
 
-EVERY = 30
-"""A normal run kills before each thirtieth line."""
+EVERY = 45
+"""A normal run kills before each forty-fifth line."""
 
 EACH_SIXTH = pytest.param(6, marks=pytest.mark.acceptance)
 EACH_LINE = pytest.param(1, marks=pytest.mark.campaign)

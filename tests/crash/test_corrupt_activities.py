@@ -13,6 +13,7 @@ from craftcore import App, Call, Fail, OnUnknown, TaskContext
 from craftcore.activities.model import Activity
 from tests.support.activity_steps import DONE, NOTHING, REFUSED, UNKNOWN, an_activity, look
 from tests.support.acts import Provider, ledger, statuses
+from tests.support.cells import cells
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.fakes import VirtualCore
 from tests.support.task_steps import begin, finish, rows, the_question
@@ -81,10 +82,12 @@ MOMENTS = ["last_call_at = 9e999", "first_call_at = -1e300"]
 @pytest.mark.anyio
 @pytest.mark.parametrize(
     ("status", "change"),
-    [
-        *(("INTENT", change) for change in SPOILED),
-        *(("UNKNOWN", change) for change in SPOILED if not change.startswith("idem_key")),
-    ],
+    cells(
+        [
+            *(("INTENT", change) for change in SPOILED),
+            *(("UNKNOWN", change) for change in SPOILED if not change.startswith("idem_key")),
+        ]
+    ),
 )
 async def test_corrupt_activity_in_flight_or_in_doubt_is_asked_about_and_not_called_again(tmp_path, status, change):
     """Its policy would call it again. The daemon starts, and the other task pays."""
