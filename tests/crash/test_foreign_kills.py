@@ -26,7 +26,7 @@ needs_shell = pytest.mark.skipif(SHELL is None, reason="sqlite3 is not installed
 
 
 @needs_shell
-@pytest.mark.parametrize("kills", [20, pytest.param(60, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("kills", [10, pytest.param(60, marks=pytest.mark.campaign)])
 def test_kills_beside_foreign_programs_lose_nothing(tmp_path, kills):
     judge(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
 

@@ -48,7 +48,7 @@ def test_workflow_ends_equally_after_a_kill_at_each_place(tmp_path):
     judge_matrix(result_of(MATRIX, tmp_path, 1800), 300)
 
 
-@pytest.mark.parametrize("kills", [30, pytest.param(60, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("kills", [20, pytest.param(60, marks=pytest.mark.campaign)])
 def test_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path, kills):
     judge_campaign(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
 
