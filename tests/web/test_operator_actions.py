@@ -154,7 +154,8 @@ def test_second_action_is_refused_as_by_the_command(site, here, cli, database, t
     send_as_seen(site, here, name)
     site.services.close()
     here.core.close()
-    shutil.copy(database, tmp_path / "other.db")
+    for file in database.parent.glob("agent.db*"):  # with the WAL, which a reader may have kept
+        shutil.copy(file, tmp_path / file.name.replace("agent", "other"))
     of_all = name in ("dead requeue", "schedule reanchor")  # by default the command means all there are
     subject = subject_of(ACTIONS[name], here.world)
     command = [*name.split(), subject] if of_all else line(name, BY_HAND[name], here.world)
