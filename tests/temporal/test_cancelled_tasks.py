@@ -37,6 +37,7 @@ async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalC
             yield TemporalClient(connection, app, settings)
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("goes_on", ["waits", "retries", "continues"])
 async def test_cancel_that_the_entry_does_not_hear_of_ends_the_task(app, client, goes_on):
     """The entry ends before its next heartbeat, and would go on in an hour."""
@@ -54,6 +55,7 @@ async def test_cancel_that_the_entry_does_not_hear_of_ends_the_task(app, client,
     assert (await client.result(await client.emit("order"))).status == "CANCELLED"
 
 
+@pytest.mark.cluster
 async def test_cancel_of_a_task_with_a_doubt_leaves_the_doubt_to_a_person(app, client):
     effects: list[str] = []
 

@@ -76,6 +76,7 @@ def emit(cluster: Any, what: str, **options: Any) -> str:
     return asyncio.run(run())
 
 
+@pytest.mark.cluster
 def test_order_is_answered_decided_signalled_and_retried(commands, cluster, tmp_path, monkeypatch):
     task = emit(cluster, "lamp", dedup_key="lamp@1")
     assert task.startswith("k:lamp@1@")

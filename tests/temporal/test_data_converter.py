@@ -20,6 +20,7 @@ pytestmark = pytest.mark.anyio
 SECRET = "a-word-that-nobody-reads"
 
 
+@pytest.mark.cluster
 async def test_encrypted_task_is_unreadable_and_goes_on_in_its_next_run(cluster):
     app = App("encrypted")
 

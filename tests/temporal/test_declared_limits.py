@@ -65,6 +65,7 @@ async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalC
             yield TemporalClient(connection, app, settings)
 
 
+@pytest.mark.cluster
 async def test_limit_of_the_workflow_that_a_router_chose_is_kept(client, count):
     tasks = [await client.emit(payload={}, source=TriggerSource.MESSAGE) for _ in range(3)]
     assert [(await client.result(task)).status for task in tasks] == ["DONE"] * 3

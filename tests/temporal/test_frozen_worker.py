@@ -75,6 +75,7 @@ async def test_frozen_step_is_refused_and_runs_elsewhere(worker, client, tmp_pat
     assert lines(tmp_path / "after") == [str(other)]
 
 
+@pytest.mark.cluster
 async def test_late_outcome_of_a_frozen_worker_ends_the_doubt(worker, client, tmp_path):
     task = await client.emit("acts", {"seconds": 0.3})
     await freeze_at(tmp_path / "in-act", worker)

@@ -162,6 +162,7 @@ async def test_concurrency_by_key_counts_each_key_apart(client, log):
     assert log.most == 2
 
 
+@pytest.mark.cluster
 async def test_limit_that_the_emitter_does_not_know_is_kept(app, client, cluster, log):
     """A program without the app's code emits: the worker knows the limit."""
     settings = replace(cluster, task_queue=app.name)
@@ -181,6 +182,7 @@ async def test_rate_keeps_its_window(client, log):
     assert starts[2] - starts[0] > 1.0
 
 
+@pytest.mark.cluster
 async def test_newer_trigger_supersedes_unstarted_triggers_of_its_session(app, client, log):
     running = await emit_and_enter(client, app, "running")
     old = await client.emit("note", {"name": "old"}, session_id="ada")
@@ -196,6 +198,7 @@ async def test_newer_trigger_supersedes_unstarted_triggers_of_its_session(app, c
     assert sorted(log.seen) == ["new", "other", "running"]
 
 
+@pytest.mark.cluster
 async def test_stale_trigger_is_not_run(client, log):
     end = await client.result(await client.emit("note", {"name": "late"}, expires_at=time.time() + 0.001, delay=0.2))
     assert (end.status, end.reason) == ("CANCELLED", "stale")
@@ -216,6 +219,7 @@ async def test_message_to_no_live_task_begins_a_task(client, log):
     assert (await client.result(first)).result_json == '["bye"]'
 
 
+@pytest.mark.cluster
 async def test_unread_message_is_emitted_again_when_its_task_ends(client, log):
     deaf = await emit_and_wait(client, "deaf", {})
     told = await client.emit(payload={"text": "bye"}, source=TriggerSource.MESSAGE, session_id="ada")
@@ -242,6 +246,7 @@ async def test_trigger_that_never_starts_is_skipped(app, client, log):
     assert end.status == "DONE"
 
 
+@pytest.mark.cluster
 async def test_duplicate_withdraws_its_place(app, client, log):
     first = await client.emit("note", {"name": "first"}, dedup_key="gates:1", dedup_scope="ever", session_id="ada")
     await client.result(first)
@@ -252,6 +257,7 @@ async def test_duplicate_withdraws_its_place(app, client, log):
     assert state.tickets == {}
 
 
+@pytest.mark.cluster
 async def test_task_that_ended_without_leaving_is_detected(app, client, log):
     """An operator terminates a workflow that holds the place of its session."""
     held = await emit_and_enter(client, app, "held")
@@ -275,6 +281,7 @@ async def test_gate_ends_when_idle_and_is_started_again(app, client, log):
     assert log.seen == ["one", "one"]
 
 
+@pytest.mark.cluster
 async def test_gate_goes_on_in_its_next_run(app, client, log, monkeypatch):
     gate = make_limit_gate_id(app.name, "pair", None)
     start = TemporalClient._start_of

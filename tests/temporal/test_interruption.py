@@ -68,6 +68,7 @@ async def test_short_interruption_asks_nothing(app, tasks):
     assert await tasks.end(await tasks.start("order", {}, updates=100, carried=interrupted(0.9))) == "CRASH"
 
 
+@pytest.mark.cluster
 async def test_entry_after_a_death_learns_how_long_its_task_was_interrupted(cluster, tmp_path):
     settings = replace(cluster, task_queue=tmp_path.name, heartbeat_timeout=1.0, sticky_timeout=1.0)
     cell = ("ask", "does not", "crash", "effect")

@@ -122,6 +122,7 @@ async def test_state_of_a_megabyte_goes_on(app, tasks):
     assert await tasks.end(await tasks.start("order", {}, updates=1)) == 1_000_000
 
 
+@pytest.mark.cluster
 async def test_result_of_an_act_that_is_too_large_to_be_sent_is_not_stored(app, tasks):
     """The provider was called: its end is on record, and the turn is told at once what a re-entry will find."""
 
@@ -209,6 +210,7 @@ async def test_forty_steps_run_at_once(app, tasks):
     assert most == 40
 
 
+@pytest.mark.cluster
 async def test_mailbox_that_is_full_fails_the_task(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> None:
@@ -264,6 +266,7 @@ async def test_five_thousand_children_run_once(app, tasks):
     assert set(ran.values()) == {1}
 
 
+@pytest.mark.cluster
 async def test_step_costs_five_events(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext, count: int) -> None:

@@ -134,6 +134,7 @@ async def test_update_whose_answer_is_lost_is_sent_again_and_recorded_once(clien
     await client.cancel(task)
 
 
+@pytest.mark.cluster
 async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_predecessor(client, connection, entered):
     """Both have the same workflow id and an entry 1, and the worker of the first one was frozen."""
     first = await client.emit("waits", dedup_key="again", dedup_scope="active")
@@ -161,6 +162,7 @@ async def test_task_that_reuses_a_key_takes_nothing_from_the_entries_of_its_pred
     await client.result(second)
 
 
+@pytest.mark.cluster
 async def test_decision_while_the_turn_is_on_its_way_to_ask_ends_the_doubt(app, client):
     calls: list[str] = []
 
@@ -183,6 +185,7 @@ async def test_decision_while_the_turn_is_on_its_way_to_ask_ends_the_doubt(app, 
     assert len(calls) == 1
 
 
+@pytest.mark.cluster
 async def test_late_outcome_after_a_decision_is_noted_for_a_person(app, client, connection):
     @app.action("send", irreversible=True, timeout=0.2)
     async def send(call: Call) -> None:
@@ -216,6 +219,7 @@ async def test_late_outcome_after_a_decision_is_noted_for_a_person(app, client, 
     await client.cancel(task)
 
 
+@pytest.mark.cluster
 async def test_keyed_act_is_called_once_over_the_turns_of_a_task(app, client):
     calls: list[str] = []
 

@@ -108,6 +108,7 @@ def add_steps(app: App, ran: Counter[int]) -> None:
         return sum([await ctx.step("one", run, number, key=str(number)) for number in range(count)])
 
 
+@pytest.mark.cluster
 async def test_steps_of_a_turn_run_once_over_several_runs(app, tasks):
     ran: Counter[int] = Counter()
     add_steps(app, ran)
@@ -128,6 +129,7 @@ async def test_ten_thousand_steps_of_a_turn_run_once(app, tasks):
     assert (len(ran), set(ran.values())) == (9_999, {1})
 
 
+@pytest.mark.cluster
 async def test_concurrent_acts_are_called_once_over_several_runs(app, tasks):
     called: Counter[str] = Counter()
 
@@ -194,6 +196,7 @@ async def test_signals_reach_a_later_run_in_their_order(app, tasks):
     assert await tasks.runs(task) > 1
 
 
+@pytest.mark.cluster
 async def test_task_that_waits_goes_on_waiting_in_its_next_run(app, tasks):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> list[Any]:

@@ -135,6 +135,7 @@ async def test_schedule_without_workers_fires_the_latest_and_accounts_for_the_ot
     assert moments == list(range(moments[0], moments[-1] + 1))
 
 
+@pytest.mark.cluster
 async def test_occurrence_that_was_started_before_is_refused_by_the_server(cluster: TemporalSettings) -> None:
     app = make_app("twice", when="every day at 3am", payload={"quick": True}, start=1_700_000_000.0)
     async with working(app, cluster) as connection:
@@ -177,6 +178,7 @@ async def test_schedule_of_another_app_of_the_namespace_is_refused(cluster: Temp
         assert schedule_in(book, "tick-shop").expression == "every 2h"
 
 
+@pytest.mark.cluster
 async def test_task_of_a_schedule_has_its_priority(cluster: TemporalSettings) -> None:
     app = make_app("urgent", when="every 2h", payload={"quick": True}, priority=90)
     async with working(app, cluster) as connection:
@@ -188,6 +190,7 @@ async def test_task_of_a_schedule_has_its_priority(cluster: TemporalSettings) ->
     assert seen.raw_description.workflow_execution_info.priority.priority_key == 5
 
 
+@pytest.mark.cluster
 async def test_schedule_at_startup_fires_once_for_each_sync(cluster: TemporalSettings) -> None:
     app = make_app("starts", when="on startup", payload={"quick": True})
     async with working(app, cluster) as connection:

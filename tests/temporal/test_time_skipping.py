@@ -159,6 +159,7 @@ async def emit_purchase(time: SkippedTime) -> tuple[str, str]:
     return task, started
 
 
+@pytest.mark.cluster
 async def test_approval_without_an_answer_is_refused_after_three_days_of_reminders(capsys) -> None:
     """The last reminder comes at the end of the three days: just before the refusal, or not at all."""
     async with skipping(approvals) as time:
@@ -247,7 +248,7 @@ async def check_account(found: set[Occurrence], expected: dict[str, list[float]]
     ("zone", "forward"),
     [
         pytest.param("berlin", True, id="berlin-spring"),
-        pytest.param("york", False, id="york-autumn"),
+        pytest.param("york", False, id="york-autumn", marks=pytest.mark.cluster),
         pytest.param("berlin", False, id="berlin-autumn", marks=pytest.mark.cluster),
         pytest.param("york", True, id="york-spring", marks=pytest.mark.cluster),
     ],

@@ -107,6 +107,7 @@ def begin(key: str) -> JournalCall:
     return JournalCall(kind="begin", intent=intent)
 
 
+@pytest.mark.cluster
 async def test_worker_stops_while_the_cluster_is_away(app, settings, line, entered):
     """Before this, a step that could not be recorded kept its worker for ever."""
     async with working(app, replace(settings, address=line.address)) as connection:
@@ -147,6 +148,7 @@ async def test_entry_that_may_be_lost_sends_only_the_end_of_a_call(client, task,
     assert (await updates.send(settle)).error == LEASE_LOST
 
 
+@pytest.mark.cluster
 async def test_entry_that_lost_its_lease_for_a_moment_is_not_ended_by_its_turn(monkeypatch, app, settings):
     """A handler that takes the loss for a failure of its step would end the task with what it makes of that."""
     ends: list[str] = []

@@ -96,6 +96,7 @@ def broken(app: App) -> list[str]:
     return broken
 
 
+@pytest.mark.cluster
 async def test_retried_task_keeps_its_id_its_large_state_and_its_priority(requests, broken):
     client: TemporalClient = requests._client
     task = await start(requests, "breaks", dedup_key="retried", priority=90, dedup_scope="active")
@@ -118,6 +119,7 @@ async def test_retried_task_keeps_its_id_its_large_state_and_its_priority(reques
     await requests.cancel(following)
 
 
+@pytest.mark.cluster
 async def test_retry_of_a_state_that_no_run_can_carry_is_refused(app, requests):
     @app.workflow("random")
     async def random(ctx: TaskContext) -> None:

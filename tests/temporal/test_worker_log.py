@@ -41,6 +41,7 @@ def app(request: pytest.FixtureRequest) -> App:
     return app
 
 
+@pytest.mark.cluster
 @pytest.mark.parametrize("says_successes", [False, True])
 async def test_failed_turns_are_logged_and_successes_where_that_is_asked_for(app, cluster, says_successes) -> None:
     settings = replace(cluster, task_queue=app.name)
