@@ -11,7 +11,6 @@ trigger that is emitted while a slot is free is started by its emit (`due_emits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -215,11 +214,9 @@ class Consumer:
         self.slots.release()
         self._loop.wake(self._work_came)
 
-    def held_claims(self) -> Iterator[Claim]:
-        """Yield every claim that was taken out of the window and is not settled."""
-        yield from list(self._starting)
-        for run in list(self.running.values()):
-            yield run.claim
+    def held_claims(self) -> list[Claim]:
+        """Return every claim that was taken out of the window and is not settled."""
+        return [*self._starting, *(run.claim for run in self.running.values())]
 
     @property
     def is_idle(self) -> bool:

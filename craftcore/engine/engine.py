@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 
 import anyio
 import structlog
@@ -246,14 +245,14 @@ class Engine:
     # Events of the loops
 
     @property
-    def held_claims(self) -> Iterator[Claim]:
+    def held_claims(self) -> list[Claim]:
         """Every claim in the window, and those taken out of it that are not settled."""
-        return chain(self._queue.claims(), self.consumer.held_claims())
+        return [*self._queue.claims(), *self.consumer.held_claims()]
 
     @property
-    def running_claims(self) -> Iterator[Claim]:
+    def running_claims(self) -> list[Claim]:
         """The claims that have started and are not settled."""
-        return (run.claim for run in self.consumer.running.values())
+        return [run.claim for run in self.consumer.running.values()]
 
     def on_changed(self) -> None:
         self.ring(schedules=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import structlog
@@ -61,11 +61,11 @@ class EngineEvents(Protocol):
         """Handle a commit of the client that may concern triggers and schedules."""
 
     @property
-    def held_claims(self) -> Iterable[Claim]:
+    def held_claims(self) -> Sequence[Claim]:
         """Every claim that the engine holds."""
 
     @property
-    def running_claims(self) -> Iterable[Claim]:
+    def running_claims(self) -> Sequence[Claim]:
         """The claims that have started and are not settled."""
 
 

@@ -90,7 +90,7 @@ class Life:
         if not asleep:
             return engine.is_idle
         saw_all = engine.scheduler.saw_all and engine.feeder.saw_all and not engine.feeder.is_looking
-        return saw_all and len(list(engine.held_claims)) <= asleep and engine.consumer.is_idle_beside(asleep)
+        return saw_all and len(engine.held_claims) <= asleep and engine.consumer.is_idle_beside(asleep)
 
     def replace_actions(self) -> None:
         """Let the calls of every action pass through the lab."""

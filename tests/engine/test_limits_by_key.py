@@ -25,7 +25,9 @@ pytestmark = pytest.mark.anyio
 
 
 class Mailer:
-    """An app with the workflow `mail`, limited for each `to`, which notes who was inside and waits at its gate."""
+    """An app with the workflow `mail`, limited for each `to`, which notes who was inside and waits at its gate.
+
+    Beside it `quick` has a rate as a whole: each kind of limit reads what the other one reads as well."""
 
     def __init__(self, limit_by: str = "to", **limits: Any) -> None:
         self.app = App()
@@ -45,7 +47,7 @@ class Mailer:
             finally:
                 self.inside[who] -= 1
 
-        @self.app.workflow("quick")
+        @self.app.workflow("quick", rate=Rate(1000, per=1))
         async def quick() -> None: ...
 
     def numbers(self, to: Any) -> list[int]:
@@ -225,6 +227,19 @@ async def test_key_rate_is_exact_and_counts_each_key_apart(tmp_path):
     assert [at - NEW_YEAR for at in started(it.path, "a")] == [0, 30, 60, 90, 120]
     assert [at - NEW_YEAR for at in started(it.path, "b")] == [30, 30, 90]
     assert it_is.numbers("a") == list(range(5))
+
+
+@pytest.mark.parametrize("limit", [{"rate": Rate(3, per=60)}, {"concurrency": 3}])
+async def test_limit_by_key_is_kept_beside_a_rate_as_a_whole(tmp_path, limit):
+    it_is = Mailer(**limit)
+    async with lab(it_is.app, tmp_path, clock=VirtualClock()) as it:
+        await it_is.app.emit_many([*mails(1), TriggerSpec(workflow="quick")])
+        await it.until(lambda: it.engine.counts["DONE"] == 1 and it_is.inside["a"] == 1)
+        for n in range(1, 8):
+            await it_is.app.emit("mail", {"to": "a", "n": n})
+        await it.until(lambda: len(it_is.seen) + put_off(it) == 8)
+        assert it_is.numbers("a") == [0, 1, 2]
+        it_is.gate.set()
 
 
 async def test_engine_wakes_without_a_bell_when_a_token_of_a_key_returns(tmp_path):

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from bisect import insort
 from collections import Counter, deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from craftcore.registry.workflow import Workflow
 from craftcore.triggers.limit_keys import KeyAnswer, KeyedLimit, KeyRequest, KeyUse, LimitKey
@@ -72,12 +72,13 @@ class KeyLimits:
         key = self._key_of(claim)
         return key in self._put_off and self.limits[key.workflow].concurrency is not None
 
-    def begin_look(self, held: Iterable[Claim], running: Iterable[Claim], now: float) -> KeyRequest | None:
+    def begin_look(self, held: Collection[Claim], running: Collection[Claim], now: float) -> KeyRequest | None:
         """Return what a look that begins now may claim of each key; None when nothing is limited by key. A place
         that is free is offered once: `end_look` must follow."""
         if not self.limits:
             return None
-        self._forget(now)
+        self._forget_starts(now)
+        self._forget_settled(held)
         use = self._count(held, running)
         while self._timed and self._timed[0][0] <= now:
             self._hot.add(self._timed.pop(0)[1])
@@ -91,7 +92,7 @@ class KeyLimits:
             self._list_at = now + LIST_SECONDS
         return KeyRequest(use, self._by_source, freed, lists_all)
 
-    def end_look(self, answer: KeyAnswer | None, held: Iterable[Claim], running: Iterable[Claim]) -> bool:
+    def end_look(self, answer: KeyAnswer | None, held: Collection[Claim], running: Collection[Claim]) -> bool:
         """Take the answer of a look, whose claims are among those held now. Return whether another look may find more:
         the lanes and ranks of what was put off are free for others, or a place was freed meanwhile."""
         if answer is None:
@@ -108,7 +109,7 @@ class KeyLimits:
         use = self._count(held, running)
         return any(use.places(key) > 0 for key in self._hot)
 
-    def next_token(self, held: Iterable[Claim], running: Iterable[Claim]) -> float:
+    def next_token(self, held: Collection[Claim], running: Collection[Claim]) -> float:
         """Return when a key that has triggers put off gets a token back; infinity when none is on its way."""
         if not self._hot and not self._timed:
             return math.inf
@@ -119,12 +120,14 @@ class KeyLimits:
     def _key_of(self, claim: Claim) -> LimitKey | None:
         return self._keys.get((claim.seq, claim.lease_token))
 
-    def _count(self, held: Iterable[Claim], running: Iterable[Claim]) -> KeyUse:
-        """Count what is held now, and forget the keys of claims that are not."""
-        self._keys = {(claim.seq, claim.lease_token): key for claim in held if (key := self._key_of(claim)) is not None}
-        counted = Counter(self._keys.values())
+    def _count(self, held: Collection[Claim], running: Collection[Claim]) -> KeyUse:
+        counted = Counter(key for claim in held if (key := self._key_of(claim)) is not None)
         started = Counter(key for claim in running if (key := self._key_of(claim)) is not None)
         return KeyUse(self.limits, counted, counted - started, dict(self._started))
+
+    def _forget_settled(self, held: Collection[Claim]) -> None:
+        """Forget the keys of claims that are no longer held."""
+        self._keys = {(claim.seq, claim.lease_token): key for claim in held if (key := self._key_of(claim)) is not None}
 
     def _next_token(self, key: LimitKey, use: KeyUse) -> float:
         limit = self.limits[key.workflow]
@@ -143,7 +146,7 @@ class KeyLimits:
         self._started[key] = len(starts)
         self._moments[key.workflow].append((at, key))
 
-    def _forget(self, now: float) -> None:
+    def _forget_starts(self, now: float) -> None:
         """Forget the starts that no longer count, and the keys of which none is left."""
         for name, moments in self._moments.items():
             while moments and moments[0][0] + self.limits[name].seconds <= now:

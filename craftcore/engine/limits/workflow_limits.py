@@ -76,7 +76,7 @@ class Limits:
             if name in self._starts:
                 self._starts[name].append(at)
 
-    def budget(self, held: Iterable[Claim], running: Iterable[Claim], now: float) -> Budget | None:
+    def budget(self, held: Collection[Claim], running: Collection[Claim], now: float) -> Budget | None:
         """Return what a look that begins now may claim; None when nothing is limited. `running` are among those
         held."""
         if not self._names:
@@ -99,7 +99,7 @@ class Limits:
         places = {**(budget.places if budget is not None else {}), **dict.fromkeys(closed, 0)}
         return Budget(places, {source: name for source, name in self._every_source.items() if name in places})
 
-    def next_token(self, held: Iterable[Claim], running: Iterable[Claim]) -> float:
+    def next_token(self, held: Collection[Claim], running: Collection[Claim]) -> float:
         """Return when a workflow without a token gets one back, as of the last `budget`; infinity when none is on its
         way. It may have passed since: the token was not offered yet."""
         if not self._rates:
@@ -113,5 +113,5 @@ class Limits:
                 moments.append(starts[last] + rate.seconds)
         return min(moments)
 
-    def _count(self, claims: Iterable[Claim]) -> Counter[str]:
+    def _count(self, claims: Collection[Claim]) -> Counter[str]:
         return Counter(name for claim in claims if (name := self.workflow_of(claim)) is not None)
