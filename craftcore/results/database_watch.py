@@ -57,15 +57,14 @@ class ResultWatch:
 
     def add(self, id: str, on_ended: OnEnded) -> Callable[[], None]:
         """Call `on_ended` with the end of this work, or with the error for which it cannot be known. Return the call
-        that withdraws it."""
+        that withdraws it. Raises CraftcoreError when the system gives no thread to wait in."""
         entry = (id, on_ended)
         with self._changed:
+            if not self._is_running:
+                self._begin_thread()
             self._waiting.append(entry)
             self._has_new_caller = True
             self._changed.notify()
-            if not self._is_running:
-                self._is_running = True
-                threading.Thread(target=self._watch, name="craftcore-results", daemon=True).start()
 
         def withdraw() -> None:
             with self._changed:
@@ -74,6 +73,16 @@ class ResultWatch:
                     self._changed.notify()
 
         return withdraw
+
+    def _begin_thread(self) -> None:
+        """Start the thread, which looks for callers as soon as the caller of this leaves the lock."""
+        try:
+            threading.Thread(target=self._watch, name="craftcore-results", daemon=True).start()
+        except RuntimeError as error:
+            raise CraftcoreError(
+                f"cannot wait for results: {error}. The work goes on; ask again when the machine has threads"
+            ) from error
+        self._is_running = True
 
     def _watch(self) -> None:
         counter = ChangeCounter(self._services.database)

@@ -85,7 +85,11 @@ class Writer:
         self._loop = get_current_loop()
         self.group_commit.connect()
         self._thread = threading.Thread(target=self._write, name="craftcore-writer", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # the system gives no thread
+            self.group_commit.close(as_it_is=True)
+            raise
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -28,7 +28,11 @@ class ClusterWork:
     def __init__(self, settings: TemporalSettings) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="craftcore-temporal", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except BaseException:  # the system gives no thread
+            self._loop.close()
+            raise
         try:
             self.requests = ClusterRequests(self.run(connect(settings)), None, settings)
         except BaseException:

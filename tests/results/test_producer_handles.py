@@ -16,7 +16,7 @@ import anyio.to_thread
 import pytest
 
 from craftcore import AsyncProducer, ErrorCode, NotFound, Producer, WorkFailed
-from craftcore.errors import InvalidInput
+from craftcore.errors import CraftcoreError, InvalidInput
 from tests.support.processes import APP, PATIENCE, a_daemon, open_files, until
 from tests.support.statements import record_statements
 
@@ -165,6 +165,19 @@ def test_watching_thread_ends_with_its_last_caller(folder):
 
         with pytest.raises(TimeoutError):
             producer.emit("greet").result(timeout=0.05)
+
+
+def test_refused_thread_refuses_one_wait_and_no_later_wait(folder):
+    with Producer(folder / "agent.db") as producer, a_running_daemon(folder):
+        work = producer.emit("waits")
+        threading.stack_size(1 << 46)  # more than an address space has: no thread can be made
+        try:
+            with pytest.raises(CraftcoreError, match="cannot wait for results: can't start new thread. The work goes"):
+                work.result(timeout=PATIENCE)
+        finally:
+            threading.stack_size(0)
+        producer.signal(work.id, "go", "now")
+        assert work.result(timeout=PATIENCE) == "now"
 
 
 def test_file_that_is_taken_away_ends_the_wait(folder):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -20,7 +21,7 @@ from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.support.batches import Answers, Gate, handed_in, held, together
-from tests.support.processes import PATIENCE
+from tests.support.processes import PATIENCE, open_files
 from tests.support.statements import record_statements
 
 pytestmark = pytest.mark.anyio
@@ -74,6 +75,16 @@ async def test_hundred_callers_share_a_single_flush(database):
     assert answers == {x: x for x in range(100)}
     assert rows(database) == list(range(100))
     assert (commits, pieces) == (2, 101)  # the gate's own, and everybody else's
+
+
+async def test_writer_without_a_thread_keeps_no_file_open(database):
+    threading.stack_size(1 << 46)  # more than an address space has: no thread can be made
+    try:
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            await Writer(database).__aenter__()
+    finally:
+        threading.stack_size(0)
+    assert open_files(os.getpid(), database.path) == []
 
 
 async def test_answered_commit_is_readable_by_others(database):
