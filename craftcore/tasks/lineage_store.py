@@ -6,6 +6,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger
+from craftcore.triggers.settlement import SUSPENDED
 from craftcore.triggers.sources import turn_key, wake_key
 
 DELIVERED_TO = """
@@ -26,8 +27,8 @@ SELECT id
  ORDER BY seq
  LIMIT 1
 """
-SUSPENDED, LATER = "suspended: ", "continues later"
-"""How a trigger is settled whose turn waits, and the wait that begins the next turn."""
+LATER = "continues later"
+"""The wait that begins the next turn, in the reason of a trigger whose turn waits."""
 
 
 def task_of(reader: Reader, trigger: Trigger) -> Task | None:

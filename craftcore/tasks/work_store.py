@@ -18,6 +18,7 @@ from craftcore.tasks.lineage_store import task_id_of
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger, TriggerStatus
+from craftcore.triggers.settlement import continues_task
 from craftcore.triggers.store import TriggerStore
 
 FIND_MAX = 10_000
@@ -152,7 +153,7 @@ class WorkStore:
         if task is not None:
             return _end_of_task(task)
         trigger = TriggerStore().get(tx, trigger_id)
-        if trigger is None:
+        if trigger is None or continues_task(trigger.status, trigger.reason):  # the task was removed
             return _end_of_records(tx, trigger_id)
         if trigger.reason == "delivered":
             return WorkResult(
@@ -188,7 +189,9 @@ def _end_of_records(tx: Reader, trigger_id: str) -> WorkResult:
         newest = ExecutionStore().list_of_task(tx, trigger_id, 1)[0]
         record = _newest_record(tx, newest["trigger_id"])  # of its last turn
     if record is None or record["status"] not in ("success", "error"):
-        raise NotFound(f"no trigger, task or record {trigger_id}", id=trigger_id)
+        raise NotFound(
+            f"no trigger, task or record {trigger_id}: the end of this work is not kept any more", id=trigger_id
+        )
     response = _response_of(record)
     end = WorkResult(trigger_id, record["workflow"], record["status"].upper(), None)
     if record["status"] == "success":

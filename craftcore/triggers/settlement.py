@@ -162,6 +162,7 @@ class Settlement(NamedTuple):
 
 _SUCCEEDED = Settlement(TriggerStatus.DONE, "succeeded")
 _CONTINUED = Settlement(TriggerStatus.DONE, "continued")
+SUSPENDED = "suspended: "
 _DELIVERED = Settlement(TriggerStatus.DONE, "delivered")
 CANCELLED = Settlement(TriggerStatus.DONE, "cancelled", error_code=ErrorCode.WORKFLOW_ABORTED)
 
@@ -174,6 +175,12 @@ def cancel_settlement(reason: str) -> Settlement:
 def is_cancellation(move: SettleFacts) -> bool:
     """Return whether a started trigger ends because of a request to cancel it."""
     return (move.status, move.error_code) == (CANCELLED.status, CANCELLED.error_code)
+
+
+def continues_task(status: str, reason: str | None) -> bool:
+    """Return whether a settled trigger was a turn of a task that went on after it."""
+    has_next = reason is not None and (reason == _CONTINUED.reason or reason.startswith(SUSPENDED))
+    return status == TriggerStatus.DONE and has_next
 
 
 def outcome_label(move: SettleFacts) -> str:
@@ -208,7 +215,7 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
         case Continued():
             return _CONTINUED
         case Suspended(reason=reason):
-            return Settlement(TriggerStatus.DONE, f"suspended: {reason}")
+            return Settlement(TriggerStatus.DONE, SUSPENDED + reason)
         case Delivered():
             return _DELIVERED
         case Obsolete(reason=reason):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from craftcore.errors import CraftcoreError, DatabaseInvalid, NotFound
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.work_store import Failure, WorkResult
@@ -24,7 +26,14 @@ def remove_task(tx: Transaction) -> None:
     """Retention does so as soon as the first of its records may go; the others follow."""
     tx.run("DELETE FROM waits")
     tx.run("DELETE FROM tasks")
+
+
+def remove_task_and_triggers(tx: Transaction) -> None:
+    remove_task(tx)
     tx.run("DELETE FROM triggers")
+
+
+REMOVALS = pytest.mark.parametrize("removal", [remove_task, remove_task_and_triggers])
 
 
 def test_end_of_a_removed_trigger_is_that_of_its_record(core, clock):
@@ -40,7 +49,8 @@ def test_end_of_a_removed_trigger_is_that_of_its_record(core, clock):
     assert end_of(core, failed.claim.id) == WorkResult(failed.claim.id, "greet", "ERROR", None, failure=failure)
 
 
-def test_end_of_a_removed_task_is_that_of_its_last_turn(core, clock):
+@REMOVALS
+def test_end_of_a_removed_task_is_that_of_its_last_turn(core, clock, removal):
     running = begin_task(core)
     task_id = running.task.id
     complete(core, running)
@@ -50,22 +60,35 @@ def test_end_of_a_removed_task_is_that_of_its_last_turn(core, clock):
     running = enter_next(core)
     core.do(RECORDER.close_all, [(running.record, Succeeded(result_json='"the second turn"'))])
     finish(core, running)
-    core.do(remove_task)
+    core.do(removal)
 
     found = end_of(core, task_id)
     assert isinstance(found, WorkResult)
     assert found.result_json == '"the second turn"'
 
 
-def test_end_of_a_removed_task_that_was_cancelled_asleep_is_not_found(core, clock):
+@REMOVALS
+def test_end_of_a_removed_task_that_was_cancelled_asleep_is_not_found(core, clock, removal):
     running = begin_task(core)
     complete(core, running)
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="sleep#1"))])
     suspend(core, running, a_sleep(clock.now() + DAY))
     core.do(core.tasks.cancel, running.task.id, "cancelled")
-    core.do(remove_task)
+    core.do(removal)
 
     assert isinstance(end_of(core, running.task.id), NotFound)
+
+
+def test_end_of_a_removed_task_whose_records_have_no_end_is_not_kept(core, clock):
+    running = begin_task(core)
+    suspend(core, running, a_sleep(clock.now() + DAY))
+    clock.advance(DAY)
+    finish(core, enter_next(core))
+    core.do(remove_task)
+
+    end = end_of(core, running.task.id)
+    assert isinstance(end, NotFound)
+    assert "is not kept any more" in str(end)
 
 
 def test_damaged_response_is_the_error_of_its_own_work_only(core):
