@@ -56,15 +56,16 @@ class StartsStore:
     ) -> tuple[list[tuple[str, float]], bool]:
         """Return (workflow, moment) of their starts since that moment, and whether these are all.
 
-        Starts in the future come from a wrong clock, and are left out: they would count for too long.
+        A start in the future was before the clock was set back, nobody knows for how long: it counts as one of now.
+        So no rate is exceeded, and none waits for longer than its period.
         """
         starts: list[tuple[str, float]] = []
         read = 0
         for workflow, at in islice(tx.fetch_tuples(NEWEST_FIRST, (canonicalize(sorted(workflows)),)), READ_MAX):
             if at <= moment:
                 return starts, True
-            if workflow is not None and at <= now:
-                starts.append((workflow, at))
+            if workflow is not None:
+                starts.append((workflow, min(at, now)))
             read += 1
         return starts, read < READ_MAX
 
@@ -78,9 +79,9 @@ class StartsStore:
         for workflow, at, session, payload in islice(rows, READ_MAX):
             if at <= moment:
                 return starts, True
-            if workflow is not None and at <= now:
+            if workflow is not None:
                 session_id = None if session is None else session.decode(errors="replace")
                 if (key := key_text(limits[workflow].limit_by, session_id, payload)) is not None:
-                    starts.append((LimitKey(workflow, key), at))
+                    starts.append((LimitKey(workflow, key), min(at, now)))
             read += 1
         return starts, read < READ_MAX

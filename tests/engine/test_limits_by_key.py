@@ -441,6 +441,23 @@ async def test_key_rate_holds_after_a_restart(tmp_path):
     assert it_is.numbers("a") == list(range(4))
 
 
+async def test_key_rate_holds_after_a_restart_with_the_clock_set_back(tmp_path):
+    clock = VirtualClock()
+    it_is = Mailer(rate=Rate(3, per=60))
+    it_is.gate.set()
+    async with lab(it_is.app, tmp_path, clock=clock) as it:
+        await it_is.app.emit_many(mails(8))
+        await it.until(lambda: it.engine.counts["DONE"] == 3 and put_off(it) == 5)
+    clock.set_back(30)
+    async with lab(it_is.app, tmp_path, clock=clock) as it:
+        await it.idle_window()
+        await it.idle()
+        assert it.engine.counts["DONE"] == 0
+        clock.advance(60)
+        await it.idle_window()
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+
+
 async def test_key_rate_of_later_turns_holds_after_a_restart(tmp_path):
     clock = VirtualClock()
     app = App()
