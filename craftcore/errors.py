@@ -49,11 +49,11 @@ from craftcore.error_codes import ErrorCode as ErrorCode
 class CraftcoreError(Exception):
     """Base of every error of craftcore. `str()` is one sentence for a person: what, where, and what to do.
 
-    Raised by user code, it fails the attempt with its `code`, which decides about a retry. `retry_after`: the least
-    wait in seconds; None: none was asked for.
+    Raised by user code, it fails the attempt with its `code`, which decides about a retry: an `ErrorCode`, or a text of
+    user code. `retry_after`: the least wait in seconds; None: none was asked for.
     """
 
-    code: ErrorCode = ErrorCode.VALIDATION_ERROR
+    code: str = ErrorCode.VALIDATION_ERROR
     exit_code: int = 70
     retry_after: float | None = None
 
@@ -136,11 +136,12 @@ class StillWaiting(CraftcoreError):
 class WorkFailed(CraftcoreError):
     """Awaited work ended without a result: it FAILED, is DEAD, or was cancelled, superseded or stale.
 
-    `code` is that of its failure, AGENT_ERROR where none is on record. `details` has its `id`, `status` and
-    `reason`, and the `code` as it is on record.
+    `code` is that of its failure: an `ErrorCode`, the text that the work gave to `Fail` or `Retry`, or AGENT_ERROR
+    where none is on record. `details` has its `id`, `status` and `reason`, and the `code` as it is on record.
     """
 
-    code, exit_code = ErrorCode.AGENT_ERROR, 4
+    code: str = ErrorCode.AGENT_ERROR
+    exit_code = 4
 
 
 class LeaseLost(CraftcoreError):

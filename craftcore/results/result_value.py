@@ -7,7 +7,7 @@ from collections.abc import Callable
 from types import UnionType
 from typing import Any
 
-from craftcore.error_codes import ErrorCode, find_code
+from craftcore.error_codes import find_code
 from craftcore.errors import InvalidInput, NotFound, PayloadTooLarge, WorkFailed
 from craftcore.serialization.decode import decode, readable_type, return_hint
 from craftcore.tasks.outcomes import Continue, Done
@@ -62,5 +62,6 @@ def _work_failed(end: WorkResult) -> WorkFailed:
         reason=end.reason,
         code=code,
     )
-    error.code = find_code(code or "") or ErrorCode.AGENT_ERROR
+    if code:
+        error.code = find_code(code) or code
     return error

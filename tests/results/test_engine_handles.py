@@ -160,6 +160,27 @@ async def test_failure_of_a_task_is_raised_with_its_code(tmp_path):
     assert failed.value.code is ErrorCode.INTERNAL_AGENT_ERROR
 
 
+async def test_failure_with_a_code_of_user_code_is_raised_with_it(tmp_path):
+    app = App()
+
+    @app.workflow("sell")
+    async def sell(key: str) -> None:
+        raise Fail("SOLD_OUT", "none is left", left=0)
+
+    @app.workflow("order")
+    async def order(handle: str) -> None:
+        await app.handle(handle).result()
+
+    async with lab(app, tmp_path) as it:
+        sale = await app.emit("sell", {"key": "lamp"})
+        with pytest.raises(WorkFailed, match="none is left") as failed:
+            await sale.result()
+        waiter = await it.settled((await app.emit("order", {"handle": sale.id}, max_attempts=1)).id)
+
+    assert failed.value.code == failed.value.details["code"] == "SOLD_OUT"
+    assert waiter["error_code"] == "SOLD_OUT"
+
+
 async def test_timeout_leaves_the_work_alone(tmp_path):
     app = an_app()
     async with lab(app, tmp_path) as it:

@@ -46,7 +46,7 @@ class MissingAnswer(CraftcoreError):
         message: str,
         /,
         *,
-        code: ErrorCode = ErrorCode.TRANSPORT_ERROR,
+        code: str = ErrorCode.TRANSPORT_ERROR,
         retry_after: float | None = None,
         **details: Any,
     ) -> None:

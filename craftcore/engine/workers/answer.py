@@ -10,7 +10,7 @@ import json
 import pickle
 import traceback
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import anyio
 import anyio.to_thread
@@ -18,7 +18,7 @@ import msgspec
 
 from craftcore.engine.failure import RemoteTraceback, first_error, outcome_of, traceback_places
 from craftcore.engine.workers.encoded import Encoded
-from craftcore.errors import CraftcoreError, ErrorCode
+from craftcore.errors import CraftcoreError
 from craftcore.outcome_exceptions import Fail, Snooze
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import describe_error
@@ -148,7 +148,7 @@ def _build_substitute(raised: Raised) -> Exception:
     said = f"{raised.message} ({raised.class_name} cannot be carried to the daemon: {raised.why})"
     error = CraftcoreError(truncate_text(said, MESSAGE_LIMIT))
     error.details = details
-    error.code = cast(ErrorCode, raised.code)  # or one of user code
+    error.code = raised.code
     error.retry_after = raised.retry_after
     return error
 
