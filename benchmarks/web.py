@@ -284,12 +284,12 @@ def _cpu_seconds(pid: int) -> float:
 
 
 def _bytes_read(pid: int) -> int:
-    found = re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text())
+    found = re.search(r"rchar: (\d+)", Path(f"/proc/{pid}/io").read_text(encoding="utf-8"))
     return 0 if found is None else int(found[1])
 
 
 def _resident(pid: int) -> float:
-    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text(encoding="utf-8"))
     return 0.0 if found is None else int(found[1]) * 1024 / MEGABYTE
 
 

@@ -74,12 +74,12 @@ async def the_post(text: str) -> None:
 
 
 def lines_of(path: Path) -> list[str]:
-    return path.read_text().splitlines() if path.exists() else []
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
 
 
 def add_line(path: Path, line: str) -> None:
     print(f"{path}: {line}", flush=True)
-    with path.open("a") as file:
+    with path.open("a", encoding="utf-8") as file:
         file.write(f"{line}\n")
 
 

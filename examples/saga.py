@@ -74,10 +74,10 @@ def cancel(booking: str) -> None:
 
 def the_other_side(does: str) -> None:
     """Write a line to the provider's file, once."""
-    done = BOOKINGS.read_text().splitlines() if BOOKINGS.exists() else []
+    done = BOOKINGS.read_text(encoding="utf-8").splitlines() if BOOKINGS.exists() else []
     if does not in done:
         print(does, flush=True)
-        with BOOKINGS.open("a") as file:
+        with BOOKINGS.open("a", encoding="utf-8") as file:
             file.write(f"{does}\n")
 
 

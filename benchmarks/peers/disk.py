@@ -9,7 +9,7 @@ MOUNTS = Path("/proc/mounts")
 
 def file_system(folder: Path, mounts: str | None = None) -> str:
     """Return the type of the file system of a folder, for example ext4. The last mount of the longest path counts."""
-    lines = (MOUNTS.read_text() if mounts is None else mounts).splitlines()
+    lines = (MOUNTS.read_text(encoding="utf-8") if mounts is None else mounts).splitlines()
     found, longest = "unknown", -1
     for line in lines:
         _, point, kind, *_ = line.split()

@@ -70,7 +70,7 @@ def _run(command: list[str]) -> None:
 
 def _stop(pid_file: Path) -> None:
     """End the server by its process id, and wait until it is gone."""
-    pid = int(pid_file.read_text().split()[0])
+    pid = int(pid_file.read_text(encoding="utf-8").split()[0])
     waited = os.pidfd_open(pid)
     try:
         signal.pidfd_send_signal(waited, signal.SIGINT)  # the fast shutdown: open transactions are rolled back

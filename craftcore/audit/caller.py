@@ -27,7 +27,7 @@ def actor() -> Actor:
 
 def _login() -> int | None:
     try:
-        uid = int(LOGIN_UID.read_text())
+        uid = int(LOGIN_UID.read_text(encoding="utf-8"))
     except (OSError, ValueError):  # no Linux, or a kernel that does not keep it
         return None
     return None if uid == NOBODY_LOGGED_IN else uid

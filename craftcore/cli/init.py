@@ -36,14 +36,14 @@ def init(session: Session, /, directory: str) -> None:
     """
     folder = Path(directory)
     settings = next(place for place in SETTINGS if place.is_dir()) / "craftcore.toml"
-    texts = {"app.py": STARTER.read_text(), "craftcore.toml": settings.read_text()}
+    texts = {"app.py": STARTER.read_text("utf-8"), "craftcore.toml": settings.read_text("utf-8")}
     try:
         for missing in [place for place in (*reversed(folder.parents), folder) if not place.exists()]:
             missing.mkdir(mode=0o755)  # whatever the umask: who can write here decides what the daemon runs
         if standing := [name for name in texts if (folder / name).exists()]:
             raise CannotCreate(f"{folder / standing[0]} exists and is not overwritten; nothing was written")
         for name, text in texts.items():
-            with open(folder / name, "x", opener=_readable_mode) as file:
+            with open(folder / name, "x", encoding="utf-8", opener=_readable_mode) as file:
                 file.write(text)
     except OSError as error:
         raise CannotCreate(f"{error.filename or folder}: cannot be written: {error.strerror}") from error

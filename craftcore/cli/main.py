@@ -79,9 +79,6 @@ def _invoke(session: Session, arguments: list[str]) -> int:
         if str(end) or session.json:  # whoever pressed Ctrl-C knows it, and needs no line that says only that
             return _refuse(session, "INTERRUPTED", str(end), INTERRUPTED)
         return INTERRUPTED
-    except UnicodeDecodeError:
-        text = f"{session.path}: a damaged row holds text that is not UTF-8. A daemon that meets it sets it aside"
-        return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
     except UnreadableRow as error:
         text = f"{session.path}: a damaged row cannot be shown: {error}. A daemon that meets it sets it aside"
         return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
@@ -90,6 +87,9 @@ def _invoke(session: Session, arguments: list[str]) -> int:
             raise
         if (wrong := _damage(session, error)) is not None:
             text = f"{session.path}: a damaged row cannot be shown: {wrong}. All that is wrong: {hint('db', 'check')}"
+            return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
+        if isinstance(error, UnicodeDecodeError):
+            text = f"{session.path}: a text is not UTF-8: {error.object!r:.200}. Is it in a row? {hint('db', 'check')}"
             return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
         said = " ".join(str(error).split())
         text = f"a bug in craftcore: {type(error).__name__}: {said} (CRAFTCORE_TRACEBACK=1 shows where)"
@@ -131,7 +131,7 @@ def _is_lost_output(error: Exception) -> bool:
 
 
 def _null_stream() -> TextIO:
-    return open(os.devnull, "w")
+    return open(os.devnull, "w", encoding="utf-8")
 
 
 def _leave_threads_behind(code: int) -> None:

@@ -72,7 +72,7 @@ def _is_the_holder(pid: int, lock: str) -> bool:
 def _has_lock(pid: int, path: str) -> bool:
     """Return whether that process has this very file locked."""
     inode = os.stat(path).st_ino
-    for line in LOCKS.read_text().splitlines():  # 3: FLOCK  ADVISORY  WRITE 15053 fe:00:2212282 0 EOF
+    for line in LOCKS.read_text("utf-8").splitlines():  # 3: FLOCK  ADVISORY  WRITE 15053 fe:00:2212282 0 EOF
         match line.split():
             case [_, "FLOCK", _, "WRITE", holder, file, *_] if holder == str(pid) and file.endswith(f":{inode}"):
                 return True
@@ -85,7 +85,7 @@ def _has_handler(pid: int, number: signal.Signals) -> bool:
 
 
 def _status(pid: int, wanted: str) -> str:
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+    for line in Path(f"/proc/{pid}/status").read_text(encoding="utf-8").splitlines():
         name, _, value = line.partition(":")
         if name == wanted:
             return value

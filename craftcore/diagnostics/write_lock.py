@@ -44,6 +44,6 @@ def write_lock_holder(path: Path, daemon: int | None, first: int | None) -> Hold
 
 def _program(pid: int) -> str:
     try:
-        return Path(f"/proc/{pid}/comm").read_text(errors="replace").strip()
+        return Path(f"/proc/{pid}/comm").read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""

@@ -50,7 +50,7 @@ def _load_own() -> tuple[Migration, ...]:
 def load(folder: Path) -> list[Migration]:
     """Return the migrations of a folder, in order of their numbers."""
     files = sorted(folder.glob("[0-9][0-9][0-9][0-9]_*.sql"))
-    return [Migration(name=file.stem, sql=file.read_text()) for file in files]
+    return [Migration(name=file.stem, sql=file.read_text(encoding="utf-8")) for file in files]
 
 
 def object_names_of(migrations: list[Migration]) -> frozenset[str]:

@@ -99,7 +99,7 @@ def _separate(matrix: int) -> None:
 
 def _redirect_output(path: Path) -> None:
     """Send what the process prints to a file, so that the terminal shows the matrix only. It has no input."""
-    file = path.open("a", buffering=1)
+    file = path.open("a", encoding="utf-8", buffering=1)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for descriptor in (1, 2):
         os.dup2(file.fileno(), descriptor)

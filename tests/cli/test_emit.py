@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
@@ -38,6 +41,17 @@ def test_emit_creates_a_missing_database_and_says_so(cli, tmp_path):
     assert (first.code, first.err) == (0, made)
     assert (second.code, second.err) == (0, "")
     assert cli("--db", "other.db", "--json", "emit", "greet").err == ""
+
+
+def test_database_made_in_another_locale_is_one_of_any_locale(cli, tmp_path):
+    """In the C locale, without its usual exception, a text file is read as ASCII."""
+    ascii_locale = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "greet"]
+    made = subprocess.run(command, cwd=tmp_path, env=ascii_locale, capture_output=True)
+
+    assert made.returncode == 0, made.stderr
+    assert cli("db", "check").code == 0
+    assert cli("emit", "greet").code == 0
 
 
 def test_emit_with_json_has_moments_also_as_iso(cli):

@@ -160,7 +160,7 @@ def milliseconds(seconds: float) -> str:
 
 def main() -> None:
     """Draw what there is."""
-    results, output = json.loads(Path(sys.argv[1]).read_text()), Path(sys.argv[2])
+    results, output = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8")), Path(sys.argv[2])
     for name, draw in (("throughput", draw_throughput), ("latency", draw_latency), ("history", draw_history)):
         if draw(results, output / f"{name}.png"):
             print(f"{name}.png")

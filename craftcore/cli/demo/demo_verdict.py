@@ -74,7 +74,7 @@ def judge(reader: Reader, accepted: list[str], ledger: Path, kills: int, seconds
 def lines_of(ledger: Path) -> list[tuple[str, int]]:
     """Return `begin 7` and `end 7`, in the order in which they were written."""
     try:
-        text = ledger.read_text()
+        text = ledger.read_text(encoding="utf-8")
     except FileNotFoundError:
         return []
     return [(word, int(number)) for word, number in (line.split() for line in text.splitlines())]

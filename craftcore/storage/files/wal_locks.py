@@ -53,7 +53,7 @@ def _locks(path: Path) -> Iterator[tuple[str, int, int, int]]:
     real = path.resolve()
     try:
         index = real.with_name(f"{real.name}-shm").stat().st_ino
-        lines = LOCKS.read_text().splitlines()
+        lines = LOCKS.read_text(encoding="utf-8").splitlines()
     except OSError:
         return
     for line in lines:  # 3: POSIX  ADVISORY  READ 15053 fe:00:2212282 124 124
