@@ -5,6 +5,7 @@ from __future__ import annotations
 from craftcore.errors import DuplicateTrigger, InvalidInput
 from craftcore.temporal.ids import workflow_id_of_key
 from craftcore.temporal.workflow.messages import TaskStart
+from craftcore.triggers.duplicates import held_name
 from craftcore.triggers.model import DedupScope, Emitted, NewTrigger, TriggerSource, TriggerStatus
 
 
@@ -29,8 +30,7 @@ def is_kept_forever(row: NewTrigger) -> bool:
 def make_answer(row: NewTrigger, id: str, *, created: bool) -> Emitted:
     """Return the answer to an emission. Raises DuplicateTrigger when the spec asked for it and nothing was started."""
     if not created and row.on_duplicate == "error":
-        held = "id" if row.dedup_key is None else f"dedup key {row.dedup_key}"
-        raise DuplicateTrigger(f"the {held} is held by task {id}; nothing was emitted", id=id)
+        raise DuplicateTrigger(f"the {held_name(row, id)} is held by task {id}; nothing was emitted", id=id)
     return make_emitted(row, id, created=created)
 
 

@@ -31,6 +31,7 @@ from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskEnd, TaskSt
 from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import make_first_attributes
 from craftcore.temporal.workflow.task_moves import make_cancelled_end
+from craftcore.triggers.duplicates import find_foreign_holder
 from craftcore.triggers.model import Emitted, NewTrigger, TriggerSpec
 
 
@@ -97,8 +98,19 @@ class TemporalClient:
             raise
         except WorkflowAlreadyStartedError as error:
             await self._gates.withdraw(start, announced)
-            return make_answer(row, await self.read_task_id(workflow_id, error.run_id), created=False)
+            id, holder = await self._find_holder(workflow_id, error.run_id)
+            if refusal := find_foreign_holder(row, id, holder):
+                raise refusal from error
+            return make_answer(row, id, created=False)
         return make_answer(row, task_id_of(workflow_id, handle.first_execution_run_id or ""), created=True)
+
+    async def _find_holder(self, workflow_id: str, run_id: str | None) -> tuple[str, str | None]:
+        """Return the id and the workflow of the task that has a workflow id. Raises NotFound."""
+        try:
+            run = await read_run(self._client, workflow_id, run_id)
+        except RPCError as error:
+            raise make_not_found(workflow_id, error) from error
+        return run.task_id, run.workflow
 
     async def read_task_id(self, workflow_id: str, run_id: str | None = None) -> str:
         """Return the id of the task that has a workflow, or one of its runs. Raises NotFound."""

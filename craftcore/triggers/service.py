@@ -15,6 +15,7 @@ from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefu
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Row, Transaction, get_single_result
 from craftcore.triggers.damaged_store import DamagedTriggerStore
+from craftcore.triggers.duplicates import find_foreign_holder, held_name
 from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import (
     HELD_UNTIL,
@@ -94,7 +95,8 @@ class TriggerService:
             if row.dedup_key is None and not row.id_given and not row.supersedes:
                 plain.append(row)
             elif standing := self._find_existing(tx, row):
-                answers.append(self._duplicate(tx, row, standing))
+                refusal = find_foreign_holder(row, standing["id"], standing["workflow"])
+                answers.append(refusal or self._duplicate(tx, row, standing))
                 continue
             else:
                 self._store.insert_all(tx, [*plain, row])
@@ -118,7 +120,8 @@ class TriggerService:
     ) -> Emitted:
         """Emit for an occurrence of a schedule. `not_before` paces it, and leaves when it was due as it is.
 
-        When its dedup key is held the answer says by whom, and nothing is written.
+        When its dedup key is held the answer says by whom, and nothing is written: also when the schedule had another
+        workflow then, because the occurrence was fired.
         """
         row = self.accept(spec)
         if standing := self._find_existing(tx, row):
@@ -186,9 +189,9 @@ class TriggerService:
 
     def _duplicate(self, tx: Transaction, row: NewTrigger, standing: Row) -> Emitted | Exception:
         if row.on_duplicate == "error":
-            held = "id" if standing["id"] == row.id else f"dedup key {row.dedup_key}"
             return DuplicateTrigger(
-                f"the {held} is held by trigger {standing['id']} ({standing['status']}); nothing was written",
+                f"the {held_name(row, standing['id'])} is held by trigger {standing['id']} ({standing['status']}); "
+                "nothing was written",
                 id=standing["id"],
             )
         replaced = (

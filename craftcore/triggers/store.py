@@ -58,7 +58,7 @@ class TriggerStore:
     def find_id(self, tx: Reader, trigger_id: str) -> Row | None:
         """Return what `emit` must know of the trigger with this id; None when there is none."""
         return tx.fetch_one(
-            "SELECT id, status, due_at, payload_json, stripped_at, dedup_scope FROM triggers WHERE id = :id",
+            "SELECT id, workflow, status, due_at, payload_json, stripped_at, dedup_scope FROM triggers WHERE id = :id",
             id=trigger_id,
         )
 
@@ -68,16 +68,20 @@ class TriggerStore:
         return tx.fetch_one(
             """
             SELECT :id AS id,
+                   workflow,
                    status,
                    created_at AS due_at,
                    '{}' AS payload_json,
                    created_at AS stripped_at,
                    NULL AS dedup_scope
-              FROM (SELECT CASE status WHEN 'FAILED' THEN 'FAILED' ELSE 'DONE' END AS status, created_at, 0 AS rank
+              FROM (SELECT workflow,
+                           CASE status WHEN 'FAILED' THEN 'FAILED' ELSE 'DONE' END AS status,
+                           created_at,
+                           0 AS rank
                       FROM tasks
                      WHERE id = :id
                      UNION ALL
-                    SELECT CASE status WHEN 'error' THEN 'FAILED' ELSE 'DONE' END, created_at, 1
+                    SELECT workflow, CASE status WHEN 'error' THEN 'FAILED' ELSE 'DONE' END, created_at, 1
                       FROM executions
                      WHERE id >= 'exec-' || :id || '.'
                        AND id < 'exec-' || :id || '/'
@@ -93,13 +97,14 @@ class TriggerStore:
         created; None when it is free."""
         return tx.fetch_one(
             """
-            SELECT id, status, due_at, payload_json, stripped_at, dedup_scope
+            SELECT id, workflow, status, due_at, payload_json, stripped_at, dedup_scope
               FROM triggers
              WHERE dedup_key = :key
                AND dedup_key IS NOT NULL
                AND (dedup_scope = 'ever' OR status IN ('PENDING', 'CLAIMED'))
              UNION ALL
             SELECT tasks.id,
+                   tasks.workflow,
                    coalesce(triggers.status, 'DONE'),
                    coalesce(triggers.due_at, tasks.created_at),
                    coalesce(triggers.payload_json, '{}'),

@@ -126,6 +126,14 @@ async def test_emission_in_a_turn_is_answered_as_that_of_a_program(app, client, 
             await client.emit(workflow, on_duplicate=on_duplicate, **options)
 
 
+@pytest.mark.parametrize("by", [{"dedup_key": "order:3"}, {"id": "01900000-0000-7000-8000-000000000003"}], ids=str)
+async def test_key_or_id_of_another_workflow_is_refused_and_names_its_holder(client, by):
+    holder = await client.emit("order", **by)
+    with pytest.raises(DuplicateTrigger, match="which runs another workflow, order; nothing was written") as refused:
+        await client.emit("writes", **by)
+    assert refused.value.details["id"] == holder
+
+
 async def test_free_dedup_key_makes_another_task_with_other_action_keys(client):
     first = await client.emit("order", dedup_key="order:2", dedup_scope="active")
     assert await client.emit("order", dedup_key="order:2", dedup_scope="active") == first

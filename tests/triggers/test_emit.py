@@ -188,6 +188,47 @@ def test_duplicate_error_names_the_existing_trigger(core, held):
     assert len(core.rows("SELECT id FROM triggers")) == 1
 
 
+@pytest.mark.parametrize("on_duplicate", ["keep", "replace", "error"])
+@pytest.mark.parametrize("held", [{"dedup_key": "order-1"}, {"id": "order-1"}])
+def test_key_or_id_of_another_workflow_is_refused_and_names_its_holder(core, held, on_duplicate):
+    """Its caller would get the result of the other work."""
+    invoice = emit(core, workflow="invoice", dedup_scope="ever" if "dedup_key" in held else None, **held)
+
+    with pytest.raises(DuplicateTrigger, match="which runs another workflow, invoice; nothing was written") as refused:
+        emit(core, workflow="ship", on_duplicate=on_duplicate, **held)
+    assert refused.value.details["id"] == invoice.id
+    run_one(core, Succeeded())
+    with pytest.raises(DuplicateTrigger):
+        emit(core, workflow="ship", on_duplicate=on_duplicate, **held)
+    with core.reading() as reader:
+        assert reader.fetch_all("SELECT workflow FROM triggers") == [{"workflow": "invoice"}]
+
+
+def test_signal_that_would_start_a_task_with_the_key_of_another_workflow_is_refused(core):
+    emit(core, workflow="invoice", dedup_key="order-1")
+    start = core.triggers.accept(a_trigger(workflow="ship", dedup_key="order-1"))
+
+    with pytest.raises(DuplicateTrigger):
+        core.do(core.signal, None, "paid", None, sent_by=None, start=start)
+
+
+def test_occurrence_that_another_workflow_of_its_schedule_has_is_a_duplicate(core):
+    """Somebody gave the schedule another workflow since."""
+    slot = {"schedule_id": "daily", "nominal_at": NEW_YEAR, "not_before": None}
+    fired = core.do(core.triggers.emit_scheduled, a_trigger(workflow="invoice", dedup_key="slot-1"), **slot)
+
+    again = core.do(core.triggers.emit_scheduled, a_trigger(workflow="ship", dedup_key="slot-1"), **slot)
+    assert (again.created, again.id) == (False, fired.id)
+
+
+def test_key_held_by_a_version_or_by_routed_work_is_a_plain_duplicate(core):
+    brief = emit(core, workflow="brief@2.0", dedup_key="brief-1")
+    routed = emit(core, workflow=None, source="MESSAGE", dedup_key="message-1")
+
+    assert emit(core, workflow="brief", dedup_key="brief-1").id == brief.id
+    assert emit(core, workflow="chat", source="MESSAGE", dedup_key="message-1").id == routed.id
+
+
 def test_asking_for_an_error_changes_nothing_where_there_is_no_duplicate(core):
     assert emit(core, dedup_key="k", on_duplicate="error").created
 

@@ -31,7 +31,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
     },
     examples=(
         """craftcore emit greet --payload '{"name": "Ada"}' --wait 1m""",
-        "craftcore emit brief.daily --in 2h --dedup-key brief-monday --dedup-scope ever",
+        "craftcore emit brief.daily --in 2h --dedup-key brief:monday --dedup-scope ever",
         "craftcore emit chat --source message --session ada --payload @message.json",
     ),
     see=("craftcore trigger why", "craftcore schedule add", "docs/explanation/lifecycle.md#triggers"),
@@ -48,7 +48,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
     help="Where it comes from, like MESSAGE: decides priority and rules.",
 )
 @click.option("--session", "session_id", metavar="SESSION", help="Triggers of one session run one at a time, in order.")
-@click.option("--dedup-key", metavar="KEY", help="Accept it once, as long as the key is held.")
+@click.option("--dedup-key", metavar="KEY", help="Accept it once, as long as the key is held. Let it name its matter: ship:order-1.")
 @click.option(
     "--dedup-scope",
     metavar="ever|active",

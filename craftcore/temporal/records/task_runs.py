@@ -15,6 +15,7 @@ from craftcore.errors import NotFound
 from craftcore.temporal.ids import first_run_of_task, task_id_of, workflow_id_of_task
 from craftcore.temporal.records.task_list import escape
 from craftcore.temporal.rpc_errors import is_missing
+from craftcore.temporal.workflow.search_attributes import WORKFLOW_KEY
 
 RETRIED_TASK = "craftcore_retried_task"
 """The memo of a retried task's run: the id of the task, which is older than the run."""
@@ -22,11 +23,13 @@ RETRIED_TASK = "craftcore_retried_task"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskRun:
-    """A run of a workflow, and the task that it is of. `first_run_id`: the run that began its chain."""
+    """A run of a workflow, and the task that it is of. `first_run_id`: the run that began its chain. `workflow`: what
+    the task runs, as far as it is known."""
 
     task_id: str
     run_id: str
     first_run_id: str
+    workflow: str | None = None
 
 
 async def read_run(client: Client, workflow_id: str, run_id: str | None = None) -> TaskRun:
@@ -35,7 +38,10 @@ async def read_run(client: Client, workflow_id: str, run_id: str | None = None) 
     first_run_id = seen.raw_description.workflow_execution_info.first_run_id or seen.run_id
     retried: str | None = await seen.memo_value(RETRIED_TASK, None)
     return TaskRun(
-        task_id=retried or task_id_of(workflow_id, first_run_id), run_id=seen.run_id, first_run_id=first_run_id
+        task_id=retried or task_id_of(workflow_id, first_run_id),
+        run_id=seen.run_id,
+        first_run_id=first_run_id,
+        workflow=seen.typed_search_attributes.get(WORKFLOW_KEY),
     )
 
 
