@@ -18,7 +18,7 @@ from craftcore.tasks.lineage_store import task_id_of
 from craftcore.tasks.model import Task, TaskStatus
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Trigger, TriggerStatus
-from craftcore.triggers.settlement import continues_task
+from craftcore.triggers.settlement import has_next_turn
 from craftcore.triggers.store import TriggerStore
 
 FIND_MAX = 10_000
@@ -153,7 +153,7 @@ class WorkStore:
         if task is not None:
             return _end_of_task(task)
         trigger = TriggerStore().get(tx, trigger_id)
-        if trigger is None or continues_task(trigger.status, trigger.reason):  # the task was removed
+        if trigger is None or has_next_turn(trigger.status, trigger.reason):  # the task was removed
             return _end_of_records(tx, trigger_id)
         if trigger.reason == "delivered":
             return WorkResult(

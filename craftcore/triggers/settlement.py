@@ -177,7 +177,7 @@ def is_cancellation(move: SettleFacts) -> bool:
     return (move.status, move.error_code) == (CANCELLED.status, CANCELLED.error_code)
 
 
-def continues_task(status: str, reason: str | None) -> bool:
+def has_next_turn(status: str, reason: str | None) -> bool:
     """Return whether a settled trigger was a turn of a task that went on after it."""
     has_next = reason is not None and (reason == _CONTINUED.reason or reason.startswith(SUSPENDED))
     return status == TriggerStatus.DONE and has_next

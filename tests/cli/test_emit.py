@@ -43,7 +43,7 @@ def test_emit_creates_a_missing_database_and_says_so(cli, tmp_path):
     assert cli("--db", "other.db", "--json", "emit", "greet").err == ""
 
 
-def test_database_made_in_another_locale_is_one_of_any_locale(cli, tmp_path):
+def test_database_made_in_another_locale_is_used_in_any_locale(cli, tmp_path):
     """In the C locale, without its usual exception, a text file is read as ASCII."""
     ascii_locale = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
     command = [sys.executable, "-m", "craftcore", "--db", "agent.db", "emit", "greet"]

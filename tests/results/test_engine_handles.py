@@ -160,7 +160,7 @@ async def test_failure_of_a_task_is_raised_with_its_code(tmp_path):
     assert failed.value.code is ErrorCode.INTERNAL_AGENT_ERROR
 
 
-async def test_failure_with_a_code_of_user_code_is_raised_with_it(tmp_path):
+async def test_failure_with_a_code_of_user_code_is_raised_with_that_code(tmp_path):
     app = App()
 
     @app.workflow("sell")

@@ -167,7 +167,7 @@ def test_watching_thread_ends_with_its_last_caller(folder):
             producer.emit("greet").result(timeout=0.05)
 
 
-def test_refused_thread_refuses_one_wait_and_no_later_wait(folder):
+def test_refused_thread_refuses_a_wait_and_no_later_wait(folder):
     with Producer(folder / "agent.db") as producer, a_running_daemon(folder):
         work = producer.emit("waits")
         threading.stack_size(1 << 46)  # more than an address space has: no thread can be made
