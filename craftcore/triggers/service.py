@@ -15,7 +15,7 @@ from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefu
 from craftcore.storage.damaged_rows import Damaged
 from craftcore.storage.transaction import Row, Transaction, get_single_result
 from craftcore.triggers.damaged_store import DamagedTriggerStore
-from craftcore.triggers.duplicates import find_foreign_holder, held_name
+from craftcore.triggers.duplicates import find_foreign_holder, held_name, make_duplicate
 from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import (
     HELD_UNTIL,
@@ -199,17 +199,7 @@ class TriggerService:
             and not self.follower.has_task(tx, standing["id"])
             and self._store.replace(tx, standing["id"], row)
         )
-        return Emitted(
-            id=standing["id"],
-            created=False,
-            status=TriggerStatus.PENDING if replaced else TriggerStatus(standing["status"]),
-            due_at=row.fire_at if replaced else standing["due_at"],
-            payload_differs=not replaced
-            and standing["stripped_at"] is None  # else nobody knows any more
-            and standing["payload_json"] != row.payload_json,
-            dedup_scope=DedupScope(standing["dedup_scope"]) if standing["dedup_scope"] else None,
-            held="id" if standing["id"] == row.id else "dedup_key",
-        )
+        return make_duplicate(row, standing, is_replaced=replaced)
 
     # The operator's hands
 

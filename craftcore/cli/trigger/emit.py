@@ -48,7 +48,11 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
     help="Where it comes from, like MESSAGE: decides priority and rules.",
 )
 @click.option("--session", "session_id", metavar="SESSION", help="Triggers of one session run one at a time, in order.")
-@click.option("--dedup-key", metavar="KEY", help="Accept it once, as long as the key is held. Let it name its matter: ship:order-1.")
+@click.option(
+    "--dedup-key",
+    metavar="KEY",
+    help="Accept it once, as long as the key is held. Let it name its matter: ship:order-1.",
+)
 @click.option(
     "--dedup-scope",
     metavar="ever|active",
