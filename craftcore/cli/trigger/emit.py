@@ -51,7 +51,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 @click.option(
     "--dedup-key",
     metavar="KEY",
-    help="Accept it once, as long as the key is held. Let it name its matter: ship:order-1.",
+    help="Accept it once, as long as the key (ship:order-1) is held.",
 )
 @click.option(
     "--dedup-scope",
