@@ -226,8 +226,9 @@ class ClaimService:
     def reclaim(self, tx: Transaction, epoch: int, *, machine_restarted: bool = False) -> Reclaimed:
         """Boot: return every claim of earlier epochs, whatever its lease says, because its holder is dead.
 
-        A started one was in a crash; the one that was running alone in its third is poison and DEAD. Only every second
-        restart of the machine counts as a crash. A trigger that was to be cancelled settles and does not come back.
+        A started one was in a crash; the one that was running alone in its third is poison and DEAD. Crashes count in a
+        row: one after its turn has completed something, such as a step, forgives all. Only every second restart of the
+        machine counts as a crash. A trigger that was to be cancelled settles and does not come back.
         """
         unstarted = crashed = 0
         poisoned: list[str] = []
@@ -238,7 +239,8 @@ class ClaimService:
             if row["cancel_requested_at"] is not None:
                 self._cancel(tx, row["seq"], crashed=blamed)
                 continue
-            if blamed and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
+            forgiven = was_running and bool(row["has_progress"])
+            if blamed and not forgiven and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
                 restarted = row["machine_restarts"] + machine_restarted
                 message = (
                     f"the process died {format_count(row['crash_count'] + 1, 'time')} while this ran, "
@@ -255,7 +257,13 @@ class ClaimService:
                 continue
             reason = INTERRUPTED if was_running else UNSTARTED
             self._claims.give_back(
-                tx, row["seq"], row["lease_token"], crashed=blamed, reason=reason, restarted=restarts is not None
+                tx,
+                row["seq"],
+                row["lease_token"],
+                crashed=blamed and not forgiven,
+                reason=reason,
+                restarted=restarts is not None,
+                forgiven=forgiven,
             )
             crashed += was_running
             unstarted += not was_running

@@ -78,6 +78,22 @@ SELECT seq, lease_token
    AND +status = 'CLAIMED'
 """
 
+ORPHANS = """
+SELECT seq, id, lease_token, started_at, started_alone, crash_count, machine_restarts, cancel_requested_at,
+       EXISTS (SELECT 1
+                 FROM event_rows
+                WHERE execution_seq = (SELECT max(seq)
+                                         FROM executions
+                                        WHERE executions.id >= 'exec-' || triggers.id || '.'
+                                          AND executions.id < 'exec-' || triggers.id || '/')
+                  AND type IN ('STEP_COMPLETED', 'EMITTED', 'CHILD_STARTED', 'ACTIVITY_DONE')
+                  AND memo IS NOT NULL) AS has_progress
+  FROM triggers
+ WHERE status = 'CLAIMED'
+   AND claimed_epoch <> :epoch
+"""
+"""With whether the record of the last attempt has what a re-entry finds. An intent is none: it may be why it died."""
+
 
 class ClaimStore:
     """Leases on rows of `triggers`. Holds nothing; every method runs on the transaction it is given."""
@@ -120,16 +136,9 @@ class ClaimStore:
         )
 
     def list_orphans(self, tx: Reader, epoch: int) -> list[dict[str, Any]]:
-        """Return the claims of earlier epochs, whose daemons are gone."""
-        return tx.fetch_all(
-            """
-            SELECT seq, id, lease_token, started_at, started_alone, crash_count, machine_restarts, cancel_requested_at
-              FROM triggers
-             WHERE status = 'CLAIMED'
-               AND claimed_epoch <> :epoch
-            """,
-            epoch=epoch,
-        )
+        """Return the claims of earlier epochs, whose daemons are gone. `has_progress`: its last attempt has completed
+        something that the next one finds."""
+        return tx.fetch_all(ORPHANS, epoch=epoch)
 
     def list_claims_of_epoch(self, tx: Reader, epoch: int) -> list[tuple[int, str]]:
         """Return (seq, token) of the claims of this epoch, for the engine to compare with its own."""
@@ -163,10 +172,18 @@ class ClaimStore:
         return (seq, token) in set(tx.fetch_tuples(HELD, (canonicalize([seq]),)))
 
     def give_back(
-        self, tx: Transaction, seq: int, token: str, *, crashed: bool, reason: str, restarted: bool = False
+        self,
+        tx: Transaction,
+        seq: int,
+        token: str,
+        *,
+        crashed: bool,
+        reason: str,
+        restarted: bool = False,
+        forgiven: bool = False,
     ) -> bool:
         """Return a claim to PENDING without an outcome; an attempt that no crash ended is given back. `restarted`: it
-        was running when the machine was restarted.
+        was running when the machine was restarted. `forgiven`: no crash so far counts any more.
 
         False when its token is not the one held.
         """
@@ -175,8 +192,8 @@ class ClaimStore:
             UPDATE triggers
                SET status           = 'PENDING',
                    reason           = :reason,
-                   attempts         = attempts - (started_at IS NOT NULL AND NOT :crashed),
-                   crash_count      = crash_count + :crashed,
+                   attempts         = attempts - (started_at IS NOT NULL AND NOT :crashed) - :forgiven * crash_count,
+                   crash_count      = CASE WHEN :forgiven THEN 0 ELSE crash_count + :crashed END,
                    machine_restarts = machine_restarts + :restarted,
                    claimed_epoch    = NULL,
                    lease_token      = NULL,
@@ -191,6 +208,7 @@ class ClaimStore:
             token=token,
             crashed=int(crashed),
             restarted=int(restarted),
+            forgiven=int(forgiven),
             reason=reason,
         )
 

@@ -1,0 +1,69 @@
+"""Crashes of a turn: they make it a suspect, and then poison, only while it completes nothing between them."""
+
+from __future__ import annotations
+
+import pytest
+
+from craftcore.triggers.model import Trigger, TriggerStatus
+from craftcore.triggers.settlement import must_run_alone
+from tests.support.fakes import VirtualCore
+from tests.support.task_steps import Running, begin, complete, enter
+from tests.support.trigger_steps import claim_all, look
+
+
+def crash(core: VirtualCore, running: Running, epoch: int) -> Trigger:
+    """Let the process die, and the next epoch boot. Return the trigger."""
+    core.do(core.claims.reclaim, epoch + 1)
+    return look(core, running.claim.id)
+
+
+def enter_again(core: VirtualCore, epoch: int) -> Running:
+    [claim] = claim_all(core, epoch=epoch)
+    running = enter(core, claim, epoch=epoch)
+    assert isinstance(running, Running)
+    return running
+
+
+def test_turn_that_completes_a_step_in_each_life_is_never_a_suspect(core):
+    running = begin(core)
+    for epoch in range(1, 11):
+        complete(core, running, f"step:{epoch}")
+        trigger = crash(core, running, epoch)
+        assert (trigger.status, trigger.crash_count, trigger.attempts) == (TriggerStatus.PENDING, 0, 0)
+        running = enter_again(core, epoch + 1)
+        assert not must_run_alone(running.claim)
+
+
+def test_completed_step_forgives_the_crashes_before(core):
+    running = begin(core)
+    counts = []
+    for epoch in range(1, 6):
+        if epoch == 3:
+            complete(core, running)
+        counts.append(crash(core, running, epoch).crash_count)
+        running = enter_again(core, epoch + 1)
+    assert counts == [1, 2, 0, 1, 2]
+
+
+@pytest.mark.parametrize("is_alone", [True, False])
+def test_step_of_an_earlier_life_forgives_no_later_crash(core, is_alone):
+    running = begin(core)
+    complete(core, running)
+    crash(core, running, 1)
+    for epoch in (2, 3, 4):
+        running = enter_again(core, epoch)
+        if is_alone and epoch == 4:
+            core.do(lambda tx: tx.run("UPDATE triggers SET started_alone = 1"))
+        trigger = crash(core, running, epoch)
+    assert (trigger.status, trigger.crash_count) == (TriggerStatus.DEAD if is_alone else TriggerStatus.PENDING, 3)
+
+
+def test_attempts_that_failed_are_still_spent_after_crashes_are_forgiven(core):
+    running = begin(core)
+    core.do(lambda tx: tx.run("UPDATE triggers SET attempts = attempts + 2"))
+    for epoch in (1, 2):
+        crash(core, running, epoch)
+        running = enter_again(core, epoch + 1)
+    complete(core, running)
+    trigger = crash(core, running, 3)
+    assert (trigger.attempts, trigger.crash_count) == (2, 0)
