@@ -56,8 +56,8 @@ class StartsStore:
     ) -> tuple[list[tuple[str, float]], bool]:
         """Return (workflow, moment) of their starts since that moment, and whether these are all.
 
-        A start in the future was before the clock was set back, nobody knows for how long: it counts as one of now.
-        So no rate is exceeded, and none waits for longer than its period.
+        A start in the future was before the clock was set back. It counts as a start of now, so no rate is exceeded,
+        and none waits for longer than its period.
         """
         starts: list[tuple[str, float]] = []
         read = 0

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from craftcore.errors import ErrorCode, LeaseLost, StateRefused
-from craftcore.serialization.plurals import format_count
+from craftcore.errors import LeaseLost, StateRefused
 from craftcore.storage.damaged_rows import readable_value
 from craftcore.storage.transaction import Reader, Transaction, get_single_result
 from craftcore.triggers.backoff import RetryPolicy
@@ -17,7 +16,6 @@ from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import Claim, TriggerStatus
 from craftcore.triggers.quarantine_store import TRIGGERS
 from craftcore.triggers.settlement import (
-    CRASHES_BEFORE_ALONE,
     INTERRUPTED,
     SHUT_DOWN,
     UNSTARTED,
@@ -31,6 +29,7 @@ from craftcore.triggers.settlement import (
     cancel_settlement,
     counts_as_crash,
     is_poison,
+    make_poison,
     settle,
 )
 from craftcore.triggers.start_holds import NOTHING_HELD, StartHolds
@@ -241,17 +240,7 @@ class ClaimService:
                 continue
             forgiven = was_running and bool(row["has_progress"])
             if blamed and not forgiven and is_poison(row["crash_count"] + 1, bool(row["started_alone"])):
-                restarted = row["machine_restarts"] + machine_restarted
-                message = (
-                    f"the process died {format_count(row['crash_count'] + 1, 'time')} while this ran, "
-                    f"the last time with nothing beside it (it runs alone after {CRASHES_BEFORE_ALONE} crashes)"
-                    + (
-                        f". The machine restarted {format_count(restarted, 'time')}: two of those count as one"
-                        if restarted
-                        else ""
-                    )
-                )
-                poison = Settlement(TriggerStatus.DEAD, "poison", error_code=ErrorCode.POISON, error_message=message)
+                poison = make_poison(row["crash_count"] + 1, row["machine_restarts"] + machine_restarted)
                 self._end(tx, row["seq"], poison, crashed=True)
                 poisoned.append(row["id"])
                 continue

@@ -78,22 +78,6 @@ SELECT seq, lease_token
    AND +status = 'CLAIMED'
 """
 
-ORPHANS = """
-SELECT seq, id, lease_token, started_at, started_alone, crash_count, machine_restarts, cancel_requested_at,
-       EXISTS (SELECT 1
-                 FROM event_rows
-                WHERE execution_seq = (SELECT max(seq)
-                                         FROM executions
-                                        WHERE executions.id >= 'exec-' || triggers.id || '.'
-                                          AND executions.id < 'exec-' || triggers.id || '/')
-                  AND type IN ('STEP_COMPLETED', 'EMITTED', 'CHILD_STARTED', 'ACTIVITY_DONE')
-                  AND memo IS NOT NULL) AS has_progress
-  FROM triggers
- WHERE status = 'CLAIMED'
-   AND claimed_epoch <> :epoch
-"""
-"""With whether the record of the last attempt has what a re-entry finds. An intent is none: it may be why it died."""
-
 
 class ClaimStore:
     """Leases on rows of `triggers`. Holds nothing; every method runs on the transaction it is given."""
@@ -137,8 +121,24 @@ class ClaimStore:
 
     def list_orphans(self, tx: Reader, epoch: int) -> list[dict[str, Any]]:
         """Return the claims of earlier epochs, whose daemons are gone. `has_progress`: its last attempt has completed
-        something that the next one finds."""
-        return tx.fetch_all(ORPHANS, epoch=epoch)
+        something that the next one finds. The intent of a call does not count: the call may be why it died."""
+        return tx.fetch_all(
+            """
+            SELECT seq, id, lease_token, started_at, started_alone, crash_count, machine_restarts, cancel_requested_at,
+                   EXISTS (SELECT 1
+                             FROM event_rows
+                            WHERE execution_seq = (SELECT max(seq)
+                                                     FROM executions
+                                                    WHERE executions.id >= 'exec-' || triggers.id || '.'
+                                                      AND executions.id < 'exec-' || triggers.id || '/')
+                              AND type IN ('STEP_COMPLETED', 'EMITTED', 'CHILD_STARTED', 'ACTIVITY_DONE')
+                              AND memo IS NOT NULL) AS has_progress
+              FROM triggers
+             WHERE status = 'CLAIMED'
+               AND claimed_epoch <> :epoch
+            """,
+            epoch=epoch,
+        )
 
     def list_claims_of_epoch(self, tx: Reader, epoch: int) -> list[tuple[int, str]]:
         """Return (seq, token) of the claims of this epoch, for the engine to compare with its own."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from craftcore.error_codes import Backoff, ErrorCode, find_code
+from craftcore.serialization.plurals import format_count
 from craftcore.triggers.backoff import RetryPolicy
 from craftcore.triggers.model import Claim, TriggerStatus
 
@@ -256,6 +257,17 @@ def is_poison(crash_count: int, started_alone: bool) -> bool:
     other crashes, survive.
     """
     return started_alone and crash_count > CRASHES_BEFORE_ALONE
+
+
+def make_poison(crashes: int, machine_restarts: int) -> Settlement:
+    """Return the settlement of a trigger that is poison: after how many crashes, and restarts of the machine."""
+    message = (
+        f"the process died {format_count(crashes, 'time')} while this ran, "
+        f"the last time with nothing beside it (it runs alone after {CRASHES_BEFORE_ALONE} crashes)"
+    )
+    if machine_restarts:
+        message += f". The machine restarted {format_count(machine_restarts, 'time')}: two of those count as one"
+    return Settlement(TriggerStatus.DEAD, "poison", error_code=ErrorCode.POISON, error_message=message)
 
 
 def counts_as_crash(machine_restarts: int | None) -> bool:

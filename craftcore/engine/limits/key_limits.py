@@ -126,7 +126,7 @@ class KeyLimits:
         return KeyUse(self.limits, counted, counted - started, dict(self._started))
 
     def _forget_settled(self, held: Collection[Claim]) -> None:
-        """Forget the keys of claims that are no longer held."""
+        """Forget the keys of claims that have ended."""
         self._keys = {(claim.seq, claim.lease_token): key for claim in held if (key := self._key_of(claim)) is not None}
 
     def _next_token(self, key: LimitKey, use: KeyUse) -> float:
