@@ -266,7 +266,7 @@ class Entry:
     creator       payload, description and occurrence of the trigger that created the task; None: it is the claimed
                   one, or its row is gone
     memo          what this turn completed already, by its identity: the texts of the events
-    failures      the identities of the failed tries of its steps
+    failures      how often each of its steps has failed in this attempt, by its identity
     waits         those of this turn that are over, by name
     received      the wait that began this turn, where one did
     """
@@ -275,7 +275,7 @@ class Entry:
     resume: Resume
     creator: Creator | None = None
     memo: dict[str, str] = field(default_factory=dict)
-    failures: frozenset[str] = frozenset()
+    failures: dict[str, int] = field(default_factory=dict)
     waits: dict[str, Wait] = field(default_factory=dict)
 
     @property

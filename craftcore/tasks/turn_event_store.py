@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
 from craftcore.executions.chain.seal import DAMAGED, events_of
+from craftcore.executions.model import EventType
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import BulkStatement, Reader, Transaction
+from craftcore.tasks.model import Resume
 
 HELD = """
 SELECT seq, lease_token
@@ -33,11 +36,29 @@ SELECT seq, type, at, payload_json
  LIMIT ?2
 """
 
+CONTINUES_ATTEMPT = (Resume.CRASH, Resume.RESUME)
+"""The reasons of an entry that goes on with the attempt before it, which ended with its process."""
+
+ATTEMPT_START = f"""
+SELECT coalesce(max(CASE WHEN NOT goes_on THEN seq END), min(seq))
+  FROM (SELECT seq,
+               EXISTS (SELECT 1
+                         FROM events
+                        WHERE events.execution_seq = executions.seq
+                          AND events.type = '{EventType.TURN_ENTERED}'
+                          AND CASE WHEN json_valid(events.payload_json)
+                                   THEN json_extract(events.payload_json, '$.resume')
+                               END IN ('{"', '".join(CONTINUES_ATTEMPT)}')) AS goes_on
+          FROM executions
+         WHERE id >= 'exec-' || :trigger_id || '.'
+           AND id < 'exec-' || :trigger_id || '/')
+"""  # noqa: S608 - words of the models
+
 SIZE_MAX = 4_000_000
 """Characters of payloads. Once the events of one look at a stream have as many, no more are read."""
 
 FAILURE_MARK = "!"
-"""A character of the identities of failed tries, and of no other."""
+"""A character of the identities of failed tries, and of no other: STEP!RECORD.NUMBER."""
 
 
 class NewEvent(NamedTuple):
@@ -104,6 +125,11 @@ class MemoStore:
         )
         return dict(rows)
 
+    def find_attempt_start(self, tx: Reader, trigger_id: str) -> int:
+        """Return the record in which the attempt of a trigger began: the last one that did not go on after a crash or a
+        shutdown, else its first."""
+        return int(tx.fetch_value(ATTEMPT_START, trigger_id=trigger_id))
+
     def stream(self, tx: Reader, task_id: str, limit: int) -> list[StreamRow]:
         """Return the newest events of a task, oldest of them first."""
         rows = tx.fetch_tuples(
@@ -137,6 +163,20 @@ class MemoStore:
             rows = tx.fetch_tuples(NEWEST_ROWS, (execution_seq, limit))
             for event in chain(_events_backwards(last), rows, _events_backwards(first)):
                 yield StreamRow(id, turn, *event)
+
+
+def split_failures(memo: Mapping[str, str], since: float) -> tuple[dict[str, str], dict[str, int]]:
+    """Return what a turn completed, and how often each of its steps has failed in the records from `since` on, by its
+    identity."""
+    completed: dict[str, str] = {}
+    failures: Counter[str] = Counter()
+    for name, text in memo.items():
+        step, mark, place = name.partition(FAILURE_MARK)
+        if not mark:
+            completed[name] = text
+        elif int(place.partition(".")[0]) >= since:
+            failures[step] += 1
+    return completed, dict(failures)
 
 
 def _events_backwards(text: str | None) -> list[tuple[Any, ...]]:

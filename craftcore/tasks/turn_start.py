@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import RESUMED_BY, Entry, NewTask, QuestionKind, Resume, Task, TaskStatus, Wait
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
-from craftcore.tasks.turn_event_store import FAILURE_MARK, MemoStore
+from craftcore.tasks.turn_event_store import CONTINUES_ATTEMPT, FAILURE_MARK, MemoStore, split_failures
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService
 from craftcore.triggers.model import Claim, TriggerSource
@@ -77,13 +78,18 @@ class TurnStarter:
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.STALLED)  # of an attempt that is over
         waits = self._waits.list_of_turn(tx, task.seq, task.turn)
         creator = self._tasks.creator(tx, task.id) if claim.id != task.id else None
+        resume = self._entry_reason(tx, claim, task, waits)
         memo = self._memos.read_turn(tx, task.seq, task.turn)
-        failures = frozenset(name for name in memo if FAILURE_MARK in name)
+        failures: dict[str, int] = {}
+        if any(FAILURE_MARK in name for name in memo):
+            goes_on = claim.starts > 1 and resume in CONTINUES_ATTEMPT
+            since = self._memos.find_attempt_start(tx, claim.id) if goes_on else math.inf
+            memo, failures = split_failures(memo, since)
         return Entry(
             task=task,
-            resume=self._entry_reason(tx, claim, task, waits),
+            resume=resume,
             creator=Creator(**creator) if creator else None,
-            memo={name: text for name, text in memo.items() if name not in failures},
+            memo=memo,
             failures=failures,
             waits={wait.name: wait for wait in waits},
         )

@@ -205,6 +205,7 @@ def make_retry(state: TaskState) -> TaskState:
         task=task,
         resume=Resume.RETRY,
         attempts=0,
+        attempt_entry=state.entries + 1,
         starts=0,
         crashes=0,
         idle_entries=[],

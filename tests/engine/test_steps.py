@@ -323,6 +323,60 @@ async def test_step_retries_keep_their_count_over_a_restart(tmp_path):
     assert len(tries) == 5, "two failures, the interrupted try, and two more: the last is the fourth that counts"
 
 
+async def test_step_has_all_its_tries_in_the_attempts_of_a_retried_task(tmp_path):
+    tries: list[int] = []
+    stuck = anyio.Event()
+
+    async def broken() -> None:
+        tries.append(1)
+        if len(tries) == 8:
+            stuck.set()
+            await anyio.sleep_forever()  # until the engine stops
+        raise ConnectionError("reset")
+
+    app = App()
+
+    @app.workflow("fetches", max_attempts=2)
+    async def fetches(ctx: TaskContext) -> None:
+        await ctx.step("fetch", broken, retry=AT_ONCE)
+
+    config = replace(settings(), daemon=replace(settings().daemon, shutdown_grace=0.0))
+    async with lab(app, tmp_path, config) as it:
+        work = await app.emit("fetches")
+        assert failure(await it.ended(work.id))[0] == "TRANSPORT_ERROR"
+        assert len(tries) == 2 * 3
+        await app.retry_task(work.id)
+        await stuck.wait()
+    async with lab(app, tmp_path, config) as it:
+        assert failure(await it.ended(work.id))[0] == "TRANSPORT_ERROR"
+
+    assert len(tries) == 2 * 3 + 2 * 3 + 1, "the try that the shutdown interrupted does not count"
+
+
+@pytest.mark.parametrize("pause", ["sleep", "snooze"])
+async def test_step_has_all_its_tries_after_a_pause_of_its_turn(tmp_path, pause):
+    tries: list[list[int]] = []
+
+    async def broken() -> None:
+        tries[-1].append(1)
+        raise ConnectionError("reset")
+
+    async def turn(ctx: TaskContext) -> str:
+        tries.append([])
+        try:
+            await ctx.step("fetch", broken, retry=AT_ONCE)
+        except ConnectionError:
+            if pause == "sleep":
+                await ctx.sleep(0.001)
+            elif len(tries) == 1:
+                raise Snooze(0.001) from None
+        return "gave up"
+
+    async with lab(App(), tmp_path) as it:
+        assert result(await run(it, turn)) == "gave up"
+    assert [len(one) for one in tries] == [3, 3]
+
+
 async def test_step_timeout_fails_the_try_and_is_retried(tmp_path):
     tries: list[int] = []
 

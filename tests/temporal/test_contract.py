@@ -192,6 +192,26 @@ async def test_failed_step_is_tried_as_its_policy_says(app, place):
     assert len(tries) == 2
 
 
+async def test_step_has_all_its_tries_after_a_wait_and_in_the_next_attempt(app, place):
+    tries: list[list[int]] = []
+
+    def fail() -> None:
+        tries[-1].append(1)
+        raise ConnectionError("down")
+
+    @app.workflow("order", max_attempts=2)
+    async def order(ctx: TaskContext) -> None:
+        tries.append([])
+        try:
+            await ctx.step("call", fail, retry=AT_ONCE)
+        except ConnectionError:
+            await ctx.sleep(0.001)
+            raise
+
+    assert await run(place, order) == ("FAILED", "TRANSPORT_ERROR")
+    assert [len(one) for one in tries] == [3, 3, 3]
+
+
 async def test_step_name_used_twice_is_refused(app, place):
     @app.workflow("order")
     async def order(ctx: TaskContext) -> str:

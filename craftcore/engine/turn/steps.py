@@ -81,17 +81,12 @@ class Step:
         )
 
     def failure_memo(self, number: int) -> str:
-        """Return the identity of the event of a failure. Attempts that ended with the process do not count, so the
-        attempt after a crash goes on with the count; the next attempt after a failure begins with none."""
-        claim = self.turn.run.claim
-        return f"{self.memo}{FAILURE_MARK}{claim.attempts - claim.crash_count}.{number}"
+        """Return the identity of the event of a failure. It names the record, which tells the attempts apart."""
+        return f"{self.memo}{FAILURE_MARK}{self.turn.run.record.seq}.{number}"
 
     def count_failures(self) -> int:
-        """Return how often it has failed in this attempt of the trigger, before a crash too."""
-        failures = 0
-        while self.failure_memo(failures + 1) in self.turn.failures:
-            failures += 1
-        return failures
+        """Return how often it has failed in this attempt, before a crash or a shutdown too."""
+        return self.turn.failures.get(self.memo, 0)
 
     @property
     def memo(self) -> str:

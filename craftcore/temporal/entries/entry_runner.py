@@ -26,7 +26,7 @@ from craftcore.registry.registry import Registry
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry, NewWait, Resume, Task, WaitKind
 from craftcore.tasks.outcomes import Continues, Returned, Suspends
-from craftcore.tasks.turn_event_store import FAILURE_MARK
+from craftcore.tasks.turn_event_store import split_failures
 from craftcore.temporal.addressee import look_for
 from craftcore.temporal.entries.accept import make_accept
 from craftcore.temporal.entries.declared_limits import refuse_other_limits, report_start
@@ -247,11 +247,11 @@ def make_entry(app: Registry, given: EntryStart) -> Entry | None:
         return None
     if task.deadline_at is None and workflow.deadline is not None:
         task = replace(task, deadline_at=given.first_at + workflow.deadline)
-    failures = frozenset(name for name in given.memo if FAILURE_MARK in name)
+    memo, failures = split_failures(given.memo, given.attempt_entry)
     return Entry(
         task=task,
         resume=Resume(given.resume),
-        memo={name: text for name, text in given.memo.items() if name not in failures},
+        memo=memo,
         failures=failures,
         waits={wait.name: wait for wait in given.waits},
     )

@@ -83,6 +83,8 @@ class EntryStart:
     """When its first entry began: its deadline counts from there."""
     memo: dict[str, str]
     waits: list[Wait]
+    attempt_entry: int = 0
+    """The entry in which its attempt began. Those since then went on after a crash or a shutdown."""
     handed_back_since: float | None = None
     """When the first of the entries in a row that were handed back was; None: the last one was not."""
     limits: list[GateLimit] = field(default_factory=list)
@@ -213,6 +215,8 @@ class TaskState:
     crashes: int = 0
     idle_entries: list[int] = field(default_factory=list)
     """The last entries in a row that ended with their worker and recorded nothing."""
+    attempt_entry: int = 0
+    """As in EntryStart."""
     handed_back_since: float | None = None
     first_at: float | None = None
     """When its first entry began; None: there is none yet."""

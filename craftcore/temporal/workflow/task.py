@@ -125,6 +125,7 @@ class TaskWorkflow(TaskMoves):
             first_at=state.first_at,
             memo=state.memo if (is_inline := memo_pages.is_inline(state)) else {},
             waits=state.kept_waits if is_inline else [],
+            attempt_entry=state.attempt_entry,
             handed_back_since=state.handed_back_since,
             limits=state.limits,
             gates=state.gates,

@@ -92,7 +92,10 @@ class TaskMoves(TaskHandlers):
                 state.attempts -= 1
             elif not state.acts_made:  # the next attempt begins with the first agent
                 self._set_task(agent=None)
-            state.resume = Resume.RESUME if end.gives_back and end.not_before is None else Resume.RETRY
+            goes_on = end.gives_back and end.not_before is None
+            state.resume = Resume.RESUME if goes_on else Resume.RETRY
+            if not goes_on:
+                state.attempt_entry = state.entries + 1
             if end.not_before is not None:
                 self._set_task(reason=end.reason)
                 await sleep_until(end.not_before)
@@ -113,6 +116,7 @@ class TaskMoves(TaskHandlers):
             case _:
                 return TaskEnd(status=TaskStatus.CANCELLED, reason=end.reason, error_code=end.error_code)
         state.attempts = state.starts = state.crashes = 0
+        state.attempt_entry = state.entries + 1
         if end.wait is None:
             return None
         return await self._wait(end)
