@@ -198,11 +198,12 @@ class TaskService:
 
     def retry(self, tx: Transaction, task_id: str) -> Task:
         """Let a FAILED task try its last turn again, with all its attempts. Completed steps are kept, and unread
-        signals are in the mailbox again. Let one that is held go on with the code that runs, which it may not fit: it
-        may fail then.
+        signals are in the mailbox again. The children that were cancelled with it go on, too.
 
-        Raises NotFound, or StateRefused: it is neither, retention took what it was started with, or other live work
-        holds its dedup key.
+        Let one that is held go on with the code that runs, which it may not fit: it may fail then.
+
+        Raises NotFound, or StateRefused: it is neither, retention took what it was started with, other live work holds
+        its dedup key, or a child is still being cancelled.
         """
         task = self.get(tx, task_id)
         if task.status.is_live and self._holds.release(tx, task_id):
@@ -219,9 +220,10 @@ class TaskService:
             self._revive(tx, task, self.resume(tx, task))
         return self.get(tx, task_id)
 
-    def resume(self, tx: Transaction, task: Task) -> str:
-        """Emit the one trigger that goes on with a task whose own is gone; its id."""
+    def resume(self, tx: Transaction, task: Task, at: float | None = None) -> str:
+        """Emit the one trigger that goes on with a task whose own is gone; its id. `at` None: now."""
         spec = TriggerSpec(
+            at=at,
             workflow=task.workflow,
             source=TriggerSource.RESUME,
             task_id=task.id,
@@ -272,6 +274,19 @@ class TaskService:
         self._tasks.revive(tx, task.seq, trigger_id)
         self._mails.give_back(tx, task.seq)
         self._questions.withdraw_all(tx, [task.seq], QuestionKind.CONFLICT)
+        if running := self._tasks.list_ending_with(tx, [task.id]):
+            raise StateRefused(
+                f"task {running[0].id}, which task {task.id} started, is still being cancelled with it: retry once "
+                "that has ended; nothing was written"
+            )
+        for child in self._tasks.list_ended_with(tx, task):
+            if self._tasks.has_creator(tx, child.id):
+                self._revive(tx, child, self.resume(tx, child, self._first_due_at(tx, child)))
+
+    def _first_due_at(self, tx: Transaction, task: Task) -> float | None:
+        """Return when a task that never began was to begin; None: it began, or that was before now."""
+        creator = self._triggers.get(tx, task.id)
+        return creator.fire_at if creator.starts == 0 and creator.fire_at > tx.now else None
 
     def _live_task(self, tx: Transaction, task_id: str) -> Task:
         task = self._tasks.get(tx, task_id)

@@ -63,6 +63,9 @@ ADVANCE = BulkStatement(
     width=len(Advance._fields),
 )
 
+PARENT_ENDED = "its parent has ended"
+"""The reason of a child that was cancelled with its parent."""
+
 NEW: dict[str, Any] = {
     **dict.fromkeys(("agents", "agent", "reason", "result_json", "error_code", "error_message", "ended_at")),
     "status": TaskStatus.RUNNING,
@@ -109,6 +112,32 @@ class TaskStore:
              ORDER BY seq
             """,
             parents=canonicalize(list(parents)),
+        )
+        return [task_of(row) for row in rows]
+
+    def list_ended_with(self, tx: Reader, parent: Task) -> list[Task]:
+        """Return the children that were cancelled because this task ended, in order. No index finds them: the tasks
+        after it are read, unless it never started one."""
+        rows = tx.fetch_all(
+            """
+            SELECT *
+              FROM tasks
+             WHERE EXISTS (SELECT 1
+                             FROM executions
+                             JOIN event_rows ON event_rows.execution_seq = executions.seq
+                            WHERE task_id = :id
+                              AND task_id IS NOT NULL
+                              AND type = 'CHILD_STARTED')
+               AND seq > :seq
+               AND parent_id = :id
+               AND ends_with_parent = 1
+               AND +status = 'CANCELLED'
+               AND reason = :reason
+             ORDER BY seq
+            """,
+            id=parent.id,
+            seq=parent.seq,
+            reason=PARENT_ENDED,
         )
         return [task_of(row) for row in rows]
 
@@ -179,7 +208,8 @@ class TaskStore:
         )
 
     def revive(self, tx: Transaction, seq: int, trigger_id: str) -> bool:
-        """Move FAILED -> RUNNING: its last turn is tried again, with all the time it had. False: it is not FAILED."""
+        """Move FAILED -> RUNNING, or CANCELLED with its parent -> RUNNING: its last turn is tried again, with all the
+        time it had. False: it is neither."""
         return tx.run_one(
             """
             UPDATE tasks
@@ -195,10 +225,11 @@ class TaskStore:
                    ended_at      = NULL,
                    updated_at    = :now
              WHERE seq = :seq
-               AND status = 'FAILED'
+               AND (status = 'FAILED' OR (status = 'CANCELLED' AND reason = :ended))
             """,
             seq=seq,
             trigger_id=trigger_id,
+            ended=PARENT_ENDED,
         )
 
     def live_task_of_session(self, tx: Reader, session_id: str) -> Task | None:

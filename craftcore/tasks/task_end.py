@@ -10,7 +10,7 @@ from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
-from craftcore.tasks.store import Advance, TaskStore
+from craftcore.tasks.store import PARENT_ENDED, Advance, TaskStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService, task_end_document
 from craftcore.triggers.service import TriggerService
@@ -80,7 +80,7 @@ class TaskCloser:
             if task.parent_id is not None and self._tell_parents(tx, task):
                 due_at = tx.now
         for child in self._tasks.list_ending_with(tx, [task.id for task in tasks]):
-            self.cancel(tx, child, "its parent has ended")
+            self.cancel(tx, child, PARENT_ENDED)
             due_at = tx.now
         return due_at
 

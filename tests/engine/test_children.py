@@ -9,6 +9,7 @@ import anyio
 import pytest
 
 from craftcore import App, ChildFailed, Fail, TaskContext, WorkFailed
+from craftcore.errors import StateRefused
 from tests.support.engine_harness import lab
 
 pytestmark = pytest.mark.anyio
@@ -116,6 +117,75 @@ async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, how):
         assert {row["reason"] for row in it.rows("SELECT reason FROM tasks WHERE parent_id IS NOT NULL")} == {
             "its parent has ended"
         }
+
+
+async def test_retried_parent_finds_the_children_that_were_cancelled_with_it(tmp_path):
+    app = a_family(anyio.Event())
+    is_mended = False
+
+    @app.workflow("parent-of-all", max_attempts=1)
+    async def parent_of_all(ctx: TaskContext) -> None:
+        await ctx.start_child("waits", on_parent_end="cancel")
+        await ctx.start_child("waits", delay=3600, on_parent_end="cancel")
+        await ctx.start_child("runs", on_parent_end="cancel")
+        middle = await ctx.start_child("middle", on_parent_end="cancel")
+        if not is_mended:
+            await gate.wait()
+            raise ConnectionError("down")
+        await middle.result()
+
+    gate = anyio.Event()
+    works = "SELECT workflow, status FROM tasks WHERE parent_id IS NOT NULL ORDER BY workflow, status"
+    later = "SELECT due_at FROM triggers WHERE status = 'PENDING' AND due_at > created_at + 1000"
+    async with lab(app, tmp_path) as it:
+        parent = await app.emit("parent-of-all")
+        lively = [("middle", "WAITING"), ("runs", "RUNNING"), ("waits", "RUNNING"), *(("waits", "WAITING"),) * 2]
+        await it.until(lambda: [tuple(row.values()) for row in it.rows(works)] == lively)
+        await it.until(lambda: it.engine.running == 2)
+        [due] = it.rows(later)
+        gate.set()
+        await it.ended(parent.id)
+        await it.until(lambda: {row["status"] for row in it.rows(works)} == {"CANCELLED"})
+
+        is_mended = True
+        await app.retry_task(parent.id)
+
+        await it.waiting(parent.id)
+        await it.until(lambda: [tuple(row.values()) for row in it.rows(works)] == lively)
+        assert it.rows(later) == [due]
+
+
+async def test_retry_is_refused_while_a_child_is_still_being_cancelled(tmp_path):
+    app, gate = App(), anyio.Event()
+
+    @app.workflow("parent", max_attempts=1)
+    async def parent(ctx: TaskContext) -> None:
+        await ctx.start_child("slow", on_parent_end="cancel")
+        await ctx.wait_for("end")
+        raise ConnectionError("down")
+
+    @app.workflow("slow")
+    async def slow(ctx: TaskContext) -> None:
+        ran.set()
+        with anyio.CancelScope(shield=True):
+            await gate.wait()
+        await anyio.sleep_forever()
+
+    ran = anyio.Event()
+    async with lab(app, tmp_path) as it:
+        work = await app.emit("parent")
+        await ran.wait()
+        await it.waiting(work.id)
+        await app.signal(work.id, "end")
+        await it.ended(work.id)
+        with pytest.raises(StateRefused, match="is still being cancelled with it: retry once that has ended"):
+            await app.retry_task(work.id)
+        assert it.task(work.id)["status"] == "FAILED"
+        gate.set()
+        [child] = it.rows("SELECT id FROM tasks WHERE workflow = 'slow'")
+        assert (await it.ended(child["id"]))["status"] == "CANCELLED"
+        await app.retry_task(work.id)
+        assert (await it.ended(work.id))["status"] == "FAILED"
 
 
 async def test_children_that_are_abandoned_go_on_after_their_parent(tmp_path):
