@@ -16,15 +16,17 @@ SEEN = "notices_seen"
 NEW = "SELECT seq, kind, subject, at FROM notices WHERE seq > :seen ORDER BY seq LIMIT :limit"
 
 QUESTION = """
-SELECT questions.id, questions.question, questions.options_json, tasks.workflow, tasks.schedule_id, tasks.id AS task_id
+SELECT questions.id, questions.question, questions.options_json, questions.status, tasks.workflow, tasks.schedule_id,
+       tasks.id AS task_id
   FROM questions
   JOIN tasks ON tasks.seq = questions.task_seq
  WHERE questions.id = :id
 """
 
 TRIGGER = """
-SELECT triggers.id, coalesce(tasks.workflow, triggers.workflow) AS workflow, triggers.attempts, triggers.reason,
-       triggers.error_code, triggers.error_message, coalesce(tasks.schedule_id, triggers.schedule_id) AS schedule_id,
+SELECT triggers.id, coalesce(tasks.workflow, triggers.workflow) AS workflow, triggers.status, triggers.attempts,
+       triggers.reason, triggers.error_code, triggers.error_message,
+       coalesce(tasks.schedule_id, triggers.schedule_id) AS schedule_id,
        coalesce(triggers.task_id, triggers.id) AS task_id
   FROM triggers
   LEFT JOIN tasks ON tasks.id = coalesce(triggers.task_id, triggers.id)

@@ -18,15 +18,16 @@ from craftcore.serialization.display import shorten
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Row, Transaction
+from craftcore.tasks.model import QuestionStatus
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
+from craftcore.triggers.sources import NOTIFY, notify_key
 
 log = structlog.get_logger(__name__)
 
 BATCH = 500
 """How many notices one commit handles."""
 
-KEY = "notify:"
 TEXT_MAX = 1_000
 """Characters of a question, its options or an error that a notification has."""
 
@@ -80,8 +81,8 @@ class NotificationService:
             workflow=work.workflow,
             payload=work.payload,
             source=TriggerSource.SYSTEM,
-            dedup_key=f"{KEY}{rule.name}:{seq}",
-            dedup_scope=DedupScope.EVER,
+            dedup_key=notify_key(rule.name, seq),
+            dedup_scope=DedupScope.ACTIVE,  # its task has the key, too. No notice is handled twice
             description=f"notification {rule.name}",
         )
         try:
@@ -98,14 +99,17 @@ class NotificationService:
             return None
 
     def _describe(self, tx: Transaction, notice: Notice) -> Notification | None:
-        """Return the notification of a notice. None: it is about a notification, or its row is gone."""
+        """Return the notification of a notice. None: it is about a notification, its row is gone, or a person has
+        nothing to do about it any more."""
         match notice.kind:
             case "question" | "in_doubt":
                 row = self._notices.question(tx, notice.subject)
-                return None if row is None or self._is_own(tx, row) else self._question(notice, row)
+                is_open = row is not None and row["status"] == QuestionStatus.OPEN
+                return self._question(notice, row) if row and is_open and not self._is_own(tx, row) else None
             case "dead" | "failed" | "succeeded":
                 row = self._notices.trigger(tx, notice.subject)
-                return None if row is None or self._is_own(tx, row) else _end(notice, row)
+                is_so = row is not None and (notice.kind == "succeeded" or row["status"] == notice.kind.upper())
+                return _end(notice, row) if row and is_so and not self._is_own(tx, row) else None
             case "schedule_missed":
                 row = self._notices.occurrence(tx, notice.subject)
                 return None if row is None else _miss(notice, row)
@@ -122,7 +126,7 @@ class NotificationService:
 
     def _is_own(self, tx: Transaction, row: Row) -> bool:
         """Return whether it is about the work of a notification, or of a child of that."""
-        return self._notices.is_begun_by(tx, row["task_id"], KEY)
+        return self._notices.is_begun_by(tx, row["task_id"], NOTIFY)
 
 
 def _end(notice: Notice, row: Row) -> Notification:

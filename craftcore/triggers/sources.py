@@ -41,6 +41,9 @@ class Defaults(NamedTuple):
     scope: DedupScope
 
 
+NOTIFY = "notify:"
+"""The beginning of the dedup keys of notifications."""
+
 ONE_TIME_PRIORITY = 20
 """A one-time schedule's trigger goes before a recurring one's."""
 
@@ -57,6 +60,17 @@ DEFAULTS: dict[str, Defaults] = {
     TriggerSource.ONBOARDING: Defaults(1, DedupScope.ACTIVE),
     TriggerSource.SYSTEM: Defaults(1, DedupScope.EVER),
 }
+
+
+def notify_key(rule: str, notice: int) -> str:
+    """Return the dedup key of a notification by a rule: its number in the settings, or a workflow of the app."""
+    return f"{NOTIFY}{rule}:{notice}"
+
+
+def is_delivery_key(key: str | None) -> bool:
+    """Return whether it is the key of a notification that the settings ask for: a webhook, a program or a mail."""
+    rule, _, notice = (key or "").removeprefix(NOTIFY).partition(":")
+    return key is not None and key.startswith(NOTIFY) and rule.isdecimal() and notice.isdecimal()
 
 
 def turn_key(task_id: str, turn: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from craftcore.daemon.lifespan import running
 from craftcore.daemon.notify_targets import notify_rules, with_webhooks
 from craftcore.notifications.model import LINES_MAX
 from tests.support.engine_harness import Lab
-from tests.support.http_provider import a_provider
+from tests.support.http_provider import Asked, Handler, a_provider
 
 pytestmark = pytest.mark.anyio
 
@@ -72,6 +73,30 @@ async def test_webhook_receives_each_event_as_json(tmp_path):
     [one] = question["notifications"]
     assert (one["kind"], one["workflow"]) == ("question", "asks")
     assert failure["notifications"][0]["text"] == "fails has failed: VALIDATION_ERROR: no such customer"
+
+
+async def test_webhook_that_is_refused_after_a_lost_answer_asks_no_person(tmp_path):
+    app = an_app()
+
+    def reset_then_refuse(handler: Handler, asked: Asked) -> None:
+        if len(provider.asked) == 1:
+            handler.reset()
+        else:
+            handler.begin(404, Content_Length="0")
+
+    with a_provider() as provider:
+        provider.behaviour = reset_then_refuse
+        config = settings(tmp_path, f'[[notify]]\non = ["failed", "in_doubt"]\nwebhook = "{provider.url}/hook"\n')
+        config = replace(config, retry=replace(config.retry, max_attempts=3))
+        async with running(app, tmp_path / "agent.db", config) as engine:
+            it = Lab(app, engine, tmp_path / "agent.db")
+            await app.emit("fails")
+            await it.until(lambda: len(provider.asked) == 2)
+            sent = "SELECT * FROM triggers WHERE dedup_key GLOB 'notify:*' AND settled_at IS NOT NULL"
+            await it.until(lambda: [row["status"] for row in it.rows(sent)] == ["FAILED"])
+            [row] = it.rows(sent)
+            assert row["error_code"] == "ACTIVITY_UNKNOWN"
+            assert it.rows("SELECT * FROM questions") == []
 
 
 async def test_command_receives_the_text_and_the_document(tmp_path):

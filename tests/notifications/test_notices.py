@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from craftcore.notifications.service import NotificationService
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.triggers.settlement import Succeeded
 from tests.support.fakes import VirtualCore
-from tests.support.task_steps import a_question, begin, begin_child, enter_next, fail, suspend
+from tests.support.task_steps import a_question, begin, begin_child, enter_next, fail, for_event, suspend, the_question
 from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_all, emit, run_one, start
 
 
@@ -135,6 +136,32 @@ def test_question_of_a_notification_is_not_notified(core):
     core.do(service.notify)
 
     assert len(told(core)) == 1
+
+
+def test_question_that_is_closed_by_then_is_not_notified(core):
+    service = notifying(core)
+    suspend(core, begin(core), a_question())
+    core.do(core.tasks.answer, the_question(core)["id"], "send", answered_by="ada")
+    running = begin(core, workflow="waits")
+    core.do(core.tasks.signal, running.task.id, "go", 1)
+    question = replace(a_question(name="ask#2"), any_of="any#1")
+    suspend(core, running, replace(for_event("go"), any_of="any#1", others=(question,)))
+    assert {row["status"] for row in core.rows("SELECT status FROM questions")} == {"ANSWERED", "WITHDRAWN"}
+
+    assert core.do(service.notify) == 2
+    assert told(core) == []
+
+
+@pytest.mark.parametrize("undone", ["requeue", "discard"])
+def test_failure_that_a_person_has_dealt_with_by_then_is_not_notified(core, undone):
+    service = notifying(core)
+    dead = emit(core, max_attempts=1).id
+    run_one(core, BROKEN)
+    core.do(getattr(core.triggers, undone), dead)
+
+    core.do(service.notify)
+
+    assert told(core) == []
 
 
 def test_many_notices_at_once_become_a_digest(core):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import anyio.lowlevel
@@ -34,6 +34,7 @@ from craftcore.serialization.plurals import format_count
 from craftcore.serialization.untrusted import safe_repr
 from craftcore.tasks.activity_events import question_about
 from craftcore.tasks.model import NewWait, WaitKind
+from craftcore.triggers.sources import is_delivery_key
 
 _NUMBERED = re.compile(r"\d+\.\d+(@.*)?")
 
@@ -191,7 +192,7 @@ class _Act:
             case Reconcile(at=at):
                 return await self._reconcile(activity, at)
             case Ask(why=why):
-                await self._ask(activity, why)
+                return await self._ask(activity, why)
 
     async def _reconcile(self, activity: Activity, at: float) -> Activity:
         """Ask the provider; when it does not know, a person. A yes of the provider counts at once. A no counts when no
@@ -203,9 +204,9 @@ class _Act:
             name = self._wait_name("settle", activity)
             self._turn.suspend_with(NewWait(name=name, kind=WaitKind.TIMER, due_at=at))
         if isinstance(finding, str):
-            self._suspend_for_answer(activity, finding)
+            return await self._put_to_person(activity, finding)
         if activity.calls >= RECONCILED_CALLS_MAX:
-            self._suspend_for_answer(
+            return await self._put_to_person(
                 activity, f"it was called {format_count(activity.calls, 'time')}, and the provider knows of none"
             )
         decided = await self._decide(activity, finding.decision, "reconcile", finding.reference)
@@ -231,15 +232,18 @@ class _Act:
         except StateRefused:  # somebody else has decided
             return await self._call.look()
 
-    async def _ask(self, activity: Activity, why: str | None) -> NoReturn:
+    async def _ask(self, activity: Activity, why: str | None) -> Activity:
         """Ask an operator, with the answer of the provider where it has one."""
         said = None
         if self._action.reconciler is not None:
             finding = await self._ask_provider(activity)
             said = finding if isinstance(finding, str) else finding.describe
-        self._suspend_for_answer(activity, "; ".join(filter(None, (why, said))) or None)
+        return await self._put_to_person(activity, "; ".join(filter(None, (why, said))) or None)
 
-    def _suspend_for_answer(self, activity: Activity, why: str | None) -> NoReturn:
+    async def _put_to_person(self, activity: Activity, why: str | None) -> Activity:
+        """Ask an operator. A notification is given up instead: nobody would be notified of the question."""
+        if is_delivery_key(self._turn.task.dedup_key):
+            return await self._decide(activity, Decision.GIVE_UP, "the notification", None)
         name = self._wait_name("activity", activity)
         asked = question_about(activity, why)
         self._turn.suspend_with(NewWait(name=name, kind=WaitKind.QUESTION, question=asked))
