@@ -281,9 +281,9 @@ class TaskService:
             )
         for child in self._tasks.list_ended_with(tx, task):
             if self._tasks.has_creator(tx, child.id):
-                self._revive(tx, child, self.resume(tx, child, self._first_due_at(tx, child)))
+                self._revive(tx, child, self.resume(tx, child, self._find_first_due(tx, child)))
 
-    def _first_due_at(self, tx: Transaction, task: Task) -> float | None:
+    def _find_first_due(self, tx: Transaction, task: Task) -> float | None:
         """Return when a task that never began was to begin; None: it began, or that was before now."""
         creator = self._triggers.get(tx, task.id)
         return creator.fire_at if creator.starts == 0 and creator.fire_at > tx.now else None

@@ -119,7 +119,7 @@ async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, how):
         }
 
 
-async def test_retried_parent_finds_the_children_that_were_cancelled_with_it(tmp_path):
+async def test_retried_parent_has_its_cancelled_children_alive_again(tmp_path):
     app = a_family(anyio.Event())
     is_mended = False
 
