@@ -64,18 +64,21 @@ class Snooze(Exception):
 class Fail(Exception):
     """Raised by user code: it failed, and trying again cannot help. The record has the `code`.
 
-    Raises ValueError for a code that is not text.
+    `expected`: the failure is a result of the business, as "sold out" is. It is FAILED too, but the status stays
+    healthy, and it is not notified. Raises ValueError for a code that is not text.
     """
 
     code: str = ErrorCode.AGENT_ERROR
+    expected: bool = False
     details: Mapping[str, Any] = MappingProxyType({})
 
-    def __init__(self, code: ErrorCode | str, message: str = "", **details: Any) -> None:
+    def __init__(self, code: ErrorCode | str, message: str = "", *, expected: bool = False, **details: Any) -> None:
         text: object = code
         if not isinstance(text, str) or not text:
             raise ValueError(f"Fail: code {show_value(code)} must be the text of an error code, e.g. VALIDATION_ERROR")
         super().__init__(message or str(code))
         self.code = str(code)
+        self.expected = expected
         self.details = details
 
 

@@ -17,13 +17,15 @@ from craftcore.diagnostics.finding import Finding
 from craftcore.diagnostics.health import Health, health_of
 from craftcore.diagnostics.idle import Idle, find_idle, idle
 from craftcore.diagnostics.live_counts import has_not_booted
+from craftcore.diagnostics.reasons.limit_reasons import find_reached_limit
 from craftcore.diagnostics.work import LEASES_MISSED
-from craftcore.engine.engine_facts import is_paused
+from craftcore.engine.engine_facts import is_paused, read_engine_facts
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_event_store import last_clock_event
 from craftcore.schedules.model import ScheduleStatus
 from craftcore.schedules.store import ScheduleStore
+from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.time_text import add_iso_times
 from craftcore.services import Services
 from craftcore.storage.damaged_rows import Damaged, damaged_document, try_read
@@ -42,7 +44,7 @@ LAST_EPOCH = "SELECT epoch, started_at, ended_at FROM epochs ORDER BY epoch DESC
 DIED_BEFORE = "SELECT ended_at IS NULL FROM epochs WHERE epoch < :epoch ORDER BY epoch DESC LIMIT 1"
 OLDEST_LEASE = "SELECT min(lease_until) FROM triggers WHERE status = 'CLAIMED'"
 BEHIND = """
-SELECT id, due_at
+SELECT id, due_at, workflow, source
   FROM triggers
  WHERE seq = (SELECT seq
                 FROM triggers
@@ -50,10 +52,13 @@ SELECT id, due_at
                  AND due_at <= :now
                  AND (lane IS NULL
                       OR lane NOT IN (SELECT lane FROM triggers WHERE status = 'CLAIMED' AND lane IS NOT NULL))
+                 AND coalesce(workflow, '') NOT IN (SELECT value FROM json_each(:workflows))
+                 AND (workflow IS NOT NULL OR source NOT IN (SELECT value FROM json_each(:sources)))
                ORDER BY due_at, seq
                LIMIT 1)
 """
-"""A trigger whose lane is at work waits for that, however long, and does not count as late."""
+"""A trigger whose lane is at work, or whose workflow is at its limit, waits for that, however long, and does not count
+as late."""
 SCHEDULE_COUNTS = "SELECT status, count(*) FROM schedules GROUP BY status"
 NEXT_SCHEDULE = "SELECT id, next_at FROM schedules WHERE next_at IS NOT NULL ORDER BY next_at, id LIMIT 1"
 
@@ -176,8 +181,20 @@ def _engine_document(live: LiveState) -> dict[str, Any]:
 
 
 def _behind_document(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
-    """Return the trigger that is due for longest with nothing of its own lane before it; `id` None: there is none."""
-    oldest = reader.fetch_one(BEHIND, now=now) or {"id": None, "due_at": None}
+    """Return the trigger that is due for longest with nothing of its own lane before it, and no limit of its workflow
+    reached; `id` None: there is none."""
+    told = read_engine_facts(reader)
+    at_limit: list[str] = []
+    while True:
+        sources = [source for name in at_limit if told for source in told.limits[name]["sources"]]
+        given = {"workflows": canonicalize(at_limit), "sources": canonicalize(sources)}
+        oldest = reader.fetch_one(BEHIND, now=now, **given) or {"id": None, "due_at": None}
+        if told is None or oldest["id"] is None or now - oldest["due_at"] <= allowed:
+            break
+        limit = find_reached_limit(reader, oldest["workflow"], oldest["source"], told, now)
+        if limit is None:
+            break
+        at_limit.append(limit)
     seconds = None if oldest["due_at"] is None else now - oldest["due_at"]
     return {"id": oldest["id"], "seconds": seconds, "allowed_seconds": allowed}
 

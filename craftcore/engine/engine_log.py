@@ -9,7 +9,7 @@ import structlog
 from craftcore.clock import utc_iso
 from craftcore.engine.attempt import Attempt
 from craftcore.triggers.model import TriggerStatus
-from craftcore.triggers.settlement import Failed, Outcome, SettleFacts
+from craftcore.triggers.settlement import EXPECTED, Failed, Outcome, SettleFacts
 from craftcore.triggers.start_holds import StartHolds
 
 log = structlog.get_logger(__name__)
@@ -37,16 +37,19 @@ def log_settled(run: Attempt, move: SettleFacts, logs_successes: bool) -> None:
     if move.gives_back:
         log.info("trigger.released", trigger=run.claim.id, reason=move.reason, not_before=utc_iso(move.not_before))
         return
-    log.warning(
-        "trigger.retried" if move.status == TriggerStatus.PENDING else "trigger.settled",
+    facts = {
         **_subject(run),
-        attempt=run.claim.attempts,
-        status=move.status,
-        reason=move.reason,
-        error=move.error_message,
-        not_before=utc_iso(move.not_before),
+        "attempt": run.claim.attempts,
+        "status": move.status,
+        "reason": move.reason,
+        "error": move.error_message,
+        "not_before": utc_iso(move.not_before),
         **_exception_fields(run.outcome),
-    )
+    }
+    if move.reason == EXPECTED:
+        log.info("trigger.settled", **facts)
+    else:
+        log.warning("trigger.retried" if move.status == TriggerStatus.PENDING else "trigger.settled", **facts)
 
 
 def _subject(run: Attempt) -> dict[str, Any]:

@@ -82,6 +82,7 @@ def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
                 code=_text(error.code),
                 message=message_of(error),
                 retryable=False,
+                expected=error.expected is True,
                 details=_plain_details(error.details),
             )
         case CraftcoreError():

@@ -21,6 +21,7 @@ from craftcore.storage.transaction import Row, Transaction
 from craftcore.tasks.model import QuestionStatus
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
+from craftcore.triggers.settlement import EXPECTED
 from craftcore.triggers.sources import NOTIFY, notify_key
 
 log = structlog.get_logger(__name__)
@@ -109,6 +110,10 @@ class NotificationService:
             case "dead" | "failed" | "succeeded":
                 row = self._notices.trigger(tx, notice.subject)
                 is_so = row is not None and (notice.kind == "succeeded" or row["status"] == notice.kind.upper())
+                if row and is_so and row["reason"] == EXPECTED:
+                    if row["schedule_id"] is None:
+                        return None
+                    notice = notice._replace(kind="succeeded")  # it ran, and that is what a ping reports
                 return _end(notice, row) if row and is_so and not self._is_own(tx, row) else None
             case "schedule_missed":
                 row = self._notices.occurrence(tx, notice.subject)
@@ -139,7 +144,8 @@ def _end(notice: Notice, row: Row) -> Notification:
         case "failed":
             text = f"{name} has failed: {why}"
         case _:
-            text = f"{name} of schedule {row['schedule_id']} has succeeded"
+            ended = f"ended as expected: {why}" if row["reason"] == EXPECTED else "succeeded"
+            text = f"{name} of schedule {row['schedule_id']} has {ended}"
     return _make_notification(notice, row, text, "trigger why")
 
 

@@ -142,7 +142,7 @@ class TriggerLists:
         return row
 
     def count_failed_since(self, tx: Reader, since: float) -> FailedLately:
-        """Return what became FAILED since then. Discarded ones do not count: the reason of the operator is not an
+        """Return what became FAILED since then. Discarded and expected ones do not count: their reason is not the
         error. Nor do those of a schedule that has succeeded after them."""
         row = tx.fetch_one(FAILED, since=since)
         assert row is not None

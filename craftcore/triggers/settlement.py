@@ -19,6 +19,9 @@ HANDED_BACK = (SHUT_DOWN, RELEASED)
 RECLAIMED = (INTERRUPTED, UNSTARTED)
 """Why a trigger that was claimed is PENDING again."""
 
+EXPECTED = "expected"
+"""The reason of a trigger that FAILED as its workflow expects: no person has to look at it."""
+
 CRASHES_BEFORE_ALONE = 2
 """A trigger that was running in this many crashes runs alone at its next start."""
 
@@ -43,7 +46,7 @@ class Failed:
 
     `effect_possible` False is a promise: of the irreversible actions that the attempt came to, none has had its effect,
     nor can it have any more. True: one has, or that is unknown. An action that was not declared irreversible does not
-    count.
+    count. `expected`: the workflow said that it is a result of the business.
     """
 
     code: str
@@ -53,6 +56,7 @@ class Failed:
     details: dict[str, Any] = field(default_factory=dict)
     no_later: float = math.inf
     effect_possible: bool = False
+    expected: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -231,7 +235,8 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
         case Corrupt(message=message):
             return Settlement(TriggerStatus.DEAD, "corrupt row", error_message=message)
         case Failed(retryable=False):
-            return Settlement(TriggerStatus.FAILED, outcome.code, None, 0, outcome.code, outcome.message)
+            reason = EXPECTED if outcome.expected else outcome.code
+            return Settlement(TriggerStatus.FAILED, reason, None, 0, outcome.code, outcome.message)
         case Failed():
             spent = claim.attempts - claim.crash_count
             if spent >= (claim.max_attempts or policy.max_attempts):

@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import subprocess
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import apsw
@@ -326,6 +326,40 @@ def booted(core, daemon, monkeypatch):
     leave(core, limited=True)
 
 
+def test_work_that_waits_for_the_concurrency_of_its_workflow_is_not_behind(cli, core, clock, daemon):
+    core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON - HOUR))
+    leave(core, limited=True)
+    emit(core, workflow="limited")
+    start(core, claim_one(core))
+    emit(core, workflow="limited")
+    emit(core, workflow=None, source=TriggerSource.MESSAGE)
+    clock.advance(minutes=3)
+    core.do(core.claims.extend_leases, 1)
+    assert reasons(cli) == []
+
+    emit(core, at=clock.now() - 180)
+    assert "behind" in reasons(cli)
+
+
+def test_work_within_the_limits_of_its_workflow_is_behind(cli, core, clock, daemon):
+    core.do(lambda tx: tx.run(EPOCH, epoch=1, at=NOON - HOUR))
+    leave(core, limited=True)
+    emit(core, workflow="limited")
+    clock.advance(minutes=3)
+    assert reasons(cli) == ["behind"]
+
+
+def test_expected_failures_leave_the_status_healthy(cli, core, daemon):
+    emit(core)
+    row = run_one(core, replace(HOPELESS, code="SOLD_OUT", expected=True))
+    assert (row.status, row.reason, row.error_code) == ("FAILED", "expected", "SOLD_OUT")
+    assert reasons(cli) == []
+
+    emit(core)
+    run_one(core, HOPELESS)
+    assert reasons(cli) == ["failed"]
+
+
 def test_due_work_is_not_idle_while_other_work_starts(cli, core, clock, booted):
     clock.advance(seconds=41)
     begin(core)
@@ -628,7 +662,7 @@ def test_disk_space_matches_the_file_system(tmp_path):
 
 def test_behind_query_uses_only_the_index(core):
     emit(core)
-    plan = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {BEHIND}", now=NOON)]
+    plan = [row["detail"] for row in core.rows(f"EXPLAIN QUERY PLAN {BEHIND}", now=NOON, workflows="[]", sources="[]")]
 
     assert any("COVERING INDEX triggers_pending" in step for step in plan), plan
     assert not any(step == "SCAN triggers" for step in plan), plan

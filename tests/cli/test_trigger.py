@@ -55,6 +55,17 @@ def test_trigger_list_is_newest_first_and_filtered(cli, core):
     assert listed("--status", "DEAD") == []
 
 
+def test_trigger_list_shows_the_code_of_a_failure(cli, core):
+    dead_letter(core)
+    emit(core)
+    run_one(core, HOPELESS)
+
+    failed, dead = cli("trigger", "list").out.splitlines()[1:]
+
+    assert failed.rstrip().endswith(f"{HOPELESS.code}: {HOPELESS.message}")
+    assert dead.rstrip().endswith(f"{BROKEN.code}: {BROKEN.message}")
+
+
 @pytest.mark.parametrize(("option", "names"), [("--status", "PENDING, CLAIMED"), ("--source", "MESSAGE, CONTINUATION")])
 def test_bad_trigger_filter_names_the_valid_values(cli, core, option, names):
     refused = cli("trigger", "list", option, "blue")

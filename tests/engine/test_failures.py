@@ -303,6 +303,19 @@ def test_traceback_places_are_empty_if_never_raised_and_first_of_a_group():
     assert traceback_places(ExceptionGroup("both", [raised.value, KeyError()]))[-1].endswith(" in inner")
 
 
+async def test_expected_failure_is_marked_as_such_and_not_logged_as_a_warning(tmp_path):
+    async def sells() -> None:
+        raise Fail("SOLD_OUT", "none left", expected=True, item="lamp")
+
+    app = App()
+    app.declare("sells", sells)
+    with capture_logs() as logs:
+        async with lab(app, tmp_path) as it:
+            row = await it.settled((await app.emit("sells")).id)
+    assert (row["status"], row["reason"], row["error_code"]) == ("FAILED", "expected", "SOLD_OUT")
+    assert [one["log_level"] for one in logs if one["event"] == "trigger.settled"] == ["info"]
+
+
 async def test_failure_details_are_copied_when_the_failure_is_recorded():
     things = [1]
     failed = outcome_of(Fail("MINE", "no", things=things), NEW_YEAR)

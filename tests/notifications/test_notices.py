@@ -164,6 +164,20 @@ def test_failure_that_a_person_has_dealt_with_by_then_is_not_notified(core, undo
     assert told(core) == []
 
 
+def test_expected_failure_is_not_notified_and_is_a_success_of_its_schedule(core, clock):
+    service = notifying(core)
+    emit(core)
+    run_one(core, replace(HOPELESS, expected=True))
+    core.do(core.schedules.put, ScheduleSpec(id="hourly", when="every 1h", workflow="greet"), Origin.OPERATOR)
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+    run_one(core, replace(HOPELESS, code="SOLD_OUT", expected=True))
+
+    core.do(service.notify)
+
+    assert told(core) == [["greet of schedule hourly has ended as expected: SOLD_OUT: it never will"]]
+
+
 def test_many_notices_at_once_become_a_digest(core):
     service = notifying(core, a_rule(digest=3))
     for _ in range(4):

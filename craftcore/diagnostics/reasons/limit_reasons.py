@@ -22,13 +22,32 @@ STARTED = """SELECT (SELECT count(*) FROM (SELECT workflow, created_at FROM exec
 
 def limit_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None, now: float) -> list[Finding]:
     """Return the limits that are reached now; none when its workflow has none."""
-    for workflow, limit in (standing.limits if standing is not None else {}).items():
+    workflow = None if standing is None else _find_limited(trigger.workflow, trigger.source, standing)
+    return [] if standing is None or workflow is None else _findings(reader, workflow, standing, now)
+
+
+def find_reached_limit(
+    reader: Reader, workflow: str | None, source: str, standing: EngineFacts, now: float
+) -> str | None:
+    """Return the workflow whose limit keeps a trigger of this workflow, or of this source, waiting now; None: none
+    does."""
+    limited = _find_limited(workflow, source, standing)
+    return limited if limited is not None and _findings(reader, limited, standing, now) else None
+
+
+def _find_limited(workflow: str | None, source: str, standing: EngineFacts) -> str | None:
+    for name, limit in standing.limits.items():
         if limit["limit_by"] is not None:
             continue  # what it keeps waiting was put off
-        if trigger.workflow == workflow or (trigger.workflow is None and trigger.source in limit["sources"]):
-            sources = f",{','.join(limit['sources'])},"
-            return [*_slot_findings(reader, workflow, limit, sources), *_tokens(reader, workflow, limit, sources, now)]
-    return []
+        if workflow == name or (workflow is None and source in limit["sources"]):
+            return name
+    return None
+
+
+def _findings(reader: Reader, workflow: str, standing: EngineFacts, now: float) -> list[Finding]:
+    limit = standing.limits[workflow]
+    sources = f",{','.join(limit['sources'])},"
+    return [*_slot_findings(reader, workflow, limit, sources), *_tokens(reader, workflow, limit, sources, now)]
 
 
 def key_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None) -> list[Finding]:

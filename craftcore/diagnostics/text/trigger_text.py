@@ -10,7 +10,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.lineage_store import task_id_of
 from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
-from craftcore.triggers.model import Trigger
+from craftcore.triggers.model import Trigger, TriggerStatus
 
 
 def task_status_text(row: Trigger, task: Task) -> str:
@@ -41,7 +41,10 @@ def reason_text(row: Trigger, task: Task | Damaged | None, *, claims_live: bool)
         else task_status_text(row, task)
     )
     left = explain_claim(row, claims_live=claims_live)
-    parts = [left or row.error_message or row.reason, which]
+    why = row.error_message or row.reason
+    if row.status in (TriggerStatus.FAILED, TriggerStatus.DEAD) and row.error_code not in (None, why):
+        why = f"{row.error_code}: {why}"
+    parts = [left or why, which]
     return "; ".join(part for part in parts if part) or None
 
 

@@ -241,7 +241,7 @@ class _Act:
         return await self._put_to_person(activity, "; ".join(filter(None, (why, said))) or None)
 
     async def _put_to_person(self, activity: Activity, why: str | None) -> Activity:
-        """Ask an operator. A notification is given up instead: nobody would be notified of the question."""
+        """Ask an operator. A notification is given up instead: the question would not be notified."""
         if is_delivery_key(self._turn.task.dedup_key):
             return await self._decide(activity, Decision.GIVE_UP, "the notification", None)
         name = self._wait_name("activity", activity)

@@ -57,6 +57,7 @@ class Raised(msgspec.Struct, tag=True, kw_only=True):
     until: float | None = None
     code: str = ""
     is_final: bool = False
+    expected: bool = False
     retry_after: float | None = None
     details_json: str = "{}"
 
@@ -116,6 +117,7 @@ def _encode_failure(error: BaseException) -> Raised:
         raised.until = outcome.until
         return raised
     raised.code, raised.message, raised.is_final = outcome.code, outcome.message, not outcome.retryable
+    raised.expected = outcome.expected
     raised.retry_after, raised.details_json = outcome.retry_after, canonicalize(dict(outcome.details))
     return raised
 
@@ -142,7 +144,7 @@ def _build_substitute(raised: Raised) -> Exception:
         return Snooze(raised.message, until=raised.until)
     details: dict[str, Any] = json.loads(raised.details_json)
     if raised.is_final:
-        failed = Fail(raised.code, raised.message)
+        failed = Fail(raised.code, raised.message, expected=raised.expected)
         failed.details = details
         return failed
     said = f"{raised.message} ({raised.class_name} cannot be carried to the daemon: {raised.why})"
