@@ -56,6 +56,7 @@ ON_BOTH_LOOPS = {
     "engine/test_internal_errors",
     "engine/test_loop_end",
     "engine/test_main_path",
+    "engine/test_other_loops",
     "engine/test_router",
     "engine/test_stopping",
     "engine/test_turn_emits",

@@ -69,8 +69,9 @@ class EngineClient:
         return row
 
     async def emit(self, spec: TriggerSpec) -> EmittedHandle[Any]:
-        """Accept one trigger; it is on disk when this returns."""
+        """Accept one trigger; it is on disk when this returns. Raises InvalidInput on another event loop."""
         row = self.accept(spec)
+        self._writer.require_loop()
         try:
             if await self.due_emits.emit(row):
                 claimed = Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)

@@ -34,6 +34,9 @@ class Loop(Protocol):
     def time(self) -> float:
         """Return the seconds on the clock of the loop, also outside of a task; on the loop's own thread only."""
 
+    def is_current(self) -> bool:
+        """Return whether the caller runs on this event loop, and not on another one or in a thread without one."""
+
     def get_current_task(self) -> object:
         """Return the task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
 
@@ -48,7 +51,7 @@ class AsyncioLoop:
         self._loop = asyncio.get_running_loop()
 
     def create_waiter(self) -> asyncio.Future[None]:
-        if asyncio.get_running_loop() is not self._loop:
+        if not self.is_current():
             raise InvalidInput(ELSEWHERE)
         return self._loop.create_future()
 
@@ -68,6 +71,12 @@ class AsyncioLoop:
 
     def time(self) -> float:
         return self._loop.time()
+
+    def is_current(self) -> bool:
+        try:
+            return asyncio.get_running_loop() is self._loop
+        except RuntimeError:  # no asyncio loop is running
+            return False
 
     def get_current_task(self) -> object:
         return asyncio.current_task()
@@ -94,7 +103,7 @@ class TrioLoop:
         self._token = trio.lowlevel.current_trio_token()
 
     def create_waiter(self) -> Any:
-        if self._trio.lowlevel.current_trio_token() is not self._token:
+        if not self.is_current():
             raise InvalidInput(ELSEWHERE)
         return self._trio.Event()
 
@@ -113,6 +122,12 @@ class TrioLoop:
     def time(self) -> float:
         now: float = self._trio.current_time()
         return now
+
+    def is_current(self) -> bool:
+        try:
+            return self._trio.lowlevel.current_trio_token() is self._token
+        except RuntimeError:  # no trio loop is running
+            return False
 
     def get_current_task(self) -> object:
         return self._trio.lowlevel.current_task()

@@ -24,14 +24,14 @@ import anyio
 import apsw
 import structlog
 
-from craftcore.errors import StorageError, StorageFull, WriterDied
+from craftcore.errors import InvalidInput, StorageError, StorageFull, WriterDied
 from craftcore.serialization.untrusted import safe_repr
 from craftcore.storage.batch import After, WorkItem
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.commit import call_after_commit
 from craftcore.storage.commit_queue import CommitQueue
 from craftcore.storage.database import Database
-from craftcore.storage.event_loop import Loop, get_current_loop
+from craftcore.storage.event_loop import ELSEWHERE, Loop, get_current_loop
 from craftcore.storage.group_commit import GroupCommit
 from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Transaction
@@ -97,6 +97,11 @@ class Writer:
         with anyio.CancelScope(shield=True):
             await anyio.to_thread.run_sync(self._thread.join)
         self.group_commit.close(as_it_is=self.failed is not None)
+
+    def require_loop(self) -> None:
+        """Raise InvalidInput on another event loop than the one that commits are awaited on."""
+        if not self._loop.is_current():
+            raise InvalidInput(ELSEWHERE)
 
     async def commit(self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run `work(tx, *args, **kwargs)` and return its answer once it is on disk.

@@ -243,7 +243,13 @@ class Turn(TurnState):
         return resolve_delay(self.doors.clock.now(), what, length)
 
     def refuse_when_over(self) -> None:
-        """Raise StateRefused. In a task that cannot know yet that the turn is suspended, Suspend: it unwinds, too."""
+        """Raise StateRefused; InvalidInput on another event loop than the turn's. In a task that cannot know yet that
+        the turn is suspended, Suspend: it unwinds, too."""
+        if not self.doors.loop.is_current():
+            raise InvalidInput(
+                f"{self.calls_made.describe_caller()} runs on another event loop than its turn, and did nothing: await "
+                "it in the workflow. The function of a step can return the values that the workflow then passes to ctx"
+            )
         if self.is_over:
             raise StateRefused("the turn is over: nothing of ctx can be used after its workflow has returned")
         if self.again is not None:

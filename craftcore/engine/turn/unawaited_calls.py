@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from inspect import CORO_CREATED, getcoroutinestate
+from traceback import walk_stack
 from types import CodeType
 from typing import Any, NamedTuple, TypeVar, cast
 
@@ -30,9 +31,14 @@ class Made(NamedTuple):
         """Something awaited it: the workflow, or a task that was made of it."""
         return getcoroutinestate(self.coroutine) != CORO_CREATED
 
+    @property
+    def place(self) -> str:
+        """Return where it was made: `/srv/agent/app.py:81 in report`."""
+        return truncate_text(f"{self.code.co_filename}:{self.line} in {self.code.co_name}", PLACE_LIMIT)
+
 
 class Left(NamedTuple):
-    """A call that the workflow left behind when it returned. `place`: `/srv/agent/app.py:81 in report`."""
+    """A call that the workflow left behind when it returned, and the place where it was made."""
 
     name: str
     place: str
@@ -56,13 +62,20 @@ class CallsMade:
             self._made = [one for one in self._made if not one.has_begun]
             self._limit = KEPT + len(self._made)
 
+    def describe_caller(self) -> str:
+        """Return the call whose code calls this, and its place, for a message."""
+        running = {id(frame) for frame, _line in walk_stack(None)}
+        for one in self._made:
+            if id(getattr(one.coroutine, "cr_frame", None)) in running:
+                return f"{one.name}(…) at {one.place}"
+        return "a call of ctx"
+
     def close(self) -> list[Left]:
         """Return the calls that have not begun, the first first. They never will."""
         left = []
         for one in self._made:
             if not one.has_begun:
-                place = truncate_text(f"{one.code.co_filename}:{one.line} in {one.code.co_name}", PLACE_LIMIT)
-                left.append(Left(one.name, place))
+                left.append(Left(one.name, one.place))
                 one.coroutine.close()  # else Python warns of it once more, on stderr
         return left
 
