@@ -49,6 +49,7 @@ ON_BOTH_LOOPS = {
     "engine/test_act_fail_closed",
     "engine/test_act_interruptions",
     "engine/test_blocked_loop",
+    "engine/test_callables",
     "engine/test_deadlines",
     "engine/test_due_emits",
     "engine/test_exclusive_run",

@@ -725,6 +725,7 @@ class Halfway:
         (wrapping, int | None),
         (elsewhere, list[Tag]),
         (nothing, type(None)),
+        (later, int),
         (limited, Annotated[int, msgspec.Meta(ge=3)]),
         (model, list[Owner]),
         (Desk().one, Tag),
@@ -743,7 +744,7 @@ def test_type_of_a_result_is_the_annotated_return_type(fn, kind):
 
 
 @pytest.mark.parametrize(
-    "fn", [silent, unknown, odd, never, later, deep, tupled, Desk, Halfway, Socket, len, str.join, lambda: 1, list[int]]
+    "fn", [silent, unknown, odd, never, deep, tupled, Desk, Halfway, Socket, len, str.join, lambda: 1, list[int]]
 )
 def test_type_of_a_result_is_any_without_a_usable_annotation(fn):
     assert return_type(fn) is Any

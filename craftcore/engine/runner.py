@@ -21,7 +21,7 @@ from craftcore.engine.turn.pending_calls import wait_for_pending_calls
 from craftcore.engine.turn.provider_call import CallCancelled
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.turn.turn_state import RetryActLater, Suspend, TurnState
-from craftcore.engine.user_code import run_in_own_context, run_in_thread, run_inline
+from craftcore.engine.user_code import await_result, call_in_thread, run_in_own_context, run_inline
 from craftcore.engine.workers.encoded import Encoded, call_workflow, encode_result, refuse_continue
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.errors import ErrorCode, InvalidInput
@@ -31,7 +31,7 @@ from craftcore.registry.registry import Registry
 from craftcore.registry.router import unroutable_failure
 from craftcore.registry.workflow import Workflow
 from craftcore.serialization.decode import decode
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, is_awaitable, message_of, safe_isinstance, truncate_text
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry
 from craftcore.tasks.outcomes import Continue, Done, Returned, Suspends
@@ -138,7 +138,9 @@ class Runner:
                 elif workflow.in_process:
                     result = await self._run_in_process(workflow, call)
                 else:
-                    result = await run_in_thread(run, call, self._threads)
+                    result = await call_in_thread(run, call, self._threads)
+                    if is_awaitable(result):
+                        result = await run_in_own_context(await_result(result), run, scope.deadline)
                 hit(Failpoint.HANDLER_RETURNED)
                 if run.holds_loop:
                     run.judge_block(self._loop.time())

@@ -7,7 +7,7 @@ a workflow, too; it costs ten times as much, and the scope that cancels a run en
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextvars import copy_context
 from threading import Lock
 from types import CoroutineType, coroutine
@@ -20,9 +20,7 @@ from craftcore import forks
 from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.failure import is_only
 from craftcore.engine.workers.thread_pool import ThreadPool
-from craftcore.errors import ErrorCode
-from craftcore.outcome_exceptions import Fail
-from craftcore.serialization.untrusted import safe_isinstance
+from craftcore.serialization.untrusted import is_awaitable, safe_isinstance
 from craftcore.storage.event_loop import Loop, forget_loop, get_current_loop
 
 
@@ -49,9 +47,6 @@ class PlainCall:
                 result = self._context.run(self._fn)
             finally:
                 forks.require_not_forked(began_in)
-            if safe_isinstance(result, CoroutineType):
-                result.close()
-                raise Fail(ErrorCode.INTERNAL_AGENT_ERROR, "a plain function returned a coroutine: nothing ran")
             self._result = result
         except BaseException as error:
             self._error = error
@@ -74,18 +69,36 @@ class PlainCall:
             raise error
         return self._result
 
+    def discard(self) -> None:
+        """Close a coroutine that it returned and that nothing awaits."""
+        if safe_isinstance(self._result, CoroutineType):
+            self._result.close()
+
 
 async def run_inline(fn: Callable[[], Any]) -> Any:
-    """Run a plain function on the thread of the loop, which waits for it."""
+    """Run a plain function on the thread of the loop, which waits for it. Await what it returns, if that is
+    awaitable."""
     call = PlainCall(fn)
     call.run()
-    return call.take()
+    result = call.take()
+    return await result if is_awaitable(result) else result
 
 
 async def run_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPool) -> Any:
-    """Run a plain function in a thread. Its slot stays taken until it returns, also when it is cancelled, so that it
-    never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it was cancelled never
-    does."""
+    """Run a plain function as `call_in_thread` does. Await what it returns on the loop, if that is awaitable."""
+    result = await call_in_thread(run, fn, threads)
+    return await result if is_awaitable(result) else result
+
+
+async def await_result(result: Awaitable[Any]) -> Any:
+    """Await what a plain function returned, as a coroutine."""
+    return await result
+
+
+async def call_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPool) -> Any:
+    """Return what a plain function returns in a thread. Its slot stays taken until it returns, also when it is
+    cancelled, so that it never runs twice at once. Only a shutdown leaves it behind. One that had not begun when it
+    was cancelled never does."""
     await anyio.lowlevel.checkpoint_if_cancelled()
     loop = get_current_loop()
     call, waiter, has_ended = PlainCall(fn), loop.create_waiter(), False
@@ -102,6 +115,7 @@ async def run_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPool
         if not (call.withdraw() or has_ended or run.stopped_by == "shutdown"):
             waiter = loop.create_waiter()
             await _wait_for_end(run, loop, waiter)
+        call.discard()
         raise
     return call.take()
 

@@ -58,7 +58,7 @@ class Declarations(Registry):
 
     def _scheduled(self, when: str, name: str | None, options: ScheduleOptions) -> Callable[[F], F]:
         def declare(fn: F) -> F:
-            id = fn.__name__ if name is None else name
+            id = _name_of(fn, "give the schedule a name") if name is None else name
             self.declare(id, fn)
             self.schedule(id, when, workflow=id, **options)
             return fn
@@ -81,7 +81,7 @@ class Declarations(Registry):
     def _declare_handler(self, fn: F, decorator: str, kinds: tuple[NotificationKind, ...]) -> F:
         if not callable(fn):
             raise ConfigInvalid(f"{decorator} takes no arguments: declare it with @app.{decorator}")
-        name = f"{decorator}.{fn.__name__}"
+        name = f"{decorator}.{_name_of(fn, 'declare it with def')}"
         names = [each for each in inspect.signature(fn).parameters if each != "ctx"]
         if len(names) != 1:
             raise ConfigInvalid(f"workflow {name} must take one argument, a Notification, besides a ctx")
@@ -98,3 +98,11 @@ class Declarations(Registry):
         if spec.id in self.declared_schedules:
             raise ConfigInvalid(f"schedule {spec.id} is declared twice")
         self.declared_schedules[spec.id] = spec
+
+
+def _name_of(fn: Callable[..., Any], advice: str) -> str:
+    """Return the name of a function. Raises ConfigInvalid for a partial or an object, which has none."""
+    name = getattr(fn, "__name__", None)
+    if not isinstance(name, str):
+        raise ConfigInvalid(f"{show_value(fn)} has no name of its own: {advice}")
+    return name

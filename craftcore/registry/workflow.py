@@ -17,7 +17,13 @@ from craftcore.errors import ConfigInvalid
 from craftcore.executions.trigger_view import TriggerView
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.serialization.arguments import Duration, require_whole_number, seconds, show_value
-from craftcore.serialization.decode import decode_custom, require_readable
+from craftcore.serialization.decode import (
+    decode_custom,
+    find_annotated_function,
+    is_async,
+    may_return_awaitable,
+    require_readable,
+)
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.type_descriptions import describe_type
 from craftcore.triggers.backoff import RetryPolicy
@@ -204,19 +210,27 @@ def parameters(name: str, fn: Callable[..., Any]) -> Parameters:
 
 
 def _read_parameters(name: str, fn: Callable[..., Any]) -> Parameters:
-    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+    bodies = (fn, getattr(fn, "__call__", None))  # noqa: B004
+    if any(inspect.isgeneratorfunction(body) or inspect.isasyncgenfunction(body) for body in bodies):
         raise ConfigInvalid(
             f"workflow {name}: a generator cannot be a workflow; its body would never run. Return instead"
         )
-    declared = list(inspect.signature(fn).parameters.values())
-    is_async = inspect.iscoroutinefunction(fn)
+    try:
+        declared = list(inspect.signature(fn).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise ConfigInvalid(f"workflow {name}: {show_value(fn)} must be a function") from error
     takes_context = bool(declared) and declared[0].name == "ctx"
     if takes_context:
-        if not is_async:
+        if not may_return_awaitable(fn):
             raise ConfigInvalid(f"workflow {name}: a plain function has no ctx; make it async")
         declared = declared[1:]
+    if declared and declared[0].name == "self":
+        raise ConfigInvalid(
+            f"workflow {name}: its first parameter is self: declare the method of an object, as in "
+            f'app.declare("{name}", service.method)'
+        )
     try:
-        hints = typing.get_type_hints(fn, include_extras=True)
+        hints = typing.get_type_hints(find_annotated_function(fn), include_extras=True)
     except (NameError, TypeError) as error:
         raise ConfigInvalid(f"workflow {name}: its annotations cannot be read ({error})") from error
     fields: list[Any] = []
@@ -247,7 +261,7 @@ def _read_parameters(name: str, fn: Callable[..., Any]) -> Parameters:
     except TypeError as error:
         raise ConfigInvalid(f"workflow {name}: a state cannot be converted to its annotation ({error})") from error
     takes_trigger = views[0].name if views else None
-    return Parameters(is_async, takes_context, payload_type, takes_rest, state_type, takes_trigger)
+    return Parameters(is_async(fn), takes_context, payload_type, takes_rest, state_type, takes_trigger)
 
 
 def _strip_optional(hint: Any) -> Any:

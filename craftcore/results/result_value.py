@@ -9,7 +9,7 @@ from typing import Any
 
 from craftcore.error_codes import find_code
 from craftcore.errors import InvalidInput, NotFound, PayloadTooLarge, WorkFailed
-from craftcore.serialization.decode import decode, readable_type, return_hint
+from craftcore.serialization.decode import decode, readable_type, return_hint, unwrap_awaitable
 from craftcore.tasks.outcomes import Continue, Done
 from craftcore.tasks.work_store import WorkResult
 
@@ -18,7 +18,7 @@ def result_type(fn: Callable[..., Any]) -> Any:
     """Return the annotated result of a workflow's function: what it returns, and X of a `Done[X]`, besides Continue.
     Any when it does not say, or says what JSON cannot become."""
     try:
-        hint = return_hint(fn)
+        hint = unwrap_awaitable(return_hint(fn))
         members = typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, UnionType) else (hint,)
         results = [_result_member(member) for member in members if Continue not in (member, typing.get_origin(member))]
         return readable_type(typing.Union[tuple(results)]) if results else Any  # noqa: UP007 - made at run time

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 import typing
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import lru_cache, partial
 from types import FunctionType, SimpleNamespace, UnionType
 from typing import Any, ClassVar
@@ -55,8 +55,7 @@ def return_type(fn: Callable[..., Any]) -> Any:
 
     A class returns itself.
     """
-    while isinstance(fn, partial):
-        fn = fn.func
+    fn = unbind(fn)
     fn = getattr(fn, "__func__", fn)  # one entry for a method, and none that keeps its object alive
     try:
         if isinstance(fn, FunctionType) and "return" not in fn.__annotations__:
@@ -67,12 +66,43 @@ def return_type(fn: Callable[..., Any]) -> Any:
 
 
 def is_async(fn: Callable[..., Any]) -> bool:
-    """Return whether calling it gives something to await."""
-    while isinstance(fn, partial):
-        fn = fn.func
-    if getattr(fn, AWAITABLE, False):
+    """Return whether calling it gives something to await, for certain."""
+    fn = unbind(fn)
+    if isinstance(fn, type):
+        return False  # a call makes an object of it
+    if getattr(fn, AWAITABLE, False) is True:  # a mock has every attribute
         return True
     return inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(getattr(fn, "__call__", None))  # noqa: B004
+
+
+def may_return_awaitable(fn: Callable[..., Any]) -> bool:
+    """Return whether it is async, wraps an async function, or is annotated to return something to await."""
+    within, seen = fn, set[int]()
+    while id(within) not in seen:
+        seen.add(id(within))
+        if is_async(within):
+            return True
+        within = getattr(unbind(within), "__wrapped__", within)
+    try:
+        return typing.get_origin(return_hint(fn)) in (Awaitable, Coroutine)
+    except Exception:  # an annotation is an expression, and may raise anything
+        return False
+
+
+def unbind(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function of a partial; any other is its own."""
+    while isinstance(fn, partial):
+        fn = fn.func
+    return fn
+
+
+def find_annotated_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the function whose annotations say what a call takes: that of a partial, or the method of an object."""
+    fn = unbind(fn)
+    if isinstance(fn, type) or inspect.isroutine(fn) or hasattr(fn, "__wrapped__"):
+        return fn
+    method: Callable[..., Any] = type(fn).__call__
+    return method
 
 
 def require_readable(kind: Any) -> None:
@@ -179,9 +209,14 @@ def _keys(value: Any) -> set[str]:
 @lru_cache(maxsize=1024)
 def _return_type(fn: Any) -> Any:
     try:
-        return readable_type(fn if isinstance(fn, type) else return_hint(fn))
+        return readable_type(fn if isinstance(fn, type) else unwrap_awaitable(return_hint(fn)))
     except Exception:  # an annotation is an expression, and may raise anything
         return Any
+
+
+def unwrap_awaitable(hint: Any) -> Any:
+    """Return X of an `Awaitable[X]` or a `Coroutine[…, X]`, any other type as it is."""
+    return typing.get_args(hint)[-1] if typing.get_origin(hint) in (Awaitable, Coroutine) else hint
 
 
 def return_hint(fn: Any) -> Any:
@@ -189,6 +224,7 @@ def return_hint(fn: Any) -> Any:
 
     It is evaluated alone: a parameter may be of a type that only the checker imports.
     """
+    fn = unbind(fn)
     for annotated in (fn, type(fn).__call__):
         annotations = getattr(annotated, "__annotations__", {})
         if "return" in annotations:

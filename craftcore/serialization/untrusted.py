@@ -5,8 +5,9 @@ Types are read from Python, not from the value: even its `__class__` may be a pr
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from traceback import clear_frames
-from types import TracebackType
+from types import CoroutineType, TracebackType
 
 MESSAGE_LIMIT = 2_000
 """Characters of an error message that are kept."""
@@ -18,6 +19,11 @@ _TRACEBACK = BaseException.__dict__["__traceback__"]
 def safe_isinstance(value: object, kinds: type | tuple[type, ...]) -> bool:
     """Return `isinstance(value, type)`, for any value."""
     return issubclass(type(value), kinds)
+
+
+def is_awaitable(value: object) -> bool:
+    """Return whether a coroutine can await the value."""
+    return safe_isinstance(value, (Awaitable, CoroutineType))
 
 
 def release_frames(error: BaseException) -> None:

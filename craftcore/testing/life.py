@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from craftcore.daemon.lifespan import running
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
+from craftcore.serialization.untrusted import is_awaitable
 from craftcore.tasks.outcomes import Done
 from craftcore.testing.effect import Effect
 from craftcore.testing.provider import Provider
@@ -109,6 +110,13 @@ class Life:
         @wraps(fn)
         def call_and_note(call: Call, /, **arguments: Any) -> Any:
             result = fn(call, **arguments)
+            if is_awaitable(result):
+                return await_and_note(result, call, arguments)
+            self._note(action, call, arguments)
+            return result
+
+        async def await_and_note(made: Awaitable[Any], call: Call, arguments: Mapping[str, Any]) -> Any:
+            result = await made
             self._note(action, call, arguments)
             return result
 

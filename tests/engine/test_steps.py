@@ -681,20 +681,6 @@ async def test_step_that_is_not_async_runs_in_a_thread(tmp_path, fn, on_the_loop
         assert result(await run(it, turn)) == [7, on_the_loop]
 
 
-async def test_plain_step_that_returns_a_coroutine_fails_without_running(tmp_path):
-    async def fetch() -> int:
-        raise AssertionError
-
-    async def turn(ctx: TaskContext) -> Any:
-        return await ctx.step("fetch", lambda: fetch())
-
-    async with lab(App(), tmp_path) as it:
-        assert failure(await run(it, turn)) == (
-            "INTERNAL_AGENT_ERROR",
-            "a plain function returned a coroutine: nothing ran",
-        )
-
-
 async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):
     inside, go_on = threading.Event(), threading.Event()
 

@@ -8,8 +8,8 @@ it is taken as done.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Mapping
+from typing import Any, NoReturn
 
 import anyio
 import anyio.lowlevel
@@ -31,7 +31,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode
 from craftcore.serialization.encode import encode
 from craftcore.serialization.plurals import format_count
-from craftcore.serialization.untrusted import safe_repr
+from craftcore.serialization.untrusted import is_awaitable, safe_repr
 from craftcore.tasks.activity_events import question_about
 from craftcore.tasks.model import NewWait, WaitKind
 from craftcore.triggers.sources import is_delivery_key
@@ -105,8 +105,13 @@ async def _act_plainly(
         with anyio.fail_after(terms.timeout):
             return await fn(call, **given)
 
+    async def await_within(result: Awaitable[Any]) -> Any:
+        with anyio.fail_after(terms.timeout):
+            return await result
+
     def run_plain(given: Mapping[str, Any]) -> Any:
-        return fn(call, **given)
+        result = fn(call, **given)
+        return await_within(result) if is_awaitable(result) else result
 
     run = run_async if action.is_async else run_plain
     run.__annotations__["return"] = action.result_type

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from functools import partial
-from types import CoroutineType
 from typing import Any, NamedTuple
 
 import anyio
@@ -27,8 +26,8 @@ from craftcore.registry.call import Call
 from craftcore.serialization.decode import encode_roundtrip, is_async
 from craftcore.serialization.untrusted import (
     MESSAGE_LIMIT,
+    is_awaitable,
     message_of,
-    safe_isinstance,
     safe_repr,
     truncate_text,
     type_name,
@@ -107,7 +106,9 @@ async def call_provider(
                 if action.is_async:
                     await calling.call()
                 else:
-                    await run_in_thread(run, calling.call_plainly, turn.doors.threads)
+                    result = await run_in_thread(run, calling.call_plainly, turn.doors.threads)
+                    if not calling.returned:
+                        calling.returned.append(result)
             finally:
                 run.calls.discard(scope)
     except Exception as error:
@@ -145,16 +146,16 @@ class ProviderCall:
         self.returned.append(await self._action.fn(self._call, **self._arguments))
 
     def call_plainly(self) -> Any:
-        """Call the function, on a thread. Return also what cannot be a result, which the caller refuses."""
+        """Call the function, on a thread. Its result may be something that the caller awaits."""
         self.has_begun = True
         try:
             result = self._action.fn(self._call, **self._arguments)
         except Exception as error:
             self.raised.append(error)
             raise
-        if safe_isinstance(result, CoroutineType):
-            return result
-        self.returned.append(result)
+        if not is_awaitable(result):
+            self.returned.append(result)
+        return result
 
 
 def _failure_answer(error: Exception) -> Answer:

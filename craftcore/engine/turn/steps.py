@@ -23,9 +23,9 @@ from craftcore.outcome_exceptions import LONGEST_WAIT, Retry, Snooze
 from craftcore.registry.executor import Executor, find_executor_mistake
 from craftcore.serialization.arguments import Duration, seconds, show_value
 from craftcore.serialization.canonical import canonicalize
-from craftcore.serialization.decode import decode, encode_roundtrip, is_async, return_type
+from craftcore.serialization.decode import decode, encode_roundtrip, is_async, may_return_awaitable, return_type
 from craftcore.serialization.encode import encode
-from craftcore.serialization.untrusted import safe_isinstance
+from craftcore.serialization.untrusted import is_awaitable, safe_isinstance
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.backoff import RetryPolicy
 
@@ -205,7 +205,7 @@ def _check(name: object, fn: object, on_change: object, retry: object) -> None:
 
 def _timeout_seconds(name: str, fn: Callable[..., Any], timeout: Duration, executor: Executor) -> float:
     """Return the timeout in seconds. Raises InvalidInput."""
-    if executor != "process" and not is_async(fn):
+    if executor != "process" and not may_return_awaitable(fn):
         raise InvalidInput(
             f"step {name}: timeout needs an async function; nothing interrupts a plain function in a thread or on the "
             'loop: give it executor="process"'
@@ -244,7 +244,8 @@ def _to_awaitable(
 
     def call_and_tell() -> Any:
         result = fn(*args)
-        on_return(result)
+        if not is_awaitable(result):
+            on_return(result)
         return result
 
     return partial(run_in_thread, turn.run, call_and_tell, turn.doors.threads)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import CoroutineType
 from typing import Any, NamedTuple
 
 from craftcore.errors import ErrorCode, InvalidInput, PayloadTooLarge
@@ -10,7 +11,7 @@ from craftcore.executions.responses import truncate_result
 from craftcore.outcome_exceptions import Fail
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import encode
-from craftcore.serialization.untrusted import MESSAGE_LIMIT, truncate_text
+from craftcore.serialization.untrusted import MESSAGE_LIMIT, is_awaitable, truncate_text
 from craftcore.tasks.outcomes import Continue, Done
 
 
@@ -43,19 +44,32 @@ def call_step(step: str, limit: int, call: Callable[[], Any]) -> Encoded:
     """Call the function of a step, and return its result. Raises InvalidInput or PayloadTooLarge for a result that
     cannot be on record, else what the function raises."""
     what = f"the result of {step}"
-    text = encode(call(), what)
+    text = encode(_require_plain(call(), step), what)
     require_small(text, limit, what)
     return Encoded(text)
 
 
 def call_workflow(workflow: str, limit: int, call: Callable[[], Any]) -> Encoded:
     """Call the function of a workflow, and return its result; a stub for one over the limit. Raises what it raises."""
-    result = call()
+    result = _require_plain(call(), workflow)
     if isinstance(result, Continue):
         raise Fail(ErrorCode.VALIDATION_ERROR, refuse_continue(workflow))
     encoded = encode_result(result.result if isinstance(result, Done) else result)
     kept = truncate_result(encoded.text, limit)
     return encoded if kept is encoded.text else Encoded(kept, is_stored=False)
+
+
+def _require_plain(result: Any, whose: str) -> Any:
+    """Return the result. Raises Fail for something to await: a worker process has no event loop."""
+    if not is_awaitable(result):
+        return result
+    if isinstance(result, CoroutineType):
+        result.close()
+    raise Fail(
+        ErrorCode.VALIDATION_ERROR,
+        f"the function of {whose} returned something to await, and a worker process has no event loop: leave out "
+        'executor="process", or make it a plain function',
+    )
 
 
 def refuse_continue(workflow: str) -> str:
