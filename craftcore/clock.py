@@ -11,7 +11,8 @@ import random
 import time
 from datetime import UTC, datetime
 from typing import Protocol
-from zoneinfo import ZoneInfo
+
+from craftcore.machine_zone import MachineZone, find_machine_zone
 
 YEAR_10000 = 253_402_300_800.0
 """An upper bound of moments: no calendar can print this one."""
@@ -36,8 +37,8 @@ class Clock(Protocol):
     def awake_time(self) -> float:
         """Return the seconds that the machine was awake since some moment; suspend is left out."""
 
-    def zone(self) -> str:
-        """Return the IANA name of the machine's time zone."""
+    def zone(self) -> str | None:
+        """Return the IANA name of the machine's time zone; None when it is not known."""
 
     def new_id(self) -> str:
         """Return a UUIDv7 (RFC 9562 §5.7), greater than every one this clock made before."""
@@ -61,8 +62,12 @@ class SystemClock:
     def awake_time(self) -> float:
         return time.monotonic()
 
-    def zone(self) -> str:
-        return _machine_zone(os.environ.get("TZ", ""))
+    def zone(self) -> str | None:
+        return self.machine_zone().name
+
+    def machine_zone(self) -> MachineZone:
+        """Return the machine's time zone, or why it is not known."""
+        return find_machine_zone(os.environ.get("TZ"), time.time())
 
     def new_id(self) -> str:
         return self._ids.generate(time.time())
@@ -71,16 +76,6 @@ class SystemClock:
         import anyio  # the command line has no event loop
 
         await anyio.sleep(seconds)
-
-
-def _machine_zone(variable: str) -> str:
-    """Return $TZ, else the target of /etc/localtime. UTC for a zone without an IANA name: a POSIX rule, or a local zone
-    file."""
-    name = variable.removeprefix(":") or os.path.realpath("/etc/localtime").rpartition("/zoneinfo/")[2]
-    try:
-        return ZoneInfo(name).key
-    except (KeyError, ValueError, OSError):  # unknown; no name at all; a folder of zones
-        return "UTC"
 
 
 class Uuid7:

@@ -24,6 +24,7 @@ GROUND = {
     "failpoints",
     "serialization",
     "forks",
+    "machine_zone",
     "outcome_exceptions",
     "version",
 }

@@ -6,11 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
+from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.config.web_settings import WebSettings
 from craftcore.diagnostics.conditions import RUN
 from craftcore.diagnostics.daemon import DaemonState, daemon_findings, find_daemon
-from craftcore.diagnostics.environment import place_findings, place_of
+from craftcore.diagnostics.environment import place_findings, place_of, zone_finding
 from craftcore.diagnostics.file import (
     chain,
     chain_state_of,
@@ -66,6 +67,7 @@ class Doctor:
     def findings(self) -> Iterator[Finding]:
         """Run each check by itself: one that fails does not stop the others."""
         yield from guard_check("settings", self._check_settings)
+        yield zone_finding(SystemClock().machine_zone())
         try:
             place = place_of(self._path, self._config_path)
         except (FileNotFoundError, NotADirectoryError):

@@ -12,6 +12,7 @@ from craftcore.daemon.lock_file import lock_path
 from craftcore.diagnostics.disk_space import DiskSpace, disk_space_of
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.diagnostics.health import is_pinned, reader_text
+from craftcore.machine_zone import NAME_IT, MachineZone
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
 from craftcore.storage.files.wal_locks import reader_pids
@@ -154,6 +155,13 @@ def wal(place: Place) -> Finding:
     if place.wal_readers:
         return warn("WAL", f"{text}. To see that process", "ps", "-fp", ",".join(map(str, place.wal_readers)))
     return warn("WAL", f"{text}. To see which processes have the file open", "fuser", "-v", place.database.path)
+
+
+def zone_finding(zone: MachineZone) -> Finding:
+    """Check that the time zone of this machine is known: times of day are read in it."""
+    if zone.name is not None:
+        return make_passed("machine zone", zone.name)
+    return warn("machine zone", f"not known: {zone.why}. Times of day without a zone are refused: {NAME_IT}")
 
 
 def _read_modes(path: str) -> Seen | None:

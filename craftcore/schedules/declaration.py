@@ -46,10 +46,11 @@ class Declarations:
     def begin(self, declared: Declared, origin: Origin, before: Schedule | None, now: float) -> Schedule:
         """Return the schedule with a timing that is read now. Raises ScheduleInvalid for an expression that cannot be
         read, and for one that would never fire unless it is declared at each start."""
+        is_known = declared.timezone_given or self._clock.zone() is not None
         timing = parse(
             declared.expression,
             now=now,
-            timezone=declared.timezone,
+            timezone=declared.timezone if is_known else None,
             zone_given=declared.timezone_given,
             past_allowed=origin.is_declared,
         ).timing

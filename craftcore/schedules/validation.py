@@ -23,14 +23,15 @@ YEAR = 366 * 86_400.0
 E = TypeVar("E", bound=StrEnum)
 
 
-def accept(spec: ScheduleSpec, row: NewTrigger, *, local_zone: str) -> Declared:
-    """Return the checked form of a spec. `row` is the trigger it would fire now, accepted already.
+def accept(spec: ScheduleSpec, row: NewTrigger, *, local_zone: str | None) -> Declared:
+    """Return the checked form of a spec. `row` is the trigger it would fire now, accepted already. `local_zone` None:
+    the machine's is not known, and the zone is UTC for what needs none.
 
     Raises ScheduleInvalid, naming the option, its value and what is allowed. The expression is not read here.
     """
     if type(spec.when) is not str:
         raise ScheduleInvalid(f"when {spec.when!r:.80} must be text")
-    zone = local_zone if spec.timezone is None else spec.timezone
+    zone = local_zone or "UTC" if spec.timezone is None else spec.timezone
     check_zone(zone)
     start = None if spec.start is None else float(round(_moment("start", spec.start)))
     until = None if spec.until is None else _moment("until", spec.until)

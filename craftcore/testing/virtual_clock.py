@@ -17,9 +17,10 @@ NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
 class VirtualClock:
-    """A Clock for tests. `now`: where it begins, in epoch seconds. `zone_name`: the IANA name of the machine's zone."""
+    """A Clock for tests. `now`: where it begins, in epoch seconds. `zone_name`: the IANA name of the machine's zone;
+    None: it is not known."""
 
-    def __init__(self, now: float = NEW_YEAR, *, seed: int = 0, zone_name: str = "UTC") -> None:
+    def __init__(self, now: float = NEW_YEAR, *, seed: int = 0, zone_name: str | None = "UTC") -> None:
         self._now = now
         self._boot_time = 1_000.0
         self._zone = zone_name
@@ -36,7 +37,7 @@ class VirtualClock:
     def awake_time(self) -> float:
         return self._boot_time
 
-    def zone(self) -> str:
+    def zone(self) -> str | None:
         return self._zone
 
     def new_id(self) -> str:

@@ -171,8 +171,8 @@ class MomentRead(NamedTuple):
     is_delay: bool
 
 
-ReadMoment = Callable[[str, object, float, str], MomentRead]
-"""(field, value, now, time zone): the moment that a value means. Raises InvalidInput."""
+ReadMoment = Callable[[str, object, float, str | None], MomentRead]
+"""(field, value, now, time zone, None: not known): the moment that a value means. Raises InvalidInput."""
 
 
 def moment(field: str, value: object) -> float:

@@ -27,14 +27,14 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-ClockState = tuple[float, float, str, int, tuple[Any, ...]]
+ClockState = tuple[float, float, str | None, int, tuple[Any, ...]]
 """The time, the boot time and the zone of a virtual clock, its last id and the random numbers of the next ones."""
 
 
 class VirtualClock(clock.VirtualClock):
     """A virtual clock: only the test and the sleeps of an engine advance it."""
 
-    def __init__(self, now: float = NEW_YEAR, *, seed: int = 0, zone_name: str = "UTC") -> None:
+    def __init__(self, now: float = NEW_YEAR, *, seed: int = 0, zone_name: str | None = "UTC") -> None:
         super().__init__(now, seed=seed, zone_name=zone_name)
         self._random = random.Random(seed)
         self._ids = Uuid7(self._random)

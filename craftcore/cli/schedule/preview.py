@@ -79,8 +79,9 @@ def preview(
             raise RowInvalid(f"{told}. Put it right: {hint('schedule', 'edit', schedule.id)}") from error
     else:
         assert expression is not None
-        zone = core.clock.zone() if timezone is None else timezone
-        parsed = parse(expression, now=now, timezone=zone, zone_given=timezone is not None)
+        known = core.clock.zone() if timezone is None else timezone
+        parsed = parse(expression, now=now, timezone=known, zone_given=timezone is not None)
+        zone = known or "UTC"
         timing, head = parsed.timing, [expression_text(parsed.text, parsed.timing, zone)]
         after = now if first is None else _moment_before(first)
         if first is None and isinstance(timing, Once):

@@ -12,8 +12,10 @@ import click
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import PROBLEM, SETTINGS
 from craftcore.cli.session import Session
+from craftcore.clock import SystemClock
 from craftcore.config import Config
 from craftcore.config.web_settings import WebSettings
+from craftcore.diagnostics.environment import zone_finding
 from craftcore.diagnostics.finding import Finding, Level
 from craftcore.diagnostics.web_access import address_findings, find_libraries, login_findings
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
@@ -50,7 +52,8 @@ def check(session: Session, /, app: str | None) -> int:
     Looks at the settings, the page, the app and the schedules they declare. Looks at the database, its permissions and
     the work in it. Lists every problem, not only the first. A live task that the app does not fit would be held. A
     trigger that waits, or an operator's schedule, whose workflow is not declared would fail. An action whose name
-    suggests that it cannot be taken back, without irreversible=True, is a warning.
+    suggests that it cannot be taken back, without irreversible=True, is a warning. So is a machine whose time
+    zone is not known.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
@@ -74,6 +77,8 @@ def check(session: Session, /, app: str | None) -> int:
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
     if all(error is None for area, _, error in results if area in ("config", "web")):
         warnings += [f"web: {text}" for text in _list_texts(_check_access(session), Level.WARN)]
+    zone = zone_finding(SystemClock().machine_zone())
+    warnings += [f"{zone.code}: {zone.text}"] if zone.level is Level.WARN else []
     if session.json:
         told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
         passed = all(error is None for _, _, error in results)

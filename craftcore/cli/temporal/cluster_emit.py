@@ -15,7 +15,9 @@ from craftcore.cli.payload import read_payload
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_cluster_settings
+from craftcore.cli.trigger.due_time import due_text, local_due, read_due
 from craftcore.cli.trigger.emit import emit as local_emit
+from craftcore.clock import SystemClock
 from craftcore.errors import InvalidInput
 from craftcore.serialization.time_text import add_iso_times, parse_duration
 from craftcore.triggers.model import Emitted, TriggerSpec
@@ -41,7 +43,15 @@ if TYPE_CHECKING:
 @click.argument("workflow")
 @click.pass_obj
 def emit(
-    session: Session, /, workflow: str, payload: str, delay: str | None, at: str | None, wait: str | None, **spec: Any
+    session: Session,
+    /,
+    workflow: str,
+    payload: str,
+    delay: str | None,
+    at: str | None,
+    wait: str | None,
+    timezone: str | None,
+    **spec: Any,
 ) -> int:
     """Start a task of WORKFLOW on a cluster.
 
@@ -53,11 +63,11 @@ def emit(
         raise InvalidInput(f"wait {wait!r:.80} must be seconds, 0 or more")
     if not read_cluster_settings(session).task_queue:
         raise InvalidInput("nothing says which app the task is for: give --task-queue, the name of the app")
+    clock = SystemClock()
     asked = TriggerSpec(
         workflow=workflow,
         payload=read_payload(payload),
-        at=at,
-        delay=None if delay is None else parse_duration(delay),
+        **read_due(at, delay, timezone, clock),
         **{**spec, "source": spec["source"].upper()},
     )
 
@@ -74,6 +84,9 @@ def emit(
 
     emitted, end = call_cluster(session, start)
     told = {name: value for name, value in asdict(emitted).items() if value is not None and name != "payload_differs"}
+    if at is not None:
+        told |= local_due(emitted.due_at, timezone, clock)
+        session.out.print_note(due_text(emitted.due_at, timezone, clock))
     if end is not None:
         told |= {"status": end.status, "result": json.loads(end.result_json or "null"), "reason": end.reason}
     if session.json:

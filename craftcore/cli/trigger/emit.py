@@ -14,6 +14,7 @@ from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
 from craftcore.cli.payload import read_payload
 from craftcore.cli.session import Session
+from craftcore.cli.trigger.due_time import due_text, local_due, read_due
 from craftcore.cli.trigger.wait import wait_for_end
 from craftcore.errors import InvalidInput
 from craftcore.producer import Producer
@@ -66,6 +67,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
     help="A second one with the key: the first stays, takes what is new if it has not started, or exit 64.",
 )
 @click.option("--at", metavar="TIME", help="When it is due, e.g. 'tomorrow 9am'; else now.")
+@click.option("--timezone", metavar="ZONE", help="The zone of --at; by default the machine's.")
 @click.option("--in", "delay", metavar="DURATION", help="How long from now it is due.")
 @click.option("--priority", type=int, metavar="0-99", help="Lower is sooner; else that of its source.")
 @click.option("--description", metavar="TEXT", help="A description for people.")
@@ -82,6 +84,7 @@ def emit(
     delay: str | None,
     at: str | None,
     wait: str | None,
+    timezone: str | None,
     **spec: Any,
 ) -> int:
     """Accept a trigger for WORKFLOW.
@@ -89,6 +92,8 @@ def emit(
     When this returns, it is on disk. Prints {"id", "created", "status", "due_at"}; with --wait the workflow's result
     instead (with --json both): that of a task when the task has ended, over all its turns and waits. A message to a
     live task ends when it is delivered: {"delivered_to": the task's id}.
+
+    --at adds the moment in local time, "due_at_local", and its "timezone".
 
     When another trigger holds the dedup key, nothing is written: "created" is false, "id" is that trigger, "held" is
     "dedup_key" and "dedup_scope" says for how long. A sentence on standard error says the same.
@@ -98,14 +103,13 @@ def emit(
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:
         raise InvalidInput(f"wait {wait!r:.80} must be seconds, 0 or more")
+    core = session.core()
     asked = TriggerSpec(
         workflow=workflow,
         payload=read_payload(payload),
-        at=at,
-        delay=None if delay is None else parse_duration(delay),
+        **read_due(at, delay, timezone, core.clock),
         **{**spec, "source": spec["source"].upper()},
     )
-    core = session.core()
     core.triggers.accept(asked)  # what is refused must not leave a new database behind
     is_new = not os.path.exists(core.database.path)  # also where one may not look: refused below
     with Producer(session.path, config=core.config) as producer:
@@ -116,12 +120,16 @@ def emit(
         )
     if emitted.held is not None and asked.on_duplicate == "keep":
         session.out.print_note(_duplicate_text(emitted, asked.dedup_key))
-    told = add_iso_times(_emitted_document(emitted))
+    document = _emitted_document(emitted)
+    if at is not None:
+        document |= local_due(emitted.due_at, timezone, core.clock)
+        session.out.print_note(due_text(emitted.due_at, timezone, core.clock))
+    told = add_iso_times(document)
     if wait is None:
         if session.json:
             session.out.document(told)
         else:
-            click.echo(json.dumps(_emitted_document(emitted)))
+            click.echo(json.dumps(document))
         return 0
     try:
         return wait_for_end(session, core, told, patience)

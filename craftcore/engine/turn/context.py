@@ -127,7 +127,7 @@ class TaskContext(RecordedCalls, Generic[S]):
     async def sleep_until(self, at: Moment, *, key: str | None = None) -> None:
         """Suspend the turn until that moment: an aware datetime, epoch seconds, or text like "tomorrow 9am".
 
-        A time of day is the next one in the machine's time zone.
+        A time of day is the next one in the machine's time zone, and refused where that is not known.
         """
         clock = self._turn.doors.clock
         given = read_moment("at", at, clock.now(), clock.zone())

@@ -20,6 +20,7 @@ from zoneinfo import ZoneInfo, available_timezones
 from cronsim import CronSim, CronSimError
 
 from craftcore.errors import ScheduleInvalid
+from craftcore.machine_zone import UNKNOWN
 from craftcore.schedules.recurrence import natural_language
 from craftcore.schedules.recurrence.occurrences import next_occurrence
 from craftcore.schedules.recurrence.timezones import moment_of
@@ -66,22 +67,35 @@ class Parsed:
     text: str
 
 
-def parse(text: str, *, now: float, timezone: str, zone_given: bool = False, past_allowed: bool = False) -> Parsed:
-    """Return what `text` means if declared at `now`, in the IANA zone `timezone`.
+def parse(
+    text: str, *, now: float, timezone: str | None, zone_given: bool = False, past_allowed: bool = False
+) -> Parsed:
+    """Return what `text` means if declared at `now`, in the IANA zone `timezone`; None: the machine's is not known, so
+    a time of day is refused.
 
     `zone_given`: the zone was chosen, so an ISO moment without one is read in it; else it is refused. `past_allowed`:
     an ISO moment or a time of today may have passed. Raises ScheduleInvalid, with what is wrong and the supported
     forms, or for an unknown zone.
     """
-    zone = check_zone(timezone)
+    zone = check_zone("UTC" if timezone is None else timezone)
     if type(text) is not str:
         raise ScheduleInvalid(f"a schedule must be text, not {type(text).__name__}. Supported: {FORMS}")
     try:
         written = _normalize(text)
         timing = _read(written, now, zone, zone_given, past_allowed)
+        is_refused = timezone is None and _is_local(written.lower(), timing)
     except natural_language.Unreadable as reason:
         raise ScheduleInvalid(f"schedule {text!r:.80}: {reason}. Supported: {FORMS}") from None
+    if is_refused:
+        raise ScheduleInvalid(f"schedule {text!r:.80}: {UNKNOWN}")
     return Parsed(timing=timing, text=written)
+
+
+def _is_local(spoken: str, timing: Timing) -> bool:
+    """Return whether the timing depends on the zone. A date names its offset, or is refused."""
+    if isinstance(timing, Once):
+        return natural_language.delay(spoken) is None and not _DATE.fullmatch(spoken.removeprefix("at "))
+    return isinstance(timing, Cron)
 
 
 def check_zone(name: str) -> ZoneInfo:
