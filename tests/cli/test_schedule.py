@@ -170,7 +170,7 @@ def test_schedule_options_reach_the_row(cli):
         "updated_at": NOON,
         "updated_at_iso": "2026-11-21T12:00:00.000Z",
     }
-    assert given == {**expected, "change": "added"}
+    assert given == {**expected, "next_at_local": "2027-01-02T07:00:00+09:00", "change": "added"}
     assert list(given)[: len(expected)] == list(expected)
     assert {name: value for name, value in shown(cli, "s").items() if name in expected} == expected
     latest = dict.fromkeys(("last_trigger_id", "last_trigger_status", "last_fired_at", "last_fired_at_iso"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -88,3 +89,17 @@ def test_emit_refuses_a_zone_without_a_time_and_an_unknown_zone(cli, options, wh
     assert refused.code == 64
     assert why in refused.err
     assert not Path("agent.db").exists()
+
+
+@pytest.mark.parametrize("words", ["every day at 9am", "tomorrow at 9am"])
+def test_schedule_add_shows_its_next_occurrence_in_its_zone(cli, words):
+    added = ("schedule", "add", "morning", words, "--workflow", "greet", "--timezone", "Asia/Kolkata")
+
+    text, document = cli(*added).out, cli("--json", *added).json
+
+    assert re.search(r"next: \d{4}-\d\d-\d\d 09:00:00 IST \(\d{4}-\d\d-\d\d 03:30:00Z, in ", text)
+    assert (document["next_at_local"][10:], document["timezone"]) == ("T09:00:00+05:30", "Asia/Kolkata")
+
+
+def test_schedule_without_a_next_occurrence_has_no_local_time(cli):
+    assert cli("--json", "schedule", "add", "s", "on startup", "--workflow", "greet").json["next_at_local"] is None

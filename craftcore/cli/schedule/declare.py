@@ -22,7 +22,7 @@ from craftcore.cli.schedule.options import (
 from craftcore.cli.schedule.view import next_occurrence_text, schedules_held_text
 from craftcore.cli.session import Session
 from craftcore.diagnostics.documents import schedule_document
-from craftcore.diagnostics.text.schedule_text import COMMAND, command_line, expression_text
+from craftcore.diagnostics.text.schedule_text import COMMAND, command_line, expression_text, local_time, next_firing
 from craftcore.operations import schedules
 from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, Schedule, ScheduleSpec, ScheduleStatus
@@ -166,7 +166,9 @@ def _work(
 def _say_put(session: Session, put: DeclareResult, holds: str | None, now: float) -> None:
     schedule = put.schedule
     if session.json:
-        session.out.document({**schedule_document(schedule), "change": put.change})
+        there = None if (at := next_firing(schedule)) is None else local_time(at, schedule.timezone)
+        local = None if there is None else there.isoformat()
+        session.out.document({**schedule_document(schedule), "next_at_local": local, "change": put.change})
         return
     session.out.line(
         f"{schedule.id}: {put.change}. {expression_text(schedule.expression, schedule.timing, schedule.timezone)}"
