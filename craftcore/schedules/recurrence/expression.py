@@ -17,11 +17,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
 
-from cronsim import CronSim, CronSimError
-
 from craftcore.errors import ScheduleInvalid
 from craftcore.machine_zone import UNKNOWN
 from craftcore.schedules.recurrence import natural_language
+from craftcore.schedules.recurrence.cron_fields import FIELDS, find_field_mistake, is_cron
 from craftcore.schedules.recurrence.occurrences import next_occurrence
 from craftcore.schedules.recurrence.timezones import moment_of
 from craftcore.schedules.recurrence.timing import Cron, Once, Startup, Timing
@@ -43,14 +42,6 @@ _NICKNAMES = {
     "@annually": "0 0 1 1 *",
 }
 _STARTUP = ("on startup", "@reboot")
-
-_FIELDS = (
-    ("minute", "0-59"),
-    ("hour", "0-23"),
-    ("day of month", "1-31"),
-    ("month", "1-12 or JAN-DEC"),
-    ("day of week", "0-7 or SUN-SAT"),
-)
 
 _CRON = re.compile(r"[^a-z]*\*.*|[\d,/-]+( [\d,/-]\S*)+|[\d,/-]+( \S+){4,6}")
 _DATE = re.compile(r"\d{4}-\d\d-\d\d(?!\d).*")
@@ -167,30 +158,21 @@ def _moment(spoken: str, now: float, zone: ZoneInfo | None, past_allowed: bool) 
 
 def _cron(expression: str, now: float, zone: ZoneInfo) -> Cron:
     fields = expression.split()
-    if len(fields) != len(_FIELDS):
+    if len(fields) != len(FIELDS):
         raise natural_language.Unreadable(
             f"cron has 5 fields (minute hour day month weekday, no seconds), and this has {len(fields)}"
         )
-    for nth, (field, (name, allowed)) in enumerate(zip(fields, _FIELDS, strict=True)):
-        if not _is_cron(" ".join(field if nth == other else "*" for other in range(len(fields)))):
-            steps = ", in steps of 1 or more" if "/" in field else ""
-            raise natural_language.Unreadable(f"its {name} {field!r:.40} must be {allowed}{steps}")
+    for nth, field in enumerate(fields):
+        if (mistake := find_field_mistake(nth, field)) is not None:
+            raise natural_language.Unreadable(mistake)
     cron = Cron(expression=expression, timezone=zone.key)
-    if not _is_cron(expression):
+    if not is_cron(expression):
         raise natural_language.Unreadable(
             f"it has no occurrence: no day of month {fields[2]!r:.40} (1-31) is in month {fields[3]!r:.40}"
         )
     if next_occurrence(cron, now) is None:
         raise natural_language.Unreadable("it has no occurrence within fifty years")
     return cron
-
-
-def _is_cron(expression: str) -> bool:
-    try:
-        CronSim(expression, datetime(2001, 1, 1, tzinfo=UTC))
-    except CronSimError:
-        return False
-    return True
 
 
 def _show_value(value: object) -> str:
