@@ -54,6 +54,13 @@ def test_defaults_hold_without_a_file():
     assert Config.load(None) == Config()
 
 
+def test_byte_order_mark_before_the_settings_is_skipped(tmp_path):
+    file = tmp_path / "bom.toml"
+    file.write_bytes(b"\xef\xbb\xbf[daemon]\nconcurrency = 3\n")
+
+    assert Config.load(file).daemon.concurrency == 3
+
+
 def test_shipped_file_holds_exactly_the_defaults():
     assert Config.load(SHIPPED) == Config()
 

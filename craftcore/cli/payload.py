@@ -84,6 +84,6 @@ def utf8_text(body: bytes, where: str, max_bytes: int) -> str:
     if len(body) > max_bytes:
         raise InvalidInput(f"{where} has over {max_bytes:,} bytes")
     try:
-        return body.decode()
+        return body.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise InvalidInput(f"{where} is not UTF-8 text, at byte {error.start}") from None

@@ -93,7 +93,7 @@ def read(path: Path) -> dict[str, Any]:
             text = file.read(_FILE_MAX_BYTES + 1)
         if len(text) > _FILE_MAX_BYTES:
             raise ConfigInvalid(f"{path}: over {_FILE_MAX_BYTES} bytes, too large for a configuration")
-        return tomllib.loads(text.decode())
+        return tomllib.loads(text.decode("utf-8-sig"))
     except OSError as error:
         raise ConfigInvalid(f"{path}: cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

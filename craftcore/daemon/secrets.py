@@ -58,7 +58,7 @@ class Secrets:
         if isinstance(content, str):
             raise NoEffect(f"the secret credential:{name} {content}; see LoadCredential= of the systemd unit")
         try:
-            text = content.decode()
+            text = content.decode("utf-8-sig")
         except UnicodeDecodeError:
             text = None  # raised below: the error has the content with it, and would stay in the context of ours
         if text is None:

@@ -94,6 +94,16 @@ def test_payload_may_come_from_a_file_or_standard_input(cli, tmp_path):
     assert row(cli, from_stdin["id"])["payload"] == {"from": "stdin ü"}
 
 
+def test_byte_order_mark_before_a_payload_is_skipped(cli, tmp_path):
+    (tmp_path / "payload.json").write_bytes(b'\xef\xbb\xbf{"from": "file"}')
+
+    from_file = cli("--json", "emit", "greet", "--payload", "@payload.json").json
+    from_stdin = cli("--json", "emit", "greet", "--payload", "-", stdin=b'\xef\xbb\xbf{"from": "stdin"}').json
+
+    assert row(cli, from_file["id"])["payload"] == {"from": "file"}
+    assert row(cli, from_stdin["id"])["payload"] == {"from": "stdin"}
+
+
 def test_dedup_key_is_accepted_once_and_a_different_payload_is_reported(cli):
     first = cli("--json", "emit", "greet", "--dedup-key", "k").json
     again = cli("--json", "emit", "greet", "--dedup-key", "k").json

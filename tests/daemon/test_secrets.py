@@ -56,6 +56,10 @@ def test_secret_from_a_credential_file_loses_the_final_line_break(credentials, c
     assert credentials("smtp-password", content).get("credential:smtp-password") == secret
 
 
+def test_byte_order_mark_is_not_part_of_a_secret(credentials):
+    assert credentials("token", b"\xef\xbb\xbf" + CANARY.encode()).get("credential:token") == CANARY
+
+
 def test_replaced_secret_is_read_again(credentials):
     """It is read when it is needed, and kept by nobody."""
     secrets = credentials("token", b"old")
