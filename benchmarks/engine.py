@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import shutil
 import time
 from collections.abc import AsyncIterator
@@ -11,13 +10,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
 from craftcore import App, TriggerSpec
 from craftcore.config import Config
 from craftcore.engine.engine import Engine
-
-structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 def config(concurrency: int = 100) -> Config:

@@ -20,6 +20,7 @@ import pytest
 import structlog
 from hypothesis import HealthCheck, settings
 
+from tests.support import log_capture
 from tests.support.cells import SEED
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
@@ -32,9 +33,6 @@ settings.register_profile(
     "same everywhere", deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("same everywhere")
-
-# A traceback drawn by rich takes 50 ms of processor, and is read only where a test fails.
-structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background; programs would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -207,22 +205,15 @@ def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_configured_for_the_next() -> Iterator[None]:
-    """Logging is configured once per process, and a daemon keeps each logger as it was first used.
-
-    A test that configures it would silence the tests after it, which look for lines. It would also hand them the
-    records of the standard library's logging, which the default of structlog draws with rich: for seconds, in a thread
-    of Temporal's that has two.
-    """
+    """Logging is configured once per process. A test that configures it would silence the tests after it."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
+    log_capture.reset()
     if structlog.is_configured():
         structlog.reset_defaults()
-        for name, module in sys.modules.copy().items():  # a thread may import meanwhile
-            if name.startswith("craftcore.") and "log" in vars(module):
-                vars(module.log).pop("bind", None)
     structlog.contextvars.clear_contextvars()
 
 

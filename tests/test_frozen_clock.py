@@ -9,11 +9,11 @@ from typing import Any
 
 import anyio
 import pytest
-import structlog
 from freezegun import freeze_time
 
 from craftcore import App
 from craftcore.daemon import logging as logs
+from craftcore.log import get_logger
 from tests.support.engine_harness import look
 from tests.support.processes import PATIENCE
 
@@ -26,7 +26,7 @@ def test_log_line_has_the_time_of_the_frozen_clock(format):
     logs.configure("info", format, stream=stream, under_systemd=False)
 
     with freeze_time(FROZEN):
-        structlog.get_logger("frozen").info("thing.happened")
+        get_logger("craftcore.frozen").info("thing.happened")
 
     line = stream.getvalue()
     assert "2031-05-06" in line

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import App
 from craftcore.daemon.lifespan import running
 from craftcore.errors import ConfigInvalid
 from craftcore.registry.action import is_irreversible_name
 from tests.support.engine_harness import lab, settings
+from tests.support.log_capture import capture_logs
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,8 @@ GROUND = {
     "machine_zone",
     "outcome_exceptions",
     "version",
+    "log",
+    "log_format",
 }
 """What everything may import, and what imports nothing else."""
 

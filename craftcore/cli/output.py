@@ -13,10 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from craftcore.cli.folded_text import INDENT, count_columns, fold_text
-from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.text.command_text import paste
 from craftcore.diagnostics.text.printable import Verbatim
 from craftcore.errors import UnreadableRow
+from craftcore.log_format import escape_control
 
 CELL_MAX = 60
 GAP, NOTHING = "  ", "-"

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from craftcore.config import Config
 from craftcore.daemon import logging
@@ -34,6 +33,7 @@ from craftcore.daemon.watchdog import watchdog
 from craftcore.engine.engine import Engine
 from craftcore.engine.failure import sole_exception
 from craftcore.errors import CraftcoreError, DatabaseInvalid, NotFound, StorageError, StorageFull
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.services import Services
 from craftcore.storage import migrate
@@ -42,7 +42,7 @@ from craftcore.storage.migrations import list_migrations
 from craftcore.triggers.listing_store import TriggerLists
 from craftcore.triggers.model import TriggerStatus
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 STATUS_SECONDS = 3.0
 FIRST_LOOK_SECONDS = 20.0

@@ -5,17 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-import structlog
-
 from craftcore.actions.process.command_run import COMMAND
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.schedules.declaration import DeclareResult
 from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.schedules.service import ScheduleService
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 MARK_IT = "after a crash it may be done again: say irreversible=True, or irreversible=False where that does no harm"
 """The warning about an action whose name sounds irreversible."""

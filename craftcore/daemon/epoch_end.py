@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import anyio
-import structlog
 
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine import boot as booting
 from craftcore.engine.engine import Engine
 from craftcore.errors import StorageError, StorageFull
+from craftcore.log import get_logger
 from craftcore.services import Services
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def clear_files(lock: DaemonLock) -> None:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import socket
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import anyio
-import structlog
 
 from craftcore.clock import Clock
 from craftcore.config import Config
@@ -36,6 +33,7 @@ from craftcore.engine.limits.restart import put_back_undeclared, restore_rate_hi
 from craftcore.engine.scheduler import say_ticked
 from craftcore.errors import CraftcoreError, DaemonRunning, RowInvalid, StorageError, StorageFull
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.notifications.model import NotifyRule
 from craftcore.notifications.service import NotificationService
 from craftcore.registry.executor import require_importable
@@ -54,7 +52,7 @@ LOOKS_AT_FILES_SECONDS = 1.0
 """How long a lock file can be missing, and a deleted or replaced database go unnoticed while nothing is written."""
 
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 @asynccontextmanager
@@ -76,7 +74,6 @@ async def running(
     `engine.begin()`. `owns_loop`: nothing but the engine runs on this event loop, so leaving the block by an error
     counts as a crash.
     """
-    _silence_logging()
     core = Services(path, config, clock)
     async with AsyncExitStack() as life:
         life.enter_context(with_ready_made(app, config, os.environ))
@@ -282,15 +279,6 @@ def _sweep_drafts(path: Path) -> None:
     with suppress(OSError):  # who may not remove it can start all the same
         if swept := remove_stale(Path(os.path.realpath(path)).parent):
             log.info("drafts.swept", names=swept)
-
-
-def _silence_logging() -> None:
-    """Log only warnings, to stderr, in a program that did not configure structlog."""
-    if not structlog.is_configured():
-        structlog.configure(
-            wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING),
-            logger_factory=structlog.PrintLoggerFactory(sys.stderr),
-        )
 
 
 def _machine_boot_id() -> str | None:

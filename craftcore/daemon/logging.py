@@ -1,21 +1,22 @@
 """Where log lines go: JSON for machines, text for a person at a terminal, and never an error back to who logged.
 
-A handler's own records, through the standard library's logging, come out the same way.
+Records of the standard library's logging come out the same way where the program has not configured it. The
+program's own configuration of logging and structlog stays as it is.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TextIO
 
 import structlog
 
-from craftcore.daemon.log_format import LINE_MAX_BYTES, json_line, text_line
+from craftcore.log import ROOT, format_level, output, resolve_exception
+from craftcore.log_format import LINE_MAX_BYTES, json_line, text_line
 
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
 
@@ -30,7 +31,7 @@ def configure(
     under_systemd: bool,
     line_max_bytes: int = LINE_MAX_BYTES,
 ) -> None:
-    """Send everything logged in this process to `stream`. Once per process: only the level can be changed later.
+    """Send what craftcore logs in this process to `stream`, and the records of a root logger that has no handler.
 
     `level` is debug, info, warning or error; `format` is json, text, or auto (text on a terminal, otherwise JSON).
     Under systemd each line carries its journal priority. A stream that is closed, broken or None swallows the lines.
@@ -40,30 +41,21 @@ def configure(
     if format == "text" or (format == "auto" and terminal):
         colours = terminal and "NO_COLOR" not in os.environ
         render = partial(text_line, colours=colours, max_bytes=line_max_bytes)
-    structlog.configure(
-        processors=[
-            structlog.contextvars.merge_contextvars,
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.processors.format_exc_info,
-            _Renderer(render, priorities=under_systemd),
-        ],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=partial(_Lines, stream, threading.Lock()),
-        cache_logger_on_first_use=True,
-    )
-    _bridge(level)
+    write = _Writer(render, _Lines(stream), priorities=under_systemd)
+    output.write = write
+    _bridge(write)
+    set_level(level)
 
 
 def set_level(level: str) -> None:
-    """Set the log level, also for loggers of craftcore that are in use already."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
-    for name, module in list(sys.modules.items()):
-        logger = getattr(module, "log", None) if name.startswith("craftcore.") else None
-        if isinstance(logger, type(structlog.get_logger())):
-            # A logger that was used once is kept, and with it the level: that is what makes `debug` free.
-            vars(logger).pop("bind", None)
-    logging.getLogger().setLevel(level.upper())
+    """Set the level of craftcore's loggers, and that of the root logger where the program has set up neither a level
+    nor a handler for it."""
+    logging.getLogger(ROOT).setLevel(level.upper())
+    root = logging.getLogger()
+    for bridge in _find_bridges(root):
+        if root.level == bridge.root_level:
+            root.setLevel(level.upper())
+            bridge.root_level = root.level
 
 
 def is_journal_stream(stream: TextIO | None, environ: Mapping[str, str]) -> bool:
@@ -75,29 +67,34 @@ def is_journal_stream(stream: TextIO | None, environ: Mapping[str, str]) -> bool
     return found is not None and environ.get("JOURNAL_STREAM") == f"{found.st_dev}:{found.st_ino}"
 
 
-class _Renderer:
-    """The last processor: the event's line, each of its rows with the journal's priority where that is asked for."""
+class _Writer:
+    """Writes an event as its line, each of its rows with the journal's priority where that is asked for."""
 
-    def __init__(self, render: _Render, *, priorities: bool) -> None:
+    def __init__(self, render: _Render, lines: _Lines, *, priorities: bool) -> None:
         self._render = render
+        self._lines = lines
         self._priorities = priorities
+        self._stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
-    def __call__(self, logger: object, method: str, event: MutableMapping[str, Any]) -> str:
-        line = self._render(dict(event))
-        if not self._priorities:
-            return line
-        prefix = f"<{_PRIORITIES.get(str(event.get('level')), 6)}>"
-        return "\n".join(prefix + row for row in line.split("\n"))
+    def __call__(self, logger: logging.Logger, level: int, event: dict[str, Any]) -> None:
+        name = format_level(level)
+        event = dict(self._stamp(None, name, {**event, "level": name}))
+        event["exc_info"] = resolve_exception(event.pop("exc_info", None))
+        line = self._render(dict(structlog.processors.format_exc_info(None, name, event)))
+        if self._priorities:
+            prefix = f"<{_PRIORITIES[name]}>"
+            line = "\n".join(prefix + row for row in line.split("\n"))
+        self._lines.write(line)
 
 
 class _Lines:
     """Writes whole lines, from any thread. The daemon goes on when the reader has gone."""
 
-    def __init__(self, stream: TextIO | None, turn: threading.Lock, *_name: object) -> None:
+    def __init__(self, stream: TextIO | None) -> None:
         self._stream = stream
-        self._turn = turn
+        self._turn = threading.RLock()
 
-    def msg(self, line: str) -> None:
+    def write(self, line: str) -> None:
         if self._stream is None:
             return
         try:
@@ -107,19 +104,32 @@ class _Lines:
         except (OSError, ValueError):
             pass  # there is nowhere left to say so
 
-    log = debug = info = warn = warning = msg
-    err = error = critical = fatal = failure = exception = msg
+
+_NOT_EXTRA = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
+_OURS = {"timestamp", "level", "event", "exception", "logger", "message", "exc_info"}
 
 
 class _Bridge(logging.Handler):
-    """Hands records of the standard library's logging to ours."""
+    """Writes records of the standard library's logging as events, with the fields of their `extra`."""
+
+    root_level = logging.WARNING
+    """The level of a root logger that the program has not set."""
+
+    def __init__(self, write: _Writer) -> None:
+        super().__init__()
+        self._write = write
 
     def emit(self, record: logging.LogRecord) -> None:
-        level = min(max(record.levelno // 10 * 10, logging.DEBUG), logging.CRITICAL)
-        facts: dict[str, Any] = {"logger": record.name, "message": _message(record)}
+        event: dict[str, Any] = {"event": "log.received", "logger": record.name, "message": _message(record)}
+        for name, value in vars(record).items():
+            if name not in _NOT_EXTRA:
+                event[f"extra_{name}" if name in _OURS else name] = value
         if record.exc_info:
-            facts["exc_info"] = record.exc_info
-        structlog.get_logger().log(level, "log.received", **facts)
+            event["exc_info"] = record.exc_info
+        try:
+            self._write(logging.getLogger(record.name), record.levelno, event)
+        except Exception:
+            pass  # the work that logs matters more than its line
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -129,12 +139,17 @@ def _message(record: logging.LogRecord) -> str:
         return str(record.msg)
 
 
-def _bridge(level: str) -> None:
+def _bridge(write: _Writer) -> None:
+    """Write the records of the root logger, unless the program handles them itself."""
     root = logging.getLogger()
-    for earlier in [handler for handler in root.handlers if isinstance(handler, _Bridge)]:
+    for earlier in _find_bridges(root):
         root.removeHandler(earlier)
-    root.addHandler(_Bridge())
-    root.setLevel(level.upper())
+    if not root.handlers:
+        root.addHandler(_Bridge(write))
+
+
+def _find_bridges(root: logging.Logger) -> list[_Bridge]:
+    return [handler for handler in root.handlers if isinstance(handler, _Bridge)]
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

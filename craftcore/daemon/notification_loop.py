@@ -6,18 +6,18 @@ import re
 from collections.abc import Sequence
 
 import anyio
-import structlog
 
 from craftcore.daemon.status_line import condition_of, list_troubles
 from craftcore.engine.engine import Engine
 from craftcore.errors import RowInvalid, StorageFull
+from craftcore.log import get_logger
 from craftcore.notifications.model import NotifyRule
 from craftcore.notifications.service import NotificationService
 from craftcore.services import Services
 from craftcore.storage.facts import delete_fact, get_fact, set_fact
 from craftcore.storage.transaction import Transaction
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LOOK_SECONDS = 2.0
 REST_SECONDS = 10.0

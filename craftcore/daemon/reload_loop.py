@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 
 import anyio
-import structlog
 
 from craftcore.config import Config
 from craftcore.daemon import logging
@@ -15,11 +14,12 @@ from craftcore.daemon.declared_schedules import declarations, say_declared
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.engine.engine import Engine
 from craftcore.errors import ConfigInvalid, StorageFull
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.schedules.model import Origin
 from craftcore.services import Services
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class ReloadLoop:

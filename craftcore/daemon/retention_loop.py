@@ -12,16 +12,16 @@ from typing import TypeVar
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from craftcore.engine.engine import Engine
 from craftcore.errors import DatabaseInvalid, NotFound, RowInvalid, StorageError, StorageFull
+from craftcore.log import get_logger
 from craftcore.retention.model import Found, Taken
 from craftcore.retention.service import STEPS, Retention, Step
 from craftcore.services import Services
 from craftcore.storage.files.file_size import WAL_LONG, give_back, wal_in_use
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 FIRST_AFTER = 60.0
 """Seconds from the boot to the first pass: what was missed meanwhile goes first."""

@@ -21,13 +21,13 @@ from signal import (
 from types import FrameType
 
 import anyio
-import structlog
 from anyio.abc import TaskStatus
 
 from craftcore.forks import run_in_forked_children
+from craftcore.log import get_logger
 from craftcore.storage.event_loop import get_current_loop
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 Handler = Callable[[int, FrameType | None], None]
 

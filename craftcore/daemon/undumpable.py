@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import ctypes
 
-import structlog
+from craftcore.log import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 PR_SET_DUMPABLE = 4
 

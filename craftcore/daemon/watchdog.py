@@ -12,11 +12,11 @@ from functools import partial
 from typing import Any
 
 import anyio
-import structlog
 
 from craftcore.daemon.sd_notify import Notifier
+from craftcore.log import get_logger
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 
 async def watchdog(

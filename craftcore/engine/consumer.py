@@ -14,8 +14,6 @@ from collections import deque
 from functools import partial
 from typing import Any
 
-import structlog
-
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_batches import AttemptBatches
 from craftcore.engine.attempt_commits import AttemptCommits, Settled
@@ -31,6 +29,7 @@ from craftcore.engine.runner import Runner
 from craftcore.engine.slots import Slots
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.registry.router import unroutable_failure
 from craftcore.services import Services
@@ -39,7 +38,7 @@ from craftcore.tasks.outcomes import Continues
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import RELEASED, Outcome, Released
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Consumer:

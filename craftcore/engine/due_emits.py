@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-import structlog
-
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import AttemptCommits
 from craftcore.engine.consumer import Consumer
@@ -21,12 +19,13 @@ from craftcore.engine.events import EngineEvents
 from craftcore.engine.faults import fault
 from craftcore.engine.feeder import Feeder
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.triggers.model import Claim, NewTrigger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class DueEmits:

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any
 
 import anyio
-import structlog
 
 from craftcore.errors import RowInvalid, StorageFull
+from craftcore.log import get_logger
 from craftcore.schedules.quarantine_store import set_aside_corrupt_schedules
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.tasks.service import TaskService
 from craftcore.triggers.claim_service import ClaimService
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 FULL_DISK_SECONDS = 1.0

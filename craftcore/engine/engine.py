@@ -8,7 +8,6 @@ from contextlib import suppress
 from functools import partial
 
 import anyio
-import structlog
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import AttemptCommits, Settled
@@ -36,6 +35,7 @@ from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
 from craftcore.errors import CraftcoreError, StorageFull
 from craftcore.executions.recorder import Recorder
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import ResultWaits
 from craftcore.services import Services
@@ -44,7 +44,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.triggers.model import Claim, TriggerStatus
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 STEP_THREADS = 64
 """How many plain steps of all turns run at once; more wait for a thread."""

@@ -6,17 +6,17 @@ import math
 from collections.abc import Awaitable, Callable, Sequence
 
 import anyio
-import structlog
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.failure import traceback_places as places_of
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.loop.loop_end import LoopEnd
 from craftcore.errors import CraftcoreError, EngineCrashed, StorageError
+from craftcore.log import get_logger
 from craftcore.serialization.untrusted import message_of, type_name
 from craftcore.storage.flush_times import SLOW_SECONDS
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NAMED_MAX = 10
 """How many of the triggers that ran are named when the engine is ended."""

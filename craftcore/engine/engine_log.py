@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
-
 from craftcore.clock import utc_iso
 from craftcore.engine.attempt import Attempt
+from craftcore.log import get_logger
 from craftcore.triggers.model import TriggerStatus
 from craftcore.triggers.settlement import EXPECTED, Failed, Outcome, SettleFacts
 from craftcore.triggers.start_holds import StartHolds
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def log_hold_changes(before: StartHolds, after: StartHolds) -> None:

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-import structlog
-
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import Settled
+from craftcore.log import get_logger
 from craftcore.schedules.tick_service import Ticked
 from craftcore.triggers.model import Claim
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class EngineEvents(Protocol):

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-import structlog
-
 from craftcore.clock import Clock
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.runner import Runner
 from craftcore.executions.recorder import Record
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.triggers.settlement import RELEASED, Cancelled, Failed, Outcome, Released
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 NoteFallback = Callable[[Attempt, Failed, str], Awaitable[Record | None]]

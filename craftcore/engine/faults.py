@@ -9,16 +9,16 @@ from __future__ import annotations
 from contextlib import suppress
 
 import anyio
-import structlog
 
 from craftcore.engine.failure import exception_details, failure_of
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.errors import ErrorCode, RowInvalid, StorageError
+from craftcore.log import get_logger
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text, type_name
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def fault(error: BaseException, step: str) -> Failed:

@@ -8,16 +8,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-import structlog
-
 from craftcore.engine.signature_check import misfit
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.hold_store import HoldStore
 from craftcore.tasks.holds import Holds, task_advanced_by
 from craftcore.triggers.model import Claim
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 NAMED_MAX = 20
 """How many held tasks a start names in its log."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import anyio
 import anyio.lowlevel
-import structlog
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import AttemptCommits
@@ -17,13 +16,14 @@ from craftcore.engine.slots import Slots
 from craftcore.errors import ErrorCode
 from craftcore.executions.recorder import Routed
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.registry.router import Route, RoutedTrigger, Router, RoutingContext, check_route, unroutable_failure
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, safe_isinstance, safe_repr, truncate_text
 from craftcore.tasks.turn_start import StaleTurn
 from craftcore.triggers.settlement import Cancelled, Delivered, Failed, Obsolete, Outcome, Released, Rerouted
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class RouterCall:

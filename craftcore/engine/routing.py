@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import structlog
-
 from craftcore.executions.recorder import Routed
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.registry.router import LiveSession, Route, RoutingContext, route_by_source
 from craftcore.storage.transaction import Reader
@@ -19,7 +18,7 @@ from craftcore.tasks.model import Task
 from craftcore.tasks.store import TaskStore
 from craftcore.triggers.model import Claim, TriggerSource
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SESSIONS_MAX = 100
 """How many live sessions a router gets to see."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import anyio
-import structlog
 
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.schedules.clock_guard import BACKWARD_MAX, STEP_MIN, ClockChange, ClockSample, ClockTrust, clock_change
 from craftcore.schedules.model import Outcome
 from craftcore.schedules.tick_service import Ticked
@@ -20,7 +20,7 @@ from craftcore.services import Services
 from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Transaction
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 RECHECK_SECONDS = 30.0
 CLOCK_SEEN_SECONDS = 900.0

@@ -9,9 +9,8 @@ import json
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-import structlog
-
 from craftcore.errors import InvalidInput
+from craftcore.log import get_logger
 from craftcore.notifications.model import Notification, NotifyRule
 from craftcore.notifications.notice_store import Notice, NoticeStore
 from craftcore.serialization.display import shorten
@@ -24,7 +23,7 @@ from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import EXPECTED
 from craftcore.triggers.sources import NOTIFY, notify_key
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BATCH = 500
 """How many notices one commit handles."""

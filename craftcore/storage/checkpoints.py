@@ -10,15 +10,15 @@ import time
 from pathlib import Path
 
 import apsw
-import structlog
 
 from craftcore.errors import StorageBusy, StorageError, StorageFull
+from craftcore.log import get_logger
 from craftcore.storage.connection import CHECKPOINT_PAGES, limit_wal
 from craftcore.storage.files.file_size import wal_bytes
 from craftcore.storage.sqlite_errors import CHECKPOINTS_FAIL_SECONDS as FAILS_SECONDS
 from craftcore.storage.sqlite_errors import translate
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 IDLE_SECONDS = 1.0
 """After this long without work the WAL is moved into the file."""

@@ -54,9 +54,9 @@ def call_after_commit(calls: Iterable[Callable[[], object]]) -> None:
         try:
             call()
         except Exception:
-            import structlog  # when it is needed: a reading command must not pay for it
+            from craftcore.log import get_logger  # when it is needed: a reading command must not pay for it
 
-            structlog.get_logger(__name__).exception("after_commit.failed")
+            get_logger(__name__).exception("after_commit.failed")
 
 
 def roll_back(connection: apsw.Connection) -> bool:

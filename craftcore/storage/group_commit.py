@@ -6,10 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 import apsw
-import structlog
 
 from craftcore.errors import StorageError
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.storage.batch import After, Before, WorkItem, group_items, run_groups
 from craftcore.storage.checkpoints import Checkpoints
 from craftcore.storage.commit import begin, close, commit, require_same, roll_back
@@ -19,7 +19,7 @@ from craftcore.storage.flush_times import FlushTimes
 from craftcore.storage.user_sql.user_transaction import UserConnection
 from craftcore.storage.write_pacer import LockWait
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 UNDER_ENGINE = "under the running engine, which ends. Nothing was written. Find out which program did that"
 

@@ -22,9 +22,9 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import anyio
 import apsw
-import structlog
 
 from craftcore.errors import InvalidInput, StorageError, StorageFull, WriterDied
+from craftcore.log import get_logger
 from craftcore.serialization.untrusted import safe_repr
 from craftcore.storage.batch import After, WorkItem
 from craftcore.storage.checkpoints import Checkpoints
@@ -43,7 +43,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 Item = TypeVar("Item")
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class Writer:

@@ -10,12 +10,12 @@ from datetime import timedelta
 from functools import partial
 
 import anyio
-import structlog
 from temporalio.client import Client
 from temporalio.worker import Worker
 
 from craftcore.config import Config
 from craftcore.errors import ConfigInvalid, CraftcoreError
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.temporal.attachment import attached
 from craftcore.temporal.attribute_setup import require_attributes
@@ -36,7 +36,7 @@ from craftcore.temporal.workflow.schedule import ScheduleWorkflow
 from craftcore.temporal.workflow.task import TaskWorkflow
 from craftcore.temporal.workflow_runner import ReplayableRunner
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def list_unsupported(app: Registry) -> list[str]:

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from typing import Any
 
-import structlog
 from temporalio import workflow
 from temporalio.bridge.proto.workflow_activation import WorkflowActivation
 from temporalio.bridge.proto.workflow_completion import WorkflowActivationCompletion
 from temporalio.worker import UnsandboxedWorkflowRunner, WorkflowInstance, WorkflowInstanceDetails
 
+from craftcore.log import get_logger
 from craftcore.temporal.queries import REBUILT
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 CHANGES_NOTHING = frozenset({"query_workflow", "remove_from_cache"})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import inspect
-import logging
 import os
 import sys
 import threading
@@ -17,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 import anyio
-import structlog
 
 from craftcore import failpoints
 from craftcore.app import App
@@ -104,7 +102,6 @@ def _redirect_output(path: Path) -> None:
     for descriptor in (1, 2):
         os.dup2(file.fileno(), descriptor)
     sys.stdout = sys.stderr = file
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
 
 
 def _run_life(

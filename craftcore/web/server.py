@@ -15,7 +15,6 @@ from hashlib import sha256
 from pathlib import Path
 from types import FrameType
 
-import structlog
 import uvicorn
 
 from craftcore.audit.caller import actor
@@ -27,6 +26,7 @@ from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.secrets import get_process_secret
 from craftcore.daemon.unix_socket import bind, require_free
 from craftcore.errors import CannotCreate, ConfigInvalid, InvalidInput
+from craftcore.log import get_logger
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.services import Services
 from craftcore.storage.repeated_reads import RepeatedReads
@@ -36,7 +36,7 @@ from craftcore.web.people import People
 from craftcore.web.request_gate import Door
 from craftcore.web.site import Site
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BY_DEFAULT, UNDER_SYSTEMD = "127.0.0.1:8722", "unix:web.sock"
 BACKLOG = 128

@@ -11,7 +11,6 @@ from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
-import structlog
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
@@ -27,6 +26,7 @@ from craftcore.errors import (
     StorageError,
     UnreadableRow,
 )
+from craftcore.log import get_logger
 from craftcore.services import Services
 from craftcore.web.actions.table import make_form, make_request
 from craftcore.web.body import BodyRefused, parse_fields, read_form
@@ -40,7 +40,7 @@ from craftcore.web.timeline_store import TimelineStore
 from craftcore.web.verdict import READ_SECONDS, VerdictReader
 from craftcore.web.visit import Visit
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 THREADS = 4
 """How many pages are read and drawn at once."""

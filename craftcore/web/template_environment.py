@@ -15,8 +15,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup, escape
 
-from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.text.printable import Verbatim
+from craftcore.log_format import escape_control
 from craftcore.operations.seen import Subject, state_text
 from craftcore.serialization.display import shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text

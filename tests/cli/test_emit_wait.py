@@ -15,7 +15,8 @@ from craftcore.storage.facts import set_fact
 from craftcore.triggers.model import TriggerSpec
 from tests.support.engine_harness import look, settings
 from tests.support.fakes import VirtualClock, VirtualCore
-from tests.support.idle_database import a_task, an_app, at_rest, nothing_logged
+from tests.support.idle_database import a_task, an_app, at_rest
+from tests.support.log_capture import nothing_logged
 from tests.support.processes import PATIENCE, until
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.engine.test_held_tasks import deployed, old_app, without_brief
 from tests.support.engine_harness import lab
-from tests.support.idle_database import nothing_logged
+from tests.support.log_capture import nothing_logged
 
 APP = """
 from craftcore import App, TaskContext

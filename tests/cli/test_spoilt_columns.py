@@ -7,7 +7,6 @@ campaign` runs every value with every command, with and without `--json`.
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 from collections.abc import Iterator
 from contextlib import nullcontext
@@ -15,7 +14,6 @@ from pathlib import Path
 
 import apsw
 import pytest
-import structlog
 
 from craftcore.audit.model import Actor
 from craftcore.audit.store import audit
@@ -24,6 +22,7 @@ from tests.crash.spoiling import lax, unguarded
 from tests.support.cells import some_cells
 from tests.support.commands import READS, line
 from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.log_capture import nothing_logged
 from tests.support.populated_database import NOON, World
 
 NOT_UTF8 = b"\xff\x1b["
@@ -137,9 +136,8 @@ def full(made, tmp_path_factory) -> tuple[World, Path]:
 
 @pytest.fixture
 def quiet() -> Iterator[None]:
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    yield
-    structlog.reset_defaults()
+    with nothing_logged():
+        yield
 
 
 def calls(world: World) -> list[list[str]]:

@@ -19,7 +19,7 @@ from craftcore.triggers.limit_wait_store import LimitWaitStore
 from tests.cli.conftest import NOON
 from tests.support.engine_harness import settings
 from tests.support.fakes import VirtualCore
-from tests.support.idle_database import nothing_logged
+from tests.support.log_capture import nothing_logged
 from tests.support.trigger_steps import claim_all, claim_one, emit, run_one, start
 
 

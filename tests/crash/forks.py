@@ -8,7 +8,6 @@ The missing `exec` makes no difference to the kernel.
 from __future__ import annotations
 
 import gc
-import logging
 import os
 import select
 import signal
@@ -18,9 +17,8 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import ParamSpec
 
-import structlog
-
 from craftcore.version import installed_version
+from tests.support.log_capture import suppress_log
 
 HUNG_SECONDS = 300.0
 HUNG = 255
@@ -35,7 +33,7 @@ def be_a_warm_parent() -> None:
     for module in IMPORTED_BY_EVERY_LIFE:  # here once, so that no child pays for it
         import_module(module)
     installed_version()  # reads a file, and imports what that takes
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    suppress_log()
     gc.collect()
     gc.freeze()
 

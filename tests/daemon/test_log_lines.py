@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from craftcore.daemon.log_format import LINE_MAX_BYTES, json_line, text_line
+from craftcore.log_format import LINE_MAX_BYTES, json_line, text_line
 from craftcore.serialization.display import shorten
 
 HOSTILE = [

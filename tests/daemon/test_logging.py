@@ -16,6 +16,7 @@ import pytest
 import structlog
 
 from craftcore.daemon.logging import configure, is_journal_stream
+from craftcore.log import get_logger
 from tests.support.warm_parent import start
 
 
@@ -31,7 +32,7 @@ def rows(stream: io.StringIO) -> list[str]:
 def test_log_format_auto_is_json_without_a_terminal(stream: io.StringIO) -> None:
     configure("info", "auto", stream=stream, under_systemd=False)
 
-    structlog.get_logger().info("trigger.settled", trigger="t-1")
+    get_logger("craftcore.test").info("trigger.settled", trigger="t-1")
 
     [seen] = [json.loads(row) for row in rows(stream)]
     assert seen.pop("timestamp").endswith("Z")
@@ -42,7 +43,7 @@ def test_auto_is_text_on_a_terminal() -> None:
     ours, theirs = pty.openpty()
     with open(theirs, "w") as terminal:
         configure("info", "auto", stream=terminal, under_systemd=False)
-        structlog.get_logger().warning("trigger.settled", note="\x1b[2J")
+        get_logger("craftcore.test").warning("trigger.settled", note="\x1b[2J")
         seen = ""
         while not seen.endswith("\n"):
             seen += os.read(ours, 4096).decode()
@@ -54,7 +55,7 @@ def test_auto_is_text_on_a_terminal() -> None:
 
 def test_log_format_that_was_chosen_wins(stream: io.StringIO) -> None:
     configure("info", "text", stream=stream, under_systemd=False)
-    structlog.get_logger().info("trigger.settled", trigger="t-1")
+    get_logger("craftcore.test").info("trigger.settled", trigger="t-1")
 
     assert stream.getvalue().endswith("Z info     trigger.settled trigger=t-1\n")
 
@@ -65,7 +66,7 @@ def test_log_format_that_was_chosen_wins(stream: io.StringIO) -> None:
 def test_journal_lines_have_a_priority(stream: io.StringIO, level: str, prefix: str) -> None:
     configure("debug", "auto", stream=stream, under_systemd=True)
 
-    getattr(structlog.get_logger(), level)("trigger.settled")
+    getattr(get_logger("craftcore.test"), level)("trigger.settled")
 
     assert stream.getvalue().startswith(prefix + '{"timestamp"')
 
@@ -73,7 +74,7 @@ def test_journal_lines_have_a_priority(stream: io.StringIO, level: str, prefix: 
 def test_traceback_rows_in_the_journal_have_a_priority(stream: io.StringIO) -> None:
     configure("info", "text", stream=stream, under_systemd=True)
 
-    structlog.get_logger().error("handler.failed", exc_info=ValueError("bad"))
+    get_logger("craftcore.test").error("handler.failed", exc_info=ValueError("bad"))
 
     assert len(rows(stream)) == 2
     assert all(row.startswith("<3>") for row in rows(stream))
@@ -84,7 +85,7 @@ def test_error_is_logged_with_its_traceback(stream: io.StringIO) -> None:
     try:
         raise ValueError("bad")
     except ValueError:
-        structlog.get_logger().exception("handler.failed")
+        get_logger("craftcore.test").exception("handler.failed")
 
     seen = json.loads(stream.getvalue())
     assert seen["level"] == "error"
@@ -98,7 +99,7 @@ def test_event_below_the_level_is_not_rendered(stream: io.StringIO) -> None:
             raise AssertionError("rendered")
 
     configure("warning", "json", stream=stream, under_systemd=False)
-    log = structlog.get_logger()
+    log = get_logger("craftcore.test")
 
     log.debug("engine.looked", at=Never())
     log.info("engine.looked", at=Never())
@@ -112,7 +113,7 @@ def test_context_bound_for_a_run_is_on_each_of_its_lines(stream: io.StringIO) ->
     configure("info", "json", stream=stream, under_systemd=False)
 
     with structlog.contextvars.bound_contextvars(trigger="t-1", attempt=2):
-        structlog.get_logger().info("task.started")
+        get_logger("craftcore.test").info("task.started")
 
     assert json.loads(stream.getvalue())["attempt"] == 2
 
@@ -120,13 +121,14 @@ def test_context_bound_for_a_run_is_on_each_of_its_lines(stream: io.StringIO) ->
 def test_log_line_has_a_maximum_length(stream: io.StringIO) -> None:
     configure("info", "json", stream=stream, under_systemd=False, line_max_bytes=1024)
 
-    structlog.get_logger().info("trigger.settled", value="x" * 100_000)
+    get_logger("craftcore.test").info("trigger.settled", value="x" * 100_000)
 
     assert len(rows(stream)[0]) <= 1024
     assert "characters cut" in stream.getvalue()
 
 
 def test_records_of_the_standard_library_come_out_the_same_way(stream: io.StringIO) -> None:
+    logging.getLogger().handlers.clear()  # pytest's own
     configure("info", "json", stream=stream, under_systemd=False)
     configure("info", "json", stream=stream, under_systemd=False)
 
@@ -138,8 +140,8 @@ def test_records_of_the_standard_library_come_out_the_same_way(stream: io.String
 
 
 def test_record_with_a_custom_level_or_bad_format_is_no_error(stream: io.StringIO) -> None:
+    logging.getLogger().handlers.clear()  # pytest's own
     configure("info", "json", stream=stream, under_systemd=False)
-    logging.getLogger().handlers[:-1] = []  # pytest's own, which raise for the second
 
     logging.getLogger("somebody.else").log(25, "NOTICE: %s", "odd")
     logging.getLogger("somebody.else").warning("%d", "not a number")
@@ -166,21 +168,22 @@ def test_closed_log_stream_swallows_the_line() -> None:
     configure("info", "json", stream=stream, under_systemd=False)
     stream.close()
 
-    structlog.get_logger().info("trigger.settled")
+    get_logger("craftcore.test").info("trigger.settled")
 
 
 def test_missing_log_stream_swallows_the_line() -> None:
     configure("info", "auto", stream=None, under_systemd=False)
 
-    structlog.get_logger().info("trigger.settled")
+    get_logger("craftcore.test").info("trigger.settled")
 
 
 def test_daemon_survives_the_loss_of_its_log_reader() -> None:
     code = """if True:
-        import sys, structlog
+        import sys
+        from craftcore.log import get_logger
         from craftcore.daemon.logging import configure
         configure("info", "auto", stream=sys.stderr, under_systemd=False)
-        log = structlog.get_logger()
+        log = get_logger("craftcore.test")
         log.info("first")
         sys.stdin.read()                          # until the reader is gone
         for _ in range(1000):
@@ -216,6 +219,6 @@ def test_stream_without_a_descriptor_is_not_the_journal(stream: TextIO | None) -
 
 
 def _log_many(thread: int) -> None:
-    log = structlog.get_logger()
+    log = get_logger("craftcore.test")
     for n in range(200):
         log.info("thread.wrote", thread=thread, n=n)

@@ -12,7 +12,6 @@ import threading
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import App, Fail, Snooze, TriggerSource
 from craftcore.config import Config
@@ -28,6 +27,7 @@ from craftcore.triggers.backoff import RetryPolicy
 from tests.support.code_blocks import PAGES
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore, a_trigger
+from tests.support.log_capture import capture_logs
 from tests.support.metrics_client import Scrape, free_port, listening, scrape, scraped
 from tests.support.populated_database import NOON, a_world
 from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, environment

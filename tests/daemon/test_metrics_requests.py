@@ -15,12 +15,12 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore.config.references import Endpoint
 from craftcore.daemon.metrics import http_server
 from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.errors import CannotCreate
+from tests.support.log_capture import capture_logs
 from tests.support.metrics_client import REQUEST, answer, ask, call, free_port, in_thread
 from tests.support.processes import PATIENCE
 

@@ -7,9 +7,9 @@ from signal import SIGHUP, SIGINT, SIGTERM, Signals
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore.daemon.signals import watch_signals
+from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
 
 

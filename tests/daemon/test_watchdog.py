@@ -6,15 +6,15 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import anyio
 import anyio.lowlevel
 import pytest
-from structlog.testing import capture_logs
-from structlog.typing import EventDict
 
 from craftcore.daemon.sd_notify import Notifier
 from craftcore.daemon.watchdog import watchdog
+from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
 
 
@@ -179,7 +179,7 @@ async def test_watchdog_does_nothing_without_an_interval() -> None:
         await watchdog(Notifier(), round_trip, never)
 
 
-async def _until(said: list[EventDict]) -> None:
+async def _until(said: list[dict[str, Any]]) -> None:
     """Return once anything was logged: a list is all that capturing gives."""
     with anyio.fail_after(PATIENCE):
         while not said:  # noqa: ASYNC110 - there is no event to await

@@ -6,12 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import Action, App, Call, InvalidInput, OnUnknown, RetryPolicy, TaskContext
 from craftcore.errors import ConfigInvalid, ErrorCode
 from tests.support.acts import Provider, ledger, statuses
 from tests.support.engine_harness import lab
+from tests.support.log_capture import capture_logs
 from tests.support.turns import begin, failure, run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)

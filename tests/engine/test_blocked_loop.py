@@ -7,11 +7,11 @@ from typing import Any
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import App, TaskContext
 from craftcore.engine.loop import blocked_loop
 from tests.support.engine_harness import lab
+from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio

@@ -11,7 +11,6 @@ from typing import Any
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import App, ErrorCode, Fail, NoEffect, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.engine.failure import FIRST, LAST, outcome_of, traceback_places, wait_asked
@@ -20,6 +19,7 @@ from craftcore.serialization.encode import MAX_DEPTH
 from craftcore.triggers.settlement import Failed, Snoozed
 from tests.support.engine_harness import Lab, lab, settings
 from tests.support.fakes import NEW_YEAR, VirtualClock
+from tests.support.log_capture import capture_logs
 
 pytestmark = pytest.mark.anyio
 

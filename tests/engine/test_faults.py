@@ -11,7 +11,6 @@ from typing import Any, cast
 import anyio
 import anyio.lowlevel
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import App, Continue, RetryPolicy, Route, TaskContext, TriggerSpec
 from craftcore.clock import SystemClock
@@ -22,6 +21,7 @@ from craftcore.storage.repeated_reads import RepeatedReads
 from tests.support.cells import some_cells
 from tests.support.engine_harness import look, settings
 from tests.support.faults import Fault, Recording, When
+from tests.support.log_capture import capture_logs
 from tests.support.made_schema import lay_schema
 from tests.support.processes import PATIENCE
 

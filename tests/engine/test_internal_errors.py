@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import math
-from collections.abc import Iterator
 from types import FunctionType
 from typing import Any, cast
 
 import anyio
 import pytest
 import structlog
-from structlog.testing import capture_logs
 
 from craftcore import App, Continue, Done, TaskContext, TriggerSpec
 from craftcore.daemon.lifespan import running
@@ -25,23 +24,25 @@ from craftcore.errors import EngineCrashed, ErrorCode, RowInvalid, WriterDied
 from craftcore.triggers.claim_service import ClaimService
 from tests.support.engine_harness import lab, look, settings
 from tests.support.faults import Fault, Injected
+from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def broken_log() -> Iterator[None]:
-    """A host's log that raises for whatever is critical."""
+def broken_log() -> None:
+    """A log of the program that raises for every line, both in structlog and in the standard library."""
 
-    def refuse(_logger: Any, method: str, event: Any) -> Any:
-        if method == "critical":
-            raise ValueError("no such field")
-        return event
+    def refuse(*_: Any) -> Any:
+        raise ValueError("no such field")
 
-    structlog.configure(processors=[refuse, structlog.processors.KeyValueRenderer()])
-    yield
-    structlog.reset_defaults()
+    class Refusing(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            refuse(record)
+
+    structlog.configure(processors=[refuse])
+    logging.getLogger().addHandler(Refusing())
 
 
 def healthy_app() -> App:
@@ -110,7 +111,7 @@ async def test_crash_leaves_the_epoch_open_when_the_log_raises(tmp_path):
         await anyio.sleep_forever()
 
     path = tmp_path / "agent.db"
-    with anyio.fail_after(PATIENCE), pytest.raises(BaseException):  # noqa: B017 - the log's or the engine's
+    with anyio.fail_after(PATIENCE), pytest.raises(EngineCrashed):
         async with running(app, path, settings(shutdown_grace=0)) as engine:
             await app.emit("long")
             await begun.wait()

@@ -6,11 +6,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import App, Fail
 from craftcore.config import LogSettings
 from tests.support.engine_harness import lab, settings
+from tests.support.log_capture import capture_logs
 
 pytestmark = pytest.mark.anyio
 

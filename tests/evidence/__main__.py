@@ -6,7 +6,6 @@ python -m tests.evidence [--quick | --full] [--seed N] [--only EXPERIMENT …]
 from __future__ import annotations
 
 import argparse
-import logging
 import random
 import sys
 import tempfile
@@ -14,11 +13,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import structlog
-
 from tests.evidence.experiments import EXPERIMENTS
 from tests.evidence.model import ROOT, Experiment, Row, load, measured, store
 from tests.evidence.page import page
+from tests.support.log_capture import suppress_log
 
 PAGE = ROOT / "docs" / "explanation" / "evidence.md"
 
@@ -26,7 +24,7 @@ PAGE = ROOT / "docs" / "explanation" / "evidence.md"
 def main() -> int:
     """Return 1 when anything was lost or repeated, or when a checker complains."""
     given = options(sys.argv[1:])
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    suppress_log()
     chosen = [one for one in EXPERIMENTS if given.only is None or one.name in given.only]
     seed = random.SystemRandom().getrandbits(31) if given.seed is None else given.seed
     return write(chosen, PAGE, seed=seed, full=given.full)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from craftcore import App, Rate
 from craftcore.engine.limits.restart import restore_rate_history
@@ -14,6 +13,7 @@ from craftcore.executions import starts_store
 from craftcore.executions.starts_store import StartsStore
 from craftcore.storage.transaction import Transaction
 from tests.support.fakes import NEW_YEAR, VirtualCore
+from tests.support.log_capture import capture_logs
 
 
 def record(tx: Transaction, seq: int, workflow: Any, at: float) -> None:

@@ -10,7 +10,6 @@ from typing import Any
 import anyio
 import apsw
 import pytest
-import structlog.testing
 
 from craftcore.clock import SystemClock
 from craftcore.errors import StorageError
@@ -23,6 +22,7 @@ from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.testing.faulty_disk import FaultyDisk
+from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio
@@ -67,7 +67,7 @@ def logged(logs: list[Any], event: str) -> list[Any]:
 
 
 async def test_failed_checkpoint_is_logged_as_an_error_and_commits_continue(database, disk):
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with Writer(database) as writer:
             disk.refuse_checkpoints()
             await writer.commit(write, 1)

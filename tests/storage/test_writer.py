@@ -12,7 +12,6 @@ from typing import Any
 import anyio
 import apsw
 import pytest
-import structlog.testing
 
 from craftcore.errors import StorageError
 from craftcore.storage.database import Database
@@ -21,6 +20,7 @@ from craftcore.storage.migrations import Migration
 from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from tests.support.batches import Answers, Gate, handed_in, held, together
+from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE, open_files
 from tests.support.statements import record_statements
 
@@ -417,7 +417,7 @@ async def test_before_answers_is_skipped_for_a_failed_item_and_its_error_is_harm
         tx.before_answers(seen.index, 7)
         return insert(tx, 2)
 
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with Writer(database) as writer:
             with pytest.raises(LookupError):
                 await writer.commit(raises)
@@ -465,7 +465,7 @@ async def test_error_in_after_commit_of_the_writer_is_logged_and_not_raised(data
         tx.after_commit([].index, "missing")
         return insert(tx, 1)
 
-    with structlog.testing.capture_logs() as logs:
+    with capture_logs() as logs:
         async with Writer(database) as writer:
             assert await writer.commit(work) == 1
             await writer.commit(insert, 2)

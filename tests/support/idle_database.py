@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import anyio
-import structlog
 
 from craftcore import App, Continue, Done, Fail, RetryPolicy, TaskContext
 from craftcore.clock import Clock
 from craftcore.daemon.lifespan import running
 from tests.support.engine_harness import settings
 from tests.support.fakes import ClockState, VirtualClock, VirtualCore
+from tests.support.log_capture import nothing_logged
 from tests.support.processes import PATIENCE
 
 T = TypeVar("T")
@@ -98,19 +96,6 @@ def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None 
 
     with nothing_logged():
         return anyio.run(live)
-
-
-@contextmanager
-def nothing_logged() -> Iterator[None]:
-    """Suppress log lines, so that only the command under test prints."""
-    before = structlog.get_config() if structlog.is_configured() else None
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    try:
-        yield
-    finally:
-        structlog.reset_defaults()
-        if before is not None:
-            structlog.configure(**before)
 
 
 def a_task(

@@ -7,7 +7,6 @@ from functools import partial
 
 import anyio
 import pytest
-from structlog.testing import capture_logs
 from temporalio.bridge.proto.activity_task import Cancel
 from temporalio.worker._activity import _ActivityWorker
 
@@ -16,6 +15,7 @@ from craftcore.config import Config, LogSettings
 from craftcore.temporal.entries import turn_activity
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
+from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
 
 pytestmark = pytest.mark.anyio

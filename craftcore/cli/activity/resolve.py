@@ -11,10 +11,10 @@ from craftcore.cli.confirm import confirm_by_person
 from craftcore.cli.exit_codes import NO_SUCH, PROBLEM
 from craftcore.cli.lookup import find_activity, refuse_bad_text
 from craftcore.cli.session import Session
-from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.activity_details import task_summary
 from craftcore.diagnostics.documents import activity_document
 from craftcore.diagnostics.text.activity_text import confirmation_text, decision_result, retry_command
+from craftcore.log_format import escape_control
 from craftcore.operations import activities
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.tasks.model import Task

@@ -17,9 +17,9 @@ from click.shell_completion import CompletionItem, ShellComplete, get_completion
 
 from craftcore.activities.model import ActivityStatus
 from craftcore.cli.completion.id_store import MOST, QUERIES
-from craftcore.daemon.log_format import escape_control
 from craftcore.error_codes import ErrorCode
 from craftcore.executions.model import Status
+from craftcore.log_format import escape_control
 from craftcore.storage.connection import read_passively
 from craftcore.tasks.model import TaskStatus
 from craftcore.triggers.model import TriggerSource, TriggerStatus

@@ -18,10 +18,10 @@ from craftcore.cli.lookup import parse_choice, refuse_bad_text
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster, call_operations, make_suggest
 from craftcore.cli.temporal.cluster_options import ClusterCommand, ClusterWriteCommand
-from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.activity_details import task_summary
 from craftcore.diagnostics.documents import activity_document, event_document
 from craftcore.diagnostics.text.activity_text import confirmation_text, decision_result, describe_status
+from craftcore.log_format import escape_control
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.texts import NOTE_MAX
 from craftcore.serialization.time_text import add_iso_times

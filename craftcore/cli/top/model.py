@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.text.trigger_text import name_work
+from craftcore.log_format import escape_control
 from craftcore.serialization.display import format_bytes, shorten
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 

@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from craftcore.config import MetricsSettings
 from craftcore.config.references import endpoint
@@ -16,10 +15,11 @@ from craftcore.daemon.metrics.http_server import MetricsServer
 from craftcore.engine.failure import sole_exception
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.errors import ConfigInvalid
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.services import Services
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LAG_SECONDS = 1.0
 """Interval at which the lag of the event loop is measured."""

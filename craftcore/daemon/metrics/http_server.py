@@ -20,15 +20,14 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any
 
-import structlog
-
 from craftcore.config.references import Endpoint, is_loopback
 from craftcore.daemon.unix_socket import bind, require_free
 from craftcore.errors import CannotCreate
 from craftcore.forks import run_in_forked_children
+from craftcore.log import get_logger
 from craftcore.storage.sqlite_errors import NO_ROOM, storage_full_error
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 SECONDS = 5.0
 CONNECTIONS = 32

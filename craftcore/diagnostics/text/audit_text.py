@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from craftcore.audit.model import Actor, AuditRow
-from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.text.printable import Verbatim, show_json
+from craftcore.log_format import escape_control
 from craftcore.serialization.display import json_or_text
 from craftcore.serialization.time_text import clock_time
 

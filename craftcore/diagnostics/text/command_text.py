@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
-from craftcore.daemon.log_format import escape_control
+from craftcore.log_format import escape_control
 
 PROGRAM = "craftcore"
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from craftcore.daemon.log_format import escape_control
 from craftcore.diagnostics.text.printable import Verbatim, show_json
 from craftcore.executions.model import EventType
+from craftcore.log_format import escape_control
 from craftcore.serialization.time_text import clock_time, format_span
 
 _JSON_FACTS = frozenset({"value", "question", "result", "data"})

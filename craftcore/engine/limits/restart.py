@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-import structlog
-
 from craftcore.clock import Clock
 from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.executions.starts_store import StartsStore
+from craftcore.log import get_logger
 from craftcore.registry.workflow import Workflow
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.limit_wait_store import LimitWaitStore
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 def restore_rate_history(reader: Reader, limits: Limits, clock: Clock) -> None:

@@ -16,14 +16,13 @@ from contextvars import Context
 from traceback import walk_stack
 from types import FrameType
 
-import structlog
-
 from craftcore.engine.attempt import CURRENT, Attempt
 from craftcore.engine.failure import format_places
 from craftcore.engine.user_code import run_in_own_context
+from craftcore.log import get_logger
 from craftcore.storage.event_loop import Loop
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BLOCKED_SECONDS = 1.0
 """Seconds without an answer after which a loop is blocked."""

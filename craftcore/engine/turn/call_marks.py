@@ -11,14 +11,14 @@ from collections.abc import Callable
 
 import anyio
 import anyio.to_thread
-import structlog
 
 from craftcore.activities.model import Activity, StartedCall
+from craftcore.log import get_logger
 from craftcore.serialization.untrusted import safe_repr
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActivityEvents, NewAct
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 
 class CallMarks:

@@ -8,8 +8,6 @@ from datetime import UTC, datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import structlog
-
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.emit import Child
 from craftcore.engine.turn.questions import check_question
@@ -20,6 +18,7 @@ from craftcore.engine.turn.unawaited_calls import track_await
 from craftcore.engine.turn.wait_any import Alternative, wait_any
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.executions.trigger_view import TriggerView
+from craftcore.log import get_logger
 from craftcore.schedules.recurrence.moment_text import read_moment
 from craftcore.serialization.arguments import Duration, Moment, require_whole_number
 from craftcore.serialization.encode import encode
@@ -76,7 +75,7 @@ class TaskContext(RecordedCalls, Generic[S]):
     @cached_property
     def log(self) -> Any:
         """A structlog logger that knows task, turn and attempt."""
-        return structlog.get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
+        return get_logger("craftcore.task").bind(task=self.task_id, turn=self.turn, attempt=self.attempt)
 
     @track_await("ctx.events")
     async def events(self, limit: int = 1_000) -> list[TaskEvent]:

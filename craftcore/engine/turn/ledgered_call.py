@@ -15,7 +15,6 @@ from typing import Any
 
 import anyio
 import anyio.lowlevel
-import structlog
 
 from craftcore.activities.ledger_rules import conflict
 from craftcore.activities.model import (
@@ -33,6 +32,7 @@ from craftcore.engine.turn.turn import Turn
 from craftcore.errors import ErrorCode, IdempotencyConflict, StorageFull
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
@@ -41,7 +41,7 @@ from craftcore.serialization.untrusted import safe_repr
 from craftcore.tasks.activity_events import EVENTS, ActEnd, NewAct
 from craftcore.triggers.validation import is_name
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 REQUEST_MAX = 65_536
 """Characters of the arguments that the ledger keeps for people."""

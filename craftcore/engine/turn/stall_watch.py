@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 
 import anyio
-import structlog
 
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.turn.turn import TurnServices
+from craftcore.log import get_logger
 from craftcore.tasks.model import CANCEL, WAIT_ON, NewQuestion, QuestionKind
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 CHECKS = 10
 """How often within the time after which a turn counts as stalled."""

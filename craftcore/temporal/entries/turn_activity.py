@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 
-import structlog
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
 
 from craftcore.clock import SystemClock, utc_iso
 from craftcore.engine.attempt import Attempt, Why
+from craftcore.log import get_logger
 from craftcore.temporal.entries.declared_limits import refuse_entry
 from craftcore.temporal.entries.entry_runner import ClusterClock, EntryRunner
 from craftcore.temporal.entries.interruption import ask_stale
@@ -20,7 +20,7 @@ from craftcore.temporal.entries.pulse import Answer, Pulse
 from craftcore.temporal.entries.user_loop import UserLoop
 from craftcore.temporal.workflow.messages import ACTIVITY, HANDED_BACK, EntryEnd, EntryStart
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 BLOCKED_SECONDS = 60.0
 """How long the loop of the user's code may be blocked. Then its worker gives up the entries on it, on purpose."""

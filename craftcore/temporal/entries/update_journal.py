@@ -6,8 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-import structlog
-
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
 from craftcore.errors import (
     CraftcoreError,
@@ -17,6 +15,7 @@ from craftcore.errors import (
     NotFound,
     StateRefused,
 )
+from craftcore.log import get_logger
 from craftcore.serialization.encode import encode
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
@@ -32,7 +31,7 @@ from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
 T = TypeVar("T")
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 
 IT_MAY_BE_DOUBLED = "the action was done, and its task had gone on without it: look whether it happened twice"
 

@@ -10,13 +10,13 @@ from hashlib import sha256
 from typing import Any, TypeVar
 
 import anyio
-import structlog
 from temporalio.client import WorkflowUpdateFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.errors import LeaseLost
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.temporal.cluster_connection import FORBIDDEN
 from craftcore.temporal.entries.open_entry import OpenEntry
 from craftcore.temporal.entries.sent_size import measure_call, require_sendable_call
@@ -35,7 +35,7 @@ from craftcore.temporal.workflow.journal_messages import (
     write_batch,
 )
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 T = TypeVar("T")
 
 RETRY_SECONDS = 0.5

@@ -15,12 +15,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeVar
 
-import structlog
-
 from craftcore.errors import CraftcoreError, InvalidInput, StateRefused
+from craftcore.log import get_logger
 from craftcore.web.live.watch import LOOKS_SECONDS, FileWatch
 
-log = structlog.get_logger()
+log = get_logger(__name__)
 T = TypeVar("T")
 
 LISTENERS_MAX = 200
