@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TextIO
 
 import structlog
 
+from craftcore.daemon.log_stream import LogStream
 from craftcore.log import ROOT, format_level, output, resolve_exception
 from craftcore.log_format import LINE_MAX_BYTES, json_line, text_line
 
@@ -41,7 +41,7 @@ def configure(
     if format == "text" or (format == "auto" and terminal):
         colours = terminal and "NO_COLOR" not in os.environ
         render = partial(text_line, colours=colours, max_bytes=line_max_bytes)
-    write = _Writer(render, _Lines(stream), priorities=under_systemd)
+    write = _Writer(render, stream, priorities=under_systemd)
     output.write = write
     _bridge(write)
     set_level(level)
@@ -70,39 +70,29 @@ def is_journal_stream(stream: TextIO | None, environ: Mapping[str, str]) -> bool
 class _Writer:
     """Writes an event as its line, each of its rows with the journal's priority where that is asked for."""
 
-    def __init__(self, render: _Render, lines: _Lines, *, priorities: bool) -> None:
+    def __init__(self, render: _Render, stream: TextIO | None, *, priorities: bool) -> None:
         self._render = render
-        self._lines = lines
         self._priorities = priorities
+        self._stream = LogStream(stream, self._count_line)
         self._stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
     def __call__(self, logger: logging.Logger, level: int, event: dict[str, Any]) -> None:
+        self._stream.write(self._line(level, event))
+
+    def _line(self, level: int, event: dict[str, Any]) -> str:
         name = format_level(level)
         event = dict(self._stamp(None, name, {**event, "level": name}))
         event["exc_info"] = resolve_exception(event.pop("exc_info", None))
         line = self._render(dict(structlog.processors.format_exc_info(None, name, event)))
-        if self._priorities:
-            prefix = f"<{_PRIORITIES[name]}>"
-            line = "\n".join(prefix + row for row in line.split("\n"))
-        self._lines.write(line)
+        if not self._priorities:
+            return line
+        prefix = f"<{_PRIORITIES[name]}>"
+        return "\n".join(prefix + row for row in line.split("\n"))
 
-
-class _Lines:
-    """Writes whole lines, from any thread. The daemon goes on when the reader has gone."""
-
-    def __init__(self, stream: TextIO | None) -> None:
-        self._stream = stream
-        self._turn = threading.RLock()
-
-    def write(self, line: str) -> None:
-        if self._stream is None:
-            return
-        try:
-            with self._turn:
-                self._stream.write(line + "\n")
-                self._stream.flush()
-        except (OSError, ValueError):
-            pass  # there is nowhere left to say so
+    def _count_line(self, dropped: int) -> str:
+        return self._line(
+            logging.WARNING, {"event": "log.dropped", "lines": dropped, "why": "the reader of the log did not read"}
+        )
 
 
 _NOT_EXTRA = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}
