@@ -1,6 +1,6 @@
 """The logger of every module, on a chain of its own. `structlog.configure` of the program changes nothing here.
 
-No call raises: a line that cannot be written is lost, and the work goes on. A daemon sets `output.write`. In any other
+No call raises: a line that cannot be written is lost, and the work goes on. A daemon sets `output`. In any other
 program the lines go to its own log: to structlog where the program has configured it, otherwise to the standard
 library's `logging`. A logger has the level of the standard library's logger of its name.
 """
@@ -11,6 +11,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Any, cast
 
 import structlog
@@ -76,6 +77,7 @@ class _Output:
 
     def __init__(self) -> None:
         self.write: Write = write_to_program
+        self.is_program = True
 
 
 output = _Output()
@@ -92,7 +94,7 @@ class _Logger(structlog.BoundLoggerBase):
             if logger.level:
                 return logger.level
             logger = logger.parent
-        if logger is None or (output.write is write_to_program and structlog.is_configured()):
+        if logger is None or (output.is_program and structlog.is_configured()):
             return logging.NOTSET  # structlog's own level decides
         return logger.level
 
@@ -156,9 +158,7 @@ def _write_to_logging(logger: logging.Logger, level: int, event: dict[str, Any])
     facts = dict(event)
     error = resolve_exception(facts.pop("exc_info", None))
     exc_info = None if error is None else (type(error), error, error.__traceback__)
-    frame = sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename == __file__:
-        frame = frame.f_back
+    frame = _find_caller()
     code = frame.f_code
     record = logger.makeRecord(
         logger.name,
@@ -172,3 +172,12 @@ def _write_to_logging(logger: logging.Logger, level: int, event: dict[str, Any])
         extra={"craftcore": facts},
     )
     logger.handle(record)
+
+
+def _find_caller() -> FrameType:
+    """Return the frame that called a method of a logger."""
+    frame, began = sys._getframe(), False
+    while frame.f_back is not None and not (began and frame.f_code.co_filename != __file__):
+        began = began or frame.f_code is _Logger._log.__code__
+        frame = frame.f_back
+    return frame

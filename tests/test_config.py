@@ -321,7 +321,7 @@ def test_durations_are_seconds_or_text(tmp_path):
             "an address like ada@example.org or Ada Lovelace <ada@example.org>",
         ),
         ("http", "allow_private = 1", "true or false"),
-        ("log", "level = ['info']", '"debug" or "info" or "warning" or "error"'),
+        ("log", "level = ['info']", '"auto" or "debug" or "info" or "warning" or "error"'),
         ("metrics", "listen = '0.0.0.0:9464'", ENDPOINT_SAID),
         ("metrics", "listen = 9464", ENDPOINT_SAID),
     ],

@@ -167,9 +167,12 @@ class HttpSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSettings:
-    """How much the daemon says, and in which form. `successes`: a line for each trigger that succeeded, too."""
+    """How much is logged, and in which form. `successes`: a line for each trigger that succeeded, too.
 
-    level: Literal["debug", "info", "warning", "error"] = "info"
+    The level `auto` is info in a daemon; in a program that runs the engine, its own levels decide.
+    """
+
+    level: Literal["auto", "debug", "info", "warning", "error"] = "auto"
     format: Literal["auto", "json", "text"] = "auto"
     successes: bool = False
 

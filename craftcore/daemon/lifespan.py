@@ -12,6 +12,7 @@ import anyio
 
 from craftcore.clock import Clock
 from craftcore.config import Config
+from craftcore.daemon import logging
 from craftcore.daemon.builtin_actions import with_ready_made
 from craftcore.daemon.config_reload import default_retry
 from craftcore.daemon.declared_schedules import MARK_IT, declarations, say_declared
@@ -74,6 +75,7 @@ async def running(
     `engine.begin()`. `owns_loop`: nothing but the engine runs on this event loop, so leaving the block by an error
     counts as a crash.
     """
+    logging.embed(config.log.level, config.log.format)
     core = Services(path, config, clock)
     async with AsyncExitStack() as life:
         life.enter_context(with_ready_made(app, config, os.environ))

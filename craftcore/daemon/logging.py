@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, TextIO
@@ -15,7 +16,7 @@ from typing import Any, TextIO
 import structlog
 
 from craftcore.daemon.log_stream import LogStream
-from craftcore.log import ROOT, format_level, output, resolve_exception
+from craftcore.log import ROOT, format_level, output, resolve_exception, write_to_program
 from craftcore.log_format import LINE_MAX_BYTES, json_line, text_line
 
 _PRIORITIES = {"debug": 7, "info": 6, "warning": 4, "error": 3, "critical": 2}
@@ -33,23 +34,35 @@ def configure(
 ) -> None:
     """Send what craftcore logs in this process to `stream`, and the records of a root logger that has no handler.
 
-    `level` is debug, info, warning or error; `format` is json, text, or auto (text on a terminal, otherwise JSON).
-    Under systemd each line carries its journal priority. A stream that is closed, broken or None swallows the lines.
+    `level` is debug, info, warning, error, or auto (info); `format` is json, text, or auto (text on a terminal,
+    otherwise JSON). Under systemd each line carries its journal priority. A stream that is closed, broken or None
+    swallows the lines.
     """
-    terminal = _is_terminal(stream)
-    render: _Render = partial(json_line, max_bytes=line_max_bytes)
-    if format == "text" or (format == "auto" and terminal):
-        colours = terminal and "NO_COLOR" not in os.environ
-        render = partial(text_line, colours=colours, max_bytes=line_max_bytes)
-    write = _Writer(render, stream, priorities=under_systemd)
-    output.write = write
+    write = _Writer(stream, format, priorities=under_systemd, line_max_bytes=line_max_bytes)
+    output.write, output.is_program = write, False
     _bridge(write)
     set_level(level)
+
+
+def embed(level: str, format: str) -> None:
+    """Log as the settings say in a program that runs an engine itself. Does nothing after `configure`.
+
+    A level other than auto is that of craftcore's loggers, unless the program has set one. Where the program has no log
+    of its own, the lines go to stderr in this format.
+    """
+    if not output.is_program:
+        return
+    output.write = _Embedded(format)
+    ours = logging.getLogger(ROOT)
+    if ours.level in (logging.NOTSET, _Embedded.level):
+        _Embedded.level = logging.NOTSET if level == "auto" else logging.getLevelNamesMapping()[level.upper()]
+        ours.setLevel(_Embedded.level)
 
 
 def set_level(level: str) -> None:
     """Set the level of craftcore's loggers, and that of the root logger where the program has set up neither a level
     nor a handler for it."""
+    level = "info" if level == "auto" else level
     logging.getLogger(ROOT).setLevel(level.upper())
     root = logging.getLogger()
     for bridge in _find_bridges(root):
@@ -70,8 +83,14 @@ def is_journal_stream(stream: TextIO | None, environ: Mapping[str, str]) -> bool
 class _Writer:
     """Writes an event as its line, each of its rows with the journal's priority where that is asked for."""
 
-    def __init__(self, render: _Render, stream: TextIO | None, *, priorities: bool) -> None:
-        self._render = render
+    def __init__(
+        self, stream: TextIO | None, format: str, *, priorities: bool = False, line_max_bytes: int = LINE_MAX_BYTES
+    ) -> None:
+        terminal = _is_terminal(stream)
+        self._render: _Render = partial(json_line, max_bytes=line_max_bytes)
+        if format == "text" or (format == "auto" and terminal):
+            colours = terminal and "NO_COLOR" not in os.environ
+            self._render = partial(text_line, colours=colours, max_bytes=line_max_bytes)
         self._priorities = priorities
         self._stream = LogStream(stream, self._count_line)
         self._stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
@@ -90,9 +109,27 @@ class _Writer:
         return "\n".join(prefix + row for row in line.split("\n"))
 
     def _count_line(self, dropped: int) -> str:
-        return self._line(
-            logging.WARNING, {"event": "log.dropped", "lines": dropped, "why": "the reader of the log did not read"}
-        )
+        return self._line(logging.WARNING, {"event": "log.dropped", "lines": dropped, "why": "its reader did not read"})
+
+
+class _Embedded:
+    """Passes events to the log of the program, and writes them to stderr while the program has none."""
+
+    level = logging.NOTSET
+    """The level that settings gave to craftcore's loggers in this process."""
+
+    def __init__(self, format: str) -> None:
+        self._format = format
+        self._stream: TextIO | None = None
+        self._write: _Writer | None = None
+
+    def __call__(self, logger: logging.Logger, level: int, event: dict[str, Any]) -> None:
+        if structlog.is_configured() or logger.hasHandlers():
+            write_to_program(logger, level, event)
+            return
+        if self._write is None or self._stream is not sys.stderr:
+            self._stream, self._write = sys.stderr, _Writer(sys.stderr, self._format)
+        self._write(logger, level, event)
 
 
 _NOT_EXTRA = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}

@@ -235,7 +235,7 @@ def test_settings_with_several_mistakes_report_every_mistake(cli, tmp_path):
         assert refused.code == 78
         first, second = refused.err.splitlines() or refused.out.splitlines()[:2]
         assert "did you mean 'concurrency'" in first + second
-        assert 'log.level is \'loud\'; allowed: "debug" or "info"' in first + second
+        assert 'log.level is \'loud\'; allowed: "auto" or "debug"' in first + second
     one_line(cli("--config", "none.toml", "run"), 78, "none.toml")
 
 

@@ -31,23 +31,23 @@ def nothing_logged() -> Iterator[None]:
 
 def suppress_log() -> None:
     """Suppress log lines for the rest of this process."""
-    output.write = lambda *_: None
+    output.write, output.is_program = lambda *_: None, False
 
 
 def reset() -> None:
     """Write to the program's log again, as an import does."""
-    output.write = write_to_program
+    output.write, output.is_program = write_to_program, True
     logging.getLogger(ROOT).setLevel(logging.NOTSET)
 
 
 @contextmanager
 def _output(write: Write, level: int) -> Iterator[None]:
     root = logging.getLogger(ROOT)
-    before = output.write, root.level
-    output.write = write
+    before = output.write, output.is_program, root.level
+    output.write, output.is_program = write, False
     root.setLevel(level)
     try:
         yield
     finally:
-        output.write = before[0]
-        root.setLevel(before[1])
+        output.write, output.is_program, level = before
+        root.setLevel(level)
