@@ -37,6 +37,9 @@ def run(session: Session, app: str | None, until_idle: bool, paused: bool) -> in
     It logs to standard error. The first SIGTERM or Ctrl-C lets what runs finish within
     daemon.shutdown_grace (30 s); the second cancels it and gives its attempts back. SIGHUP is `craftcore reload`.
     """
+    from craftcore.daemon.process_one import work_below_process_one
+
+    work_below_process_one()
     session.load_config()  # a mistake in it is told before an app's import may take its time
     from craftcore.daemon import daemon_process
     from craftcore.daemon.app_loader import import_app

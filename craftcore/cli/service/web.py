@@ -47,6 +47,9 @@ def web(session: Session, /, listen: str | None) -> None:
 
     It is a process of its own: it runs beside a daemon, and also without one.
     """
+    from craftcore.daemon.process_one import work_below_process_one
+
+    work_below_process_one()
     config = session.load_config()
     try:
         from craftcore.web.server import open_services, serve

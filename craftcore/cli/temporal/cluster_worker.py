@@ -36,6 +36,9 @@ def worker(session: Session, app: str, revision: float | None) -> None:
     directory first. After the signal, running turns have temporal.shutdown_grace (30 s) to end. Then they are handed
     back, at no cost. There is no --paused: without a worker nothing runs, and everything is kept.
     """
+    from craftcore.daemon.process_one import work_below_process_one
+
+    work_below_process_one()
     settings, config = read_cluster_settings(session), session.load_config()
     require_extra()
     from craftcore.daemon import logging
