@@ -369,7 +369,7 @@ async def test_step_has_all_its_tries_after_a_pause_of_its_turn(tmp_path, pause)
             if pause == "sleep":
                 await ctx.sleep(0.001)
             elif len(tries) == 1:
-                raise Snooze(0.001) from None
+                raise Snooze("waits", until=0.001) from None
         return "gave up"
 
     async with lab(App(), tmp_path) as it:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import anyio
 import anyio.lowlevel
