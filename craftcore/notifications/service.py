@@ -17,7 +17,6 @@ from craftcore.serialization.display import shorten
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.transaction import Row, Transaction
-from craftcore.tasks.model import QuestionStatus
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import EXPECTED
@@ -104,7 +103,7 @@ class NotificationService:
         match notice.kind:
             case "question" | "in_doubt":
                 row = self._notices.question(tx, notice.subject)
-                is_open = row is not None and row["status"] == QuestionStatus.OPEN
+                is_open = row is not None and row["status"] == "OPEN"
                 return self._question(notice, row) if row and is_open and not self._is_own(tx, row) else None
             case "dead" | "failed" | "succeeded":
                 row = self._notices.trigger(tx, notice.subject)

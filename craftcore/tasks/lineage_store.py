@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from craftcore.storage.transaction import Reader
+from craftcore.tasks import rows
 from craftcore.tasks.model import Task
-from craftcore.tasks.store import TaskStore
+from craftcore.tasks.store import PARENT_ENDED, TaskStore
 from craftcore.triggers.model import Trigger
 from craftcore.triggers.settlement import SUSPENDED
 from craftcore.triggers.sources import turn_key, wake_key
@@ -27,6 +28,25 @@ SELECT id
  ORDER BY seq
  LIMIT 1
 """
+ENDED_WITH = """
+SELECT *
+  FROM tasks
+ WHERE EXISTS (SELECT 1
+                 FROM executions
+                 JOIN event_rows ON event_rows.execution_seq = executions.seq
+                WHERE task_id = :id
+                  AND task_id IS NOT NULL
+                  AND type = 'CHILD_STARTED')
+   AND seq > :seq
+   AND parent_id = :id
+   AND ends_with_parent = 1
+   AND +status = 'CANCELLED'
+   AND reason = :reason
+ ORDER BY seq
+"""
+"""No index finds these children: the tasks after their parent are read, unless it never started one."""
+
+FIRST_DUE = "SELECT fire_at FROM triggers WHERE id = :id AND starts = 0 AND fire_at > :now"
 LATER = "continues later"
 """The wait that begins the next turn, in the reason of a trigger whose turn waits."""
 
@@ -58,6 +78,18 @@ def next_key(reader: Reader, trigger: Trigger, task: Task) -> str | None:
     begun = {"turn": turn + 1, "name": None} if name == LATER else {"turn": turn, "name": name}
     wait_id = reader.fetch_value(WAIT, task=task.seq, **begun)
     return None if wait_id is None else wake_key(wait_id)
+
+
+def list_ended_with(reader: Reader, parent: Task) -> list[Task]:
+    """Return the children that were cancelled because this task ended, in order."""
+    found = reader.fetch_all(ENDED_WITH, id=parent.id, seq=parent.seq, reason=PARENT_ENDED)
+    return [rows.task_of(row) for row in found]
+
+
+def find_first_due(reader: Reader, task: Task, now: float) -> float | None:
+    """Return when a task that never began was to begin; None: it began, or that was before now."""
+    moment: float | None = reader.fetch_value(FIRST_DUE, id=task.id, now=now)
+    return moment
 
 
 def _records(trigger: Trigger) -> dict[str, str]:

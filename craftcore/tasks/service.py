@@ -16,6 +16,7 @@ from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.holds import Holds
+from craftcore.tasks.lineage_store import find_first_due, list_ended_with
 from craftcore.tasks.mailbox_store import EarlyMailStore, MailStore
 from craftcore.tasks.model import (
     CANCEL,
@@ -279,14 +280,9 @@ class TaskService:
                 f"task {running[0].id}, which task {task.id} started, is still being cancelled with it: retry once "
                 "that has ended; nothing was written"
             )
-        for child in self._tasks.list_ended_with(tx, task):
+        for child in list_ended_with(tx, task):
             if self._tasks.has_creator(tx, child.id):
-                self._revive(tx, child, self.resume(tx, child, self._find_first_due(tx, child)))
-
-    def _find_first_due(self, tx: Transaction, task: Task) -> float | None:
-        """Return when a task that never began was to begin; None: it began, or that was before now."""
-        creator = self._triggers.get(tx, task.id)
-        return creator.fire_at if creator.starts == 0 and creator.fire_at > tx.now else None
+                self._revive(tx, child, self.resume(tx, child, find_first_due(tx, child, tx.now)))
 
     def _live_task(self, tx: Transaction, task_id: str) -> Task:
         task = self._tasks.get(tx, task_id)
@@ -297,9 +293,7 @@ class TaskService:
             )
         if task is None:
             is_trigger = self._triggers.has_trigger(tx, task_id)
-            raise NotFound(
-                f"no task {task_id}{': it is a trigger that is settled and has no task' if is_trigger else ''}"
-            )
+            raise NotFound(f"no task {task_id}{': it is a settled trigger that has no task' if is_trigger else ''}")
         if not task.status.is_live:
             raise StateRefused(f"task {task_id} is {task.status} ({task.reason}); nothing was written")
         return task

@@ -115,32 +115,6 @@ class TaskStore:
         )
         return [task_of(row) for row in rows]
 
-    def list_ended_with(self, tx: Reader, parent: Task) -> list[Task]:
-        """Return the children that were cancelled because this task ended, in order. No index finds them: the tasks
-        after it are read, unless it never started one."""
-        rows = tx.fetch_all(
-            """
-            SELECT *
-              FROM tasks
-             WHERE EXISTS (SELECT 1
-                             FROM executions
-                             JOIN event_rows ON event_rows.execution_seq = executions.seq
-                            WHERE task_id = :id
-                              AND task_id IS NOT NULL
-                              AND type = 'CHILD_STARTED')
-               AND seq > :seq
-               AND parent_id = :id
-               AND ends_with_parent = 1
-               AND +status = 'CANCELLED'
-               AND reason = :reason
-             ORDER BY seq
-            """,
-            id=parent.id,
-            seq=parent.seq,
-            reason=PARENT_ENDED,
-        )
-        return [task_of(row) for row in rows]
-
     def list_failed_with(self, tx: Reader, seqs: Sequence[int], code: str) -> list[Task]:
         """Return those of these tasks that have FAILED with this code."""
         rows = tx.fetch_all(

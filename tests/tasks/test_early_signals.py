@@ -80,7 +80,7 @@ def test_early_mail_is_removed_with_a_trigger_that_ends_first(core, clock, end):
     else:
         run_one(core, HOPELESS)
 
-    with pytest.raises(NotFound, match="it is a trigger that is settled and has no task"):
+    with pytest.raises(NotFound, match="it is a settled trigger that has no task"):
         signal(core, task_id)
     assert len(rows(core, "early_mail")) == 1
     emit(core, delay=500 * DAY)
@@ -131,7 +131,7 @@ def test_ended_plain_trigger_has_no_task_to_cancel(core):
     emitted = emit(core)
     run_one(core, Succeeded())
 
-    with pytest.raises(NotFound, match="it is a trigger that is settled and has no task"):
+    with pytest.raises(NotFound, match="it is a settled trigger that has no task"):
         core.do(core.tasks.cancel, emitted.id)
 
 
