@@ -6,6 +6,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from craftcore.errors import InvalidInput
+
 DATABASE = "craftcore.db"
 VARIABLE = "CRAFTCORE_DB"
 
@@ -17,11 +19,26 @@ def find_database(environ: Mapping[str, str]) -> Path:
 
 
 def state_directory(environ: Mapping[str, str]) -> Path:
-    """Return the default folder of a database: the first of $STATE_DIRECTORY, else the state directory of the user."""
+    """Return the default folder of a database: the first of $STATE_DIRECTORY, else the state directory of the user.
+
+    Raises InvalidInput for a user without a home directory.
+    """
     if given := environ.get("STATE_DIRECTORY"):
         return Path(given.split(":")[0])
-    home = environ.get("XDG_STATE_HOME")
-    return (Path(home) if home and home.startswith("/") else Path.home() / ".local" / "state") / "craftcore"
+    state = environ.get("XDG_STATE_HOME")
+    if state and state.startswith("/"):
+        return Path(state) / "craftcore"
+    return find_home("name the database with --db or CRAFTCORE_DB") / ".local" / "state" / "craftcore"
+
+
+def find_home(advice: str) -> Path:
+    """Return the home directory of this user. Raises InvalidInput for a user without one."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        raise InvalidInput(
+            f"user id {os.getuid()} has no home directory (no entry in passwd, and HOME is not set): {advice}"
+        ) from None
 
 
 def database_option(path: str | None, environ: Mapping[str, str] | None = None) -> tuple[str, ...]:
@@ -35,6 +52,6 @@ def database_option(path: str | None, environ: Mapping[str, str] | None = None) 
     of_shell = {name: here.get(name, "") for name in (VARIABLE, "XDG_STATE_HOME")}
     try:
         found = os.path.abspath(find_database(of_shell))
-    except RuntimeError:  # this user has no home directory
+    except InvalidInput:  # this user has no home directory
         return ("--db", path)
     return () if found == os.path.abspath(path) else ("--db", path)

@@ -13,7 +13,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from craftcore.config.database_path import find_home
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
+from craftcore.errors import InvalidInput
 from craftcore.files import open_regular
 
 UNIT, PAGE_UNIT = "craftcore.service", "craftcore-web.service"
@@ -49,8 +51,9 @@ def unit_of(environ: Mapping[str, str], name: str = UNIT, *, beside: Unit | None
 
     With `beside`, only a unit in the scope of that one is looked for: the system may serve another database.
     """
-    config = Path(environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
-    state = Path(environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
+    user = _find_home()
+    config = Path(environ.get("XDG_CONFIG_HOME") or user / ".config")
+    state = Path(environ.get("XDG_STATE_HOME") or user / ".local" / "state")
     for of_user, folders, home in (
         (True, [config / "systemd/user", Path("/etc/systemd/user"), Path("/usr/lib/systemd/user")], state),
         (False, [Path(folder) for folder in SYSTEM_FOLDERS], Path("/var/lib")),
@@ -170,7 +173,15 @@ def _ask_systemd(name: str, *, of_user: bool) -> dict[str, str]:
 
 
 def _expand(path: str, home: Path) -> str:
-    return path.replace("%S", str(home)).replace("%h", str(Path.home()))
+    return path.replace("%S", str(home)).replace("%h", str(_find_home()))
+
+
+def _find_home() -> Path:
+    """Return the home directory of this user; for a user without one, a path at which nothing is."""
+    try:
+        return find_home("")
+    except InvalidInput:
+        return Path("/nonexistent")
 
 
 def _words(text: str) -> list[str]:

@@ -23,6 +23,7 @@ from craftcore.cli.service.units import (
     user_scope,
 )
 from craftcore.cli.session import Session
+from craftcore.config.database_path import find_home
 from craftcore.errors import CannotCreate, InvalidInput, PermissionRefused
 from craftcore.files import NoRegularFile, open_regular
 from craftcore.storage.files.whole_file import write_whole
@@ -30,6 +31,7 @@ from craftcore.storage.sqlite_errors import translate_os
 
 UNIT_MODE, SECRET_MODE = 0o644, 0o600
 UNIT_MAX_BYTES = 1 << 20
+SET_HOME = "set HOME to the directory of the units"
 
 user_option = click.option("--user", is_flag=True, help="A daemon of one's own, in ~/.config/systemd/user.")
 backup_option = click.option("--backup", is_flag=True, help="With the timer of the regular backup.")
@@ -59,7 +61,7 @@ def print_(session: Session, /, user: bool, backup: bool, web: bool, program: st
 
     The shipped ones, with the path of this craftcore.
     """
-    scope = user_scope(Path.home()) if user else SYSTEM
+    scope = user_scope(find_home(SET_HOME)) if user else SYSTEM
     program = program or find_program()
     texts = {name: render(text, program) for name, text in list_units(scope, backup=backup, web=web).items()}
     if session.json:
@@ -130,7 +132,7 @@ def install(
 
 def _own_scope() -> Scope:
     """Raise PermissionRefused where it would belong to another user, as in a sudo that keeps $HOME."""
-    home = Path.home()
+    home = find_home(SET_HOME)
     try:
         owner = home.stat().st_uid
     except OSError as error:
