@@ -29,9 +29,10 @@ from craftcore.diagnostics.unit import PAGE_UNIT, page_unit_findings, unit_findi
 from craftcore.diagnostics.web_access import address_findings, find_libraries, login_findings
 from craftcore.diagnostics.work import work_findings, work_of
 from craftcore.engine.live_state import live_state
-from craftcore.errors import ConfigInvalid
+from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.retention.service import Retention
 from craftcore.services import Services
+from craftcore.storage.connection import require_utf8
 from craftcore.storage.files.daemon_files import lost_text, name_lost_by_daemon
 
 
@@ -69,7 +70,11 @@ class Doctor:
         yield from guard_check("settings", self._check_settings)
         yield zone_finding(SystemClock().machine_zone())
         try:
+            require_utf8(self._path.absolute())
             place = place_of(self._path, self._config_path)
+        except InvalidInput as error:
+            yield fail("database", error.message)
+            return
         except (FileNotFoundError, NotADirectoryError):
             yield self._missing_finding()
             return

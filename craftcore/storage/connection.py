@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import apsw
 
-from craftcore.errors import CannotCreate, DatabaseInvalid, NotFound, StorageError
+from craftcore.errors import CannotCreate, DatabaseInvalid, InvalidInput, NotFound, StorageError
 from craftcore.storage.files.daemon_files import refuse_lost_by_daemon
 from craftcore.storage.sqlite_errors import is_read_only, translate, translate_os
 from craftcore.storage.transaction import Reader
@@ -80,6 +80,16 @@ def refuse_inherited(path: Path) -> None:
             f"{path}: this process was forked from one that has the database open, and what it wrote could damage it. "
             "Nothing was done. Start it with multiprocessing's spawn, or use the craftcore command"
         )
+
+
+def require_utf8(path: Path) -> None:
+    """Raise InvalidInput for a path with bytes that are not UTF-8, which SQLite does not open."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"{path}: SQLite opens only paths of UTF-8 text. Rename the folder or the file, or give another path"
+        ) from None
 
 
 def open_connection(path: Path, flags: int, vfs: str | None, statement_cache: int = STATEMENT_CACHE) -> apsw.Connection:

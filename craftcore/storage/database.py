@@ -34,6 +34,7 @@ from craftcore.storage.connection import (
     refuse_missing,
     refuse_old_sqlite,
     refuse_unwritable,
+    require_utf8,
     switch_journal,
 )
 from craftcore.storage.files.daemon_files import refuse_lost_by_daemon
@@ -69,6 +70,7 @@ class Database:
         if str(path) == ":memory:":
             raise InvalidInput(":memory: is not a file, and work must survive its process: give the path of a file")
         self.path = Path(path).absolute()
+        require_utf8(self.path)
         self.clock = clock
         self._synchronous = synchronous
         self._busy_timeout = busy_timeout

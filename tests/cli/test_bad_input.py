@@ -253,3 +253,26 @@ def test_error_with_json_is_a_document(cli, tmp_path):
         assert refused.code == code
         assert (refused.json["error"]["code"], refused.json["error"]["exit_code"]) == (name, code)
         assert refused.err.startswith("craftcore: ")
+
+
+@pytest.mark.parametrize(
+    "command", ["status", "emit greet", "check", "doctor", "run --until-idle", "db stats", "db check", "release", "top"]
+)
+def test_database_path_that_is_not_utf8_is_refused_in_a_sentence(cli, tmp_path, command):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+
+    done = cli("--db", str(folder / "agent.db"), *command.split())
+
+    assert done.code == (1 if command in ("check", "doctor") else 64)
+    assert "SQLite opens only paths of UTF-8 text" in done.out + done.err
+    assert not list(folder.iterdir())
+
+
+def test_backup_to_a_path_that_is_not_utf8_is_made(cli, core, tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir(mode=0o700)
+
+    done = cli("db", "backup", "-o", str(folder / "copy.db"))
+
+    assert done.code == 0, done.err
