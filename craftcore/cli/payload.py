@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any, NoReturn
 
+from craftcore.diagnostics.text.schedule_text import COMMAND
 from craftcore.errors import InvalidInput
 from craftcore.files import open_regular
+from craftcore.serialization.arguments import show_value
 
 READ_MAX_BYTES = 64 << 20
 
@@ -19,6 +23,21 @@ def read_payload(given: str) -> dict[str, Any]:
     if not isinstance(payload, dict):
         raise InvalidInput(f"{where} must be a JSON object such as {{}}, not {type(payload).__name__}")
     return payload
+
+
+def require_argument_list(workflow: str | None, payload: Mapping[str, Any]) -> None:
+    """Raise InvalidInput for a command that is given as one text: `command.run` runs no shell."""
+    command = payload.get("argv")
+    if workflow != COMMAND or not isinstance(command, str):
+        return
+    try:
+        words = shlex.split(command)
+    except ValueError:  # a quote that does not end
+        words = command.split()
+    raise InvalidInput(
+        f"{COMMAND}: argv {show_value(command)} must be a list of words, as in {json.dumps(words):.200}; "
+        f"for a shell: {json.dumps(['sh', '-c', command]):.200}"
+    )
 
 
 def read_json(given: str) -> Any:

@@ -276,3 +276,25 @@ def test_backup_to_a_path_that_is_not_utf8_is_made(cli, core, tmp_path):
     done = cli("db", "backup", "-o", str(folder / "copy.db"))
 
     assert done.code == 0, done.err
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("emit", "command.run", "--payload", '{"argv": "ls -l"}'),
+        ("schedule", "add", "list", "@daily", "--workflow", "command.run", "--payload", '{"argv": "ls -l"}'),
+    ],
+)
+def test_command_as_a_text_is_refused_with_its_words(cli, database, command):
+    one_line(cli(*command), 64, "argv 'ls -l' must be a list of words", '["ls", "-l"]', '["sh", "-c", "ls -l"]')
+    assert not database.exists()
+
+
+def test_edited_command_as_a_text_is_refused_with_its_words(cli):
+    cli("schedule", "add", "list", "@daily", "--", "ls")
+
+    one_line(cli("schedule", "edit", "list", "--payload", '{"argv": "ls -l"}'), 64, '["ls", "-l"]')
+
+
+def test_argv_as_text_is_the_matter_of_another_workflow(cli):
+    assert cli("emit", "parse", "--payload", '{"argv": "ls -l"}').code == 0

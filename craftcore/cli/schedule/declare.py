@@ -10,6 +10,7 @@ import click
 
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, NO_SUCH, PROBLEM
+from craftcore.cli.payload import require_argument_list
 from craftcore.cli.schedule.id_lookup import find_schedule
 from craftcore.cli.schedule.options import (
     WithCommand,
@@ -77,6 +78,7 @@ def add(
         raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
     spec = ScheduleSpec(id=schedule_id, when=words[0], **declared)
     core = session.core()
+    require_argument_list(spec.workflow, spec.payload)
     core.schedules.accept(spec)
     if not os.path.exists(core.database.path):  # also where one may not look: refused below
         core.schedules.check(spec, Origin.OPERATOR)  # what is refused must not leave a new database behind
@@ -135,6 +137,7 @@ def edit(
     with session.write(core) as (tx, scope):
         before = find_schedule(tx, schedule_id)
         spec = replace(spec_of(before), **changes, **_work(before, changes, command, irreversible))
+        require_argument_list(spec.workflow, spec.payload)
         changes_workflow = "workflow" in changes or command is not None
         put = schedules.declare(tx, scope, core, spec, checks_workflow=changes_workflow)
         holds = schedules_held_text(tx, tx.now)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from craftcore.cli.exit_codes import NO_SUCH, TRY_LATER, WORK_FAILED
-from craftcore.cli.payload import read_payload
+from craftcore.cli.payload import read_payload, require_argument_list
 from craftcore.cli.session import Session
 from craftcore.cli.temporal.cluster_calls import call_cluster
 from craftcore.cli.temporal.cluster_options import ClusterWriteCommand, read_cluster_settings
@@ -70,6 +70,7 @@ def emit(
         **read_due(at, delay, timezone, clock),
         **{**spec, "source": spec["source"].upper()},
     )
+    require_argument_list(workflow, asked.payload)
 
     async def start(client: TemporalClient) -> tuple[Emitted, TaskEnd | None]:
         emitted = await client.emit_spec(asked)

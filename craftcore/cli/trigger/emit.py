@@ -12,7 +12,7 @@ import click
 
 from craftcore.cli.base import WriteCommand
 from craftcore.cli.exit_codes import CANNOT_CREATE, TRY_LATER, WORK_FAILED
-from craftcore.cli.payload import read_payload
+from craftcore.cli.payload import read_payload, require_argument_list
 from craftcore.cli.session import Session
 from craftcore.cli.trigger.due_time import due_text, local_due, read_due
 from craftcore.cli.trigger.wait import wait_for_end
@@ -110,6 +110,7 @@ def emit(
         **read_due(at, delay, timezone, core.clock),
         **{**spec, "source": spec["source"].upper()},
     )
+    require_argument_list(workflow, asked.payload)
     core.triggers.accept(asked)  # what is refused must not leave a new database behind
     is_new = not os.path.exists(core.database.path)  # also where one may not look: refused below
     with Producer(session.path, config=core.config) as producer:
