@@ -29,6 +29,9 @@ from craftcore.serialization.untrusted import (
 )
 from craftcore.triggers.settlement import Failed, Snoozed
 
+PAST_SNOOZE_SECONDS = 1.0
+"""Seconds after which a snooze until a past moment is tried again: it counts no attempt, and would have no end."""
+
 CODE_LIMIT = 100
 """Characters of an error code that are kept."""
 
@@ -72,7 +75,7 @@ def _outcome(error: BaseException, now: float) -> Failed | Snoozed:
         case Snooze():
             if not 0 <= error.until < YEAR_10000:
                 return _unexpected_failure(error)
-            return Snoozed(until=max(error.until, now))
+            return Snoozed(until=error.until if error.until > now else now + PAST_SNOOZE_SECONDS)
         case Retry():
             return _retry_later(error, error.code, error.after)
         case NoEffect():

@@ -59,7 +59,7 @@ def an_app(clock: VirtualClock) -> App:
     async def snoozes() -> None:
         if not again:
             again.append("again")
-            raise Snooze(until=clock.now())
+            raise Snooze(until=clock.now() + 3600)
 
     @app.workflow("hangs")
     async def hangs() -> None:
@@ -86,8 +86,12 @@ async def test_scrape_has_the_counts_so_far(tmp_path, clock, over):
         assert before.all("craftcore_attempts_total") == {}
 
         await it.settled((await app.emit("works", at=NEW_YEAR - 7)).id)
-        for name in ("fails", "breaks", "snoozes"):
-            await it.settled((await app.emit(name)).id)
+        snoozing = await app.emit("snoozes")
+        await it.until(lambda: it.trigger(snoozing.id)["reason"] == "snoozed")
+        clock.advance(hours=1)
+        it.engine.feeder.ring()
+        for name in (snoozing.id, (await app.emit("fails")).id, (await app.emit("breaks")).id):
+            await it.settled(name)
         await it.idle()
         hanging = await app.emit("hangs")
         await it.until(lambda: it.engine.running == 1)

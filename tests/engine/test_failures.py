@@ -363,8 +363,10 @@ async def test_retry_after_that_is_no_valid_number_is_ignored():
     assert [wait_asked(error) for error in (Asks(7), ValueError(), Raising("x"))] == [7.0, None, None]
 
 
-async def test_snooze_until_a_past_time_is_due_now():
-    assert outcome_of(Snooze(until=NEW_YEAR - 1), NEW_YEAR) == Snoozed(until=NEW_YEAR)
+async def test_snooze_until_a_past_time_is_due_in_a_second():
+    assert outcome_of(Snooze(until=NEW_YEAR - 1), NEW_YEAR) == Snoozed(until=NEW_YEAR + 1)
+    assert outcome_of(Snooze(until=NEW_YEAR), NEW_YEAR) == Snoozed(until=NEW_YEAR + 1)
+    assert outcome_of(Snooze(until=NEW_YEAR + 0.5), NEW_YEAR) == Snoozed(until=NEW_YEAR + 0.5)
 
 
 # Recorded where it is looked for

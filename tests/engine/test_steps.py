@@ -22,9 +22,9 @@ from craftcore import App, Fail, Retry, RetryPolicy, Snooze, TaskContext
 from craftcore.config import TaskSettings
 from craftcore.errors import InvalidInput, StepConflict
 from tests.support.engine_harness import lab, settings
-from tests.support.fakes import NEW_YEAR
+from tests.support.fakes import NEW_YEAR, VirtualClock
 from tests.support.processes import PATIENCE
-from tests.support.turns import Counting, failure, result, run
+from tests.support.turns import Counting, begin, failure, result, run
 
 pytestmark = pytest.mark.anyio
 
@@ -469,14 +469,19 @@ async def test_snooze_in_a_step_snoozes_the_turn(tmp_path):
     async def later() -> str:
         tries.append(1)
         if len(tries) == 1:
-            raise Snooze(until=NEW_YEAR)
+            raise Snooze(until=NEW_YEAR + 3600)
         return "done"
 
     async def turn(ctx: TaskContext) -> list[Any]:
         return [await ctx.step("fetch", later, retry=AT_ONCE), ctx.attempt]
 
-    async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == ["done", 1]
+    clock = VirtualClock()
+    async with lab(App(), tmp_path, clock=clock) as it:
+        task_id = await begin(it, turn)
+        await it.until(lambda: it.trigger(task_id)["reason"] == "snoozed")
+        clock.advance(hours=1)
+        it.engine.feeder.ring()
+        assert result(await it.ended(task_id)) == ["done", 1]
         assert len(tries) == 2
 
 
