@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import tempfile
 from pathlib import Path
 
@@ -80,13 +81,31 @@ def translate_os(error: OSError, path: str | Path) -> StorageError:
     """Return the same for what the operating system says while a file or directory is made."""
     match error.errno:
         case errno.EACCES | errno.EPERM:
-            return PermissionRefused(f"{path}: permission denied")
+            return PermissionRefused(describe_refusal(path))
         case errno.EROFS:
             return StorageError(f"{path}: {READ_ONLY}")
         case number if number in NO_ROOM:
             return storage_full_error(path, NO_ROOM[number])
         case _:
             return CannotCreate(f"{path}: cannot be created ({error.strerror})")
+
+
+def describe_refusal(path: str | Path) -> str:
+    """Return that a user may not use a path: the mode and the owner of the file, or of the folder that is closed."""
+    for place in (Path(path), *Path(path).absolute().parents):
+        try:
+            found = place.stat()
+        except OSError:  # missing, or in a folder that is closed
+            continue
+        is_folder = stat.S_ISDIR(found.st_mode)
+        if os.access(place, os.W_OK | (os.X_OK if is_folder else os.R_OK), effective_ids=True):
+            if is_folder:  # and so are the folders above it: it could be looked at
+                break
+            continue
+        name = "it" if place == Path(path) else str(place)
+        owned = f"{name} has mode {stat.S_IMODE(found.st_mode):03o} and belongs to user id {found.st_uid}"
+        return f"{path}: permission denied ({owned}; this user id is {os.geteuid()})"
+    return f"{path}: permission denied"
 
 
 def is_undone(error: apsw.Error, connection: apsw.Connection) -> bool:

@@ -63,7 +63,8 @@ def test_unwritable_directory_is_refused_with_the_path(folder, arguments):
 
     refused = as_nobody(folder, *arguments)
 
-    assert (refused.code, refused.err) == (77, f"craftcore: {folder}/agent.db: permission denied\n")
+    owned = f"{folder} has mode 555 and belongs to user id {os.geteuid()}; this user id is {NOBODY}"
+    assert (refused.code, refused.err) == (77, f"craftcore: {folder}/agent.db: permission denied ({owned})\n")
     assert os.listdir(folder) == []
 
 
@@ -76,7 +77,8 @@ def test_unopenable_file_is_refused_with_the_path(folder, arguments):
 
     refused = as_nobody(folder, *arguments)
 
-    assert (refused.code, refused.err) == (77, f"craftcore: {database}: permission denied\n")
+    owned = f"it has mode 000 and belongs to user id {os.geteuid()}; this user id is {NOBODY}"
+    assert (refused.code, refused.err) == (77, f"craftcore: {database}: permission denied ({owned})\n")
     assert os.listdir(folder) == before
     checked = as_nobody(folder, "check")
     assert checked.code == 1
@@ -104,7 +106,8 @@ def test_check_reports_a_directory_without_search_permission(folder):
     checked = as_nobody(folder, "--db", str(closed / "agent.db"), "check")
 
     assert (checked.code, checked.err) == (1, "")
-    assert f"FAIL  permissions: {closed}/agent.db: permission denied" in checked.out
+    owned = f"{closed} has mode 000 and belongs to user id {os.geteuid()}; this user id is {NOBODY}"
+    assert f"FAIL  permissions: {closed}/agent.db: permission denied ({owned})" in checked.out
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,7 @@ def test_read_only_file_is_readable_and_stays_unchanged(folder):
     also = as_nobody(folder, "trigger", "cancel", "--all", "--yes")
 
     assert (refused.code, "leave out --read-only" in refused.err) == (77, True)
-    assert (also.code, also.err) == (77, f"craftcore: {database}: permission denied\n")
+    assert (also.code, f"craftcore: {database}: permission denied (it has mode 400" in also.err) == (77, True)
     assert database.read_bytes() == before
     assert sorted(os.listdir(folder)) == there
 
@@ -165,8 +168,9 @@ def test_backup_is_written_only_to_a_directory_safe_for_the_user(folder):
     refused = as_nobody(folder, "db", "backup", "-o", str(closed / "backup.db"))
     also = as_nobody(folder, "db", "backup", "--dir", str(closed / "kept"), "--keep", "1")
 
-    assert (refused.code, refused.err) == (77, f"craftcore: {closed}/backup.db: permission denied\n")
-    assert (also.code, also.err) == (77, f"craftcore: {closed}/kept: permission denied\n")
+    owned = f"{closed} has mode 555 and belongs to user id {os.geteuid()}; this user id is {NOBODY}"
+    assert (refused.code, refused.err) == (77, f"craftcore: {closed}/backup.db: permission denied ({owned})\n")
+    assert (also.code, also.err) == (77, f"craftcore: {closed}/kept: permission denied ({owned})\n")
     assert os.listdir(closed) == []
     shared = as_nobody(folder, "db", "backup", "-o", str(folder / "backup.db"))
     assert (shared.code, "others may rename files in it (mode 777)" in shared.err) == (77, True)
@@ -177,7 +181,7 @@ def test_backup_is_written_only_to_a_directory_safe_for_the_user(folder):
 @pytest.mark.parametrize(
     ("lock_mode", "message"),
     [
-        (0o600, "{0}: permission denied"),
+        (0o600, "{0}: permission denied ({1} has mode 555 and belongs to user id {2}; this user id is {3})"),
         (0o666, "others can open the lock file {0}.lock, and this user may not replace it (permission denied)"),
     ],
 )
@@ -193,5 +197,6 @@ def test_restore_without_write_permission_changes_nothing(folder, lock_mode, mes
 
     refused = as_nobody(folder, "db", "restore", str(folder / "backup.db"), "--yes")
 
-    assert (refused.code, refused.err) == (77, f"craftcore: {message.format(folder / 'agent.db')}\n")
+    told = message.format(folder / "agent.db", folder, os.geteuid(), NOBODY)
+    assert (refused.code, refused.err) == (77, f"craftcore: {told}\n")
     assert (folder / "agent.db").read_bytes() == before

@@ -186,7 +186,7 @@ def raise_interrupt() -> NoReturn:
 def snooze_once(file: str) -> str:
     if not os.path.exists(file):
         note_pid(file)
-        raise Snooze("too early", until=0)
+        raise Snooze("too early", until=time.time() + 0.05)
     return "awake"
 
 

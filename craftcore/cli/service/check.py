@@ -20,6 +20,7 @@ from craftcore.diagnostics.finding import Finding, Level
 from craftcore.diagnostics.web_access import address_findings, find_libraries, login_findings
 from craftcore.errors import CannotCreate, ConfigInvalid, CraftcoreError, NotFound, PermissionRefused, StateRefused
 from craftcore.serialization.plurals import agree_noun, format_count
+from craftcore.storage.sqlite_errors import describe_refusal
 from craftcore.tasks.listing_store import TaskLists
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _try_check(run: Check) -> tuple[str, CraftcoreError | None]:
     except CraftcoreError as error:
         return error.message, error
     except PermissionError as error:
-        refused = PermissionRefused(f"{error.filename}: permission denied")
+        refused = PermissionRefused(describe_refusal(error.filename))
         return refused.message, refused
 
 
