@@ -14,7 +14,14 @@ import anyio
 from craftcore.config import Config
 from craftcore.errors import CraftcoreError, InvalidInput
 from craftcore.producer import ProducedWork, Producer
-from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_error, timeout_seconds
+from craftcore.results.handle import (
+    WITH_A_DAEMON,
+    EmittedHandle,
+    Handle,
+    KnownHandle,
+    timeout_error,
+    timeout_seconds,
+)
 from craftcore.results.result_value import require_result
 from craftcore.schedules.calls import Schedules
 from craftcore.serialization.arguments import Duration
@@ -190,7 +197,7 @@ class _AwaitableWork:
         finally:
             withdraw()
         if not answers:
-            raise timeout_error(id, limit)
+            raise timeout_error(id, limit, WITH_A_DAEMON)
         if isinstance(answers[0], CraftcoreError):
             raise answers[0]
         return answers[0]

@@ -21,6 +21,7 @@ from pathlib import Path
 import anyio
 import anyio.to_thread
 
+from craftcore.clock import utc_iso
 from craftcore.config import Config
 from craftcore.daemon import logging
 from craftcore.daemon.lifespan import running
@@ -39,7 +40,7 @@ from craftcore.services import Services
 from craftcore.storage import migrate
 from craftcore.storage.damaged_rows import require_readable
 from craftcore.storage.migrations import list_migrations
-from craftcore.triggers.listing_store import TriggerLists
+from craftcore.triggers.listing_store import Backoffs, TriggerLists
 from craftcore.triggers.model import TriggerStatus
 
 log = get_logger(__name__)
@@ -189,6 +190,8 @@ class Daemon:
             await anyio.sleep(IDLE_POLL_SECONDS)
         if held := engine.feeder.holds:
             log.warning("daemon.idle", held="; ".join(held.reasons))
+        if (backoffs := await anyio.to_thread.run_sync(self._find_backoffs)).count:
+            log.warning("daemon.idle", backoffs=backoffs.count, next_at=utc_iso(backoffs.next_at))
         engine.stop()
 
     async def _has_nothing_due(self, engine: Engine) -> bool:
@@ -232,6 +235,10 @@ class Daemon:
         with self._core.reading() as reader:
             counts = self._triggers.live_counts(reader, self._core.clock.now())
         return counts["due"] + counts["limited"]
+
+    def _find_backoffs(self) -> Backoffs:
+        with self._core.reading() as reader:
+            return self._triggers.find_backoffs(reader)
 
     def _has_failed(self, engine: Engine, began: float) -> bool:
         """Return whether an attempt has failed. A trigger that the boot made a dead letter counts, although no attempt

@@ -7,7 +7,7 @@ from collections.abc import Callable, Container
 from queue import Empty, SimpleQueue
 
 from craftcore.errors import CraftcoreError
-from craftcore.results.handle import timeout_error
+from craftcore.results.handle import WITH_A_DAEMON, timeout_error
 from craftcore.services import Services
 from craftcore.storage.change_counter import ChangeCounter
 from craftcore.tasks.work_store import WorkResult
@@ -48,7 +48,7 @@ class ResultWatch:
         try:
             answer = answers.get(timeout=timeout)
         except Empty:
-            raise timeout_error(id, timeout) from None
+            raise timeout_error(id, timeout, WITH_A_DAEMON) from None
         finally:
             withdraw()
         if isinstance(answer, CraftcoreError):

@@ -79,7 +79,7 @@ class ResultWaits:
         finally:
             self._forget(id, waiting)
         if waiting.answer is None:
-            raise timeout_error(id, timeout)
+            raise timeout_error(id, timeout, "it goes on")
         return _require_end(waiting.answer)
 
     async def serve(self) -> None:

@@ -189,11 +189,15 @@ def _answer(
     put(handle, "held", emitted.held)
 
 
+WITH_A_DAEMON = "it goes on while a daemon runs: craftcore status"
+"""The words of a producer, whose work another process runs."""
+
+
 def timeout_seconds(timeout: Duration | None) -> float | None:
     """Return the timeout in seconds; None: no limit. Raises InvalidInput."""
     return None if timeout is None else seconds("timeout", timeout, InvalidInput, most=LONGEST_WAIT)
 
 
-def timeout_error(id: str, timeout: float | None) -> TimeoutError:
-    """Return the error of a caller that waited in vain. The work is left alone."""
-    return TimeoutError(f"{id} has not ended within {timeout} seconds; it goes on")
+def timeout_error(id: str, timeout: float | None, goes_on: str) -> TimeoutError:
+    """Return the error of a caller that waited in vain. The work is left alone: `goes_on` says when it goes on."""
+    return TimeoutError(f"{id} has not ended within {timeout} seconds; {goes_on}")

@@ -12,4 +12,13 @@ SELECT id, status = 'REMOVED' AS removed
  LIMIT 11
 """
 
-TRIGGER_STATUS = "SELECT status AS trigger_status, reason AS trigger_reason FROM triggers WHERE id = :id"
+TRIGGER_STATUS = """
+SELECT triggers.status AS trigger_status,
+       triggers.reason AS trigger_reason,
+       tasks.status    AS task_status,
+       tasks.reason    AS task_reason
+  FROM triggers
+  LEFT JOIN tasks ON tasks.id = triggers.id
+ WHERE triggers.id = :id
+"""
+"""The present state of a trigger, and of the task that it created, which goes on after it."""

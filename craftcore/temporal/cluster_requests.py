@@ -131,7 +131,7 @@ class ClusterRequests:
         try:
             end = await asyncio.wait_for(self._client.result(id), within)
         except TimeoutError as error:
-            raise timeout_error(id, within) from error
+            raise timeout_error(id, within, "it goes on while a worker runs") from error
         failure = None if end.status == "DONE" else Failure(end.error_code, end.error_message)
         return require_result(WorkResult(id, None, end.status, end.reason, end.result_json, failure), type)
 

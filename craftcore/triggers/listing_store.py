@@ -80,6 +80,14 @@ class FailedLately:
     newest_code: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class Backoffs:
+    """How many triggers have failed and wait for their next attempt, and when the first one is due; None: none."""
+
+    count: int
+    next_at: float | None
+
+
 class TriggerLists:
     """Rows of `triggers` for people. Each method runs on the reader it is given."""
 
@@ -140,6 +148,20 @@ class TriggerLists:
         )
         assert row is not None
         return row
+
+    def find_backoffs(self, tx: Reader) -> Backoffs:
+        """Return what waits for its next attempt after a failure. Reads every PENDING row."""
+        row = tx.fetch_one(
+            """
+            SELECT count(*) AS count, min(due_at) AS next_at
+              FROM triggers
+             WHERE status = 'PENDING'
+               AND error_code IS NOT NULL
+               AND reason = error_code
+            """
+        )
+        assert row is not None
+        return Backoffs(**row)
 
     def count_failed_since(self, tx: Reader, since: float) -> FailedLately:
         """Return what became FAILED since then. Discarded and expected ones do not count: their reason is not the

@@ -239,7 +239,13 @@ class TriggerService:
         """
         trigger = self.get(tx, trigger_id)
         if trigger.status not in (TriggerStatus.DEAD, TriggerStatus.FAILED):
-            raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only DEAD and FAILED ones can be requeued")
+            now = ""
+            if trigger.status is TriggerStatus.PENDING and trigger.starts > 0:
+                record = f"exec-{trigger_id}.{trigger.starts}"
+                now = f". To let it run again now: craftcore execution retry {record} --reason TEXT"
+            raise StateRefused(
+                f"trigger {trigger_id} is {trigger.status}; only DEAD and FAILED ones can be requeued{now}"
+            )
         if trigger.stripped_at is not None:
             raise StateRefused(f"retention took the payload of trigger {trigger_id}: emit it again, with another key")
         self.refuse_held_key(tx, trigger.dedup_key, trigger_id)

@@ -153,7 +153,7 @@ def test_emit_wait_timeout_shows_the_state_of_the_task(cli, clock, database):
     assert (over.code, over.json["error"]["code"], over.json["error"]["id"]) == (75, "STILL_WAITING", nap)
     line = over.err.splitlines()[-1]
     assert line == (
-        f"craftcore: task {nap} is WAITING (waits for its time); it goes on without this command. "
+        f"craftcore: task {nap} is WAITING (waits for its time); no daemon runs, so it goes on with the next one. "
         f"See: craftcore task show {nap}"
     )
 

@@ -8,6 +8,7 @@ import pytest
 
 from craftcore.triggers.settlement import Succeeded
 from tests.cli.conftest import NOON
+from tests.support.task_steps import a_question, enter_next, suspend
 from tests.support.trigger_steps import BROKEN, HOPELESS, ack, claim_all, run_one, start
 
 HOUR = 3600.0
@@ -299,6 +300,20 @@ def test_schedule_history_is_newest_first_with_the_status_of_triggers(cli, core,
     assert newest == (f"2026-11-21 16:05:00Z time 2026-11-21 16:00:00Z 1 fired {document[0]['trigger_id']} PENDING -")
     assert dead.endswith("DEAD: attempts spent -")
     assert "2026-11-21 13:00:00Z to 2026-11-21 14:00:00Z 2 skipped - - missed: only the latest is caught up" in skipped
+
+
+def test_schedule_history_shows_the_task_of_an_occurrence_in_doubt(cli, core, clock):
+    add(cli, "s", "every 1h", "--workflow", "greet")
+    clock.advance(hours=1)
+    core.do(core.ticks.tick)
+    suspend(core, enter_next(core), a_question())
+
+    [line] = cli("--json", "schedule", "history", "s").json
+
+    assert (line["trigger_status"], line["task_status"]) == ("DONE", "WAITING")
+    assert line["task_reason"] == "waits for an answer"
+    assert "WAITING: waits for an answer" in cli("schedule", "history", "s").out
+    assert "DONE" not in cli("schedule", "show", "s").out
 
 
 def test_schedule_views_write_nothing(cli, core, database):

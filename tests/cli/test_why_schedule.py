@@ -163,9 +163,10 @@ def test_schedule_ahead_of_the_clock_points_to_reanchor(core, clock, daemon, why
     clock.set_back(2 * HOUR)
 
     assert why()["ahead"] == (
-        "ahead of the clock: accounted for up to 2026-11-21 14:00:00Z, in 2 h. "
-        "To let it go on from now: craftcore schedule reanchor s"
+        "ahead of the clock: accounted for up to 2026-11-21 14:00:00Z, in 2 h, so it waits until "
+        "2026-11-21 15:00:00Z, in 3 h. To let it go on from now: craftcore schedule reanchor s"
     )
+    assert "not due" not in why()
     core.do(core.schedules.reanchor, ["s"])
     assert "ahead" not in why()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,16 @@ def test_until_idle_runs_all_turns(run):
 
 def test_until_idle_leaves_a_task_in_backoff(run):
     assert run(["shaky"]) == (0, "RUNNING")
+
+
+def test_until_idle_logs_how_many_triggers_are_in_backoff(tmp_path):
+    (tmp_path / "app.py").write_text(APP)
+    for workflow in ("shaky", "shaky", "nap"):
+        craftcore(tmp_path, "emit", workflow)
+    ended = craftcore(tmp_path, "run", "app:app", "--until-idle")
+    [line] = [line for line in ended.err.splitlines() if "daemon.idle" in line]
+    assert json.loads(line)["backoffs"] == 2
+    assert json.loads(line)["next_at"] > json.loads(line)["timestamp"]
 
 
 @pytest.mark.parametrize("payload", ["{}", '{"code": null}'])

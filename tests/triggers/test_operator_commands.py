@@ -211,10 +211,19 @@ def test_requeue_of_a_trigger_that_is_neither_dead_nor_failed_is_refused(core, s
                 ack(core, running, Succeeded())
     before = look(core, emitted.id)
 
-    with pytest.raises(StateRefused, match="only DEAD and FAILED ones can be requeued"):
+    with pytest.raises(StateRefused, match=r"only DEAD and FAILED ones can be requeued$"):
         requeue(core, emitted.id)
 
     assert look(core, emitted.id) == before
+
+
+def test_requeue_of_a_trigger_in_backoff_names_the_command_that_retries_now(core):
+    emitted = emit(core, max_attempts=3)
+    run_one(core, BROKEN)
+
+    retry = f"craftcore execution retry exec-{emitted.id}.1 --reason TEXT"
+    with pytest.raises(StateRefused, match=f"is PENDING; .*To let it run again now: {retry}$"):
+        requeue(core, emitted.id)
 
 
 def test_requeue_is_refused_while_a_live_trigger_holds_the_key(core):

@@ -31,7 +31,7 @@ LIST_COLUMNS = ("id", "status", "when", "zone", "next", "last", "last is", "runs
 HISTORY_COLUMNS = ("decided", "cause", "occurrence", "count", "outcome", "trigger", "is now", "reason")
 NEXT_SHOWN, HISTORY_SHOWN = 3, 5
 DURATIONS = {"catch_up_window", "catch_up_spacing", "jitter", "expires_after"}
-NO_TRIGGER = {"trigger_status": None, "trigger_reason": None}
+NO_TRIGGER = {"trigger_status": None, "trigger_reason": None, "task_status": None, "task_reason": None}
 NONE_FIRED = {"last_trigger_id": None, "last_trigger_status": None, "last_fired_at": None}
 
 
@@ -105,7 +105,8 @@ def print_account(session: Session, account: Sequence[dict[str, Any]], zone: str
     cells = []
     for line in account:
         first, last = local_time_text(line["nominal_at"], zone), local_time_text(line["last_at"], zone)
-        state, why = line["trigger_status"], line["trigger_reason"]
+        what = "trigger" if line["task_status"] is None or line["trigger_status"] == "PENDING" else "task"
+        state, why = line[f"{what}_status"], line[f"{what}_reason"]
         cells.append(
             (
                 clock_time(line["decided_at"]),

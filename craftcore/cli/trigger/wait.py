@@ -86,7 +86,7 @@ def _wait_for_end(session: Session, core: Services, trigger_id: str, deadline: f
             elif trigger.status.is_settled:
                 return _trigger_ended(reader, trigger)
         if time.monotonic() >= deadline:
-            raise _wait_error(trigger, task)
+            raise _wait_error(core, trigger, task)
         time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
         pause = min(pause * 1.5, POLL_LAST)
 
@@ -114,11 +114,14 @@ def _delivery_document(trigger: Trigger, task: Task | None) -> dict[str, Any]:
     return {**told, "delivered_to": None if task is None else task.id}
 
 
-def _wait_error(trigger: Trigger, task: Task | None) -> StillWaiting:
+def _wait_error(core: Services, trigger: Trigger, task: Task | None) -> StillWaiting:
     if task is not None and task.id == trigger.id:
         state = f"task {task.id} is {task.status}" + (f" ({task.reason})" if task.reason else "")
         see = hint("task", "show", task.id)
     else:
         state = f"trigger {trigger.id} is accepted and still {trigger.status}"
         see = hint("trigger", "why", trigger.id)
-    return StillWaiting(f"{state}; it goes on without this command. See: {see}", id=trigger.id)
+    then = "it goes on without this command"
+    if not read_note(core.database.path)[1]:
+        then = "no daemon runs, so it goes on with the next one"
+    return StillWaiting(f"{state}; {then}. See: {see}", id=trigger.id)

@@ -49,10 +49,10 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
         *_broken_zone_findings(schedule),
         *schedules_held_findings(reader, now),
         *target_findings(read_holds(reader).find_holds(TriggerSource.SCHEDULED, schedule.workflow, schedule.id)),
-        *_clock_ahead_findings(schedule, now),
+        *(ahead := _clock_ahead_findings(schedule, now)),
         *_delay_findings(schedule, now),
         *_overlap(reader, schedule, now),
-        *_next_findings(schedule, now, daemon_runs=daemon_runs),
+        *([] if ahead else _next_findings(schedule, now, daemon_runs=daemon_runs)),
     ]
     if not daemon_runs:
         found.append(daemon_finding())
@@ -97,7 +97,9 @@ def _clock_ahead_findings(schedule: Schedule, now: float) -> list[Finding]:
         return []
     mark = f"{clock_time(schedule.high_water_at)}, {relative_text(schedule.high_water_at, now)}"
     go_on = (("craftcore", "schedule", "reanchor", schedule.id),)
-    text = f"ahead of the clock: accounted for up to {mark}. To let it go on from now"
+    moment = next_firing(schedule)
+    waits = "" if moment is None else f", so it waits until {_moment_text(schedule, moment, now)}"
+    text = f"ahead of the clock: accounted for up to {mark}{waits}. To let it go on from now"
     return [Finding(code="ahead", text=text, remedies=go_on, query=show_query(ROW, id=schedule.id))]
 
 
