@@ -236,6 +236,7 @@ MAY_OPEN = {
     "daemon/lock_owner.py": "/proc",
     "daemon/lock_file.py": "the lock file",
     "daemon/lifespan.py": "/proc",
+    "daemon/log_stream.py": "the pipe or terminal of the log",
     "files.py": "a file that a person names",
     "storage/files/daemon_files.py": "the lock file",
     "storage/backup/staging_file.py": "a file in the making; its descriptor is closed after SQLite has let go of it",
