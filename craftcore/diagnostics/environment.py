@@ -15,6 +15,7 @@ from craftcore.diagnostics.health import is_pinned, reader_text
 from craftcore.machine_zone import NAME_IT, MachineZone
 from craftcore.storage.doorbell_client import doorbell_path
 from craftcore.storage.files.file_size import wal_bytes, wal_in_use
+from craftcore.storage.files.second_names import find_second_name
 from craftcore.storage.files.wal_locks import reader_pids
 
 OTHERS, OTHERS_WRITE = 0o077, 0o022
@@ -31,7 +32,8 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """`beside`: the database and what lies beside it, of it what is there; `user`: the user id of this process."""
+    """`second_name`: the fault of a file that may have another name; `beside`: the database and what lies beside it, of
+    it what is there; `user`: the user id of this process."""
 
     user: int
     folder: Seen
@@ -43,6 +45,7 @@ class Place:
     wal_bytes: int
     wal_in_use: int
     wal_readers: tuple[int, ...] = ()
+    second_name: str | None = None
 
 
 def place_of(path: Path, config: Path | None) -> Place:
@@ -57,6 +60,7 @@ def place_of(path: Path, config: Path | None) -> Place:
         user=os.geteuid(),
         folder=folder,
         database=there[0],
+        second_name=find_second_name(real),
         beside=there,
         config=None if config is None else _read_modes(os.path.realpath(config)),
         room=disk_space_of(path),
@@ -70,6 +74,7 @@ def place_of(path: Path, config: Path | None) -> Place:
 def place_findings(place: Place) -> Iterator[Finding]:
     """Yield every rule about it."""
     yield from directory(place)
+    yield second_name(place)
     yield from permissions(place)
     yield from owner_findings(place)
     yield from configuration(place)
@@ -87,6 +92,13 @@ def directory(place: Place) -> Iterator[Finding]:
         yield warn("directory", f"others may look into it: {shown}", "chmod", "700", folder.path)
     else:
         yield make_passed("directory", shown)
+
+
+def second_name(place: Place) -> Finding:
+    """Check that the file has one name: its WAL and its locks go by that."""
+    if place.second_name is not None:
+        return fail("name", place.second_name)
+    return make_passed("name", f"the file has no other name than {place.database.path}")
 
 
 def permissions(place: Place) -> Iterator[Finding]:

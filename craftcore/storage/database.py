@@ -40,6 +40,7 @@ from craftcore.storage.connection import (
 from craftcore.storage.files.daemon_files import refuse_lost_by_daemon
 from craftcore.storage.files.file_modes import close_to_others, make_folders
 from craftcore.storage.files.open_files import OpenFiles
+from craftcore.storage.files.second_names import refuse_second_name
 from craftcore.storage.sqlite_errors import translate, translate_os
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.storage.write_pacer import WritePacer, busy_timeout_handler
@@ -88,7 +89,7 @@ class Database:
         on_wal: Callable[[int], object] | None = None,
         statement_cache: int = STATEMENT_CACHE,
     ) -> apsw.Connection:
-        """Open a connection that writes.
+        """Open a connection that writes. Raises CannotCreate for a file that may have another name.
 
         `on_busy(tries)` says whether to try again; default: until the busy timeout. `on_wal(pages)` is called after
         each commit with the length of the WAL; a caller that passes it does the checkpoints. Default: SQLite does them
@@ -97,6 +98,7 @@ class Database:
         refuse_old_sqlite()
         refuse_lost_by_daemon(self.path)
         self.create()
+        refuse_second_name(self.path)
         connection = open_connection(self.path, apsw.SQLITE_OPEN_READWRITE, self._vfs, statement_cache)
         try:
             refuse_unwritable(connection, self.path)

@@ -50,7 +50,19 @@ from tests.support.trigger_steps import claim_one, emit, run_one
 HOUR = 3600.0
 EVERYTHING = {
     "machine zone",
-    *("durability", "directory", "permissions", "owner", "disk", "WAL", "SQLite", "schema", "integrity", "records"),
+    *(
+        "durability",
+        "directory",
+        "name",
+        "permissions",
+        "owner",
+        "disk",
+        "WAL",
+        "SQLite",
+        "schema",
+        "integrity",
+        "records",
+    ),
     *(
         "lock file",
         "daemon",

@@ -26,6 +26,7 @@ from craftcore.storage.backup.staging_file import SIDES, StagingFile, remove_sta
 from craftcore.storage.connection import APPLICATION_ID, refuse_foreign, switch_journal
 from craftcore.storage.database import Database
 from craftcore.storage.facts import get_fact
+from craftcore.storage.files.second_names import KEPT
 from craftcore.storage.files.whole_file import flush_folder
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import list_pending, migrate
@@ -33,8 +34,6 @@ from craftcore.storage.migrations import list_migrations
 from craftcore.storage.sqlite_errors import translate, translate_os
 
 READ_BYTES = 1 << 20
-KEPT = ".before-restore-"
-
 NO_SECOND_NAMES = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 """The errors of a file system that lacks the operation, or lacks it for this file."""
 
