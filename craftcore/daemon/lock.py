@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import threading
+from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
@@ -147,6 +148,13 @@ class DaemonLock:
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
+
+    def remove_file(self) -> None:
+        """Remove the lock file of a database that was not made. A process that waits for it looks whether the file it
+        locked still has its name."""
+        with self._one_writes, suppress(OSError):
+            if is_at(self.fileno(), self.path):
+                os.unlink(self.path)
 
     def release(self) -> None:
         """Let the next daemon in. The file and its note stay."""

@@ -478,3 +478,32 @@ def test_backup_beside_a_daemon_and_a_producer_is_consistent(tmp_path, count_of_
         connection.close()
     assert craftcore(tmp_path, "db", "restore", backups[-1][0].name, "--yes").code == 0
     assert craftcore(tmp_path, "verify").code == 0
+
+
+def test_refused_restore_of_a_new_database_leaves_no_file(cli, here, tmp_path):
+    cli("db", "backup", "-o", "good.db")
+    here.core.close()
+    (tmp_path / "good.db").chmod(0o600)
+    with (tmp_path / "good.db").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"damage")
+    folder = tmp_path / "new"
+    folder.mkdir(mode=0o700)
+
+    refused = cli("--db", str(folder / "r2.db"), "db", "restore", "good.db", "--yes")
+
+    assert refused.code == 65
+    assert list(folder.iterdir()) == []
+
+
+def test_refused_restore_keeps_the_lock_file_of_a_database(cli, here, tmp_path, database):
+    cli("db", "backup", "-o", "good.db")
+    here.core.close()
+    with (tmp_path / "good.db").open("r+b") as file:
+        file.seek(5000)
+        file.write(b"damage")
+
+    refused = cli("db", "restore", "good.db", "--yes")
+
+    assert refused.code == 65
+    assert Path(f"{database}.lock").exists()

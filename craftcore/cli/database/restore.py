@@ -77,19 +77,24 @@ def restore(context: click.Context, /, file: str, yes: bool, no_manifest: bool) 
         )
     make_folder(place.parent)
     with DaemonLock.acquire(place, pid=os.getpid(), host=socket.gethostname(), now=core.clock.now()) as lock:
-        give_to_owner(place, lock.fileno())
-        is_there, id = present_id(database)
-        seen = lock.previous.last_seen if lock.previous is not None else None
-        with staging_file(place) as draft:
-            sha256 = bring(source, manifest, draft)
-            applied = make_current(draft, source, database)
-            brought = origin(draft, database, sha256, manifest)
-            if is_there:
-                confirm(yes, _summary(place, id, brought))
-            done = _hold(session, draft, name_of(context), brought, source, seen)
-            kept = replace(draft, database, patience=core.config.storage.busy_timeout)
-        if done.database_id is not None:
-            lock.write(database_id=done.database_id, epoch=done.epoch, call_mark=done.call_mark)
+        try:
+            give_to_owner(place, lock.fileno())
+            is_there, id = present_id(database)
+            seen = lock.previous.last_seen if lock.previous is not None else None
+            with staging_file(place) as draft:
+                sha256 = bring(source, manifest, draft)
+                applied = make_current(draft, source, database)
+                brought = origin(draft, database, sha256, manifest)
+                if is_there:
+                    confirm(yes, _summary(place, id, brought))
+                done = _hold(session, draft, name_of(context), brought, source, seen)
+                kept = replace(draft, database, patience=core.config.storage.busy_timeout)
+            if done.database_id is not None:
+                lock.write(database_id=done.database_id, epoch=done.epoch, call_mark=done.call_mark)
+        except BaseException:
+            if lock.previous is None and not os.path.lexists(place):
+                lock.remove_file()
+            raise
     _say(session, place, source, brought, kept, applied, done)
 
 
