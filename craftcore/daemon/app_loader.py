@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import re
 import sys
@@ -30,13 +31,19 @@ def import_app(named: str) -> Registry:
     if not attribute:
         attribute = apps[0] if len(apps) == 1 and "app" not in apps else "app"
     if attribute not in vars(module):
-        near = apps or get_close_matches(attribute, vars(module), n=1)
-        raise ConfigInvalid(f"{module_name} has no {attribute!r:.80}{_suggestion(module_name, near)}")
+        raise ConfigInvalid(f"{module_name} has no {attribute!r:.80}{_suggestion(module_name, apps)}")
     app = vars(module)[attribute]
-    if not isinstance(app, Registry):
-        kind = type(app).__name__
-        raise ConfigInvalid(f"{module_name}:{attribute} is of type {kind}, not an App{_suggestion(module_name, apps)}")
-    return app
+    if isinstance(app, Registry):
+        return app
+    named = f"{module_name}:{attribute}"
+    if isinstance(app, type) and issubclass(app, Registry):
+        raise ConfigInvalid(f"{named} is the class App, not an App{_suggestion(module_name, apps)}")
+    if inspect.isroutine(app):
+        advice = (
+            _suggestion(module_name, apps) if apps else f": add a line app = {attribute}(), and give {module_name}:app"
+        )
+        raise ConfigInvalid(f"{named} is a function, not an App{advice}")
+    raise ConfigInvalid(f"{named} is of type {type(app).__name__}, not an App{_suggestion(module_name, apps)}")
 
 
 def _import(name: str) -> ModuleType:
@@ -79,4 +86,4 @@ def _stem_hint(module: str, attribute: str) -> str:
 
 
 def _suggestion(module: str, names: list[str]) -> str:
-    return f"; did you mean {module}:{names[0]}?" if names else ""
+    return f"; did you mean {module}:{names[0]}?" if names else f'; {module} makes none: add app = App("{module}")'

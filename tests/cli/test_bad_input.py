@@ -202,6 +202,18 @@ def test_socket_as_database_is_refused(tmp_path):
         ("app.nowhere:app", "", ["no module is named app.nowhere"]),
         ("app:ap", "from craftcore import App\napp = App()\n", ["app has no 'ap'; did you mean app:app?"]),
         ("app", "", ["app has no 'app'"]),
+        ("app", "from craftcore import App\n", ["app has no 'app'; app makes none: add app = App(\"app\")"]),
+        (
+            "app:App",
+            "from craftcore import App\n",
+            ["app:App is the class App, not an App; app makes none: add app = "],
+        ),
+        ("app:App", "from craftcore import App\nit = App()\n", ["is the class App, not an App; did you mean app:it?"]),
+        (
+            "app:make",
+            "def make(): ...",
+            ["app:make is a function, not an App: add a line app = make(), and give app:app"],
+        ),
         ("app:app", "app = 1", ["app:app is of type int, not an App"]),
         ("app:app", "import craftcor", ["No module named 'craftcor'", "app.py:1"]),
         ("app:app", "a = 1\n\nprint(b)", ["NameError: name 'b' is not defined", "app.py:3"]),
