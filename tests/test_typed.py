@@ -793,3 +793,10 @@ def test_type_with_an_unknown_name_is_refused():
 )
 def test_type_within_json_is_accepted(kind):
     require_readable(readable_type(kind))
+
+
+@pytest.mark.parametrize("text", ["\ud83d\ude00", "a \ud83d\ude00 z", "\U0001f600", "\\ud83d", "plain"])
+def test_text_with_a_surrogate_pair_is_the_same_before_and_after_a_record(text):
+    for type_ in (Any, str):
+        stored, first = encode_roundtrip(text, type_, "it")
+        assert first == decode(stored, type_)

@@ -45,7 +45,8 @@ def encode_roundtrip(value: Any, type_: Any, where: str) -> tuple[str, Any]:
     time equals what is returned from the record. Raises InvalidInput as `encode` and `decode` do."""
     text = encode(value, where)
     kind = type(value)
-    if kind in SCALARS and (type_ is Any or type_ is kind):
+    is_the_same = kind is not str or "\\ud" not in text  # two halves of a surrogate pair come back as one character
+    if is_the_same and kind in SCALARS and (type_ is Any or type_ is kind):
         return text, value
     return text, decode(text, type_, where)
 
