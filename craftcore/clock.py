@@ -18,6 +18,9 @@ YEAR_10000 = 253_402_300_800.0
 """An upper bound of moments: no calendar can print this one."""
 
 
+BEFORE_1970 = "the clock of this machine is before 1970. Set it, or wait until it is synchronized"
+
+
 def utc_iso(moment: float | None) -> str | None:
     """Return `2026-01-02T03:04:05.678Z`; None for None and for what no calendar can print."""
     if moment is None or not 0 <= moment < YEAR_10000:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from craftcore.activities.listing_store import ActivityListStore
+from craftcore.clock import BEFORE_1970
 from craftcore.diagnostics.conditions import RUN, clock_held_text, paused_finding, start_hold_findings
 from craftcore.diagnostics.finding import Finding, fail, make_passed, warn
 from craftcore.diagnostics.health import size_limit_text
@@ -253,6 +254,8 @@ def zones(work: Work) -> Finding:
 def clock(work: Work) -> Finding:
     """Check that the wall clock is where it was and beyond, and nothing waits for a time that it set while it was
     ahead."""
+    if work.now < 0:
+        return fail("clock", BEFORE_1970)
     parked = _parked_text(work)
     waits = f"; it was ahead, and {parked} wait for a time set then" if parked else ""
     until = work.clock_held_until

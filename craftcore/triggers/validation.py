@@ -9,7 +9,7 @@ from datetime import datetime
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from craftcore.clock import YEAR_10000
+from craftcore.clock import BEFORE_1970, YEAR_10000
 from craftcore.errors import InvalidInput, PayloadTooLarge
 from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize_tree
@@ -201,6 +201,8 @@ def _fire_at(spec: TriggerSpec, now: float) -> float:
             f"delay {show_value(spec.delay)} must be seconds from now, or a text like 10m: "
             "0 or more, and due before the year 10000"
         )
+    if now < 0:
+        raise InvalidInput(f"delay {show_value(spec.delay)}: {BEFORE_1970}")
     return moment("delay", now + delay)
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from zoneinfo import ZoneInfo, available_timezones
 
+from craftcore.clock import BEFORE_1970
 from craftcore.errors import ScheduleInvalid
 from craftcore.machine_zone import UNKNOWN
 from craftcore.schedules.recurrence import natural_language
@@ -76,6 +77,8 @@ def parse(
         timing = _read(written, now, zone, zone_given, past_allowed)
         is_refused = timezone is None and _is_local(written.lower(), timing)
     except natural_language.Unreadable as reason:
+        if now < 0:
+            raise ScheduleInvalid(f"schedule {text!r:.80}: {BEFORE_1970}") from None
         raise ScheduleInvalid(f"schedule {text!r:.80}: {reason}. Supported: {FORMS}") from None
     if is_refused:
         raise ScheduleInvalid(f"schedule {text!r:.80}: {UNKNOWN}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from craftcore.clock import BEFORE_1970
 from craftcore.errors import InvalidInput
 from craftcore.machine_zone import UNKNOWN
 from craftcore.schedules.recurrence import natural_language
@@ -55,4 +56,6 @@ def _read_words(field: str, text: str, now: float, timezone: str | None) -> Mome
             if timezone is None and not is_delay:
                 raise InvalidInput(f"{field} {show_value(text)}: {UNKNOWN}")
             return MomentRead(timing.at, is_delay=is_delay)
+    if now < 0:
+        raise InvalidInput(f"{field} {show_value(text)}: {BEFORE_1970}")
     raise InvalidInput(f"{field} {show_value(text)} is not a moment: {reason}. Give e.g. {EXAMPLES}")
