@@ -18,9 +18,9 @@ def read_due(at: str | None, delay: str | None, timezone: str | None, clock: Clo
     length = None if delay is None else parse_duration(delay)
     if timezone is None:
         return {"at": at, "delay": length}
+    check_zone(timezone)
     if at is None:
         raise click.UsageError("--timezone is the zone of --at")
-    check_zone(timezone)
     now = clock.now()
     given = read_moment("at", at, now, timezone, zone_given=True)
     if given.is_delay and length is None:
