@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import NamedTuple
 
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Transaction
@@ -43,6 +44,7 @@ UPDATE triggers
           FROM limit_waits
          WHERE workflow = :workflow
            AND key = :key
+           AND limit_by <> :lane
          ORDER BY rank, priority, trigger_seq
          LIMIT :most) AS wait
  WHERE seq = wait.trigger_seq
@@ -66,7 +68,48 @@ UPDATE triggers
 """
 """The plus keeps SQLite from walking all pending triggers instead of the few that wait."""
 
+PUT_BACK_THESE = """
+UPDATE triggers
+   SET not_before = min(wait.not_before, :now),
+       due_at     = max(fire_at, coalesce(min(wait.not_before, :now), fire_at)),
+       updated_at = :now
+  FROM (SELECT trigger_seq, not_before
+          FROM limit_waits
+         WHERE trigger_seq IN (SELECT value FROM json_each(:seqs))) AS wait
+ WHERE seq = wait.trigger_seq
+   AND status = 'PENDING'
+   AND triggers.not_before = :until
+"""
+
+IN_LANES = """
+SELECT CAST(lane AS BLOB), CAST(wait.workflow AS BLOB), CAST(key AS BLOB), rank, wait.priority, trigger_seq,
+       limit_by = '/lane'
+  FROM limit_waits AS wait
+  JOIN triggers ON triggers.seq = trigger_seq
+ WHERE lane IS NOT NULL
+"""
+
 KEYS = "SELECT DISTINCT CAST(workflow AS BLOB), CAST(key AS BLOB) FROM limit_waits"
+
+
+LANE = "/lane"
+"""The `limit_by` of a trigger that waits for an earlier one of its lane, which has no place. Both have the same key. No
+parameter has a slash."""
+
+
+class PutOff(NamedTuple):
+    """A trigger of a lane that is put off. `rank`, `priority` and `seq`: its place in the queue. `follows`: only
+    because an earlier one of its lane is."""
+
+    rank: float
+    priority: int
+    seq: int
+    key: LimitKey
+    follows: bool
+
+    @property
+    def place(self) -> tuple[float, int, int]:
+        return self.rank, self.priority, self.seq
 
 
 class LimitWaitStore:
@@ -83,13 +126,30 @@ class LimitWaitStore:
 
     def put_back(self, tx: Transaction, key: LimitKey, most: int) -> int:
         """Let the first of this key be due as before, no more than `most`. Return their number."""
-        return tx.run(PUT_BACK, workflow=key.workflow, key=key.key, most=most, until=LIMITED_UNTIL)
+        return tx.run(PUT_BACK, workflow=key.workflow, key=key.key, lane=LANE, most=most, until=LIMITED_UNTIL)
+
+    def put_back_these(self, tx: Transaction, seqs: Collection[int]) -> None:
+        """Let these be due as before, where they are put off."""
+        tx.run(PUT_BACK_THESE, seqs=canonicalize(sorted(seqs)), until=LIMITED_UNTIL)
 
     def put_back_others(self, tx: Transaction, declared: Collection[tuple[str, str]]) -> int:
         """Let all be due as before whose workflow is not among those declared with the same `limit_by`. Return their
         number."""
         names = canonicalize(sorted(f"{workflow}/{limit_by}" for workflow, limit_by in declared))
         return tx.run(PUT_BACK_OTHERS, declared=names, until=LIMITED_UNTIL)
+
+    def list_in_lanes(self, tx: Reader) -> list[tuple[str, PutOff]]:
+        """Return every trigger with a lane that is put off, each with its lane."""
+        found: list[tuple[str, PutOff]] = []
+        for *texts, rank, priority, seq, follows in tx.fetch_tuples(IN_LANES):
+            lane, workflow, key = (text.decode(errors="replace") for text in texts)
+            found.append((lane, PutOff(rank, priority, seq, LimitKey(workflow, key), bool(follows))))
+        return found
+
+    def select_put_off(self, tx: Reader, seqs: Collection[int]) -> frozenset[int]:
+        """Return those of these triggers that are still put off."""
+        sql = "SELECT trigger_seq FROM limit_waits WHERE trigger_seq IN (SELECT value FROM json_each(?1))"
+        return frozenset(seq for (seq,) in tx.fetch_tuples(sql, (canonicalize(sorted(seqs)),)))
 
     def list_keys(self, tx: Reader, workflows: Collection[str]) -> frozenset[LimitKey]:
         """Return every key of these workflows that has triggers put off. A damaged row does not hide the others."""

@@ -15,7 +15,7 @@ from craftcore.daemon.lifespan import running
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.engine_facts import read_engine_facts, write_engine_facts
 from craftcore.triggers.limit_keys import LimitKey
-from craftcore.triggers.limit_wait_store import LimitWaitStore
+from craftcore.triggers.limit_wait_store import LANE, LimitWaitStore
 from tests.cli.conftest import NOON
 from tests.support.engine_harness import settings
 from tests.support.fakes import VirtualCore
@@ -203,6 +203,18 @@ def test_trigger_why_reports_the_limit_of_a_key(cli, core, daemon, how):
     assert proven(core, reason["query"]) == [("one.each", "customer", '"ada"')]
     assert cli("--json", "status").json["counts"]["limited"] == 1
     assert "limited   1 due, and their keys are at a limit of their workflow (limit_by)" in cli("status").out
+
+
+def test_trigger_why_reports_that_an_earlier_trigger_of_the_lane_is_put_off(cli, core, daemon):
+    started(core)
+    waits = emit(core, session_id="s").id
+    claim = claim_one(core)
+    core.do(lambda tx: LimitWaitStore().put_off(tx, [(claim, LANE, LimitKey("one.each", '"ada"'))], weight=60.0))
+
+    [reason] = why(cli, waits)
+
+    text = "an earlier trigger of its lane waits for a limit of workflow one.each"
+    assert (reason["code"], reason["text"]) == ("lane order", text)
 
 
 def test_trigger_why_reports_a_put_off_trigger_without_a_daemon(cli, core):

@@ -122,6 +122,51 @@ async def test_key_at_its_limit_does_not_block_another_key(tmp_path, count):
     assert it_is.numbers("a") == list(range(count))
 
 
+async def test_trigger_that_is_put_off_is_not_overtaken_within_its_session(tmp_path):
+    it_is = Mailer(concurrency=1)
+    order: list[str] = []
+
+    @it_is.app.workflow("says")
+    async def says(word: str) -> None:
+        order.append(f"{word} with {it_is.seen[-1][1]}")
+
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many(mails(1))
+        await it.until(lambda: it_is.inside["a"] == 1)
+        await it_is.app.emit_many([*mails(1, first=1, session_id="s"), *mails(1, first=2)])
+        await it.until(lambda: put_off(it) == 2)
+        later = [TriggerSpec(workflow="says", payload={"word": word}, session_id="s") for word in ("one", "two")]
+        await it_is.app.emit_many([*later, *mails(1, "b", first=3, session_id="s")])
+        urgent = TriggerSpec(workflow="says", payload={"word": "urgent"}, session_id="s", priority=0, at=NEW_YEAR)
+        await it_is.app.emit_many([urgent, TriggerSpec(workflow="says", payload={"word": "other"}, session_id="t")])
+        await it.until(lambda: len(order) == 2)
+        assert sorted(order) == ["other with 0", "urgent with 0"]
+        await it.until(lambda: put_off(it) >= 3)
+        it_is.gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 8)
+        assert put_off(it) == 0
+    assert order[2:] in (["one with 1", "two with 1"], ["one with 2", "two with 2"], ["one with 1", "two with 2"])
+    assert it_is.numbers("a") == [0, 1, 2]
+    assert it_is.seen[-1] == ("b", 3)
+
+
+async def test_lane_of_a_trigger_that_is_put_off_is_kept_over_a_restart(tmp_path):
+    it_is = Mailer(rate=Rate(1, per=3600))
+    async with lab(it_is.app, tmp_path) as it:
+        it_is.gate.set()
+        await it_is.app.emit_many([*mails(1), *mails(1, first=1, session_id="s")])
+        await it.until(lambda: put_off(it) == 1)
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit("quick", session_id="s")
+        await it.until(lambda: put_off(it) == 2)
+        [_, waiting] = waits(it)
+        assert (waiting["workflow"], waiting["limit_by"], waiting["key"]) == ("mail", "/lane", '"a"')
+        [first, _] = waits(it)
+        [blocking] = it.rows("SELECT id FROM triggers WHERE seq = :seq", seq=first["trigger_seq"])
+        await it_is.app.cancel(blocking["id"])
+        await it.until(lambda: put_off(it) == 0)
+
+
 async def test_triggers_put_off_for_a_key_start_in_the_order_of_the_queue(tmp_path):
     """By priority and age, and not by when they were put off."""
     it_is = Mailer(concurrency=1)

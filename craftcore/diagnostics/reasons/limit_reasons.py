@@ -9,6 +9,7 @@ from craftcore.engine.engine_facts import EngineFacts
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import format_span
 from craftcore.storage.transaction import Reader
+from craftcore.triggers.limit_wait_store import LANE
 from craftcore.triggers.model import LIMITED_UNTIL, Trigger
 
 CLAIMED = """SELECT count(*) AS claimed FROM triggers WHERE status = 'CLAIMED'
@@ -56,6 +57,9 @@ def key_findings(reader: Reader, trigger: Trigger, standing: EngineFacts | None)
     given = {"seq": trigger.seq}
     if trigger.due_at != LIMITED_UNTIL or (wait := reader.fetch_one(PUT_OFF, **given)) is None:
         return []
+    if wait["limit_by"] == LANE:
+        text = f"an earlier trigger of its lane waits for a limit of workflow {wait['workflow']}"
+        return [Finding(code="lane order", text=text, query=show_query(PUT_OFF, **given))]
     limits = standing.limits if standing is not None else {}
     limit = limits.get(wait["workflow"], {"concurrency": None, "count": None})
     most = [f"run {limit['concurrency']:,} at a time"] if limit["concurrency"] is not None else []
