@@ -110,7 +110,7 @@ LISTS = {
     "schedule preview": "nominal_at local note fire_at",
     "schedule history": """
         schedule_id generation cause nominal_at last_at count outcome reason trigger_id trigger_status trigger_reason
-        decided_at
+        task_status task_reason decided_at
     """,
     "schedule reanchor": SCHEDULE,
     "task list": f"{TASK} held wait",
