@@ -37,7 +37,8 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
     assert result["wrong"] == []
     assert (found["duplicates"], found["losses"]) == (0, 0)
     assert sum(result["kills"].values()) >= kills
-    assert {f"{CRASH}@{where}" for where in WHERE} < {*result["kills"]}
+    places = {f"{CRASH}@{where}" for where in WHERE}
+    assert len(places & {*result["kills"]}) >= min(len(places), kills // 5)  # which ones is up to the tasks
     assert len({*POINTS} & {*result["kills"]}) > len(POINTS) / 2
     assert min(result["kills"][of] for of in (FROM_OUTSIDE, PRODUCER)) > 0
     assert found["acts"] > 2 * kills

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 
@@ -15,6 +16,7 @@ from craftcore.config import Config, LogSettings
 from craftcore.temporal.entries import turn_activity
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
+from craftcore.temporal.workflow.messages import EntryEnd, EntryStart
 from tests.support.log_capture import capture_logs
 from tests.support.processes import PATIENCE
 
@@ -65,10 +67,14 @@ async def test_failed_turns_are_logged_and_successes_where_that_is_asked_for(app
 
 
 async def test_workflow_that_the_worker_does_not_know_is_logged(app, cluster, monkeypatch) -> None:
-    monkeypatch.setattr(
-        "craftcore.temporal.worker.TurnActivity",
-        partial(turn_activity.TurnActivity, unknown_seconds=1.0, hand_back_seconds=0.5),
-    )
+    class GivesUpAfterOne(turn_activity.TurnActivity):
+        """Hands an unknown workflow back once, however long that takes, and then gives it up."""
+
+        def _refuse(self, given: EntryStart, now: float) -> EntryEnd | None:
+            self._unknown_seconds = 0.0 if any(line["event"] == "trigger.released" for line in lines) else math.inf
+            return super()._refuse(given, now)
+
+    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", partial(GivesUpAfterOne, hand_back_seconds=0.0))
     settings = replace(cluster, task_queue=app.name)
     with capture_logs() as lines, anyio.fail_after(PATIENCE):
         async with working(app, settings) as connection:
