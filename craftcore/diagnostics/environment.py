@@ -32,8 +32,9 @@ class Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """`second_name`: the fault of a file that may have another name; `beside`: the database and what lies beside it, of
-    it what is there; `user`: the user id of this process."""
+    """`beside`: the database and what lies beside it, of it what is there; `user`: the user id of this process.
+
+    `second_name`: the fault of a file that may have another name; None: it has none."""
 
     user: int
     folder: Seen

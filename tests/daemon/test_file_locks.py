@@ -233,6 +233,8 @@ MAY_OPEN = {
     "cli/service/systemd.py": "unit files",
     "cli/service/units.py": "files of the package",
     "diagnostics/write_lock.py": "/proc",
+    "machine_zone.py": "files of the system's time zone",
+    "storage/files/second_names.py": "/proc",
     "daemon/lock_owner.py": "/proc",
     "daemon/lock_file.py": "the lock file",
     "daemon/lifespan.py": "/proc",

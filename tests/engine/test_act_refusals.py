@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from craftcore import Action, App, Call, InvalidInput, OnUnknown, RetryPolicy, TaskContext
-from craftcore.errors import ConfigInvalid, ErrorCode
+from craftcore.errors import ConfigInvalid
 from tests.support.acts import Provider, ledger, statuses
 from tests.support.engine_harness import lab
 from tests.support.log_capture import capture_logs
-from tests.support.turns import begin, failure, run
+from tests.support.turns import begin, failure, result, run
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -93,8 +93,7 @@ async def test_act_refuses_a_function_not_declared_as_an_action(tmp_path):
 
 
 @pytest.mark.anyio
-async def test_plain_action_that_returns_a_coroutine_fails_without_a_call(tmp_path):
-    """The coroutine of an action declared as a plain function never runs, so the act is not done."""
+async def test_coroutine_that_a_plain_action_returns_is_awaited_once(tmp_path):
     app, provider = App(), Provider()
     send = app.action("send", irreversible=True)(lambda call, *, to: provider(call, to=to))
 
@@ -102,9 +101,9 @@ async def test_plain_action_that_returns_a_coroutine_fails_without_a_call(tmp_pa
         return await ctx.act(send, to="ada")
 
     async with lab(app, tmp_path) as it:
-        assert failure(await run(it, turn))[0] == ErrorCode.INTERNAL_AGENT_ERROR
-        assert statuses(it) == ["FAILED"]
-        assert provider.calls == []
+        assert result(await run(it, turn)) == "ref-1"
+        assert statuses(it) == ["DONE"]
+        assert len(provider.calls) == 1
 
 
 @pytest.mark.parametrize("kind", ["action", "workflow"])

@@ -145,11 +145,12 @@ class Chaos:
         spec["session_id"] = rng.choice([None, None, *self.sessions])
         spec["workflow"] = rng.choice([*WORKFLOWS, None])
         spec["source"] = "MESSAGE" if spec["workflow"] is None else rng.choice(["MESSAGE", "IMMEDIATE"])
+        named = spec["workflow"] or "routed"  # a key belongs to one workflow
         what = rng.random()
         if what < 0.3:
-            spec |= {"dedup_key": f"k{rng.randrange(12)}", "dedup_scope": "active", "on_duplicate": "replace"}
+            spec |= {"dedup_key": f"{named}:{rng.randrange(12)}", "dedup_scope": "active", "on_duplicate": "replace"}
         elif what < 0.4:
-            spec |= {"dedup_key": f"k{rng.randrange(40)}"}
+            spec |= {"dedup_key": f"{named}:{rng.randrange(40)}"}
         if spec["session_id"] and rng.random() < 0.1:
             spec["supersedes"] = "session"
         when = rng.random()

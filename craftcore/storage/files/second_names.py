@@ -19,7 +19,7 @@ MOUNTS = Path("/proc/self/mountinfo")
 
 def find_second_name(real: str) -> str | None:
     """Return the fault of a database file that may have another name, and what to do; None for one without fault.
-    `real`: its path without links. What a killed restore left does not count: nobody opens it."""
+    `real`: its path without links. A name that a killed restore left does not count, because no process opens it."""
     try:
         found = os.stat(real)
     except OSError:
@@ -28,8 +28,8 @@ def find_second_name(real: str) -> str | None:
         return None
     if found.st_nlink > 1 and found.st_nlink > 1 + _count_left_by_restore(Path(real)):
         return (
-            f"the file has {found.st_nlink} names (hard links), and each name would be a database of its own that runs "
-            f"all work: find the others with find -inum {found.st_ino}, and remove them or make them copies"
+            f"the file has {found.st_nlink} names (hard links), and each would be a database that runs all work. Find "
+            f"the others with find -inum {found.st_ino}, and remove them or make them copies"
         )
     if _is_mount_point(real):
         return (
