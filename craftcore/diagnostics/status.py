@@ -17,6 +17,7 @@ from craftcore.diagnostics.finding import Finding
 from craftcore.diagnostics.health import Health, health_of
 from craftcore.diagnostics.idle import Idle, find_idle, idle
 from craftcore.diagnostics.live_counts import has_not_booted
+from craftcore.diagnostics.reasons.limit_reasons import find_reached_limit
 from craftcore.diagnostics.work import LEASES_MISSED
 from craftcore.engine.engine_facts import is_paused, read_engine_facts
 from craftcore.engine.live_state import LiveState, live_state
@@ -190,8 +191,6 @@ def _behind_document(reader: Reader, now: float, allowed: float) -> dict[str, An
         oldest = reader.fetch_one(BEHIND, now=now, **given) or {"id": None, "due_at": None}
         if told is None or oldest["id"] is None or now - oldest["due_at"] <= allowed:
             break
-        from craftcore.diagnostics.reasons.limit_reasons import find_reached_limit  # a sound engine needs none of it
-
         limit = find_reached_limit(reader, oldest["workflow"], oldest["source"], told, now)
         if limit is None:
             break

@@ -12,8 +12,8 @@ from typing import Any
 from craftcore.storage.transaction import Transaction
 from craftcore.triggers.claim_service import ClaimResult, ClaimService
 from craftcore.triggers.limit_keys import OWN, SESSION, KeyAnswer, KeyedLimit, KeyRequest, LimitKey, key_text
-from craftcore.triggers.limit_wait_store import LANE, LimitWaitStore, PutOff
-from craftcore.triggers.model import Claim
+from craftcore.triggers.limit_wait_store import LimitWaitStore, PutOff
+from craftcore.triggers.model import LANE, Claim
 
 
 class KeyedClaims:

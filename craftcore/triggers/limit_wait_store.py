@@ -8,7 +8,7 @@ from typing import NamedTuple
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.transaction import Reader, Transaction
 from craftcore.triggers.limit_keys import LimitKey
-from craftcore.triggers.model import LIMITED_UNTIL, Claim
+from craftcore.triggers.model import LANE, LIMITED_UNTIL, Claim
 
 NOTE = """
 INSERT OR REPLACE INTO limit_waits (trigger_seq, workflow, limit_by, key, rank, priority, not_before)
@@ -90,11 +90,6 @@ SELECT CAST(lane AS BLOB), CAST(wait.workflow AS BLOB), CAST(key AS BLOB), rank,
 """
 
 KEYS = "SELECT DISTINCT CAST(workflow AS BLOB), CAST(key AS BLOB) FROM limit_waits"
-
-
-LANE = "/lane"
-"""The `limit_by` of a trigger that waits for an earlier one of its lane, which has no place. Both have the same key. No
-parameter has a slash."""
 
 
 class PutOff(NamedTuple):

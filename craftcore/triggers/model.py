@@ -55,6 +55,10 @@ LIMITED_UNTIL = 253_402_214_400.0
 """9999-12-31T00:00:00Z: a trigger whose key is at a limit of its workflow is put off until then, or until a place is
 free. Nothing that is due from this moment on waits for its time."""
 
+LANE = "/lane"
+"""The `limit_by` of a trigger that waits for an earlier one of its lane, which has no place. Both have the same key. No
+parameter has a slash."""
+
 OnDuplicate = Literal["keep", "replace", "error"]
 
 

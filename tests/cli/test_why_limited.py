@@ -15,7 +15,8 @@ from craftcore.daemon.lifespan import running
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine.engine_facts import read_engine_facts, write_engine_facts
 from craftcore.triggers.limit_keys import LimitKey
-from craftcore.triggers.limit_wait_store import LANE, LimitWaitStore
+from craftcore.triggers.limit_wait_store import LimitWaitStore
+from craftcore.triggers.model import LANE
 from tests.cli.conftest import NOON
 from tests.support.engine_harness import settings
 from tests.support.fakes import VirtualCore

@@ -9,8 +9,7 @@ from craftcore.engine.engine_facts import EngineFacts
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import format_span
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.limit_wait_store import LANE
-from craftcore.triggers.model import LIMITED_UNTIL, Trigger
+from craftcore.triggers.model import LANE, LIMITED_UNTIL, Trigger
 
 CLAIMED = """SELECT count(*) AS claimed FROM triggers WHERE status = 'CLAIMED'
  AND (workflow = :workflow OR (workflow IS NULL AND instr(:sources, ',' || source || ',') > 0))"""
