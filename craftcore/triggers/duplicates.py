@@ -16,9 +16,11 @@ def held_name(row: NewTrigger, holder_id: str) -> str:
 def find_foreign_holder(row: NewTrigger, holder_id: str, workflow: str | None) -> DuplicateTrigger | None:
     """Return the refusal of a trigger whose id or key is that of another workflow's trigger or task: its caller would
     get the result of that. Versions are of one workflow. None: it is a duplicate, or a router chooses for one."""
-    if not row.workflow or not workflow or intent_of(row.workflow)[0] == intent_of(workflow)[0]:
+    if not row.workflow or not workflow:
         return None
-    name = intent_of(row.workflow)[0]
+    name, _ = intent_of(row.workflow)
+    if name == intent_of(workflow)[0]:
+        return None
     return DuplicateTrigger(
         f"the {held_name(row, holder_id)} is held by {holder_id}, which runs another workflow, {workflow}; nothing was "
         f"written. Keys are unique over all workflows: let each name its matter, as in {name}:order-1",

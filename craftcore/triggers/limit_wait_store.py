@@ -35,6 +35,22 @@ UPDATE triggers
    AND started_at IS NULL
 """
 
+FIRST_OF_KEY = """
+SELECT trigger_seq
+  FROM limit_waits
+ WHERE workflow = :workflow
+   AND key = :key
+   AND limit_by <> :lane
+ ORDER BY rank, priority, trigger_seq
+ LIMIT :most
+"""
+
+UNDECLARED = """
+SELECT trigger_seq
+  FROM limit_waits
+ WHERE (workflow || '/' || limit_by) NOT IN (SELECT value FROM json_each(:declared))
+"""
+
 PUT_BACK = """
 UPDATE triggers
    SET not_before = min(wait.not_before, :now),
@@ -42,44 +58,14 @@ UPDATE triggers
        updated_at = :now
   FROM (SELECT trigger_seq, not_before
           FROM limit_waits
-         WHERE workflow = :workflow
-           AND key = :key
-           AND limit_by <> :lane
-         ORDER BY rank, priority, trigger_seq
-         LIMIT :most) AS wait
- WHERE seq = wait.trigger_seq
-   AND status = 'PENDING'
-   AND triggers.not_before = :until
-"""
-"""A trigger of the schema deletes the rows of `limit_waits`. A backoff was over when its trigger was put off: one that
-lies ahead was set before the clock was set back."""
-
-PUT_BACK_OTHERS = """
-UPDATE triggers
-   SET not_before = min(wait.not_before, :now),
-       due_at     = max(fire_at, coalesce(min(wait.not_before, :now), fire_at)),
-       updated_at = :now
-  FROM (SELECT trigger_seq, not_before
-          FROM limit_waits
-         WHERE (workflow || '/' || limit_by) NOT IN (SELECT value FROM json_each(:declared))) AS wait
+         WHERE trigger_seq IN (SELECT value FROM json_each(:seqs))) AS wait
  WHERE seq = +wait.trigger_seq
    AND status = 'PENDING'
    AND triggers.not_before = :until
 """
-"""The plus keeps SQLite from walking all pending triggers instead of the few that wait."""
-
-PUT_BACK_THESE = """
-UPDATE triggers
-   SET not_before = min(wait.not_before, :now),
-       due_at     = max(fire_at, coalesce(min(wait.not_before, :now), fire_at)),
-       updated_at = :now
-  FROM (SELECT trigger_seq, not_before
-          FROM limit_waits
-         WHERE trigger_seq IN (SELECT value FROM json_each(:seqs))) AS wait
- WHERE seq = wait.trigger_seq
-   AND status = 'PENDING'
-   AND triggers.not_before = :until
-"""
+"""A trigger of the schema deletes the rows of `limit_waits`. A backoff was over when its trigger was put off: one that
+lies ahead was set before the clock was set back. The plus keeps SQLite from walking all pending triggers instead of the
+few that wait."""
 
 IN_LANES = """
 SELECT CAST(lane AS BLOB), CAST(wait.workflow AS BLOB), CAST(key AS BLOB), rank, wait.priority, trigger_seq,
@@ -121,17 +107,19 @@ class LimitWaitStore:
 
     def put_back(self, tx: Transaction, key: LimitKey, most: int) -> int:
         """Let the first of this key be due as before, no more than `most`. Return their number."""
-        return tx.run(PUT_BACK, workflow=key.workflow, key=key.key, lane=LANE, most=most, until=LIMITED_UNTIL)
+        first = tx.fetch_all(FIRST_OF_KEY, workflow=key.workflow, key=key.key, lane=LANE, most=most)
+        return self.put_back_these(tx, [row["trigger_seq"] for row in first])
 
-    def put_back_these(self, tx: Transaction, seqs: Collection[int]) -> None:
-        """Let these be due as before, where they are put off."""
-        tx.run(PUT_BACK_THESE, seqs=canonicalize(sorted(seqs)), until=LIMITED_UNTIL)
+    def put_back_these(self, tx: Transaction, seqs: Collection[int]) -> int:
+        """Let these be due as before, where they are put off. Return their number."""
+        return tx.run(PUT_BACK, seqs=canonicalize(sorted(seqs)), until=LIMITED_UNTIL)
 
     def put_back_others(self, tx: Transaction, declared: Collection[tuple[str, str]]) -> int:
         """Let all be due as before whose workflow is not among those declared with the same `limit_by`. Return their
         number."""
         names = canonicalize(sorted(f"{workflow}/{limit_by}" for workflow, limit_by in declared))
-        return tx.run(PUT_BACK_OTHERS, declared=names, until=LIMITED_UNTIL)
+        undeclared = tx.fetch_all(UNDECLARED, declared=names)
+        return self.put_back_these(tx, [row["trigger_seq"] for row in undeclared])
 
     def list_in_lanes(self, tx: Reader) -> list[tuple[str, PutOff]]:
         """Return every trigger with a lane that is put off, each with its lane."""
