@@ -133,7 +133,7 @@ def changed_history(name: str) -> bytes:
     return content[: first_change + 7] + bytes([content[first_change + 7] ^ 1]) + content[first_change + 8 :]
 
 
-# What is refused where it is not known
+# Refusals while the zone of the machine is unknown
 
 
 @pytest.fixture

@@ -183,15 +183,15 @@ def _engine_document(live: LiveState) -> dict[str, Any]:
 def _behind_document(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
     """Return the trigger that is due for longest with nothing of its own lane before it, and no limit of its workflow
     reached; `id` None: there is none."""
-    told = read_engine_facts(reader)
+    facts = read_engine_facts(reader)
     at_limit: list[str] = []
     while True:
-        sources = [source for name in at_limit if told for source in told.limits[name]["sources"]]
+        sources = [source for name in at_limit if facts for source in facts.limits[name]["sources"]]
         given = {"workflows": canonicalize(at_limit), "sources": canonicalize(sources)}
         oldest = reader.fetch_one(BEHIND, now=now, **given) or {"id": None, "due_at": None}
-        if told is None or oldest["id"] is None or now - oldest["due_at"] <= allowed:
+        if facts is None or oldest["id"] is None or now - oldest["due_at"] <= allowed:
             break
-        limit = find_reached_limit(reader, oldest["workflow"], oldest["source"], told, now)
+        limit = find_reached_limit(reader, oldest["workflow"], oldest["source"], facts, now)
         if limit is None:
             break
         at_limit.append(limit)

@@ -213,7 +213,7 @@ def test_signal_that_would_start_a_task_with_the_key_of_another_workflow_is_refu
 
 
 def test_occurrence_that_another_workflow_of_its_schedule_has_is_a_duplicate(core):
-    """Somebody gave the schedule another workflow since."""
+    """The schedule was given another workflow after the occurrence had fired."""
     slot = {"schedule_id": "daily", "nominal_at": NEW_YEAR, "not_before": None}
     fired = core.do(core.triggers.emit_scheduled, a_trigger(workflow="invoice", dedup_key="slot-1"), **slot)
 

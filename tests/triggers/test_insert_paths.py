@@ -15,7 +15,7 @@ INSERTS = re.compile(r"\b(INSERT(\s+OR\s+\w+)?|REPLACE)\s+INTO\s+[\"\[`]?trigger
 
 
 def inserts_triggers(source: str) -> bool:
-    """Whether a text of the module makes rows of `triggers`. A module without both words is not parsed."""
+    """Return whether the module inserts rows into `triggers`. A module without both words is not parsed."""
     if not {"into", "triggers"} <= set(re.findall(r"[a-z]+", source.lower())):
         return False
     texts = (node.value for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Constant))
@@ -23,7 +23,7 @@ def inserts_triggers(source: str) -> bool:
 
 
 def puts_into_the_queue(source: str) -> bool:
-    """Whether the module pushes onto a queue of triggers, whatever it calls it. Without the word it is not parsed."""
+    """Return whether the module pushes to a queue of triggers, of any name. A module without `push` is not parsed."""
     if "push" not in source:
         return False
     calls = (node.func for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call))
