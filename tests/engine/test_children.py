@@ -120,7 +120,8 @@ async def test_children_that_end_with_their_parent_are_cancelled(tmp_path, how):
 
 
 async def test_retried_parent_has_its_cancelled_children_alive_again(tmp_path):
-    app = a_family(anyio.Event())
+    released = anyio.Event()
+    app = a_family(released)
     is_mended = False
 
     @app.workflow("parent-of-all", max_attempts=1)
@@ -153,6 +154,7 @@ async def test_retried_parent_has_its_cancelled_children_alive_again(tmp_path):
         await it.waiting(parent.id)
         await it.until(lambda: [tuple(row.values()) for row in it.rows(works)] == lively)
         assert it.rows(later) == [due]
+        released.set()  # or the end of the engine waits for the child that runs
 
 
 async def test_retry_is_refused_while_a_child_is_still_being_cancelled(tmp_path):
