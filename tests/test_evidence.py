@@ -12,6 +12,7 @@ from tests.evidence.__main__ import PAGE, options, write
 from tests.evidence.experiments import EXPERIMENTS
 from tests.evidence.model import Experiment, Found, load
 from tests.evidence.page import page
+from tests.temporal.kill_cases import CASES
 
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 
@@ -92,8 +93,11 @@ def test_full_size_is_as_large_as_promised():
 
     assert len(kills) == 4
     assert min(kills.values()) >= 10_000
+    assert min(BY_NAME[name].full for name in ("tasks", "triggers", "schedules")) >= 10_000
     assert BY_NAME["power-cuts"].full >= 25_000
     assert BY_NAME["years"].full >= 20
+    assert BY_NAME["emits"].full >= 1_000
+    assert BY_NAME["cluster"].full >= 1_000 * len(CASES)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +105,8 @@ def test_full_size_is_as_large_as_promised():
     [
         pytest.param("triggers", 20, marks=pytest.mark.acceptance),
         pytest.param("actions-ask", 5, marks=pytest.mark.acceptance),
+        pytest.param("cluster", 5, marks=pytest.mark.cluster),
+        ("emits", 6),
         ("power-cuts", 20),
         ("full-disk", 4),
         ("failed-flush", 3),

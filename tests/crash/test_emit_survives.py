@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import apsw
 import pytest
 
-from tests.crash.crews import run_program
-from tests.support.processes import PATIENCE
+from tests.crash.after_emit import emitters, kill_after_emits
 
-
-def emitters(folder: Path, door: str, kills: int) -> None:
-    child = run_program("-m", "tests.crash.emitter", str(folder), door, str(kills), timeout=10 * PATIENCE)
-    assert child.returncode == 0, child.stdout + child.stderr
-
-
-DOORS = [
+KILLS = [
     *(("producer", 20), ("asyncio", 10), ("trio", 10)),
     *(
         pytest.param(door, kills, marks=pytest.mark.campaign)
@@ -25,18 +16,13 @@ DOORS = [
 ]
 
 
-@pytest.mark.parametrize(("door", "kills"), DOORS)
+@pytest.mark.parametrize(("door", "kills"), KILLS)
 def test_process_killed_right_after_emit_has_lost_nothing(tmp_path, door, kills):
-    emitters(tmp_path, door, kills)
+    found = kill_after_emits(tmp_path, door, kills)
 
-    accepted = (tmp_path / "accepted").read_text().split()
-    connection = apsw.Connection(str(tmp_path / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    present = {id for (id,) in connection.execute("SELECT id FROM triggers")}
-    intact = connection.pragma("integrity_check")
-    connection.close()
-    assert len(accepted) == len(set(accepted)) == kills
-    assert set(accepted) <= present
-    assert intact == "ok"
+    assert len(found.accepted) == len(set(found.accepted)) == kills
+    assert found.lost == set()
+    assert found.damage is None
 
 
 @pytest.mark.parametrize("files", [20, pytest.param(60, marks=pytest.mark.campaign)])

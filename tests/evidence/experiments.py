@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.evidence import campaigns, disk_faults, mutation, power_cuts, years
+from tests.evidence import campaigns, cluster, disk_faults, emits, mutation, power_cuts, years
 from tests.evidence.model import Experiment
 
 KILLS = "SIGKILLs"
@@ -49,6 +49,15 @@ EXPERIMENTS = (
         run=campaigns.campaign("tests.crash.campaign", campaigns.triggers),
     ),
     Experiment(
+        name="emits",
+        title="right after `emit`",
+        unit=KILLS,
+        checked="every trigger whose id a caller has received is in the file; the file is intact",
+        quick=60,
+        full=1_000,
+        run=emits.kills_after_emit,
+    ),
+    Experiment(
         name="schedules",
         title="schedules",
         unit=KILLS,
@@ -74,6 +83,15 @@ EXPERIMENTS = (
         quick=20,
         full=500,
         run=campaigns.notifications,
+    ),
+    Experiment(
+        name="cluster",
+        title="five apps on a cluster",
+        unit=KILLS,
+        checked="each effect at its provider against the results of the tasks; every task ends",
+        quick=15,
+        full=5_000,
+        run=cluster.worker_kills,
     ),
     Experiment(
         name="power-cuts",

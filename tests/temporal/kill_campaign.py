@@ -58,6 +58,11 @@ class Campaign:
     exits: list[int] = field(default_factory=list)
     _ends_feeding: bool = False
 
+    @property
+    def allowed_seconds(self) -> float:
+        """How long it may take before a task counts as one that never ends."""
+        return 300.0 + 10 * self.kills
+
     async def play(self, seconds: float) -> dict[str, Tally]:
         """Run all tasks to their ends, and count. Raises TimeoutError when one does not end within `seconds`."""
         self.played = {case.name: [] for case in self.cases}
@@ -199,6 +204,39 @@ def a_model(folder: Path) -> Iterator[str]:
         process.wait()
 
 
+@contextmanager
+def a_campaign(
+    folder: Path,
+    kinds: Sequence[Callable[[Path], KillCase]],
+    *,
+    kills: int,
+    server_kills: int,
+    seed: int,
+    live_max: int = 8,
+    timeout: float | None = None,
+    tells: bool = False,
+) -> Iterator[Campaign]:
+    """Yield a campaign on a server of its own."""
+    work = folder / "work"
+    work.mkdir()
+    server = DevServer(folder / "server.db" if server_kills else None)
+    try:
+        yield Campaign(
+            settings=server.settings,
+            folder=work,
+            cases=[kind(work) for kind in kinds],
+            kills=kills,
+            seed=seed,
+            live_max=live_max,
+            timeout=timeout,
+            server=server,
+            server_kills=server_kills,
+            tells=tells,
+        )
+    finally:
+        server.close()
+
+
 def main() -> int:
     """Run a campaign on a server of its own, and print what it came to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -213,28 +251,24 @@ def main() -> int:
     if len(chosen) != (len(CASES) if args.names == "all" else len(args.names.split(","))):
         parser.error(f"NAMES are of {', '.join(case.name for case in CASES)}, or all; not {args.names}")
     folder = Path(tempfile.mkdtemp(prefix="craftcore-kills-"))
-    (folder / "work").mkdir()
-    server = DevServer(folder / "server.db" if args.server_kills else None)
-    campaign = Campaign(
-        settings=server.settings,
-        folder=folder / "work",
-        cases=[case(folder / "work") for case in chosen],
+    began = time.monotonic()
+    with a_campaign(
+        folder,
+        chosen,
         kills=args.kills,
+        server_kills=args.server_kills,
         seed=args.seed,
         live_max=args.live,
         timeout=args.timeout,
-        server=server,
-        server_kills=args.server_kills,
         tells=True,
-    )
-    began = time.monotonic()
-    try:
-        tallies = anyio.run(campaign.play, 300.0 + 10 * args.kills)
-    finally:
-        server.close()
-        print(
-            f"{folder}: {campaign.killed} kills, exits {campaign.exits}, {args.server_kills} of the server", flush=True
-        )
+    ) as campaign:
+        try:
+            tallies = anyio.run(campaign.play, campaign.allowed_seconds)
+        finally:
+            print(
+                f"{folder}: {campaign.killed} kills, exits {campaign.exits}, {args.server_kills} of the server",
+                flush=True,
+            )
     for name, tally in tallies.items():
         print(name, {key: value for key, value in asdict(tally).items() if key != "wrong"})
         for wrong, count in Counter(tally.wrong).most_common(20):

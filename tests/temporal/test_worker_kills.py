@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.temporal.kill_campaign import Campaign
+from tests.temporal.kill_campaign import Campaign, a_campaign
 from tests.temporal.kill_cases import CASES, Witness
 
 pytestmark = pytest.mark.anyio
@@ -35,34 +35,13 @@ async def test_killed_workers_of_the_examples_lose_and_double_nothing(cluster, t
 
 
 @pytest.mark.campaign
-async def test_killed_server_loses_and_doubles_nothing(mortal_cluster, tmp_path):
-    work = tmp_path / "work"
-    work.mkdir()
-    cases = [case(work) for case in CASES if case.name == "witness"]
-    campaign = Campaign(
-        settings=mortal_cluster.settings,
-        folder=work,
-        cases=cases,
-        kills=2,
-        live_max=3,
-        timeout=1,
-        server=mortal_cluster,
-        server_kills=1,
-    )
-    await judge(campaign, 300)
+async def test_killed_server_loses_and_doubles_nothing(tmp_path):
+    with a_campaign(tmp_path, [Witness], kills=2, server_kills=1, seed=1, live_max=3, timeout=1) as campaign:
+        await judge(campaign, campaign.allowed_seconds)
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize(("case", "kills"), [(case, 1_000 if case.name == "witness" else 100) for case in CASES])
-async def test_hundreds_of_kills_lose_and_double_nothing(mortal_cluster, tmp_path, case, kills):
-    work = tmp_path / "work"
-    work.mkdir()
-    campaign = Campaign(
-        settings=mortal_cluster.settings,
-        folder=work,
-        cases=[case(work)],
-        kills=kills,
-        server=mortal_cluster,
-        server_kills=10,
-    )
-    await judge(campaign, 600 + 10 * kills)
+async def test_hundreds_of_kills_lose_and_double_nothing(tmp_path, case, kills):
+    with a_campaign(tmp_path, [case], kills=kills, server_kills=10, seed=1) as campaign:
+        await judge(campaign, campaign.allowed_seconds)

@@ -1,0 +1,46 @@
+"""Processes that are killed right after `emit` returned, and what is on disk then."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import apsw
+
+from tests.crash.crews import run_program
+from tests.support.processes import PATIENCE
+
+DOORS = ("producer", "asyncio", "trio")
+"""Where they emit: a Producer, and an engine on each of the two loops."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AfterEmits:
+    """What the processes wrote down and what the database has. `damage`: of the file; None: it is intact."""
+
+    accepted: list[str]
+    present: set[str]
+    damage: str | None
+
+    @property
+    def lost(self) -> set[str]:
+        return set(self.accepted) - self.present
+
+
+def emitters(folder: Path, door: str, kills: int) -> None:
+    """Run so many processes of `tests.crash.emitter`. Raises AssertionError when it fails."""
+    child = run_program("-m", "tests.crash.emitter", str(folder), door, str(kills), timeout=10 * PATIENCE)
+    assert child.returncode == 0, child.stdout + child.stderr
+
+
+def kill_after_emits(folder: Path, door: str, kills: int) -> AfterEmits:
+    """Kill so many processes, each right after its `emit`, on one new database in `folder`."""
+    emitters(folder, door, kills)
+    connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
+    try:
+        present = {id for (id,) in connection.execute("SELECT id FROM triggers")}
+        checked = connection.pragma("integrity_check")
+    finally:
+        connection.close()
+    accepted = (folder / "accepted").read_text().split()
+    return AfterEmits(accepted=accepted, present=present, damage=None if checked == "ok" else str(checked))
