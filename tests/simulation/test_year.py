@@ -80,8 +80,6 @@ def each_occurrence_is_in_the_books_once(year: Year) -> None:
             continue
         assert at == bisect_right(moments, row["high_water_at"]), (id, row["high_water_at"], moments[at - 1 : at + 1])
         following = moments[at] if at < len(moments) else None
-        if row["until_at"] is not None and following is not None and following > row["until_at"]:
-            following = None
         if row["status"] == "ACTIVE" and row["kind"] != "startup":
             assert following is None or row["next_at"] == following, (id, row["next_at"], following)
             assert row["next_at"] > year.seen_at, (id, row["next_at"], "has come, and nobody accounted for it")

@@ -61,14 +61,15 @@ class Declared(NamedTuple):
         if self.once is not None:
             return [self.once]
         start = now if self.spec.start is None else self.spec.start
+        until = last if self.spec.until is None else self.spec.until
         assert isinstance(start, float)
+        assert isinstance(until, float)
+        found: list[int] = []
         if self.every is not None:
             found = interval(int(start), self.every, int(last))
-            return [moment for moment in found if moment > now]
-        if self.cron is not None:
+        elif self.cron is not None:
             found = cron(self.cron, self.spec.timezone or "UTC", int(NEW_YEAR), int(last))
-            return [moment for moment in found if moment > now and moment >= start]
-        return []
+        return [moment for moment in found if now < moment <= until and moment >= start]
 
 
 class Year:
