@@ -52,6 +52,22 @@ BEHIND_BUT_SCHEDULES = BEHIND.replace(
 """Without those of held schedules, ?9. It reads the rows, not the index alone: a hold lasts hours, not months."""
 
 
+HELD_UP = """
+SELECT seq, lane
+  FROM (SELECT seq, lane, coalesce(workflow, '/' || source) AS destination,
+               row_number() OVER (PARTITION BY lane ORDER BY due_at + ?2 * priority, priority, seq) AS place
+          FROM triggers
+         WHERE status = 'PENDING'
+           AND due_at <= ?1
+           AND lane IS NOT NULL
+           AND source NOT IN (SELECT value FROM json_each(?4)))
+ WHERE place = 1
+   AND destination IN (SELECT value FROM json_each(?3))
+"""
+"""The lanes whose first trigger goes to a full workflow, with that trigger. ?4 has the held sources, which hold up
+nothing."""
+
+
 class Budget(NamedTuple):
     """`places`: how many more of each limited workflow. `by_source`: the limited workflow that takes a source's
     triggers which name none."""
@@ -126,41 +142,28 @@ class CandidateStore:
     ) -> tuple[list[int], bool]:
         """Return the `seq` of the triggers to run next, best rank first, and whether more may be due. At most `limit`
         are taken, one of each lane, none of a busy lane, of a held source or schedule, and of limited workflows no more
-        than the budget.
+        than the budget. A trigger that its limit holds back holds its lane.
 
         Rank is `due_at + weight * priority`, ties go by priority, then age; only ranks less than `before` count. It
         makes one index seek per priority in use. Rows that are not taken are not visited, but for index entries of a
-        busy lane, a full workflow or a held source.
+        busy lane, a full workflow or a held source. Where a workflow is full and a trigger with a lane was found, the
+        index entries of all due triggers are read once more.
         """
-        busy = canonicalize(sorted(busy_lanes))
         held = Held(canonicalize(sorted(held_sources)), sorted(held_schedules))
-        lines: list[Iterable[tuple[Any, ...]]] = []
         if budget is None and (held_sources or held_schedules):
             budget = NO_LIMITS
-        spending = None if budget is None else BudgetUse(budget)
-        for (priority,) in list(tx.fetch_tuples(PRIORITIES)):
-            asked = (priority, now, busy, weight * priority)
-            if spending is None:
-                lines.append(tx.fetch_tuples(CANDIDATES, asked))
-            else:
-                lines.append(select_within_limits(tx, asked, spending, held))
-        taken: list[int] = []
-        lanes: set[str] = set()
-        skipped = 0
-        for rank, _, seq, lane in heapq.merge(*lines):
-            if spending is not None and not spending.has_place(seq):
-                continue
-            if (before is not None and rank >= before) or len(taken) == limit or skipped > 8 * limit:
-                return taken, True
-            if lane in lanes:
-                skipped += 1
-                continue
-            taken.append(seq)
-            if lane:
-                lanes.add(lane)
-            if spending is not None:
-                spending.take(seq)
-        return taken, False
+        lanes = set(busy_lanes)
+        while True:
+            spending = None if budget is None else BudgetUse(budget)
+            taken, more = _look(tx, now, weight, lanes, limit, before, held, spending)
+            found = set(taken.values()) - {None}
+            if spending is None or not spending.full or not found:
+                return list(taken), more
+            bound = (now, weight, canonicalize(spending.full), held.sources)
+            held_up = {lane for seq, lane in tx.fetch_tuples(HELD_UP, bound) if seq not in taken}
+            if not held_up & found:
+                return list(taken), more
+            lanes |= held_up
 
     def next_due(self, tx: Reader, now: float) -> float | None:
         """Return when the next trigger that is not due yet becomes due; None when there is none."""
@@ -173,6 +176,44 @@ class CandidateStore:
             for (priority,) in list(tx.fetch_tuples(PRIORITIES))
         )
         return min((moment for moment in moments if moment is not None), default=None)
+
+
+def _look(
+    tx: Reader,
+    now: float,
+    weight: float,
+    busy_lanes: Collection[str],
+    limit: int,
+    before: float | None,
+    held: Held,
+    spending: BudgetUse | None,
+) -> tuple[dict[int, str | None], bool]:
+    """Return the `seq` and the lane of each trigger to run next, as `due` does, but for lanes that are held up."""
+    busy = canonicalize(sorted(busy_lanes))
+    lines: list[Iterable[tuple[Any, ...]]] = []
+    for (priority,) in list(tx.fetch_tuples(PRIORITIES)):
+        asked = (priority, now, busy, weight * priority)
+        if spending is None:
+            lines.append(tx.fetch_tuples(CANDIDATES, asked))
+        else:
+            lines.append(select_within_limits(tx, asked, spending, held))
+    taken: dict[int, str | None] = {}
+    lanes: set[str] = set()
+    skipped = 0
+    for rank, _, seq, lane in heapq.merge(*lines):
+        if spending is not None and not spending.has_place(seq):
+            continue
+        if (before is not None and rank >= before) or len(taken) == limit or skipped > 8 * limit:
+            return taken, True
+        if lane in lanes:
+            skipped += 1
+            continue
+        taken[seq] = lane
+        if lane:
+            lanes.add(lane)
+        if spending is not None:
+            spending.take(seq)
+    return taken, False
 
 
 def select_within_limits(

@@ -109,6 +109,28 @@ async def begin_to_look(feeder: Feeder, monkeypatch: pytest.MonkeyPatch) -> None
 # So many at once
 
 
+async def test_trigger_of_a_full_workflow_is_not_overtaken_within_its_session(tmp_path):
+    it_is = Mailer(concurrency=1)
+    order: list[str] = []
+
+    @it_is.app.workflow("says")
+    async def says(word: str) -> None:
+        order.append(f"{word} with {it_is.seen[-1]}")
+
+    def said(word: str, session: str) -> TriggerSpec:
+        return TriggerSpec(workflow="says", payload={"word": word}, session_id=session)
+
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many(mails(1))
+        await it.until(lambda: it_is.inside == 1)
+        second = TriggerSpec(workflow="mail", payload={"n": 1}, session_id="s")
+        await it_is.app.emit_many([second, said("later", "s"), said("other", "t")])
+        await it.until(lambda: "other with 0" in order)
+        it_is.gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 4)
+    assert order == ["other with 0", "later with 1"]
+
+
 async def test_workflow_concurrency_is_never_exceeded_in_a_flood_of_triggers(tmp_path):
     app = App()
     inside: Counter[str] = Counter()

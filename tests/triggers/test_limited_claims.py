@@ -41,7 +41,10 @@ def best(
     found: list[int] = []
     for seq, due_at, _, lane, workflow, source in sorted(rows, key=lambda row: (row[1] + 60 * row[2], row[2], row[0])):
         goes_to = workflow or BY_SOURCE.get(source, "")
-        if due_at > now or lane in lanes or (safe_mode and source == "SCHEDULED") or left.get(goes_to, 1) == 0:
+        if due_at > now or lane in lanes or (safe_mode and source == "SCHEDULED"):
+            continue
+        if left.get(goes_to, 1) == 0:
+            lanes |= {lane} - {None}
             continue
         if len(found) == limit:
             return found, True
@@ -60,12 +63,13 @@ TRIGGERS = st.tuples(
     st.sampled_from(WORKFLOWS),
     st.sampled_from(SOURCES),
 )
-PLACES = st.fixed_dictionaries({name: st.integers(0, 4) for name in LIMITED})
+PLACES = st.fixed_dictionaries({name: st.sampled_from([0, 0, 1, 2, 4]) for name in LIMITED})
 BUSY = st.sets(st.sampled_from(["a", "b"]))
 
 
 @given(
-    wanted=st.lists(st.tuples(SECONDS_FROM_NOW, TRIGGERS), max_size=40),
+    wanted=st.lists(st.tuples(SECONDS_FROM_NOW, TRIGGERS), max_size=40)
+    | st.lists(st.tuples(st.integers(-9, 0), TRIGGERS), min_size=8, max_size=40),
     places=PLACES,
     busy=BUSY,
     limit=st.integers(1, 30),
