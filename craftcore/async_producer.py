@@ -177,6 +177,7 @@ class _AwaitableWork:
     async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end, and return the result as `type`; None: as plain JSON values."""
         limit = timeout_seconds(timeout)
+        self._work.refuse_own_wait(limit, "result")
         end = await _run_in_thread(self._work.watch.look, id)
         return require_result(end or await self._end_of(id, limit), type)
 

@@ -18,6 +18,7 @@ from craftcore.results.handle import (
     KnownBlockingHandle,
     timeout_seconds,
 )
+from craftcore.results.own_work import refuse_own_wait
 from craftcore.schedules.calls import BlockingSchedules
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.serialization.arguments import Duration
@@ -46,7 +47,9 @@ class ProducedWork:
         """Wait for the end, and return the result as `type`; None: as plain JSON values."""
         from craftcore.results.result_value import require_result  # its library is not needed to emit
 
-        return require_result(self.watch.wait(id, timeout_seconds(timeout)), type)
+        limit = timeout_seconds(timeout)
+        self.refuse_own_wait(limit, "result")
+        return require_result(self.watch.wait(id, limit), type)
 
     def state_of(self, id: str) -> Task | Trigger:
         """Return the task, or the trigger that has created none."""
@@ -60,13 +63,19 @@ class ProducedWork:
         """Yield the work as it is, and after each change, until its end."""
         from craftcore.results.follow import follow_blocking  # nobody follows to emit
 
+        self.refuse_own_wait(None, "events")
         return follow_blocking(self._core, id)
 
     def follow_from_loop(self, id: str) -> AsyncIterator[WorkUpdate]:
         """Yield the same on an event loop."""
         from craftcore.results.follow import follow_from_outside
 
+        self.refuse_own_wait(None, "events")
         return follow_from_outside(self._core, id)
+
+    def refuse_own_wait(self, timeout: float | None, call: str) -> None:
+        """Raise InvalidInput in the code of a workflow that the daemon of this database runs."""
+        refuse_own_wait(self._core.database.real_path, timeout, call)
 
     def write(self, name: str, kind: Any, call: Callable[..., T], *args: Any) -> T:
         """Commit `call(tx, *args)`, and let the daemon know."""

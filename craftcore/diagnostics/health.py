@@ -62,6 +62,7 @@ def health_of(found: dict[str, Any]) -> tuple[Health, list[Finding]]:
         *_held_findings(found),
         *_exclusive_findings(found),
         *_idle_findings(found),
+        *_full_findings(found),
         *_slow(found),
         *_open(found),
         *_space_findings(found),
@@ -177,6 +178,15 @@ def _idle_findings(found: dict[str, Any]) -> Iterator[Finding]:
         places = f"{waits['running']:,} of {waits['places']:,} places are taken"
         text = f"idle: a trigger is due since {format_span(waits['seconds'])}, {places}, and nothing starts"
         yield fail("idle", f"{text}. See", "craftcore", "trigger", "why", waits["id"])
+
+
+def _full_findings(found: dict[str, Any]) -> Iterator[Finding]:
+    if (waits := found["full"]) is not None:
+        still = (
+            f"all {waits['places']:,} places are taken, and nothing has ended for {format_span(waits['still_seconds'])}"
+        )
+        text = f"full: {still}. A trigger is due since {format_span(waits['seconds'])}; what runs may wait for it. See"
+        yield warn("full", text, "craftcore", "trigger", "list", "--status", "CLAIMED")
 
 
 def _slow(found: dict[str, Any]) -> Iterator[Finding]:

@@ -14,6 +14,7 @@ from craftcore.diagnostics.daemon import DaemonState, find_daemon
 from craftcore.diagnostics.disk_space import disk_space_of
 from craftcore.diagnostics.documents import activity_document
 from craftcore.diagnostics.finding import Finding
+from craftcore.diagnostics.full_slots import find_full
 from craftcore.diagnostics.health import Health, health_of
 from craftcore.diagnostics.idle import Idle, find_idle, idle
 from craftcore.diagnostics.live_counts import has_not_booted
@@ -118,6 +119,7 @@ def read_status(core: Services, *, within: float | None = None) -> Status:
             **{name: row[name] for name in ("schedules", "safe_mode", "clock", "tasks", "restart", "in_doubt")},
             "counts": counts,
             **{name: row[name] for name in ("failed_lately", "dead_lately", "behind")},
+            "full": row["full"] if claims_live else None,
             "idle": None if held_back else _idle_document(core, now, within),
             "oldest_due_at": oldest,
             "oldest_due_seconds": None if oldest is None else now - oldest,
@@ -152,6 +154,7 @@ def _read_rows(core: Services, reader: Reader, now: float) -> dict[str, Any]:
         "oldest_claimed": reader.fetch_value(OLDEST_CLAIMED),
         "lease_until": reader.fetch_value(OLDEST_LEASE),
         "behind": _behind_document(reader, now, core.config.triggers.overdue_after),
+        "full": find_full(reader, now, core.config.triggers.overdue_after),
         "failed_lately": asdict(TriggerLists().count_failed_since(reader, now - LATELY)),
         "dead_lately": TriggerLists().count_dead_since(reader, now - LATELY),
         "schedules": _schedules_document(reader, now),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Literal
+from typing import Literal, cast
 
 import anyio
 
 from craftcore.engine.turn.turn_state import TurnState
 from craftcore.executions.recorder import Record, Routed
+from craftcore.results.own_work import CURRENT_CODE
 from craftcore.tasks.model import Entry
 from craftcore.tasks.outcomes import Move
 from craftcore.triggers.model import Claim
@@ -17,8 +18,8 @@ from craftcore.triggers.settlement import Outcome
 
 Why = Literal["cancelled", "shutdown", "parked"]
 
-CURRENT: ContextVar[Attempt | None] = ContextVar("current_run", default=None)
-"""Whose code runs: set in the code of an async workflow, and in the tasks that it starts."""
+CURRENT = cast("ContextVar[Attempt | None]", CURRENT_CODE)
+"""Whose code runs: set in the code of a workflow, and in the tasks and threads that it starts."""
 
 
 class Attempt:
@@ -38,6 +39,7 @@ class Attempt:
         "claim",
         "entry",
         "holds_loop",
+        "home",
         "interrupted_by",
         "is_left_behind",
         "lane",
@@ -57,6 +59,8 @@ class Attempt:
         self.record = record
         self.routed = routed
         self.entry = entry
+        self.home: str | None = None
+        """The database, or the task queue, whose engine runs its code."""
         self.turn: TurnState | None = None
         self.move: Move | None = None
         self.was_stalled = False
@@ -85,6 +89,11 @@ class Attempt:
     def workflow(self) -> str:
         """The workflow that runs, else the one that was asked for."""
         return (self.routed.workflow if self.routed is not None else self.claim.workflow) or self.claim.source
+
+    @property
+    def is_settling(self) -> bool:
+        """Its code has ended."""
+        return self.outcome is not None
 
     @property
     def deadline_at(self) -> float | None:

@@ -20,6 +20,7 @@ from craftcore.registry.registry import Registry
 from craftcore.results.engine_waits import ResultWaits
 from craftcore.results.follow import follow_in_engine
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_seconds
+from craftcore.results.own_work import refuse_own_wait
 from craftcore.results.result_value import require_result, result_type
 from craftcore.schedules.calls import Schedules
 from craftcore.schedules.runtime import RuntimeSchedules
@@ -165,7 +166,9 @@ class EngineClient:
 
     async def result_of(self, id: str, type: Any, timeout: Duration | None) -> Any:
         """Wait for the end of the work, and return its result as `type`; None: as its workflow's return type."""
-        end = await self._results.wait(id, timeout_seconds(timeout))
+        limit = timeout_seconds(timeout)
+        refuse_own_wait(self._services.database.real_path, limit, "result")
+        end = await self._results.wait(id, limit)
         declared = self._app.workflows.get(end.workflow or "")
         if type is None and declared is not None:
             type = result_type(declared.fn)
@@ -207,4 +210,5 @@ class EngineClient:
 
     def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
         """Yield the work as it is, and after each change, until its end."""
+        refuse_own_wait(self._services.database.real_path, None, "events")
         return follow_in_engine(self._services, self._results, id)

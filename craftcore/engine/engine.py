@@ -107,7 +107,7 @@ class Engine:
             bounded=recorder.truncate_result,
             require_small=require_small,
         )
-        self._runner = Runner(app, doors, self._threads, config)
+        self._runner = Runner(app, doors, self._threads, config, services.database.real_path)
         self.progress = Progress(self._running_attempts, doors)
         attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)

@@ -53,10 +53,11 @@ PLACES_MAX = 10
 
 
 class Runner:
-    """Runs the workflow of one started trigger."""
+    """Runs the workflow of one started trigger. `home`: the database, or the task queue, whose engine it belongs to."""
 
-    def __init__(self, app: Registry, doors: TurnServices, threads: ThreadPool, config: Config) -> None:
+    def __init__(self, app: Registry, doors: TurnServices, threads: ThreadPool, config: Config, home: str) -> None:
         self._app = app
+        self._home = home
         self._doors = doors
         self._overdue_after = config.triggers.overdue_after
         self._response_max_bytes = config.records.response_max_bytes
@@ -129,6 +130,7 @@ class Runner:
     async def _call(self, run: Attempt, workflow: Workflow, call: Callable[[], Any], ends_at: float | None) -> Outcome:
         deadline = math.inf if ends_at is None else self._loop.time() + ends_at - self._doors.clock.now()
         with self._make_scope(deadline=deadline) as scope:
+            run.home = self._home
             run.enter(scope)
             hit(Failpoint.TURN_ENTERED)
             try:
@@ -170,7 +172,7 @@ class Runner:
                 return failure_of(ErrorCode.AGENT_TIMEOUT, message, timeout_ms=int((workflow.timeout or 0) * 1000))
 
     async def _run_in_process(self, workflow: Workflow, call: Callable[[], Any]) -> Encoded:
-        coded = partial(call_workflow, workflow.name, self._response_max_bytes, call)
+        coded = partial(call_workflow, workflow.name, self._response_max_bytes, call, self._home)
         return await self._doors.workers.call(workflow.name, coded)
 
     def _result_outcome(self, run: Attempt, workflow: Workflow, result: Any) -> Outcome:

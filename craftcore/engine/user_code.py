@@ -25,11 +25,14 @@ from craftcore.storage.event_loop import Loop, forget_loop, get_current_loop
 
 
 class PlainCall:
-    """A call of a plain function, and what came of it. It runs in a copy of the caller's context variables."""
+    """A call of a plain function, and what came of it. It runs in a copy of the caller's context variables, as code of
+    `run`; None: of the caller."""
 
-    def __init__(self, fn: Callable[[], Any]) -> None:
+    def __init__(self, fn: Callable[[], Any], run: Attempt | None = None) -> None:
         self._fn = fn
         self._context = copy_context()
+        if run is not None:
+            self._context.run(CURRENT.set, run)
         self._gate = Lock()
         self._has_begun = self._is_withdrawn = False
         self._result: Any = None
@@ -101,7 +104,7 @@ async def call_in_thread(run: Attempt, fn: Callable[[], Any], threads: ThreadPoo
     was cancelled never does."""
     await anyio.lowlevel.checkpoint_if_cancelled()
     loop = get_current_loop()
-    call, waiter, has_ended = PlainCall(fn), loop.create_waiter(), False
+    call, waiter, has_ended = PlainCall(fn, run), loop.create_waiter(), False
 
     def on_end() -> None:
         nonlocal has_ended

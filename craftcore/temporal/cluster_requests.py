@@ -11,13 +11,14 @@ from temporalio.client import Client
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.registry.registry import Registry
 from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout_error, timeout_seconds
+from craftcore.results.own_work import refuse_own_wait
 from craftcore.serialization.arguments import Duration, require_whole_number
 from craftcore.serialization.display import json_or_text
 from craftcore.tasks.model import Question, QuestionKind, QuestionStatus, Task, question_asked
 from craftcore.tasks.work_store import FIND_MAX, Failure, WorkFilter, WorkResult, WorkUpdate
 from craftcore.temporal.addressee import ask_waiting
 from craftcore.temporal.cluster_connection import translate_calls
-from craftcore.temporal.ids import workflow_id_of_key
+from craftcore.temporal.ids import queue_name, workflow_id_of_key
 from craftcore.temporal.records.task_list import ListedTask, WorkStatus, list_tasks, list_triggers, require_task_status
 from craftcore.temporal.records.task_runs import find_run
 from craftcore.temporal.settings import TemporalSettings
@@ -46,6 +47,8 @@ class ClusterRequests:
         self._settings = settings
         self._client = TemporalClient(connection, app, settings)
         self._operations = TaskOperations(connection)
+        queue = settings.task_queue or ("" if app is None else app.name)
+        self._home = queue_name(connection.namespace, queue)
 
     async def emit(self, spec: TriggerSpec) -> EmittedHandle[Any]:
         """Start a task. It is on record when this returns, with or without a worker."""
@@ -128,6 +131,7 @@ class ClusterRequests:
         from craftcore.results.result_value import require_result  # its library is not needed to emit
 
         within = timeout_seconds(timeout)
+        refuse_own_wait(self._home, within, "result")
         try:
             end = await asyncio.wait_for(self._client.result(id), within)
         except TimeoutError as error:
@@ -137,6 +141,7 @@ class ClusterRequests:
 
     async def follow_work(self, id: str) -> AsyncIterator[WorkUpdate]:
         """Yield a task as it is, and after each change that was seen, until its end."""
+        refuse_own_wait(self._home, None, "events")
         last = None
         while True:
             task = await self.task(id)

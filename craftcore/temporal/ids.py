@@ -55,3 +55,8 @@ def make_limit_gate_id(task_queue: str, workflow: str, key: str | None) -> str:
 def workflow_id_of_schedule(schedule_id: str) -> str:
     """Return the id of the workflow of a schedule."""
     return f"s:{schedule_id}"
+
+
+def queue_name(namespace: str, task_queue: str) -> str:
+    """Return the name of what runs the work of a task queue: its workers share their slots."""
+    return f"{namespace}/{task_queue}"

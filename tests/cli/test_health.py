@@ -72,6 +72,7 @@ WELL: dict[str, Any] = {
     "dead_lately": 0,
     "behind": {"id": None, "seconds": None, "allowed_seconds": 120.0},
     "idle": None,
+    "full": None,
     "disk": {"free_bytes": 10 << 30, "free_inodes": 100_000},
     "wal_in_use_bytes": 64 << 20,
     "wal_readers": [],
@@ -162,6 +163,13 @@ def test_status_without_trouble_is_healthy():
             "idle",
             "degraded: idle: a trigger is due since 50 s, 3 of 16 places are taken, and nothing starts. See: craftcore "
             "trigger why t1",
+        ),
+        (
+            {"full": {"id": "t1", "seconds": 400.0, "places": 2, "still_seconds": 300.0}},
+            "degraded",
+            "full",
+            "degraded: full: all 2 places are taken, and nothing has ended for 5 min. A trigger is due since 7 min; "
+            "what runs may wait for it. See: craftcore trigger list --status CLAIMED",
         ),
         (
             {"behind": {"id": "t1", "seconds": 121.0, "allowed_seconds": 120.0}},
@@ -393,6 +401,41 @@ def test_due_work_is_not_idle_while_every_place_is_taken(cli, core, clock, boote
     core.do(core.claims.extend_leases, 1)
 
     assert reasons(cli) == []  # both places are taken
+
+
+def test_claimed_work_without_a_place_degrades_the_status_when_nothing_ends(cli, core, clock, booted):
+    """What runs may wait for what is due, and then nothing would ever end."""
+    for _ in range(2):
+        emit(core)
+        start(core, claim_one(core))
+    waits = emit(core).id
+    claim_one(core)
+    clock.advance(seconds=120)
+    core.do(core.claims.extend_leases, 1)
+    assert reasons(cli) == []
+
+    clock.advance(seconds=1)
+
+    document = cli("--json", "status").json
+    assert [reason["code"] for reason in document["reasons"]] == ["full"]
+    assert document["full"] == {"id": waits, "seconds": 121.0, "places": 2, "still_seconds": 121.0}
+
+
+@pytest.mark.parametrize("change", ["a place is free", "something has started"])
+def test_claimed_work_leaves_the_status_healthy_while_places_become_free(cli, core, clock, booted, change):
+    emit(core)
+    start(core, claim_one(core))
+    if change == "something has started":
+        emit(core)
+        second = claim_one(core)
+    emit(core)
+    claim_one(core)
+    clock.advance(minutes=5)
+    if change == "something has started":
+        start(core, second)
+    core.do(core.claims.extend_leases, 1)
+
+    assert "full" not in reasons(cli)
 
 
 def noted(name, value):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from craftcore import Continue, Fail, Retry, Snooze, TriggerView
+from craftcore import Continue, Fail, Producer, Retry, Snooze, TriggerView
 
 MAIN = os.getpid()
 
@@ -32,6 +32,12 @@ def add(*numbers: int) -> Sum:
 
 def describe(path: str, *, trigger: TriggerView) -> dict[str, Any]:
     return {"path": path, "session": trigger.session_id, "pid": os.getpid()}
+
+
+def wait_for_work(database: str) -> Any:
+    """Emit work, and wait for its result."""
+    with Producer(database) as producer:
+        return producer.emit("inner").result()
 
 
 def note_pid(file: str) -> int:

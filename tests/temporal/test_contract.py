@@ -536,3 +536,17 @@ async def test_router_chooses_the_workflow_and_its_fallback(app, place):
 
     assert await place.end(await place.emit(None, {}, source="MESSAGE")) == ("DONE", "second")
     assert asked == ["{}"]
+
+
+async def test_waiting_for_other_work_in_a_workflow_is_refused(app, place):
+    """The wait would keep a slot, and the other work needs one."""
+
+    @app.workflow("inner")
+    async def inner() -> int:
+        return 1
+
+    @app.workflow("outer")
+    async def outer(ctx: TaskContext) -> Any:
+        return await (await app.emit("inner")).result()
+
+    assert await run(place, outer) == ("FAILED", "VALIDATION_ERROR")

@@ -229,7 +229,7 @@ def _call_in_process(
 ) -> Callable[[], Awaitable[Encoded]]:
     """Return an awaitable of a call in a worker process. Its time begins when a process is free for it."""
     what = f"step {name}"
-    coded = partial(call_step, what, turn.doors.settings.result_max_bytes, call)
+    coded = partial(call_step, what, turn.doors.settings.result_max_bytes, call, turn.run.home)
     return partial(turn.doors.workers.call, what, coded, limit)
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from craftcore.errors import ErrorCode, InvalidInput, PayloadTooLarge
 from craftcore.executions.responses import truncate_result
 from craftcore.outcome_exceptions import Fail
+from craftcore.results.own_work import run_in_process
 from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, is_awaitable, truncate_text
@@ -40,17 +41,19 @@ def require_small(text: str, limit: int, what: str) -> None:
         )
 
 
-def call_step(step: str, limit: int, call: Callable[[], Any]) -> Encoded:
+def call_step(step: str, limit: int, call: Callable[[], Any], home: str | None) -> Encoded:
     """Call the function of a step, and return its result. Raises InvalidInput or PayloadTooLarge for a result that
     cannot be on record, else what the function raises."""
     what = f"the result of {step}"
+    run_in_process(home)
     text = encode(_require_plain(call(), step), what)
     require_small(text, limit, what)
     return Encoded(text)
 
 
-def call_workflow(workflow: str, limit: int, call: Callable[[], Any]) -> Encoded:
+def call_workflow(workflow: str, limit: int, call: Callable[[], Any], home: str) -> Encoded:
     """Call the function of a workflow, and return its result; a stub for one over the limit. Raises what it raises."""
+    run_in_process(home)
     result = _require_plain(call(), workflow)
     if isinstance(result, Continue):
         raise Fail(ErrorCode.VALIDATION_ERROR, refuse_continue(workflow))

@@ -36,6 +36,7 @@ from craftcore.temporal.entries.sent_size import RECORD_MAX_BYTES, refuse_large,
 from craftcore.temporal.entries.task_routing import choose_workflow
 from craftcore.temporal.entries.update_journal import TemporalJournal
 from craftcore.temporal.entries.update_sender import UpdateSender
+from craftcore.temporal.ids import queue_name
 from craftcore.temporal.workflow.messages import LIMITED, ROLLOVER, EntryEnd, EntryStart, MemoPage
 from craftcore.triggers.model import Claim
 from craftcore.triggers.settlement import Failed, Outcome, Released, Succeeded, settle
@@ -129,7 +130,7 @@ class EntryRunner:
             given = replace(given, task=task)
             attempt.routed = self._route_of(given)
         attempt.entry = make_entry(self._app, given)
-        outcome = await self._run(journal, attempt, clock)
+        outcome = await self._run(journal, attempt, clock, queue_name(self._client.namespace, task_queue))
         if is_lost(outcome) or opened.has_lost_lease():  # if it is still open, the turn goes on in the next one
             outcome = Released(reason="no heartbeat was acknowledged in time")
         return refuse_large(self._end_of(given, attempt, outcome, clock.now()), given)
@@ -141,7 +142,7 @@ class EntryRunner:
 
         return TemporalJournal(opened, given.start, roll_over, partial(look_for, self._client))
 
-    async def _run(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock) -> Outcome:
+    async def _run(self, journal: TemporalJournal, attempt: Attempt, clock: ClusterClock, home: str) -> Outcome:
         settings = self._config.tasks
         services = TurnServices(
             journal=journal,
@@ -158,7 +159,7 @@ class EntryRunner:
             bounded=truncate_sent,
             require_small=require_sendable,
         )
-        runner = Runner(self._app, services, self._threads, self._config)
+        runner = Runner(self._app, services, self._threads, self._config, home)
 
         async def note(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
             routed = attempt.routed
