@@ -169,7 +169,7 @@ async def test_failure_with_a_code_of_user_code_is_raised_with_that_code(tmp_pat
 
     @app.workflow("order")
     async def order(handle: str) -> None:
-        await app.handle(handle).result()
+        await app.handle(handle).result(timeout=0)
 
     async with lab(app, tmp_path) as it:
         sale = await app.emit("sell", {"key": "lamp"})
