@@ -122,6 +122,8 @@ def _disk_findings(found: dict[str, Any]) -> Iterator[Finding]:
         yield warn("slow disk", f"the disk is slow: {slow_text(seconds)}")
     if (why := engine["unreachable"]) is not None:
         yield fail("directory", unreachable_text(why))
+    if (why := engine["shortage"]) is not None:
+        yield fail("shortage", shortage_text(why))
 
 
 def _exclusive_findings(found: dict[str, Any]) -> Iterator[Finding]:
@@ -146,6 +148,12 @@ def unreachable_text(why: str) -> str:
     """Return why the daemon cannot enter the directory of its database, and what follows from it."""
     waits = "retention and irreversible actions wait, other work goes on in its open files"
     return f"the daemon cannot enter the directory of its database: {why}; {waits}. Let its user enter it again"
+
+
+def shortage_text(why: str) -> str:
+    """Return the resource that the machine is short of, and what follows from it."""
+    waits = "attempts that met it are handed back, and nothing starts before it is over"
+    return f"the daemon lacks descriptors, threads or memory: {why}; {waits}. Raise the limit, or restart what leaks"
 
 
 def slow_text(seconds: float) -> str:

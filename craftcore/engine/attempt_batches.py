@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import anyio
+
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.attempt_commits import AttemptCommits, Settled
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents, announce
 from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.faults import fault, report
+from craftcore.engine.shortages import HAND_BACKS_MAX, LOOK_SECONDS, Shortages
 from craftcore.triggers.model import Claim
 
 
@@ -15,8 +18,14 @@ class AttemptBatches:
     """Batches of one engine."""
 
     def __init__(
-        self, attempts: AttemptCommits, commits: DurableCommits, solitude: ExclusiveRun, events: EngineEvents
+        self,
+        attempts: AttemptCommits,
+        commits: DurableCommits,
+        solitude: ExclusiveRun,
+        shortages: Shortages,
+        events: EngineEvents,
     ) -> None:
+        self._shortages = shortages
         self._attempts = attempts
         self._commits = commits
         self._solitude = solitude
@@ -35,6 +44,8 @@ class AttemptBatches:
         except BaseException as error:
             failed = fault(error, "start")
             self.may_have_started = True
+            if self._shortages.note(error) is not None:
+                return []  # they are claimed again
             if len(claims) == 1:
                 report(claims[0], "start", error)
         if len(claims) > 1:
@@ -76,5 +87,12 @@ class AttemptBatches:
         return [await self._commits.commit(self._attempts.fail, runs[0].claim, failed)]
 
     async def _settle_together(self, runs: list[Attempt]) -> list[Settled | Exception]:
-        answers: list[Settled | Exception] = await self._commits.commit(self._attempts.settle_all, runs)
-        return answers
+        for left in reversed(range(HAND_BACKS_MAX)):
+            try:
+                answers: list[Settled | Exception] = await self._commits.commit(self._attempts.settle_all, runs)
+                return answers
+            except BaseException as error:
+                if not left or self._shortages.note(error) is None:
+                    raise
+                await anyio.sleep(LOOK_SECONDS)
+        raise AssertionError(runs)

@@ -11,6 +11,7 @@ trigger that is emitted while a slot is free is started by its emit (`due_emits.
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -36,7 +37,7 @@ from craftcore.services import Services
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.outcomes import Continues
 from craftcore.triggers.model import Claim
-from craftcore.triggers.settlement import RELEASED, Outcome, Released
+from craftcore.triggers.settlement import RELEASED, Outcome, Released, Snoozed
 
 log = get_logger(__name__)
 
@@ -62,7 +63,9 @@ class Consumer:
         self._loop = get_current_loop()
         self.solitude = ExclusiveRun(self.wake, services.clock.now, is_bounded=self._concurrency > 1)
         self.slots = Slots(queue, self.solitude, self._concurrency)
-        self._batches = AttemptBatches(attempts, commits, self.solitude, events)
+        self._shortages = runner.shortages
+        self._shortages.on_end = self.wake
+        self._batches = AttemptBatches(attempts, commits, self.solitude, self._shortages, events)
         self._router = RouterCall(app, attempts, commits, self.slots, events)
         self._fallback = Fallback(runner, partial(commits.commit, attempts.fall_back), services.clock)
         self._starting: list[Claim] = []
@@ -125,7 +128,7 @@ class Consumer:
     # Steps
 
     def _startable_claims(self) -> list[Claim]:
-        if self.stopping or self.held_back:
+        if not self._may_start():
             return []
         return self.slots.reserve(is_running=bool(self.running))
 
@@ -133,7 +136,7 @@ class Consumer:
         """Take the claim that starts in the commit which settles these; with a concurrency of 1 only.
 
         A further turn of the task may rank before it: that is known after the commit, and then nothing is taken."""
-        if self._concurrency > 1 or self.stopping or any(isinstance(run.move, Continues) for run in ended):
+        if self._concurrency > 1 or not self._may_start() or any(isinstance(run.move, Continues) for run in ended):
             return []
         return self.slots.reserve_next()
 
@@ -170,7 +173,8 @@ class Consumer:
             failed = fault(error, "run")
             report(run.claim, "run", error)
             run.move = None
-            return failed
+            handed_back = self._shortages.judge(run.claim.id, error, replace(failed, retryable=True))
+            return handed_back if isinstance(handed_back, Snoozed) else failed
 
     async def _route(self, run: Attempt) -> Outcome | None:
         if self._app.router is None:
@@ -206,7 +210,10 @@ class Consumer:
 
     def reserve_slot(self) -> bool:
         """Take a slot for a trigger that starts in the commit of its emit. False: it may not start now."""
-        return not (self.stopping or self.held_back) and self.slots.reserve_new()
+        return self._may_start() and self.slots.reserve_new()
+
+    def _may_start(self) -> bool:
+        return not (self.stopping or self.held_back) and self._shortages.current is None
 
     def release_slot(self) -> None:
         """Release the slot of a trigger that ended, or was not started, and wake the start loop."""

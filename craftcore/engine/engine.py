@@ -26,6 +26,7 @@ from craftcore.engine.loop.loop_end import loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
+from craftcore.engine.shortages import Shortages
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.sqlite_journal import SqliteJournal, SqliteTables
 from craftcore.engine.turn.stall_watch import Progress
@@ -107,7 +108,7 @@ class Engine:
             bounded=recorder.truncate_result,
             require_small=require_small,
         )
-        self._runner = Runner(app, doors, self._threads, config, services.database.real_path)
+        self._runner = Runner(app, doors, self._threads, config, services.database.real_path, Shortages(services.clock))
         self.progress = Progress(self._running_attempts, doors)
         attempts = AttemptCommits(app, services, recorder, held_tasks, epoch=epoch, may_claim_next=self._may_claim_next)
         self.consumer = Consumer(app, services, attempts, commits, self._queue, self._runner, self)
@@ -145,6 +146,7 @@ class Engine:
                 self.consumer.settle,
                 self.progress.watch,
                 self.consumer.solitude.watch,
+                self._runner.shortages.watch,
                 self.results.serve,
                 partial(keep_live_state, self.writer, self.live_state),
             )
@@ -167,7 +169,7 @@ class Engine:
 
     def live_state(self) -> LiveState:
         """Return what only this engine knows of itself."""
-        return state_of(self.writer, self.consumer.solitude, self.epoch)
+        return state_of(self.writer, self.consumer.solitude, self._runner.shortages.current, self.epoch)
 
     def stop(self) -> None:
         """Claim nothing more, let running workflows finish within the grace, then cancel and release them."""

@@ -33,14 +33,16 @@ class LiveState:
 
     `checkpoint_failed`: why the database file cannot be written, None when it can. `flush_seconds`: how long a flush
     takes, None when the disk is quick enough. `unreachable`: why the database cannot be looked up by its name, None
-    when it can. `alone`: the trigger that runs alone, or waits to, because it was in crashes. `alone_since` and
-    `alone_until`: the wall times at which that began, and at which others start at the latest.
+    when it can. `shortage`: the resource that the machine is short of, None when it is of none. `alone`: the trigger
+    that runs alone, or waits to, because it was in crashes. `alone_since` and `alone_until`: the wall times at which
+    that began, and at which others start at the latest.
     """
 
     epoch: int
     checkpoint_failed: str | None = None
     flush_seconds: float | None = None
     unreachable: str | None = None
+    shortage: str | None = None
     alone: str | None = None
     alone_since: float | None = None
     alone_until: float | None = None
@@ -62,6 +64,7 @@ def _validate(found: dict[str, Any]) -> LiveState | None:
     failed: Any = found.get("checkpoint_failed")
     seconds: Any = found.get("flush_seconds")
     unreachable: Any = found.get("unreachable")
+    shortage: Any = found.get("shortage")
     alone: Any = found.get("alone")
     since: Any = found.get("alone_since")
     until: Any = found.get("alone_until")
@@ -70,6 +73,7 @@ def _validate(found: dict[str, Any]) -> LiveState | None:
         and type(failed) in (str, type(None))
         and _is_number(seconds)
         and type(unreachable) in (str, type(None))
+        and type(shortage) in (str, type(None))
         and (type(alone), type(since), type(until)) in ((str, float, float), (type(None),) * 3)
         and all(moment is None or 0.0 <= moment < YEAR_10000 for moment in (since, until))
     )
@@ -80,6 +84,7 @@ def _validate(found: dict[str, Any]) -> LiveState | None:
         checkpoint_failed=failed,
         flush_seconds=seconds,
         unreachable=unreachable,
+        shortage=shortage,
         alone=alone,
         alone_since=since,
         alone_until=until,
@@ -107,7 +112,7 @@ async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None
             continue
 
 
-def state_of(writer: Writer, solitude: ExclusiveRun, epoch: int) -> LiveState:
+def state_of(writer: Writer, solitude: ExclusiveRun, shortage: str | None, epoch: int) -> LiveState:
     """Look at the engine. The flush time is rounded to one digit, so that it does not change at each look."""
     slow = writer.group_commit.flushes.longest if writer.group_commit.flushes.is_slow else None
     return LiveState(
@@ -115,6 +120,7 @@ def state_of(writer: Writer, solitude: ExclusiveRun, epoch: int) -> LiveState:
         checkpoint_failed=writer.checkpoints.failed,
         flush_seconds=None if slow is None else float(f"{slow:.1g}"),
         unreachable=unreachable_reason(writer.group_commit.files.path),
+        shortage=shortage,
         alone=solitude.suspect,
         alone_since=None if solitude.suspect is None else solitude.since,
         alone_until=None if solitude.suspect is None else solitude.until,

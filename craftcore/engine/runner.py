@@ -15,6 +15,7 @@ from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.failure import failure_of, is_only, outcome_of
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
+from craftcore.engine.shortages import Shortages
 from craftcore.engine.turn.context import TaskContext
 from craftcore.engine.turn.continuation import document, move_of_continue
 from craftcore.engine.turn.pending_calls import wait_for_pending_calls
@@ -55,7 +56,16 @@ PLACES_MAX = 10
 class Runner:
     """Runs the workflow of one started trigger. `home`: the database, or the task queue, whose engine it belongs to."""
 
-    def __init__(self, app: Registry, doors: TurnServices, threads: ThreadPool, config: Config, home: str) -> None:
+    def __init__(
+        self,
+        app: Registry,
+        doors: TurnServices,
+        threads: ThreadPool,
+        config: Config,
+        home: str,
+        shortages: Shortages,
+    ) -> None:
+        self.shortages = shortages
         self._app = app
         self._home = home
         self._doors = doors
@@ -203,7 +213,7 @@ class Runner:
             is_only(error, (CallCancelled, cancelled)) and not is_only(error, cancelled)
         ):
             return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
-        return outcome_of(error, self._doors.clock.now())
+        return self.shortages.judge(run.claim.id, error, outcome_of(error, self._doors.clock.now()))
 
     def _continue(self, run: Attempt, workflow: Workflow, result: Continue[Any]) -> Outcome:
         """Return what `return Continue(…)` comes to. A state that cannot be carried to the next turn fails this one."""

@@ -178,8 +178,8 @@ class Recorder:
                 return _release_end(record.seq, Status.INCOMPLETE, reason, record.known)
             case Rerouted(session_id=session_id):
                 return _release_end(record.seq, Status.INCOMPLETE, f"waits for session {session_id}", record.known)
-            case Snoozed():
-                return _release_end(record.seq, Status.SUSPENDED, "snoozed", record.known)
+            case Snoozed(reason=reason):
+                return _release_end(record.seq, Status.SUSPENDED, reason, record.known)
             case Suspended(event=told):
                 event = (EventType.TURN_SUSPENDED, canonicalize(told))
                 return _interrupted_end(record.seq, Status.SUSPENDED, event, record.known)

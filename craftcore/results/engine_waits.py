@@ -100,6 +100,9 @@ class ResultWaits:
             return await anyio.to_thread.run_sync(self._services.find_ends_of_work, ids)
         except StorageError as error:
             return dict.fromkeys(ids, error)
+        except (RuntimeError, OSError, MemoryError) as error:  # the machine gives no thread, for example
+            refused = CraftcoreError(f"cannot wait for results: {error!r}. The work goes on; ask again later")
+            return dict.fromkeys(ids, refused)
 
     def close(self) -> None:
         """Answer every caller that still waits: the engine ends."""

@@ -61,10 +61,12 @@ class Failed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snoozed:
-    """The workflow asked to be run at `until` (epoch seconds); the attempt is given back. `no_later` as in Failed."""
+    """It is run again at `until` (epoch seconds), because the workflow asked for that or the machine is short of
+    something; the attempt is given back. `no_later` as in Failed."""
 
     until: float
     no_later: float = math.inf
+    reason: str = "snoozed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,7 +229,7 @@ def settle(claim: Claim, outcome: Outcome, policy: RetryPolicy, now: float) -> S
             return Settlement(TriggerStatus.DONE, f"obsolete: {reason}")
         case Snoozed():
             not_before = min(outcome.until, outcome.no_later)
-            return Settlement(TriggerStatus.PENDING, "snoozed", not_before=not_before, gives_back=1)
+            return Settlement(TriggerStatus.PENDING, outcome.reason, not_before=not_before, gives_back=1)
         case Released(reason=reason):
             return Settlement(TriggerStatus.PENDING, reason, gives_back=1)
         case Rerouted(session_id=session_id):

@@ -57,6 +57,7 @@ WELL: dict[str, Any] = {
         "checkpoint_failed": None,
         "flush_seconds": None,
         "unreachable": None,
+        "shortage": None,
         "alone": None,
         "alone_since": None,
         "alone_until": None,

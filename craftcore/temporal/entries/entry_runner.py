@@ -15,6 +15,7 @@ from craftcore.engine.attempt import Attempt
 from craftcore.engine.engine_log import log_settled
 from craftcore.engine.fallback import Fallback
 from craftcore.engine.runner import Runner
+from craftcore.engine.shortages import Shortages
 from craftcore.engine.turn.turn import Turn, TurnServices
 from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.engine.workers.worker_pool import WorkerPool
@@ -80,6 +81,7 @@ class EntryRunner:
         self._threads = threads
         self._step_threads = step_threads
         self._workers = workers
+        self._shortages = Shortages(SystemClock())
 
     def has_workflow(self, task: Task) -> bool:
         """Return whether the app declares the workflow of a task, or chooses it."""
@@ -159,7 +161,7 @@ class EntryRunner:
             bounded=truncate_sent,
             require_small=require_sendable,
         )
-        runner = Runner(self._app, services, self._threads, self._config, home)
+        runner = Runner(self._app, services, self._threads, self._config, home, self._shortages)
 
         async def note(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
             routed = attempt.routed

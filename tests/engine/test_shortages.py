@@ -1,0 +1,173 @@
+"""A machine that is short of descriptors, threads or memory: no work is blamed for that, unless it does so again and
+again."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import anyio
+import pytest
+
+from craftcore import App, Fail, NoEffect, RetryPolicy, TaskContext
+from craftcore.clock import SystemClock
+from craftcore.engine.failure import outcome_of
+from craftcore.engine.shortages import HAND_BACKS_MAX, Shortages, find_shortage, shortage_of
+from craftcore.triggers.settlement import Failed, Snoozed
+from tests.support.engine_harness import lab, settings
+
+pytestmark = pytest.mark.anyio
+
+FULL = OSError(errno.EMFILE, "Too many open files")
+
+
+@contextmanager
+def few_descriptors(free: int) -> Iterator[None]:
+    """Leave this process only a few descriptors that it can open."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    highest = max(int(name) for name in os.listdir("/proc/self/fd"))
+    taken = [os.open(os.devnull, os.O_RDONLY) for _ in range(highest)]  # no gaps below
+    limit = max(taken) + 1 + free
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        for descriptor in taken:
+            os.close(descriptor)
+
+
+def open_many() -> None:
+    opened: list[int] = []
+    try:
+        for _ in range(20):
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    finally:
+        for descriptor in opened:
+            os.close(descriptor)
+
+
+async def test_work_spends_no_attempt_while_the_process_has_no_descriptors(tmp_path, monkeypatch):
+    """Every trigger met the shortage often enough to spend all its attempts."""
+    monkeypatch.setattr("craftcore.engine.shortages.WAITS", RetryPolicy(base=0.0, cap=0.0))
+    monkeypatch.setattr("craftcore.engine.shortages.LOOK_SECONDS", 0.01)
+    app, met = App(), list[str]()
+
+    @app.workflow("opens", max_attempts=1)
+    async def opens(ctx: TaskContext) -> None:
+        met.append(ctx.task_id)
+        await ctx.step("open", open_many, executor="inline")
+
+    async with lab(app, tmp_path, settings(concurrency=4)) as it:
+        ids = []
+        with few_descriptors(8):
+            for _ in range(8):
+                ids.append((await app.emit("opens")).id)
+            dead = "SELECT 1 FROM triggers WHERE status IN ('DEAD', 'FAILED')"
+            await it.until(lambda: it.engine.live_state().shortage is not None or bool(it.rows(dead)))
+            assert not it.rows(dead)
+            assert "Too many open files" in str(it.engine.live_state().shortage)
+        rows = [await it.settled(id) for id in ids]
+
+    assert {(row["status"], row["attempts"]) for row in rows} == {("DONE", 1)}
+    assert it.engine.live_state().shortage is None
+
+
+async def test_plain_work_spends_no_attempt_while_there_are_no_threads(tmp_path, monkeypatch):
+    monkeypatch.setattr("craftcore.engine.shortages.WAITS", RetryPolicy(base=0.0, cap=0.0))
+    monkeypatch.setattr("craftcore.engine.shortages.LOOK_SECONDS", 0.01)
+    app, refused = App(), list[str]()
+    start = threading.Thread.start
+
+    def refuse(self: threading.Thread) -> None:
+        if self.name in ("craftcore-call", "craftcore-look") and len(refused) < 6:
+            refused.append(self.name)
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    @app.workflow("plain", max_attempts=1)
+    def plain() -> int:
+        return 1
+
+    async with lab(app, tmp_path) as it:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        row = await it.settled((await app.emit("plain")).id)
+
+    assert (row["status"], row["attempts"]) == ("DONE", 1)
+    assert "craftcore-call" in refused
+
+
+def test_shortage_is_handed_back_with_growing_waits_and_in_the_end_counts():
+    """A handler that leaks descriptors, or allocates too much, does end."""
+    shortages = Shortages(SystemClock())
+
+    outcomes = [shortages.judge("t", FULL, outcome_of(FULL, 0.0)) for _ in range(HAND_BACKS_MAX + 1)]
+
+    waits = [outcome.until for outcome in outcomes if isinstance(outcome, Snoozed)]
+    assert len(waits) == HAND_BACKS_MAX
+    assert waits[0] < waits[2] < waits[4] < waits[-1]
+    last = outcomes[-1]
+    assert isinstance(last, Failed)
+    assert "Too many open files" in last.message
+    assert isinstance(shortages.judge("other", FULL, outcome_of(FULL, 0.0)), Snoozed)
+
+
+def caused(error: BaseException, cause: BaseException) -> BaseException:
+    error.__cause__ = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FULL,
+        OSError(errno.ENFILE, "Too many open files in system"),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        OSError(errno.EAGAIN, "Resource temporarily unavailable"),
+        MemoryError(),
+        RuntimeError("can't start new thread"),
+        ExceptionGroup("group", [ValueError("x"), FULL]),
+        caused(ConnectionError("all attempts failed"), FULL),
+        caused(NoEffect("the host cannot be reached"), FULL),
+    ],
+    ids=repr,
+)
+def test_shortage_is_recognized_in_groups_and_causes(error):
+    assert shortage_of(error) is not None
+    assert isinstance(Shortages(SystemClock()).judge("t", error, outcome_of(error, 0.0)), Snoozed)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOENT, "no such file"),
+        RuntimeError("something else"),
+        ValueError("Too many open files"),
+        caused(Fail("FULL", "definitive"), FULL),
+    ],
+    ids=repr,
+)
+def test_failure_by_no_shortage_counts(error):
+    outcome = outcome_of(error, 0.0)
+
+    assert Shortages(SystemClock()).judge("t", error, outcome) is outcome
+
+
+async def test_looks_end_with_the_shortage(monkeypatch):
+    monkeypatch.setattr("craftcore.engine.shortages.LOOK_SECONDS", 0.01)
+    shortages, is_over = Shortages(SystemClock()), anyio.Event()
+    shortages.on_end = is_over.set
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(shortages.watch)
+        with few_descriptors(4):
+            assert shortages.note(FULL) is not None
+            assert shortages.current == find_shortage()
+        await is_over.wait()
+        tasks.cancel_scope.cancel()
+
+    assert shortages.current is None
+    assert find_shortage() is None
