@@ -24,6 +24,11 @@ class TriggerQueue:
         self._lanes: set[str] = set()
         self._suspects = 0
 
+    @property
+    def suspects(self) -> int:
+        """How many must run alone."""
+        return self._suspects
+
     def __len__(self) -> int:
         return len(self._heap)
 
@@ -58,6 +63,10 @@ class TriggerQueue:
         if not self._suspects:
             return None
         return min(entry for entry in self._heap if must_run_alone(entry[1]))[1]
+
+    def peek_innocent(self) -> Claim | None:
+        """Return the best of those that were in no crash; None when there is none."""
+        return min((entry for entry in self._heap if not entry[1].crash_count), default=(None, None))[1]
 
     def pop(self, claim: Claim) -> Claim:
         """Take this one out. Its lane stays taken until `free`."""

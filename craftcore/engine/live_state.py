@@ -34,7 +34,7 @@ class LiveState:
     `checkpoint_failed`: why the database file cannot be written, None when it can. `flush_seconds`: how long a flush
     takes, None when the disk is quick enough. `unreachable`: why the database cannot be looked up by its name, None
     when it can. `shortage`: the resource that the machine is short of, None when it is of none. `alone`: the trigger
-    that runs alone, or waits to, because it was in crashes. `alone_since` and `alone_until`: the wall times at which
+    that runs alone, because it was in crashes. `alone_since` and `alone_until`: the wall times at which
     that began, and at which others start at the latest.
     """
 

@@ -2,7 +2,7 @@
 
 An attempt that fails by one is handed back, and waits longer each time. While even a look of the engine finds the
 shortage, nothing is started. After HAND_BACKS_MAX times the failure counts as that of the work itself: it may leak
-descriptors, or allocate too much. The number is kept in memory, and a restart begins anew.
+descriptors, or allocate too much. The number is kept in memory, and a restart forgets it.
 """
 
 from __future__ import annotations

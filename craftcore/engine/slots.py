@@ -18,13 +18,17 @@ class Slots:
         self.taken = 0
 
     def reserve(self, *, is_running: bool) -> list[Claim]:
-        """Take the best claims there are slots for. One that was in too many crashes waits until nothing else runs."""
+        """Take the best claims there are slots for. One that was in too many crashes waits until nothing else runs, and
+        those that were in none start meanwhile."""
         claims: list[Claim] = []
         while not self._solitude.is_on and (best := self._pop_best(is_running)) is not None:
-            if must_run_alone(best) and not (self.taken or is_running):
-                self._solitude.begin(best)
-            elif self.taken >= self._concurrency or (must_run_alone(best) and not self._solitude.has_waited(best)):
+            if must_run_alone(best) and not (self.taken or is_running) and self._solitude.has_time(best):
+                self._solitude.begin(best, self._queue.suspects)
+            elif self.taken >= self._concurrency:
                 break
+            elif must_run_alone(best) and not self._solitude.has_waited(best):
+                if (best := self._queue.peek_innocent()) is None:
+                    break
             else:
                 self._solitude.note_started_beside(best)
             claims.append(self._queue.pop(best))

@@ -126,7 +126,7 @@ async def _is_stopping(it: Lab) -> None:
 
 async def _runs_a_suspect(it: Lab) -> None:
     [claim] = it.engine.held_claims
-    it.engine.consumer.solitude.begin(claim)
+    it.engine.consumer.solitude.begin(claim, 1)
 
 
 async def _has_outlived_a_suspect(it: Lab) -> None:

@@ -152,7 +152,7 @@ async def test_suspect_starts_alone_after_the_running_work_has_ended(tmp_path):
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
-        await it.until(lambda: it.engine.consumer.solitude.suspect == ids["suspect"])
+        await it.until(lambda: it.engine.consumer.solitude.is_waiting)
         gates["long"].set()
         await it.until(lambda: running == {"suspect"})
         row = it.trigger(ids["suspect"])
@@ -171,7 +171,7 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
         await it.until(lambda: running == {"long"})
         ids = emit(tmp_path / "agent.db", "suspect", "other", suspects=("suspect",))
         it.engine.ring(schedules=False)
-        await it.until(lambda: it.engine.consumer.solitude.suspect == ids["suspect"])
+        await it.until(lambda: it.engine.consumer.solitude.is_waiting)
         core = Services(it.path, settings())
         with core.transaction() as tx:
             core.triggers.cancel(tx, ids["suspect"])
@@ -179,4 +179,67 @@ async def test_suspect_cancelled_while_waiting_does_not_delay_other_triggers(tmp
         gates["long"].set()
         await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
 
-        assert it.engine.consumer.solitude.suspect is None
+        await it.until(lambda: not it.engine.consumer.solitude.is_waiting)
+
+
+async def test_all_suspects_together_keep_other_work_waiting_only_once(tmp_path, monkeypatch):
+    """After two crashes with many running triggers each of them is a suspect, and each took its time alone."""
+    monkeypatch.setattr(exclusive_run, "ALONE_SECONDS", 0.2)
+    monkeypatch.setattr(exclusive_run, "WAIT_SECONDS", 0.2)
+    monkeypatch.setattr(exclusive_run, "SLICE_SECONDS", 0.02)
+    running: set[str] = set()
+    suspects = tuple(f"suspect{number}" for number in range(8))
+    gates = {name: anyio.Event() for name in suspects}
+    ids = emit(tmp_path / "agent.db", *suspects, "other", suspects=suspects)
+
+    async with lab(an_app(running, gates), tmp_path, settings(concurrency=16)) as it:
+        began = anyio.current_time()
+        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
+        await it.until(lambda: running == set(suspects))
+        waited = anyio.current_time() - began
+        for gate in gates.values():
+            gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 9)
+
+    assert waited < 1.0  # and not eight times as long
+
+
+@ON_ASYNCIO
+async def test_time_alone_is_divided_among_all_suspects(tmp_path, monkeypatch):
+    monkeypatch.setattr(telling, "LOOK_SECONDS", 0.01)
+    gates = {name: anyio.Event() for name in ("one", "two", "three")}
+    emit(tmp_path / "agent.db", *gates, suspects=tuple(gates))
+
+    async with lab(an_app(set(), gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: said(it).alone is not None)
+        told = said(it)
+        for gate in gates.values():
+            gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+
+    assert told.alone_since is not None
+    assert told.alone_until is not None
+    assert told.alone_until - told.alone_since == pytest.approx(exclusive_run.ALONE_SECONDS / 3)
+
+
+async def test_work_that_was_in_no_crash_starts_while_a_suspect_waits(tmp_path):
+    running: set[str] = set()
+    gates = {"long": anyio.Event(), "suspect": anyio.Event(), "crashed once": anyio.Event()}
+    emit(tmp_path / "agent.db", "long")
+
+    async with lab(an_app(running, gates), tmp_path, settings(concurrency=4)) as it:
+        await it.until(lambda: running == {"long"})
+        ids = emit(tmp_path / "agent.db", "suspect", "crashed once", "other", suspects=("suspect",))
+        core = Services(it.path, settings())
+        with core.transaction() as tx:
+            tx.run("UPDATE triggers SET crash_count = 1 WHERE id = :id", id=ids["crashed once"])
+        core.close()
+        it.engine.ring(schedules=False)
+        await it.until(lambda: it.trigger(ids["other"])["status"] == "DONE")
+
+        assert running == {"long"}
+        gates["long"].set()
+        await it.until(lambda: running == {"suspect"})
+        for gate in gates.values():
+            gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 4)
