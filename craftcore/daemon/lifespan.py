@@ -6,6 +6,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -23,6 +24,7 @@ from craftcore.daemon.metrics.endpoint import observing
 from craftcore.daemon.notification_loop import NotificationLoop
 from craftcore.daemon.notify_targets import notify_rules
 from craftcore.daemon.retention_loop import RetentionLoop
+from craftcore.daemon.safe_mode import note_begin, watch_safe_mode
 from craftcore.engine import boot as booting
 from craftcore.engine.boot import notify
 from craftcore.engine.durable_commit import Corruption
@@ -138,7 +140,12 @@ async def running(
         app.attach(engine)
         life.callback(app.attach, None)
         life.push_async_callback(end_epoch, core, engine, lock)
-        loops = (RetentionLoop(core, engine).run, NotificationLoop(core, engine, rules).run)
+        notices = NotificationService(core.triggers, rules)
+        loops = (
+            RetentionLoop(core, engine).run,
+            NotificationLoop(core, engine, rules).run,
+            partial(watch_safe_mode, engine, notices),
+        )
         async with _consuming(engine, bell, loops, lock, owns_loop=owns_loop):
             yield engine
 
@@ -178,6 +185,8 @@ def _boot(
                 new_database_id=core.clock.new_id(),
                 last_seen=lock.previous.last_seen if lock.previous is not None else None,
             )
+            if boot.begins_safe_mode and boot.safe_mode is not None:
+                note_begin(tx, NotificationService(core.triggers, rules), boot.safe_mode)
             held_tasks.judge(tx)
             write_engine_facts(tx, boot.epoch, app.workflows, app.by_source, paused=paused, places=places)
             put_back_undeclared(tx, app.workflows.values())

@@ -12,9 +12,9 @@ from craftcore.engine.engine import Engine
 from craftcore.errors import RowInvalid, StorageFull
 from craftcore.log import get_logger
 from craftcore.notifications.model import NotifyRule
-from craftcore.notifications.service import NotificationService
+from craftcore.notifications.service import UNHEALTHY, NotificationService
 from craftcore.services import Services
-from craftcore.storage.facts import delete_fact, get_fact, set_fact
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Transaction
 
 log = get_logger(__name__)
@@ -25,9 +25,6 @@ REST_SECONDS = 10.0
 
 HEALTH_SECONDS = 30.0
 """How often it looks whether the engine is well. A trouble is notified when two looks find it."""
-
-UNHEALTHY = "unhealthy"
-"""The fact that holds the trouble that was notified last."""
 
 
 class NotificationLoop:
@@ -69,11 +66,8 @@ class NotificationLoop:
         told = get_fact(tx, UNHEALTHY) or ""
         if _kind_of(told) == _kind_of(trouble):
             return
-        if trouble:
-            set_fact(tx, UNHEALTHY, trouble)
-        else:
-            delete_fact(tx, UNHEALTHY)
-        self._service.note_health(tx, f"craftcore is not well: {trouble}" if trouble else "craftcore is well again")
+        text = f"craftcore is not well: {trouble}" if trouble else "craftcore is well again"
+        self._service.note_trouble(tx, trouble, text)
 
 
 def _kind_of(trouble: str) -> str:

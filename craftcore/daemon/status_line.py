@@ -24,6 +24,7 @@ class Condition:
     settled: Mapping[str, int]
     held: str | None = None
     safe_mode: str | None = None
+    shortage: str | None = None
     holds: Sequence[str] = ()
     schedules_held: bool = False
     paused: bool = False
@@ -45,6 +46,7 @@ def condition_of(engine: Engine, database: Path) -> Condition:
         settled=engine.counts,
         held=engine.feeder.holds.everything,
         safe_mode=engine.feeder.holds.safe_mode,
+        shortage=engine.live_state().shortage,
         schedules_held=engine.scheduler.held and not engine.scheduler.paused,
         storage_full=engine.writer.group_commit.full,
         checkpoint_failed=live.checkpoint_failed is not None,
@@ -79,6 +81,8 @@ def list_troubles(now: Condition) -> list[str]:
         trouble.append("waiting for another process that holds the write lock")
     if now.wal_in_use > WAL_WORTH_SAYING:
         trouble.append(f"{now.wal_in_use >> 20} MiB in the WAL: a reader keeps an old snapshot open")
+    if now.shortage is not None:
+        trouble.append(f"the daemon lacks descriptors, threads or memory: {now.shortage}")
     if now.alone is not None:
         trouble.append(f"trigger {now.alone} was in crashes and runs alone, the others wait")
     if now.held is not None:

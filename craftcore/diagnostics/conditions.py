@@ -35,7 +35,8 @@ def safe_mode_finding(reason: str | None) -> list[Finding]:
     """Return the finding that scheduled and resumed work waits after several crashes. `reason` None: it does not."""
     if reason is None:
         return []
-    text = f"safe mode, scheduled and resumed work waits: {reason}. Find out why the daemon dies, then"
+    ends = "It ends after 10 minutes without a crash. Find out why the daemon dies; to end it now"
+    text = f"safe mode, scheduled and resumed work waits: {reason}. {ends}"
     return [_warn("safe mode", text, RELEASE, show_query(SAFE_MODE))]
 
 

@@ -123,7 +123,7 @@ def _disk_findings(found: dict[str, Any]) -> Iterator[Finding]:
     if (why := engine["unreachable"]) is not None:
         yield fail("directory", unreachable_text(why))
     if (why := engine["shortage"]) is not None:
-        yield fail("shortage", shortage_text(why))
+        yield fail("shortage", describe_shortage(why))
 
 
 def _exclusive_findings(found: dict[str, Any]) -> Iterator[Finding]:
@@ -150,7 +150,7 @@ def unreachable_text(why: str) -> str:
     return f"the daemon cannot enter the directory of its database: {why}; {waits}. Let its user enter it again"
 
 
-def shortage_text(why: str) -> str:
+def describe_shortage(why: str) -> str:
     """Return the resource that the machine is short of, and what follows from it."""
     waits = "attempts that met it are handed back, and nothing starts before it is over"
     return f"the daemon lacks descriptors, threads or memory: {why}; {waits}. Raise the limit, or restart what leaks"

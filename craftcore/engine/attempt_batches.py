@@ -10,7 +10,7 @@ from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.events import EngineEvents, announce
 from craftcore.engine.exclusive_run import ExclusiveRun
 from craftcore.engine.faults import fault, report
-from craftcore.engine.shortages import HAND_BACKS_MAX, LOOK_SECONDS, Shortages
+from craftcore.engine.limits.shortages import HAND_BACKS_MAX, LOOK_SECONDS, Shortages
 from craftcore.triggers.model import Claim
 
 

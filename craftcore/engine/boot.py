@@ -35,7 +35,8 @@ if TYPE_CHECKING:  # a command that only reads must not pay for the registry
 
 UNCLEAN_STARTS_MAX = 6
 UNCLEAN_STARTS_SECONDS = 600.0
-"""Seconds within which that many unclean starts put scheduled and resumed work on hold until a person releases it."""
+"""Seconds within which that many unclean starts put scheduled and resumed work on hold. It ends after as many
+seconds without another crash, or when a person releases it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +45,7 @@ class Boot:
 
     call_mark  the call mark that the lock file must store, beside the epoch
     held       why nothing is claimed until a person releases it
-    safe_mode  why scheduled and resumed work is not claimed
+    safe_mode  why scheduled and resumed work is not claimed; `begins_safe_mode`: it was claimed before
     in_doubt   how many irreversible actions were being called when the last daemon died
     """
 
@@ -57,6 +58,7 @@ class Boot:
     clean: bool
     held: str | None
     safe_mode: str | None
+    begins_safe_mode: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +106,7 @@ def boot(
         mark = _catch_up(tx, mark, seen)
         _hold_restored(tx, f"the database is older than its lock file ({behind}): it was restored", epoch)
     begin_epoch(tx, epoch, process)
+    was_safe = get_fact(tx, "safe_mode") is not None
     if (unclean := count_unclean_starts(tx, tx.now - UNCLEAN_STARTS_SECONDS)) >= UNCLEAN_STARTS_MAX:
         set_fact(
             tx,
@@ -133,7 +136,8 @@ def boot(
         in_doubt=in_doubt,
         clean=last is None or last["ended_at"] is not None or unsaid is not None,
         held=get_fact(tx, "held"),
-        safe_mode=get_fact(tx, "safe_mode"),
+        safe_mode=(safe_mode := get_fact(tx, "safe_mode")),
+        begins_safe_mode=safe_mode is not None and not was_safe,
     )
 
 

@@ -19,6 +19,7 @@ from craftcore.engine.durable_commit import Corruption, DurableCommits
 from craftcore.engine.engine_end import EngineEnd, grace_left
 from craftcore.engine.feeder import Feeder
 from craftcore.engine.held_tasks import HeldTasks
+from craftcore.engine.limits.shortages import Shortages
 from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.engine.live_state import LiveState, keep_live_state, state_of
 from craftcore.engine.loop.blocked_loop import blocked_loop_warning
@@ -26,7 +27,6 @@ from craftcore.engine.loop.loop_end import loop_end
 from craftcore.engine.observer import Observer, Unobserved
 from craftcore.engine.runner import Runner
 from craftcore.engine.scheduler import Scheduler
-from craftcore.engine.shortages import Shortages
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.engine.turn.sqlite_journal import SqliteJournal, SqliteTables
 from craftcore.engine.turn.stall_watch import Progress

@@ -14,8 +14,8 @@ import msgspec
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.failure import failure_of, is_only, outcome_of
+from craftcore.engine.limits.shortages import Shortages
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
-from craftcore.engine.shortages import Shortages
 from craftcore.engine.turn.context import TaskContext
 from craftcore.engine.turn.continuation import document, move_of_continue
 from craftcore.engine.turn.pending_calls import wait_for_pending_calls

@@ -16,6 +16,7 @@ from craftcore.notifications.notice_store import Notice, NoticeStore
 from craftcore.serialization.display import shorten
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
+from craftcore.storage.facts import delete_fact, set_fact
 from craftcore.storage.transaction import Row, Transaction
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
@@ -23,6 +24,9 @@ from craftcore.triggers.settlement import EXPECTED
 from craftcore.triggers.sources import NOTIFY, notify_key
 
 log = get_logger(__name__)
+
+UNHEALTHY = "unhealthy"
+"""The kind of a trouble of the engine, and the fact that holds the trouble that was noted last."""
 
 BATCH = 500
 """How many notices one commit handles."""
@@ -69,9 +73,14 @@ class NotificationService:
         """Skip all notices, where one of them or of its rows cannot be read."""
         self._notices.close_all(tx)
 
-    def note_health(self, tx: Transaction, text: str) -> None:
-        """Note that the engine is not well any more, or is again."""
-        self._notices.add(tx, "unhealthy", text)
+    def note_trouble(self, tx: Transaction, trouble: str | None, text: str) -> None:
+        """Note by this text that the engine has a trouble; None: that it has none any more."""
+        if trouble:
+            set_fact(tx, UNHEALTHY, trouble)
+        else:
+            delete_fact(tx, UNHEALTHY)
+        if UNHEALTHY in self.kinds:
+            self._notices.add(tx, UNHEALTHY, text)
 
     def _emit(self, tx: Transaction, rule: NotifyRule, seq: int, group: Sequence[Notification]) -> None:
         """Emit the trigger of a rule. One that is refused is logged: it must not keep the others from being sent."""

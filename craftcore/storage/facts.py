@@ -10,7 +10,7 @@ restored_epoch    the epoch that was taken then: what was called in earlier ones
 call_mark         how many commits have begun irreversible calls; the lock file has the same number before any of those
                   calls is made, so a file whose number is smaller is older than what ran on it
 hold:KIND:NAME    why nothing of this workflow, source or schedule starts until a person releases it
-safe_mode         why scheduled and resumed work waits until a person releases it
+safe_mode         why scheduled and resumed work waits, after crashes
 released_epoch    the epoch at which a person released it the last time
 reload            the result of the last SIGHUP: what a daemon read from its settings, as JSON
 restart           what became of running tasks at the last start that found any: its notice, with `at` and `epoch`

@@ -153,8 +153,8 @@ def test_status_without_trouble_is_healthy():
             {"safe_mode": "why"},
             "degraded",
             "safe mode",
-            "degraded: safe mode, scheduled and resumed work waits: why. Find out why the daemon dies, then: "
-            "craftcore release",
+            "degraded: safe mode, scheduled and resumed work waits: why. It ends after 10 minutes without a crash. "
+            "Find out why the daemon dies; to end it now: craftcore release",
         ),
         ({"clock": {"held_until": NOON + HOUR}}, "degraded", "clock", "degraded: schedules are held: the clock has"),
         ({"schedules": {"ahead": ["a"]}}, "degraded", "clock", "degraded: 1 schedule waits, ahead of the clock: a"),

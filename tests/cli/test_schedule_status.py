@@ -75,8 +75,8 @@ def test_safe_mode_is_reported_until_release(cli, core, daemon):
 
     assert (document["ok"], document["safe_mode"]) == (False, "6 unclean starts within 10 minutes")
     assert cli("status").out.splitlines()[0] == (
-        "degraded: safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. Find out why the "
-        "daemon dies, then: craftcore release"
+        "degraded: safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. It ends after 10 "
+        "minutes without a crash. Find out why the daemon dies; to end it now: craftcore release"
     )
     core.do(
         lambda tx: tx.run(

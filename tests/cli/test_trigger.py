@@ -233,7 +233,7 @@ def test_scheduled_and_resumed_triggers_wait_for_the_end_of_safe_mode(cli, core,
         reason = reasons["safe mode"]
         assert reason["text"] == (
             "safe mode, scheduled and resumed work waits: 6 unclean starts within 10 minutes. "
-            "Find out why the daemon dies, then: craftcore release"
+            "It ends after 10 minutes without a crash. Find out why the daemon dies; to end it now: craftcore release"
         )
         assert core.rows(reason["query"]) == [{"value": "6 unclean starts within 10 minutes"}]
 

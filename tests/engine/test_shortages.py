@@ -16,7 +16,7 @@ import pytest
 from craftcore import App, Fail, NoEffect, RetryPolicy, TaskContext
 from craftcore.clock import SystemClock
 from craftcore.engine.failure import outcome_of
-from craftcore.engine.shortages import HAND_BACKS_MAX, Shortages, find_shortage, shortage_of
+from craftcore.engine.limits.shortages import HAND_BACKS_MAX, Shortages, describe_shortage, find_shortage
 from craftcore.triggers.settlement import Failed, Snoozed
 from tests.support.engine_harness import lab, settings
 
@@ -53,8 +53,8 @@ def open_many() -> None:
 
 async def test_work_spends_no_attempt_while_the_process_has_no_descriptors(tmp_path, monkeypatch):
     """Every trigger met the shortage often enough to spend all its attempts."""
-    monkeypatch.setattr("craftcore.engine.shortages.WAITS", RetryPolicy(base=0.0, cap=0.0))
-    monkeypatch.setattr("craftcore.engine.shortages.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.limits.shortages.WAITS", RetryPolicy(base=0.0, cap=0.0))
+    monkeypatch.setattr("craftcore.engine.limits.shortages.LOOK_SECONDS", 0.01)
     app, met = App(), list[str]()
 
     @app.workflow("opens", max_attempts=1)
@@ -78,8 +78,8 @@ async def test_work_spends_no_attempt_while_the_process_has_no_descriptors(tmp_p
 
 
 async def test_plain_work_spends_no_attempt_while_there_are_no_threads(tmp_path, monkeypatch):
-    monkeypatch.setattr("craftcore.engine.shortages.WAITS", RetryPolicy(base=0.0, cap=0.0))
-    monkeypatch.setattr("craftcore.engine.shortages.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.limits.shortages.WAITS", RetryPolicy(base=0.0, cap=0.0))
+    monkeypatch.setattr("craftcore.engine.limits.shortages.LOOK_SECONDS", 0.01)
     app, refused = App(), list[str]()
     start = threading.Thread.start
 
@@ -137,7 +137,7 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
     ids=repr,
 )
 def test_shortage_is_recognized_in_groups_and_causes(error):
-    assert shortage_of(error) is not None
+    assert describe_shortage(error) is not None
     assert isinstance(Shortages(SystemClock()).judge("t", error, outcome_of(error, 0.0)), Snoozed)
 
 
@@ -158,7 +158,7 @@ def test_failure_by_no_shortage_counts(error):
 
 
 async def test_looks_end_with_the_shortage(monkeypatch):
-    monkeypatch.setattr("craftcore.engine.shortages.LOOK_SECONDS", 0.01)
+    monkeypatch.setattr("craftcore.engine.limits.shortages.LOOK_SECONDS", 0.01)
     shortages, is_over = Shortages(SystemClock()), anyio.Event()
     shortages.on_end = is_over.set
     async with anyio.create_task_group() as tasks:

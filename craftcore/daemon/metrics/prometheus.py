@@ -26,8 +26,12 @@ OF_DATABASE = (
     ("activities_unknown", "in_doubt", "Irreversible activities in doubt, undecided."),
     ("questions_open", "questions", "Questions that wait for a person."),
     ("tasks_held", "held_tasks", "Live tasks that the code of this start does not fit."),
-    ("held", "held", "1 while everything is held until `craftcore release`."),
-    ("safe_mode", "safe_mode", "1 while scheduled and resumed work is held until `craftcore release`."),
+    ("held", "held", "1 while everything is held, until ten minutes without a crash or `craftcore release`."),
+    (
+        "safe_mode",
+        "safe_mode",
+        "1 while scheduled and resumed work is held, until ten minutes without a crash or `craftcore release`.",
+    ),
     ("schedules_held", "schedules_held", "1 while schedules wait for the clock."),
     ("epoch", "epoch", "The number of this start."),
 )

@@ -1,1 +1,1 @@
-"""Limits of workflows: as a whole, for each key, and what they know of earlier starts."""
+"""Limits of starts: those of workflows, and shortages of the machine."""

@@ -40,7 +40,7 @@ PIPES, BYTES = 8, 16 << 20
 """The resources that a look takes and gives back, besides a thread: about what a handler needs."""
 
 
-def shortage_of(error: BaseException) -> str | None:
+def describe_shortage(error: BaseException) -> str | None:
     """Return the text of the shortage by which an error came about, as itself, in a group or as a cause; None: by
     none."""
     for leaf in leaf_errors(error):
@@ -73,7 +73,7 @@ def find_shortage() -> str | None:
         thread.join()
         bytearray(BYTES)
     except (OSError, RuntimeError, MemoryError) as error:
-        return shortage_of(error)
+        return describe_shortage(error)
     finally:
         for descriptor in opened:
             os.close(descriptor)
@@ -108,7 +108,7 @@ class Shortages:
 
     def note(self, error: BaseException) -> str | None:
         """Return the text of the shortage behind an error; None: there is none. Nothing is started while it lasts."""
-        why = shortage_of(error)
+        why = describe_shortage(error)
         if why is not None and self.current is None and (found := find_shortage()) is not None:
             self.current = found
             log.error("engine.shortage", reason=found)
