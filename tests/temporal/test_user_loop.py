@@ -5,6 +5,7 @@ A worker returns its entries when it stops, and tasks whose workflow it does not
 
 from __future__ import annotations
 
+import json
 import time
 from dataclasses import replace
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
+from temporalio import activity
 
 from craftcore import App, RetryPolicy, TaskContext
 from craftcore.temporal.entries.entry_runner import make_entry
@@ -20,7 +22,8 @@ from craftcore.temporal.entries.turn_activity import TurnActivity
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
-from craftcore.temporal.workflow.messages import EntryStart, TaskStart, TaskState
+from craftcore.temporal.workflow import task_moves
+from craftcore.temporal.workflow.messages import ACTIVITY, BEGUN, EntryEnd, EntryStart, TaskStart, TaskState
 from craftcore.temporal.workflow.task_moves import TaskMoves
 from tests.support.processes import PATIENCE
 from tests.temporal.test_task_ledger import TASK
@@ -191,6 +194,67 @@ def test_deadline_counts_from_the_first_entry_also_after_a_crash():
 
 
 # Crashes that count
+
+
+class Dying(TurnActivity):
+    """A worker that dies with the first entries of a task, before their code begins or just after."""
+
+    deaths = 3
+    has_begun = False
+
+    @activity.defn(name=ACTIVITY)
+    async def run(self, given: EntryStart) -> EntryEnd:
+        if given.token > self.deaths:
+            return await super().run(given)
+        if self.has_begun:
+            handle = self._client.get_async_activity_handle(task_token=activity.info().task_token)
+            await handle.heartbeat(BEGUN)
+        activity.raise_complete_async()  # and no heartbeat follows
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_entry_whose_code_had_not_begun_is_no_crash_of_its_turn(app, settings, monkeypatch, has_begun):
+    """Innocent tasks were POISON when they were offered to worker after worker that died."""
+    monkeypatch.setattr(task_moves, "IDLE_CRASHES_MAX", 2)
+    monkeypatch.setattr(Dying, "has_begun", has_begun)
+    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", Dying)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> str:
+        return "done"
+
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            client = TemporalClient(connection, app, settings)
+            task = await client.emit("order")
+            end = await client.result(task)
+            view = await client.view(task)
+
+    ended = (end.status, end.error_code, view.entries, view.crashes)
+    assert ended == (("FAILED", "POISON", 2, 2) if has_begun else ("DONE", None, 4, 3))
+
+
+@pytest.mark.cluster
+async def test_entry_after_a_crash_says_that_its_code_begins(app, settings, monkeypatch):
+    monkeypatch.setattr(Dying, "deaths", 1)
+    monkeypatch.setattr("craftcore.temporal.worker.TurnActivity", Dying)
+    said: list[Any] = []
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        seen = await connections[0].get_workflow_handle(ctx.task_id).describe()
+        [running] = seen.raw_description.pending_activities
+        said.extend(json.loads(one.data) for one in running.heartbeat_details.payloads)
+
+    connections: list[Any] = []
+    with anyio.fail_after(PATIENCE):
+        async with working(app, settings) as connection:
+            connections.append(connection)
+            client = TemporalClient(connection, app, settings)
+            assert (await client.result(await client.emit("order"))).status == "DONE"
+
+    assert said == [BEGUN]
 
 
 def crash(moves: TaskMoves, token: int) -> None:

@@ -120,6 +120,8 @@ class EntryRunner:
         await report_start(
             self._client, opened.workflow_id, given.limits, given.gates, lambda: attempt.stopped_by is not None
         )
+        if opened.mark_begun is not None:
+            await opened.mark_begun()
         if given.is_paged:
             given = await fetch_pages(UpdateSender(opened), given)
         journal = self._open_journal(opened, given, attempt)

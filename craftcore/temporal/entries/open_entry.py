@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ class OpenEntry:
     run_id       the run that the entry belongs to: it goes on in no other; None: the last one
     may_be_lost  asks whether the cluster may have given it up. The clock says it, also when the process was frozen
     has_stopped  asks whether the worker has stopped, and sends not even the end of a call any more
+    mark_begun   lets the cluster know that its code begins; None: that is of no use
     """
 
     client: Client
@@ -27,6 +28,7 @@ class OpenEntry:
     run_id: str | None = None
     may_be_lost: Callable[[], bool] = lambda: False
     has_stopped: Callable[[], bool] = lambda: False
+    mark_begun: Callable[[], Awaitable[None]] | None = None
     _is_left: bool = field(default=False, init=False)
 
     def has_lost_lease(self) -> bool:

@@ -6,6 +6,8 @@ was acknowledged for the timeout, the cluster may have given its entry to anothe
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from enum import Enum
 
@@ -14,9 +16,13 @@ from temporalio.service import RPCError
 
 from craftcore.clock import Clock
 from craftcore.temporal.rpc_errors import is_missing
+from craftcore.temporal.workflow.messages import BEGUN
 
 BEATS = 3
 """Heartbeats within the time after which a silent worker is dead."""
+
+
+RETRY_SECONDS = 0.5
 
 
 class Answer(Enum):
@@ -41,6 +47,8 @@ class Pulse:
         self._stopped_at: float | None = None
         self._sent_at = clock.boot_time()
         """When the last heartbeat was sent that the cluster has acknowledged."""
+        self.said: tuple[str, ...] = ()
+        """The details of each heartbeat."""
         self.is_refused = False
         """The cluster has said that it gave the entry up."""
 
@@ -72,7 +80,7 @@ class Pulse:
         """Send a heartbeat."""
         sent_at = self._clock.boot_time()
         try:
-            await self._handle.heartbeat(rpc_timeout=timedelta(seconds=self.wait))
+            await self._handle.heartbeat(*self.said, rpc_timeout=timedelta(seconds=self.wait))
         except AsyncActivityCancelledError as error:
             self._sent_at = sent_at
             is_cancelled = error.details is not None and error.details.cancel_requested
@@ -84,6 +92,21 @@ class Pulse:
             return self.judge()
         self._sent_at = sent_at
         return Answer.OURS
+
+    async def mark_begun(self, is_stopped: Callable[[], bool]) -> None:
+        """Let the cluster know that the code of the entry begins now, before it does. It is sent until the cluster has
+        accepted it, or the entry is stopped. On the loop of the user's code."""
+        self.said = (BEGUN,)
+        while not (is_stopped() or self.may_be_lost()):
+            try:
+                await self._handle.heartbeat(*self.said, rpc_timeout=timedelta(seconds=self._timeout))
+                return
+            except AsyncActivityCancelledError:
+                return  # the other heartbeats see that, too
+            except RPCError as error:
+                if is_missing(error):
+                    return
+            await asyncio.sleep(RETRY_SECONDS)
 
     def judge(self) -> Answer:
         """Return whether the entry may be given up, without a heartbeat."""

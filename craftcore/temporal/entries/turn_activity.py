@@ -72,6 +72,7 @@ class TurnActivity:
             run_id=info.workflow_run_id,
             may_be_lost=pulse.may_be_lost,
             has_stopped=pulse.has_stopped,
+            mark_begun=partial(pulse.mark_begun, lambda: attempt.stopped_by is not None) if given.crashes else None,
         )
         running = self._user.start(runner.run(opened, info.task_queue, given, attempt, clock))
         beating = asyncio.create_task(self._send_heartbeats(pulse, attempt, asyncio.wrap_future(running)))
@@ -128,7 +129,7 @@ class TurnActivity:
                     log.error("temporal.loop_blocked", task=attempt.claim.id, seconds=self._blocked_seconds)
                 was_blocked, answer = True, pulse.judge()
             else:
-                activity.heartbeat()
+                activity.heartbeat(*pulse.said)
                 answer = await pulse.send_heartbeat()
             if answer is Answer.CANCELLED:
                 self._stop(attempt, "cancelled")

@@ -16,6 +16,9 @@ ROLLOVER = "rollover:"
 ACTIVITY = "craftcore.turn"
 TASK_LOOK = "craftcore.task_look"
 HANDED_BACK = "handed back"
+BEGUN = "begun"
+"""The detail in the heartbeats of an entry once its code may have begun."""
+
 """The move of an entry in which nothing was run: its worker leaves it to others."""
 
 LIMITED = "limited"

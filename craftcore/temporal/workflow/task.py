@@ -8,6 +8,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+from temporalio.exceptions import TimeoutError as ActivityTimeout
 
 with workflow.unsafe.imports_passed_through():
     from craftcore.activities.model import ActivityStatus
@@ -21,6 +22,7 @@ with workflow.unsafe.imports_passed_through():
     from craftcore.temporal.workflow.external_signal import send_signal
     from craftcore.temporal.workflow.messages import (
         ACTIVITY,
+        BEGUN,
         WORKFLOW,
         EntryEnd,
         EntryStart,
@@ -156,7 +158,7 @@ class TaskWorkflow(TaskMoves):
             is_cancelled = is_cancelled_exception(error)
             counts.count_attempt(state.task.workflow, counts.CANCELLED if is_cancelled else counts.CRASHED)
             if not is_cancelled:
-                self._count_crash()
+                self._count_crash(has_begun=_has_begun(error))
         await self._leave_entry(died=end is None)
         if is_cancelled:
             raise asyncio.CancelledError
@@ -231,6 +233,11 @@ class TaskWorkflow(TaskMoves):
             activities=list(state.acts.values()),
             late=state.late,
         )
+
+
+def _has_begun(error: ActivityError) -> bool:
+    """Return whether the code of an entry whose worker died may have begun."""
+    return not isinstance(error.cause, ActivityTimeout) or BEGUN in error.cause.last_heartbeat_details
 
 
 def _new_task(start: TaskStart) -> Task:

@@ -27,6 +27,9 @@ PUTS_IN_DOUBT = "puts every intent in doubt"
 """The patch of tasks that end, and go on in another run, with no act at INTENT. Histories without it replay as before.
 """
 
+COUNTS_BEGUN = "counts crashes of begun code"
+"""The patch of tasks that count no crash of an entry whose code had not begun."""
+
 TAKES_BACK = "takes back an answered question"
 """The patch of tasks whose questions are in no list any more while they wait for a gate."""
 
@@ -37,7 +40,9 @@ TIMER_MIN_SECONDS = 0.001
 class TaskMoves(TaskHandlers):
     """Moves a task as the ends of its entries say."""
 
-    def _count_crash(self) -> None:
+    def _count_crash(self, *, has_begun: bool = True) -> None:
+        """Count that the worker of the last entry died. Only an entry that follows a crash says whether its code
+        `has_begun`; before that it cannot be to blame."""
         state = self._state
         state.crashes += 1
         state.is_interrupted = True
@@ -46,6 +51,8 @@ class TaskMoves(TaskHandlers):
             state.idle_entries.clear()
         elif state.entries in self._survived:  # its worker said so before the cluster noted the end of its entry
             self._survived.clear()
+        elif not has_begun and state.crashes > 1 and workflow.patched(COUNTS_BEGUN):
+            return
         else:
             state.idle_entries.append(state.entries)
 
