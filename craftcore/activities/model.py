@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+REFUSED, REFUSED_AS_EXPECTED = "it was refused", "it was refused, as expected"
+"""The reasons of a FAILED activity whose action raised Fail; the second one with `expected=True`."""
+
 
 class ActivityStatus(StrEnum):
     """INTENT  -> DONE      the provider answered

@@ -550,3 +550,27 @@ async def test_waiting_for_other_work_in_a_workflow_is_refused(app, place):
         return await (await app.emit("inner")).result()
 
     assert await run(place, outer) == ("FAILED", "VALIDATION_ERROR")
+
+
+async def test_refusal_that_is_expected_is_so_when_its_act_is_met_again(app, place):
+    calls: list[str] = []
+    marks: list[bool] = []
+
+    @app.action("reserve", irreversible=True)
+    async def reserve(call: Call) -> str:
+        calls.append(call.key)
+        raise Fail("SOLD_OUT", "none left", expected=True)
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> None:
+        try:
+            await ctx.act(reserve)
+        except Fail as refused:
+            marks.append(refused.expected)
+            if ctx.attempt == 1:
+                raise ValueError("try again") from refused
+            raise
+
+    assert await run(place, order) == ("FAILED", "SOLD_OUT")
+    assert marks == [True, True]
+    assert len(calls) == 1

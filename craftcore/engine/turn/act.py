@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import anyio.lowlevel
 
-from craftcore.activities.model import ActionTerms, Activity, ActivityStatus, Decision
+from craftcore.activities.model import REFUSED_AS_EXPECTED, ActionTerms, Activity, ActivityStatus, Decision
 from craftcore.activities.resolution import Abandoned, Ask, AssumeDone, Reconcile, Resend, ResendLater, resolve
 from craftcore.engine.turn.ledgered_call import LedgeredCall
 from craftcore.engine.turn.provider_call import Answer, ReconcileAnswer, deadline_of, reconcile, unstored_result
@@ -157,7 +157,8 @@ class _Act:
                         if code is None or not code.may_be_retried:
                             code = ErrorCode.AGENT_UNAVAILABLE
                         raise NoEffect(said, code=code)
-                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said)
+                    is_expected = found.reason == REFUSED_AS_EXPECTED
+                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said, expected=is_expected)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
                 found = await self._call.run_once()  # decided a moment ago; or its end could not be written

@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from craftcore.activities.model import ActionTerms, ActivityStatus, CallOutcome, Decision
+from craftcore.activities.model import (
+    REFUSED,
+    REFUSED_AS_EXPECTED,
+    ActionTerms,
+    ActivityStatus,
+    CallOutcome,
+    Decision,
+)
 from craftcore.engine.failure import wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread
@@ -174,7 +181,8 @@ def _failure_answer(error: Exception) -> Answer:
                 return Answer(end, error=error, retry_after=wait)
             case Fail():
                 said = truncate_text(str(error.code), CODE_MAX)
-                end = CallOutcome(ActivityStatus.FAILED, "it was refused", error_code=said, error_message=text)
+                reason = REFUSED_AS_EXPECTED if error.expected is True else REFUSED
+                end = CallOutcome(ActivityStatus.FAILED, reason, error_code=said, error_message=text)
                 return Answer(end, error=error)
     except BaseException:  # one of somebody's own that is broken promises nothing
         pass
