@@ -1,8 +1,8 @@
 """Rules of routing: the way of a trigger before a router is asked, and the context that a router decides by.
 
-The first that applies: the task that the trigger began; an explicit live task; an explicit workflow. For a message: the
-live task of its session, or the router's choice when it names none and several are live. Then the workflow declared for
-the source, then the router, if there is one.
+The first that applies: the task that the trigger began; an explicit live task; an explicit workflow; the live task of
+its session, whatever its source. For a message without a session: the router's choice when several are live. Then the
+workflow declared for the source, then the router, if there is one.
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ class Routes:
                 return Delivery(named.id)
         if claim.workflow is not None:
             return Routed(claim.workflow, "explicit workflow")
-        if claim.source == TriggerSource.MESSAGE:
-            chosen = claim.lane if claim.lane != claim.task_id else None  # by a router, when it was busy
-            session = claim.session_id or chosen
-            task = self._task_of_session(tx, session) if session is not None else None
-            if task is not None:
-                return Delivery(task.id)
-            is_named = claim.session_id is not None
-            if self._app.router is not None and not is_named and len(self._tasks.live_sessions(tx, 2)) > 1:
-                return None
+        is_message = claim.source == TriggerSource.MESSAGE
+        chosen = claim.lane if is_message and claim.lane != claim.task_id else None  # by a router, when it was busy
+        session = claim.session_id or chosen
+        task = self._task_of_session(tx, session) if session is not None and claim.source not in OWN else None
+        if task is not None:
+            return Delivery(task.id)
+        is_open = is_message and claim.session_id is None and self._app.router is not None
+        if is_open and len(self._tasks.live_sessions(tx, 2)) > 1:
+            return None
         return route_by_source(claim, self._app.by_source)
 
     def live_task(self, tx: Reader, route: Route) -> Task | None:

@@ -64,6 +64,12 @@ class MailStore:
         )
         return map(Mail._make, rows)
 
+    def is_of_person(self, tx: Reader, mail: Mail) -> bool:
+        """Return whether it can answer a question: a signal, or a trigger of source MESSAGE. A schedule cannot."""
+        if mail.trigger_id is None:
+            return True
+        return bool(tx.fetch_value("SELECT source = 'MESSAGE' FROM triggers WHERE id = :id", id=mail.trigger_id))
+
     def read(self, tx: Transaction, mail: Mail, wait_seq: int) -> None:
         """Note that this message resolved that wait."""
         tx.run(

@@ -81,10 +81,12 @@ class TurnService:
         return None
 
     def deliver(self, tx: Transaction, claim: Claim, task_id: str) -> Followed:
-        """Return whether the task of a message accepts it."""
+        """Leave a trigger in the mailbox of a task; what follows. By its session it comes as a message, whatever its
+        source. One that names the task comes as an event called like its source, in small letters."""
         task = self._tasks.get(tx, task_id)
         assert task is not None, task_id
-        event = MESSAGE if claim.source == TriggerSource.MESSAGE else claim.source.lower()
+        is_message = claim.source == TriggerSource.MESSAGE or claim.task_id != task_id
+        event = MESSAGE if is_message else claim.source.lower()
         resolved = self._waiting.deliver(tx, task, event, claim.payload_json, trigger_id=claim.id, sent_by=None)
         return Followed(due_at=tx.now) if resolved else NOTHING
 

@@ -174,7 +174,7 @@ class WaitService:
         """Return how this mail ends this wait, and with which value; None when it does not."""
         if wait.kind is WaitKind.EVENT and wait.event == mail.event:
             return (ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL), mail.payload_json
-        if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE:
+        if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE and self._mails.is_of_person(tx, mail):
             question = self._questions.find_of_wait(tx, wait.task_seq, wait.seq)
             answer = answer_in(question, mail.payload_json) if question else None
             if question is not None and answer is not None:

@@ -6,7 +6,7 @@ from craftcore.errors import DuplicateTrigger, InvalidInput
 from craftcore.temporal.ids import workflow_id_of_key
 from craftcore.temporal.workflow.messages import TaskStart
 from craftcore.triggers.duplicates import held_name
-from craftcore.triggers.model import DedupScope, Emitted, NewTrigger, TriggerSource, TriggerStatus
+from craftcore.triggers.model import DedupScope, Emitted, NewTrigger, TriggerStatus
 
 
 def find_target(row: NewTrigger, *, is_child: bool = False) -> str:
@@ -65,6 +65,6 @@ def start_of(
         priority=row.priority,
         supersedes=row.supersedes,
         is_later=row.due_at > row.created_at,
-        is_message=row.workflow is None and row.source == TriggerSource.MESSAGE and row.session_id is not None,
+        is_message=row.workflow is None and row.session_id is not None,
         expires_at=row.expires_at,
     )

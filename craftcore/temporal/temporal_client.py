@@ -65,8 +65,8 @@ class TemporalClient:
         return (await self.emit_spec(TriggerSpec(workflow=workflow, payload=payload or {}, **options))).id
 
     async def emit_spec(self, spec: TriggerSpec) -> Emitted:
-        """Start a task. It is on record when this returns, with or without a worker. A message without a workflow goes
-        to the live task of its session.
+        """Start a task. It is on record when this returns, with or without a worker. A trigger with a session and
+        no workflow goes to the live task of that session.
 
         Raises InvalidInput for a task_id, and for a replacement; DuplicateTrigger; ConfigInvalid for a
         namespace without search attributes.

@@ -9,7 +9,19 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Continue, Done, Retry, Route, RoutedTrigger, RoutingContext, TaskContext, TriggerSpec
+from craftcore import (
+    App,
+    Continue,
+    Done,
+    Retry,
+    Route,
+    RoutedTrigger,
+    RoutingContext,
+    TaskContext,
+    TriggerSource,
+    TriggerSpec,
+)
+from craftcore.engine.routing import OWN
 from craftcore.tasks import waits
 from tests.support.engine_harness import Lab, lab, settings
 
@@ -81,6 +93,36 @@ async def test_message_reaches_the_live_task_of_the_session_and_starts_no_task(t
         assert await heard(it, app, b) == ["hello", "bye"]
         assert (len(it.rows("SELECT 1 FROM tasks")), router.asked) == (2, 0)
         assert it.events(message["id"])[-2:] == ["DELIVERED", "FINAL_RESPONSE"]
+
+
+@pytest.mark.parametrize("source", [one for one in TriggerSource if one not in OWN])
+async def test_trigger_of_each_source_reaches_the_live_task_of_its_session(tmp_path, source):
+    app, router = chat_app()
+    async with lab(app, tmp_path) as it:
+        [chat] = await chats(it, app, "a")
+        emitted = await app.emit(None, {"text": "time for a walk"}, source=source, session_id="a")
+
+        assert (await it.settled(emitted.id))["reason"] == "delivered"
+        assert await heard(it, app, chat) == ["hello", "time for a walk", "bye"]
+        assert (len(it.rows("SELECT 1 FROM tasks")), router.asked) == (1, 0)
+
+
+async def test_trigger_of_a_schedule_is_not_taken_for_the_answer_of_a_person(tmp_path):
+    app = App()
+
+    @app.workflow("asks")
+    async def asks(ctx: TaskContext) -> list[str | None]:
+        said = await ctx.ask("Your address?", by_message=True)
+        return [said, (await ctx.wait_for("message"))["text"]]
+
+    async with lab(app, tmp_path) as it:
+        task = await app.emit("asks", session_id="s")
+        await it.waiting(task.id)
+        for source, text in (("SCHEDULED", "time for a walk"), ("MESSAGE", "Elm Street 1")):
+            emitted = await app.emit(None, {"text": text}, source=source, session_id="s")
+            await it.settled(emitted.id)
+
+        assert (await it.ended(task.id))["result_json"] == '["Elm Street 1","time for a walk"]'
 
 
 async def test_message_for_a_session_with_an_ended_task_starts_a_new_task(tmp_path):

@@ -214,6 +214,14 @@ async def test_message_goes_to_the_live_task_of_its_session(client, log):
     assert end.result_json == '["hello","well","and","bye"]'
 
 
+@pytest.mark.cluster
+async def test_trigger_of_another_source_goes_to_the_live_task_of_its_session(client, log):
+    chat = await emit_and_wait(client, "chat", {"text": "hello"})
+    told = await client.emit(payload={"text": "bye"}, source=TriggerSource.PROACTIVE, session_id="ada")
+    assert (await client.result(told)).reason == f"delivered to {chat}"
+    assert (await client.result(chat)).result_json == '["hello","bye"]'
+
+
 async def test_message_to_no_live_task_begins_a_task(client, log):
     first = await client.emit(payload={"text": "bye"}, source=TriggerSource.MESSAGE, session_id="ada")
     assert (await client.result(first)).result_json == '["bye"]'

@@ -9,6 +9,7 @@ from craftcore.errors import PayloadTooLarge
 from craftcore.serialization.canonical import canonicalize
 from craftcore.tasks.model import MESSAGE, RESUMED_BY, NewWait, QuestionKind, ResolvedBy, Resume, Wait, WaitKind
 from craftcore.temporal.workflow.messages import Mail, OpenQuestion, TaskState
+from craftcore.triggers.model import TriggerSource
 
 MAILBOX_MAX_BYTES = 1_000_000
 """Bytes of the signals that a task keeps unread. More fail it: they could not be carried to its next run."""
@@ -95,12 +96,16 @@ def _end_by_mail(state: TaskState, wait: Wait, mail: Mail, now: float) -> bool:
         by = ResolvedBy.MESSAGE if mail.event == MESSAGE else ResolvedBy.SIGNAL
         end_wait(state, wait, by, mail.payload_json, now)
         return True
-    if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE:
+    if wait.kind is WaitKind.QUESTION and mail.event == MESSAGE and _is_of_person(mail):
         answer = _answer_of(state.asked[wait.name], mail.payload_json)
         if answer is not None:
             end_wait(state, wait, ResolvedBy.ANSWER, canonicalize(answer), now)
             return True
     return False
+
+
+def _is_of_person(mail: Mail) -> bool:
+    return mail.start is None or mail.start.source == TriggerSource.MESSAGE
 
 
 def _answer_of(wait: NewWait, payload_json: str) -> str | None:
