@@ -1,8 +1,9 @@
 """Rules of routing: the way of a trigger before a router is asked, and the context that a router decides by.
 
 The first that applies: the task that the trigger began; an explicit live task; an explicit workflow; the live task of
-its session, whatever its source. For a message without a session: the router's choice when several are live. Then the
-workflow declared for the source, then the router, if there is one.
+its session, whatever its source. A message with a workflow goes to the live chat of its session and that workflow. For
+one without a session: the router's choice when several are live. Then the workflow declared for the source, then the
+router, if there is one.
 """
 
 from __future__ import annotations
@@ -48,9 +49,12 @@ class Routes:
             named = self._tasks.get(tx, claim.task_id)
             if named is not None and named.status.is_live:
                 return Delivery(named.id)
-        if claim.workflow is not None:
-            return Routed(claim.workflow, "explicit workflow")
         is_message = claim.source == TriggerSource.MESSAGE
+        if claim.workflow is not None:
+            chat = None
+            if is_message and claim.session_id is not None:
+                chat = self._tasks.live_task_of_session(tx, claim.session_id, claim.workflow)
+            return Routed(claim.workflow, "explicit workflow") if chat is None else Delivery(chat.id)
         chosen = claim.lane if is_message and claim.lane != claim.task_id else None  # by a router, when it was busy
         session = claim.session_id or chosen
         task = self._task_of_session(tx, session) if session is not None and claim.source not in OWN else None

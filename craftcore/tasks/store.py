@@ -206,9 +206,9 @@ class TaskStore:
             ended=PARENT_ENDED,
         )
 
-    def live_task_of_session(self, tx: Reader, session_id: str) -> Task | None:
+    def live_task_of_session(self, tx: Reader, session_id: str, workflow: str | None = None) -> Task | None:
         """Return the live task of a session that takes its messages. One that waits for a message or an answer comes
-        before the others, then the newest. None when none is live."""
+        before the others, then the oldest. With a workflow: one of it that goes on by messages. None: there is none."""
         row = tx.fetch_one(
             """
             SELECT tasks.*
@@ -218,10 +218,13 @@ class TaskStore:
              WHERE tasks.session_id = :session_id
                AND tasks.session_id IS NOT NULL
                AND tasks.status IN ('RUNNING', 'WAITING')
-             ORDER BY waits.event IS NOT 'message' AND questions.seq IS NULL, tasks.seq DESC
+               AND (:workflow IS NULL OR tasks.workflow = :workflow
+                    AND EXISTS (SELECT 1 FROM waits WHERE task_seq = tasks.seq AND event = 'message'))
+             ORDER BY waits.event IS NOT 'message' AND questions.seq IS NULL, tasks.seq
              LIMIT 1
             """,
             session_id=session_id,
+            workflow=workflow,
         )
         return task_of(row) if row else None
 
@@ -229,13 +232,10 @@ class TaskStore:
         """Return each session with a live task, and what its router needs to know of it; the one last moved first."""
         return tx.fetch_all(
             """
-            SELECT tasks.session_id,
-                   tasks.id AS task_id,
-                   tasks.workflow,
+            SELECT tasks.session_id, tasks.id AS task_id, tasks.workflow,
                    (SELECT event
                       FROM waits
-                     WHERE waits.task_seq = tasks.seq
-                       AND waits.status = 'WAITING'
+                     WHERE waits.task_seq = tasks.seq AND waits.status = 'WAITING'
                      ORDER BY event IS NOT 'message', event IS NULL, waits.seq
                      LIMIT 1) AS waits_for,
                    (SELECT description FROM triggers WHERE triggers.id = tasks.id) AS description,
@@ -243,11 +243,11 @@ class TaskStore:
               FROM tasks
              WHERE tasks.session_id IS NOT NULL
                AND tasks.status IN ('RUNNING', 'WAITING')
-               AND tasks.seq = (SELECT max(newest.seq)
-                                  FROM tasks AS newest
-                                 WHERE newest.session_id = tasks.session_id
-                                   AND newest.session_id IS NOT NULL
-                                   AND newest.status IN ('RUNNING', 'WAITING'))
+               AND tasks.seq = (SELECT min(older.seq)
+                                  FROM tasks AS older
+                                 WHERE older.session_id = tasks.session_id
+                                   AND older.session_id IS NOT NULL
+                                   AND older.status IN ('RUNNING', 'WAITING'))
              ORDER BY tasks.updated_at DESC
              LIMIT :limit
             """,

@@ -163,6 +163,62 @@ async def test_message_with_a_workflow_starts_a_task_despite_a_live_session_task
         assert router.asked == 0
 
 
+async def test_message_with_the_workflow_of_a_live_chat_goes_to_that_chat(tmp_path):
+    """It would begin a chat without memory each time."""
+    app, _ = chat_app()
+    async with lab(app, tmp_path) as it:
+        [chat] = await chats(it, app, "a")
+
+        again = await it.settled(await say(app, "do you remember?", "a", "chat"))
+        other = await app.emit("chat", {"text": "asked for"}, session_id="a")
+        await it.waiting(other.id)
+        version = await it.settled(await say(app, "which one?", "a", "chat"))
+
+        assert (again["reason"], version["reason"]) == ("delivered", "delivered")
+        assert await heard(it, app, chat) == ["hello", "do you remember?", "which one?", "bye"]
+        assert await heard(it, app, other.id) == ["asked for", "bye"]
+
+
+async def test_message_with_the_workflow_of_a_live_task_that_takes_none_starts_another(tmp_path):
+    """Each message is a task of its own there."""
+    app = App()
+
+    @app.workflow("answer")
+    async def answer(ctx: TaskContext, text: str) -> str:
+        return text if text == "quick" else await ctx.wait_for("go")
+
+    async with lab(app, tmp_path) as it:
+        await it.waiting(await say(app, "slow", "a", "answer"))
+        quick = await say(app, "quick", "a", "answer")
+
+        assert (await it.ended(quick))["result_json"] == '"quick"'
+
+
+async def test_second_live_task_takes_no_message_from_the_first(tmp_path):
+    """Neither waits for a message: both are in the middle of a turn."""
+    app = App()
+
+    @app.workflow("chat", sources=["MESSAGE"])
+    async def chat(ctx: TaskContext[str], text: str) -> Any:
+        if ctx.state is None:
+            await ctx.wait_for("found")
+            return Continue(text, on="message")
+        return [ctx.state, ctx.received["text"]]
+
+    @app.workflow("brief")
+    async def brief(ctx: TaskContext) -> None:
+        await ctx.wait_for("never")
+
+    async with lab(app, tmp_path) as it:
+        task = await say(app, "hello", "a")
+        await it.waiting(task)
+        await it.waiting((await app.emit("brief", source="SCHEDULED", session_id="a")).id)
+        await it.settled(await say(app, "still there?", "a"))
+        await app.signal(task, "found")
+
+        assert (await it.ended(task))["result_json"] == '["hello","still there?"]'
+
+
 async def test_message_with_a_live_task_id_reaches_that_task_before_any_other(tmp_path):
     app, router = chat_app()
     async with lab(app, tmp_path) as it:

@@ -200,6 +200,17 @@ def test_message_learns_the_task_that_waits_for_messages():
     assert answer.live is None
 
 
+def test_second_live_task_of_a_session_takes_no_message_from_the_first():
+    state = make_gate()
+    for holder in ("first", "second"):
+        enter(state, holder)
+        assert list_passed(state) == [holder]
+        leave(state, holder, stays=True, takes_message=True)
+    enter(state, "message", is_message=True)
+    [(_, answer)] = gate_rules.let_pass(state)
+    assert answer.live == "first"
+
+
 def test_message_that_is_emitted_again_comes_first():
     state = make_gate()
     announce(state, "new", priority=0)

@@ -33,7 +33,7 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
     examples=(
         """craftcore emit greet --payload '{"name": "Ada"}' --wait 1m""",
         "craftcore emit brief.daily --in 2h --dedup-key brief:monday --dedup-scope ever",
-        "craftcore emit chat --source message --session ada --payload @message.json",
+        "craftcore emit --source message --session ada --payload @message.json",
     ),
     see=("craftcore trigger why", "craftcore schedule add", "docs/explanation/lifecycle.md#triggers"),
 )
@@ -98,7 +98,9 @@ def emit(
     When another trigger holds the dedup key, nothing is written: "created" is false, "id" is that trigger, "held" is
     "dedup_key" and "dedup_scope" says for how long. A sentence on standard error says the same.
 
-    WORKFLOW may be left out where the source, or the session, says who takes it.
+    WORKFLOW may be left out: the trigger goes to the live task of --session, or else to the workflow that takes its
+    source. With WORKFLOW it starts a task, also beside a live one of the session. Only a message (--source message) to
+    a live chat of that workflow, which goes on by messages, is delivered to the chat.
     """
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:

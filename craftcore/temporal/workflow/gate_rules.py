@@ -218,9 +218,9 @@ def _count_tokens(state: GateState) -> int:
 
 
 def _find_live(state: GateState, holder: str) -> str | None:
-    """Return the newest live task that waits for a message, or else the newest."""
-    others = [(takes, number, task) for number, (task, takes) in enumerate(state.live.items()) if task != holder]
-    return max(others)[2] if others else None
+    """Return the oldest live task that waits for a message, or else the oldest."""
+    others = [(not takes, number, task) for number, (task, takes) in enumerate(state.live.items()) if task != holder]
+    return min(others)[2] if others else None
 
 
 def _answer(state: GateState, ticket: Ticket, *, superseded_by: str | None = None, live: str | None = None) -> Passed:
