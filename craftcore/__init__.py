@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from craftcore.temporal.temporal_producer import TemporalProducer
     from craftcore.triggers.backoff import RetryPolicy
     from craftcore.triggers.model import DedupScope, Emitted, Trigger, TriggerSource, TriggerSpec
-    from craftcore.triggers.sources import living_ui_key, proactive_key
+    from craftcore.triggers.sources import living_ui_key, memory_key, onboarding_key, proactive_key
 
 _HOMES = {
     "Action": "craftcore.registry.action",
@@ -164,6 +164,8 @@ _HOMES = {
     "WorkerDied": "craftcore.errors",
     "WriterDied": "craftcore.errors",
     "living_ui_key": "craftcore.triggers.sources",
+    "memory_key": "craftcore.triggers.sources",
+    "onboarding_key": "craftcore.triggers.sources",
     "proactive_key": "craftcore.triggers.sources",
 }
 
@@ -257,6 +259,8 @@ __all__ = [
     "WorkerDied",
     "WriterDied",
     "living_ui_key",
+    "memory_key",
+    "onboarding_key",
     "proactive_key",
 ]
 

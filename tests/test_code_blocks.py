@@ -88,6 +88,7 @@ ALONE = [
     *of("docs/reference/python-api.md", "python", "App("),
     *of("docs/reference/python-api.md", "python", "Producer("),
     *of("docs/how-to/get-notified.md", "python"),
+    *of("docs/how-to/schedule-work.md", "python"),
 ]
 FRAGMENTS = of("docs/reference/python-api.md", "python", "send_invoice")
 OF_THE_SHELL = {"umask", "cd"}

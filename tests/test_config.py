@@ -198,10 +198,10 @@ def test_commented_schedule_of_the_shipped_file_is_valid(load):
         ("[schedule]\nid = 'a'", "schedule must be written as [[schedule]], once for each"),
         ("[[schedule]]\nwhen = 'every 1h'\nworkflow = 'w'", "schedule 1: id is missing, or no text"),
         ("[[schedule]]\nid = 'a'\nwhen = 3\nworkflow = 'w'", "schedule 'a': when is missing, or no text"),
-        ("[[schedule]]\nid = 'a'\nwhen = 'x'", "schedule 'a': give it a workflow or a command, one of them"),
+        ("[[schedule]]\nid = 'a'\nwhen = 'x'", "schedule 'a': give it a workflow, a command or deliver, one of them"),
         (
             "[[schedule]]\nid = 'a'\nwhen = 'x'\nworkflow = 'w'\ncommand = ['ls']",
-            "schedule 'a': give it a workflow or a command, one of them",
+            "schedule 'a': give it a workflow, a command or deliver, one of them",
         ),
         (
             "[[schedule]]\nid = 'a'\nwhen = 'x'\ncommand = 'ls -l'",

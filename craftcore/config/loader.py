@@ -71,8 +71,8 @@ READERS: tuple[tuple[Any, Callable[[str, object, list[str]], Any]], ...] = (
 
 SCHEDULE_KEYS = (
     *("id", "when", "workflow", "payload", "command", "timezone", "catch_up", "catch_up_window", "catch_up_max"),
-    *("catch_up_spacing", "overlap", "jitter", "expires_after", "start", "until", "max_runs", "session_id", "priority"),
-    *("description", "max_attempts", "irreversible"),
+    *("catch_up_spacing", "overlap", "jitter", "expires_after", "start", "until", "max_runs", "session_id", "source"),
+    *("deliver", "priority", "description", "max_attempts", "irreversible"),
 )
 """The keys of a `[[schedule]]` table. Its values are judged where schedules are declared."""
 
@@ -136,8 +136,8 @@ def schedules_of(given: object, kinds: Kinds, mistakes: list[str]) -> tuple[dict
         for key in ("id", "when"):
             if not isinstance(table.get(key), str):
                 mistakes.append(f"{where}: {key} is missing, or no text")
-        if ("workflow" in table) == ("command" in table):
-            mistakes.append(f"{where}: give it a workflow or a command, one of them")
+        if sum(key in table for key in ("workflow", "command", "deliver")) != 1:
+            mistakes.append(f"{where}: give it a workflow, a command or deliver, one of them")
         command = table.get("command", [""])
         if not isinstance(command, list) or not command or not all(isinstance(word, str) for word in command):
             mistakes.append(f"{where}: command is {_show_value(command)}; allowed: a list of words, the program first")

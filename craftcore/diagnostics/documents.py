@@ -29,7 +29,7 @@ SCHEDULE_KEYS = (
     *("id", "status", "reason", "origin", "expression", "kind", "timezone", "workflow", "payload", "catch_up"),
     *("catch_up_window", "catch_up_max", "catch_up_spacing", "overlap", "jitter", "expires_after", "start_at"),
     *("until_at", "max_runs", "runs", "next_at", "last_nominal_at", "high_water_at", "skip_to_at", "generation"),
-    *("session_id", "priority", "description", "max_attempts", "created_at", "updated_at"),
+    *("session_id", "source", "deliver", "priority", "description", "max_attempts", "created_at", "updated_at"),
 )
 TASK_KEYS = (
     *("id", "workflow", "status", "reason", "turn", "session_id", "schedule_id", "parent_id", "trigger_id"),

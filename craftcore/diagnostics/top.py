@@ -45,7 +45,7 @@ SELECT due_at, 'trigger' AS kind, id, workflow, source
  LIMIT :limit
 """
 NEXT_SCHEDULES = """
-SELECT next_at AS due_at, 'schedule' AS kind, id, workflow, 'SCHEDULED' AS source
+SELECT next_at AS due_at, 'schedule' AS kind, id, workflow, source
   FROM schedules
  WHERE next_at IS NOT NULL
  ORDER BY next_at, id

@@ -21,7 +21,7 @@ class Declarations(Registry):
         id: str,
         when: str,
         *,
-        workflow: str,
+        workflow: str | None = None,
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> None:

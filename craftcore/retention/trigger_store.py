@@ -17,7 +17,8 @@ SELECT *
             OR (id_given AND settled_at > :keys)
             OR (    dedup_key IS NOT NULL
                 AND dedup_scope = 'ever'
-                AND (settled_at > :keys OR (source = 'SCHEDULED' AND dedup_key GLOB 'scheduled-once:*'))) AS is_kept
+                AND (settled_at > :keys OR ((source = 'SCHEDULED' OR schedule_id IS NOT NULL)
+                    AND dedup_key GLOB 'scheduled-once:*'))) AS is_kept
           FROM triggers
          WHERE seq > :after
            AND seq <= :last

@@ -45,7 +45,7 @@ class Schedules:
         id: str,
         when: str,
         *,
-        workflow: str,
+        workflow: str | None = None,
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:
@@ -133,7 +133,7 @@ class BlockingSchedules:
         id: str,
         when: str,
         *,
-        workflow: str,
+        workflow: str | None = None,
         payload: Mapping[str, Any] | None = None,
         **options: Unpack[ScheduleOptions],
     ) -> Schedule:

@@ -12,7 +12,7 @@ from craftcore.schedules.recurrence.expression import parse
 from craftcore.schedules.recurrence.timing import Once
 from craftcore.schedules.transitions import new_schedule
 from craftcore.schedules.validation import accept, check_names
-from craftcore.triggers.model import NewTrigger, TriggerSource, TriggerSpec
+from craftcore.triggers.model import NewTrigger, TriggerSpec
 from craftcore.triggers.service import TriggerService
 
 Change = Literal["added", "changed", "enabled", "disabled", "unchanged"]
@@ -67,7 +67,7 @@ class Declarations:
             TriggerSpec(
                 workflow=spec.workflow,
                 payload=spec.payload,
-                source=TriggerSource.SCHEDULED,
+                source=spec.source,
                 session_id=spec.session_id,
                 priority=spec.priority,
                 description=spec.description,

@@ -10,14 +10,14 @@ from craftcore.schedules.model import FireCause, Occurrence, Outcome, Overlap, S
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.tick_plan import Skipped, jitter
 from craftcore.storage.transaction import Transaction
-from craftcore.triggers.model import Emitted, TriggerSource, TriggerSpec
+from craftcore.triggers.model import DedupScope, Emitted, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.sources import (
     ONE_TIME_PRIORITY,
-    scheduled_key,
     scheduled_now_key,
     scheduled_once_key,
     scheduled_startup_key,
+    slot_key,
 )
 
 
@@ -140,11 +140,12 @@ class Firing:
         )
 
     def _spec(self, schedule: Schedule, at: float, dedup_key: str | None) -> TriggerSpec:
-        priority = ONE_TIME_PRIORITY if schedule.is_one_time else None
+        is_once = schedule.is_one_time and schedule.source is TriggerSource.SCHEDULED
+        priority = ONE_TIME_PRIORITY if is_once else None
         return TriggerSpec(
             workflow=schedule.workflow,
             payload=json.loads(schedule.payload_json),
-            source=TriggerSource.SCHEDULED,
+            source=schedule.source,
             at=at,
             expires_at=None if schedule.expires_after is None else at + schedule.expires_after,
             priority=priority if schedule.priority is None else schedule.priority,
@@ -152,6 +153,7 @@ class Firing:
             description=schedule.description,
             max_attempts=schedule.max_attempts,
             dedup_key=dedup_key,
+            dedup_scope=None if dedup_key is None else DedupScope.EVER,
         )
 
     def _fire_or_note(
@@ -188,7 +190,7 @@ def _key(schedule: Schedule, nominal_at: float, cause: FireCause) -> str:
             return scheduled_startup_key(schedule.id, nominal_at)
     if schedule.is_one_time:
         return scheduled_once_key(schedule.id, schedule.generation)
-    return scheduled_key(schedule.id, nominal_at)
+    return slot_key(schedule.source, schedule.id, nominal_at)
 
 
 _SLOTS = (FireCause.TIME, FireCause.BACKFILL)

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any, TypedDict
+from typing import Any, Literal, TypedDict
 
 from craftcore.schedules.recurrence.timing import Cron, Every, Once, Startup, Timing
 from craftcore.serialization.arguments import Duration
+from craftcore.triggers.model import TriggerSource
 
 DAY = 86_400.0
+
+Deliver = Literal["session"]
 
 
 class CatchUp(StrEnum):
@@ -85,12 +88,15 @@ class ScheduleSpec:
     expires_after     a trigger not started within this time settles as stale; None: never
     start, until      no occurrence before, none after; None: no such bound
     max_runs          it is finished after this many; None: no limit
+    source            the source of its triggers; with PROACTIVE and MEMORY the slot is part of their dedup key, too
+    deliver           "session": each is a message to the live task of `session_id`, and there is no `workflow`. When
+                      none is live, the workflow that takes the source begins one. None: each starts `workflow`
     The others are those of TriggerSpec. Durations are seconds or timedelta; moments aware datetimes or epoch seconds.
     """
 
     id: str
     when: str
-    workflow: str
+    workflow: str | None = None
     payload: Mapping[str, Any] = field(default_factory=dict)
     timezone: str | None = None
     catch_up: CatchUp | str = CatchUp.LATEST
@@ -104,6 +110,8 @@ class ScheduleSpec:
     until: datetime | float | None = None
     max_runs: int | None = None
     session_id: str | None = None
+    source: TriggerSource | str = TriggerSource.SCHEDULED
+    deliver: Deliver | None = None
     priority: int | None = None
     description: str | None = None
     max_attempts: int | None = None
@@ -124,6 +132,8 @@ class ScheduleOptions(TypedDict, total=False):
     until: datetime | float | None
     max_runs: int | None
     session_id: str | None
+    source: TriggerSource | str
+    deliver: Deliver | None
     priority: int | None
     description: str | None
     max_attempts: int | None
@@ -133,7 +143,7 @@ class ScheduleChanges(ScheduleOptions, total=False):
     """Everything of a schedule that can be changed."""
 
     when: str
-    workflow: str
+    workflow: str | None
     payload: Mapping[str, Any]
 
 
@@ -146,7 +156,7 @@ class Declared:
     expression: str
     timezone: str
     timezone_given: bool
-    workflow: str
+    workflow: str | None
     payload_json: str
     session_id: str | None
     priority: int | None
@@ -162,6 +172,8 @@ class Declared:
     start_at: float | None
     until_at: float | None
     max_runs: int | None
+    source: TriggerSource = TriggerSource.SCHEDULED
+    deliver: Deliver | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -155,6 +155,8 @@ def spec_of(schedule: Schedule) -> ScheduleSpec:
         until=schedule.until_at,
         max_runs=schedule.max_runs,
         session_id=schedule.session_id,
+        source=schedule.source,
+        deliver=schedule.deliver,
         priority=schedule.priority,
         description=schedule.description,
         max_attempts=schedule.max_attempts,

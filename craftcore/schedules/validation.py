@@ -12,13 +12,16 @@ from craftcore.schedules.model import CatchUp, Declared, Overlap, ScheduleSpec
 from craftcore.schedules.recurrence.expression import check_zone
 from craftcore.serialization.arguments import to_seconds
 from craftcore.serialization.canonical import canonicalize, sha256_of
-from craftcore.triggers.model import NewTrigger
+from craftcore.triggers.model import NewTrigger, TriggerSource
 from craftcore.triggers.validation import moment, show_value
 
 ID = re.compile(r"[A-Za-z0-9._:@+-]{1,150}")
 """Shorter than other names: dedup keys are made from it."""
 
 YEAR = 366 * 86_400.0
+
+_ADDED = (("source", TriggerSource.SCHEDULED), ("deliver", None))
+"""Options that were added after the first release, with their defaults."""
 
 E = TypeVar("E", bound=StrEnum)
 
@@ -61,6 +64,8 @@ def accept(spec: ScheduleSpec, row: NewTrigger, *, local_zone: str | None) -> De
         start_at=start,
         until_at=until,
         max_runs=None if spec.max_runs is None else _whole_number("max_runs", spec.max_runs, 1, 1_000_000_000),
+        source=TriggerSource(row.source),
+        deliver=spec.deliver,
     )
     return _with_hash(declared)
 
@@ -69,15 +74,35 @@ def check_names(spec: ScheduleSpec) -> None:
     """Raise ScheduleInvalid for an id that could not be part of a dedup key, or no name of a workflow."""
     if type(spec.id) is not str or not ID.fullmatch(spec.id):
         raise ScheduleInvalid(f"id {spec.id!r:.80} must be 1 to 150 characters out of A-Z a-z 0-9 . _ : @ + -")
-    if not isinstance(spec.workflow, str):
+    if spec.source in (TriggerSource.CONTINUATION, TriggerSource.RESUME):
+        raise ScheduleInvalid(f"source {spec.source} is craftcore's own; a schedule takes another")
+    if spec.deliver is not None:
+        _check_delivery(spec)
+    elif not isinstance(spec.workflow, str):
         raise ScheduleInvalid(f"workflow {spec.workflow!r:.80} must be the name of a workflow, as text")
 
 
+def _check_delivery(spec: ScheduleSpec) -> None:
+    if spec.deliver != "session":
+        raise ScheduleInvalid(f'deliver {spec.deliver!r:.80} must be "session"')
+    if spec.session_id is None:
+        raise ScheduleInvalid('deliver="session" needs the session, as session_id')
+    if spec.workflow is not None:
+        raise ScheduleInvalid(
+            f'deliver="session" takes no workflow, and has {spec.workflow!r:.80}: when no task of the session is live, '
+            "the workflow that takes the source begins one"
+        )
+
+
 def _with_hash(declared: Declared) -> Declared:
-    """Return the schedule with the hash of its declaration: a zone that was not given is not part of it."""
+    """Return the schedule with the hash of its declaration. A zone that was not given is not part of it, nor is an
+    option that older releases did not have, while it has its default."""
     told = {field.name: getattr(declared, field.name) for field in fields(declared)}
     if not declared.timezone_given:
         del told["timezone"]
+    for name, default in _ADDED:
+        if told[name] == default:
+            del told[name]
     return replace(declared, declared_hash=sha256_of(canonicalize(told)))
 
 

@@ -47,9 +47,12 @@ SELECT due_at + ?4, seq, lane, due_at, coalesce(workflow, '/' || source)
 passed over costs an entry, not a row."""
 
 BEHIND_BUT_SCHEDULES = BEHIND.replace(
-    " ORDER BY", "   AND coalesce(schedule_id, '/') NOT IN (SELECT value FROM json_each(?9))\n ORDER BY"
+    " ORDER BY",
+    "   AND (schedule_id IS NULL OR NOT EXISTS (SELECT 1 FROM json_each(?9) WHERE value IN ('*', schedule_id)))\n"
+    " ORDER BY",
 )
-"""Without those of held schedules, ?9. It reads the rows, not the index alone: a hold lasts hours, not months."""
+"""Without those of held schedules, ?9, of which '*' is every one. It reads the rows, not the index alone: a hold lasts
+hours, not months."""
 
 
 HELD_UP = """

@@ -41,8 +41,8 @@ class TriggerStatus(StrEnum):
 
 
 class DedupScope(StrEnum):
-    """The time for which a dedup key blocks a second trigger: for ever, or until the first is settled and the task that
-    it created has ended."""
+    """The time for which a dedup key blocks a second trigger. `active`: until the first is settled and the task that it
+    created has ended. `ever`: for `retention.keys` longer, which is 90 days unless the settings say otherwise."""
 
     EVER = "ever"
     ACTIVE = "active"

@@ -14,8 +14,11 @@
 | PROACTIVE      | 50       | proactive:{frequency}:{slot}                     | ever   |
 | MEMORY         | 55       | memory:{slot}                                    | active |
 | SKILL_WORKFLOW | 60       | none unless given                                | active |
-| ONBOARDING     | 1        | onboarding                                       | active |
+| ONBOARDING     | 1        | onboarding[:{user}]                              | active |
 | SYSTEM         | 1        | system:{kind}:{epoch}                            | ever   |
+
+A schedule with another source than SCHEDULED has the priority of that source. Its PROACTIVE and MEMORY triggers have
+the keys of `slot_key`, always with the scope `ever`.
 
 The scope is `ever` where the key names one event: a provider's message, a slot of a schedule, a turn. It is `active`
 where the key names a piece of work: the same reminder may be set again once the first one has fired.
@@ -102,6 +105,17 @@ def scheduled_key(schedule_id: str, nominal_at: float) -> str:
     return f"scheduled:{schedule_id}:{int(nominal_at)}"
 
 
+def slot_key(source: str, schedule_id: str, nominal_at: float) -> str:
+    """Return the key of a recurring schedule's occurrence by its source, each with the id and the UTC second:
+    `proactive:{id}:{second}`, `memory:{id}:{second}`, else `scheduled:{id}:{second}`."""
+    match source:
+        case TriggerSource.PROACTIVE:
+            return f"proactive:{schedule_id}:{int(nominal_at)}"
+        case TriggerSource.MEMORY:
+            return memory_key(f"{schedule_id}:{int(nominal_at)}")
+    return scheduled_key(schedule_id, nominal_at)
+
+
 def scheduled_startup_key(schedule_id: str, started_at: float) -> str:
     """Return `scheduled-startup:{schedule_id}:{epoch seconds}`: once for each start of the daemon."""
     return f"scheduled-startup:{schedule_id}:{started_at!r}"
@@ -128,13 +142,16 @@ def proactive_key(frequency: str, slot: str) -> str:
 
 
 def memory_key(slot: str) -> str:
-    """Return `memory:{slot}`"""
+    """Return `memory:{slot}`: one live piece of work on the memory for each slot, like `memory_key("2026-01-02")`."""
     return f"memory:{slot}"
 
 
-def onboarding_key() -> str:
-    """Return `onboarding`"""
-    return "onboarding"
+def onboarding_key(user: str | None = None) -> str:
+    """Return `onboarding:{user}`; without a user `onboarding`: one live onboarding of this user, or of the file.
+
+    With the scope `ever` it blocks a later one, too, for `retention.keys`: 90 days unless the settings say otherwise.
+    """
+    return "onboarding" if user is None else f"onboarding:{user}"
 
 
 def system_key(kind: str, epoch: int) -> str:

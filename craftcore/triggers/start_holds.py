@@ -26,6 +26,9 @@ HOLDS_MAX = 100
 PREFIX = "hold:"
 SAFE_MODE_SOURCES = frozenset((TriggerSource.SCHEDULED, TriggerSource.RESUME))
 
+ANY_SCHEDULE = "*"
+"""Every schedule, among the names of held ones: a schedule may have another source than SCHEDULED."""
+
 HoldKind = Literal["workflow", "source", "schedule"]
 KINDS: tuple[HoldKind, ...] = get_args(HoldKind)
 
@@ -89,8 +92,9 @@ class StartHolds:
 
     @property
     def schedules(self) -> frozenset[str]:
-        """The schedules whose triggers do not start."""
-        return frozenset(self._names("schedule"))
+        """The schedules whose triggers do not start; in safe mode ANY_SCHEDULE is among them."""
+        held = frozenset(self._names("schedule"))
+        return held if self.safe_mode is None else held | {ANY_SCHEDULE}
 
     def find_holds(self, source: str, workflow: str | None, schedule: str | None) -> dict[HoldTarget, str]:
         """Return the holds of a workflow, source or schedule that cover a trigger. `workflow`: the one that it would
@@ -104,7 +108,7 @@ class StartHolds:
 
     def is_held(self, source: str, workflow: str | None, schedule: str | None) -> bool:
         """Return whether a trigger may not start; the arguments are those of `find_holds`."""
-        is_unsafe = self.safe_mode is not None and source in SAFE_MODE_SOURCES
+        is_unsafe = self.safe_mode is not None and (source in SAFE_MODE_SOURCES or schedule is not None)
         return self.everything is not None or is_unsafe or bool(self.find_holds(source, workflow, schedule))
 
     def _names(self, kind: HoldKind) -> list[str]:

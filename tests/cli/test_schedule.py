@@ -162,6 +162,8 @@ def test_schedule_options_reach_the_row(cli):
         "skip_to_at_iso": None,
         "generation": 0,
         "session_id": "s1",
+        "source": "SCHEDULED",
+        "deliver": None,
         "priority": 7,
         "description": "why\nit is",
         "max_attempts": 2,
@@ -526,3 +528,24 @@ def test_scheduled_command_is_run_by_a_daemon(tmp_path):
     [line] = craftcore(tmp_path, "--json", "schedule", "history", "s").json
     assert (line["outcome"], line["cause"]) == ("fired", "time")
     assert schedule_text.COMMAND == command.COMMAND == "command.run"
+
+
+def test_schedule_that_is_a_message_names_a_session_and_no_workflow(cli):
+    to_ada = ("--deliver", "session", "--session", "ada", "--source", "proactive")
+    added = add(cli, "walk", "every day at 5pm", *to_ada, "--payload", '{"text": "a walk?"}')
+    assert (added["workflow"], added["deliver"], added["source"]) == (None, "session", "PROACTIVE")
+
+    add(cli, "brief", "every day at 7am", "--workflow", "greet")
+    assert cli("schedule", "edit", "brief", *to_ada).code == 0
+    assert shown(cli, "brief")["workflow"] is None
+    assert cli("schedule", "list").code == 0
+    assert cli("schedule", "why", "brief").code in (0, 1)
+
+
+@pytest.mark.parametrize("given", [("--deliver", "session"), ("--deliver", "session", "--workflow", "greet")])
+def test_schedule_that_is_a_message_without_a_session_or_with_a_workflow_is_refused(cli, given):
+    done = cli(
+        "schedule", "add", "walk", "every day at 5pm", *given, "--session" if len(given) > 2 else "--jitter", "5m"
+    )
+    assert done.code == 64
+    assert "deliver" in done.err

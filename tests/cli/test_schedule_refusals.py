@@ -64,7 +64,7 @@ def _at_noon(clock):
         (["@daily", "--payload", "[1]", *RUNS], ["must be a JSON object"]),
         (["@daily", "--payload", "@nowhere.json", *RUNS], ["nowhere.json", "No such file"]),
         (["@daily", "--payload", json.dumps({"a": "x" * 300_000}), *RUNS], ["262,144"]),
-        (["@daily"], ["say what it runs: --workflow NAME, or a command after --"]),
+        (["@daily"], ["say what it runs: --workflow NAME, a command after --, or --deliver session"]),
         (["@daily", "--payload", "{}"], ["say what it runs"]),
         (["@daily", *RUNS, "--", "restic"], ["give one or the other"]),
         (["@daily", "--payload", "{}", "--", "restic"], ["give one or the other"]),

@@ -246,6 +246,50 @@ async def test_message_with_an_ended_task_id_goes_by_workflow_or_session(tmp_pat
         assert await heard(it, app, a) == ["hello", "late", "bye"]
 
 
+# Schedules
+
+
+async def test_session_message_of_a_schedule_reaches_the_chat_and_takes_no_messages(tmp_path):
+    app, _ = chat_app()
+    async with lab(app, tmp_path) as it:
+        [chat] = await chats(it, app, "ada")
+        await app.schedules.add(
+            "walk",
+            "every day at 5pm",
+            deliver="session",
+            session_id="ada",
+            source="PROACTIVE",
+            payload={"text": "walk"},
+        )
+        fired = await app.schedules.run_now("walk")
+        assert (await it.settled(fired.trigger_id or ""))["reason"] == "delivered"
+        await it.settled(await say(app, "not now", "ada"))
+
+        assert await heard(it, app, chat) == ["hello", "walk", "not now", "bye"]
+        assert len(it.rows("SELECT 1 FROM tasks")) == 1
+
+
+async def test_session_message_of_a_schedule_without_a_live_task_goes_by_source(tmp_path):
+    app = App()
+
+    @app.workflow("chat", sources=["MESSAGE", "PROACTIVE"])
+    async def chat(ctx: TaskContext, text: str) -> str:
+        return text
+
+    async with lab(app, tmp_path) as it:
+        await app.schedules.add(
+            "walk",
+            "every day at 5pm",
+            deliver="session",
+            session_id="ada",
+            source="PROACTIVE",
+            payload={"text": "walk"},
+        )
+        fired = await app.schedules.run_now("walk")
+
+        assert (await it.ended(fired.trigger_id or ""))["result_json"] == '"walk"'
+
+
 # Whether a router is asked
 
 

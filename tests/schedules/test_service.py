@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from craftcore.errors import ConfigInvalid, InvalidInput, NotFound, PayloadTooLarge, ScheduleInvalid, StateRefused
-from craftcore.schedules.model import FireCause, Origin, Outcome, Overlap, ScheduleStatus
+from craftcore.schedules.model import Declared, FireCause, Origin, Outcome, Overlap, ScheduleStatus
 from craftcore.schedules.recurrence.timing import Every
 from craftcore.schedules.service import BACKFILL_MAX
 from craftcore.schedules.transitions import spec_of
+from craftcore.serialization.canonical import canonicalize, sha256_of
 from tests.support.fakes import NEW_YEAR
 from tests.support.schedule_steps import (
     DAY,
@@ -321,6 +323,40 @@ def test_schedule_options_survive_a_round_trip(core):
 
     assert core.do(core.schedules.put, spec_of(stored(core)), Origin.OPERATOR).change == "unchanged"
     assert stored(core).timing == Every(anchor_at=int(NEW_YEAR + DAY), step_seconds=3600)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"source": "HEARTBEAT"}, "source 'HEARTBEAT'"),
+        ({"source": "RESUME"}, "source RESUME is craftcore's own"),
+        ({"workflow": None}, "must be the name of a workflow"),
+        ({"workflow": None, "deliver": "mail", "session_id": "s"}, 'must be "session"'),
+        ({"workflow": None, "deliver": "session"}, "needs the session"),
+        ({"deliver": "session", "session_id": "s"}, "takes no workflow"),
+    ],
+)
+def test_schedule_that_names_no_receiver_or_two_is_refused(core, wrong, said):
+    with pytest.raises(InvalidInput, match=said):
+        put(core, **wrong)
+    assert core.rows("SELECT 1 FROM schedules") == []
+
+
+def test_source_and_delivery_survive_a_round_trip(core):
+    put(core, source="PROACTIVE", workflow=None, deliver="session", session_id="s")
+
+    assert core.do(core.schedules.put, spec_of(stored(core)), Origin.OPERATOR).change == "unchanged"
+    assert (stored(core).source, stored(core).deliver, stored(core).workflow) == ("PROACTIVE", "session", None)
+
+
+def test_declaration_of_an_older_release_is_unchanged_by_the_new_options(core):
+    """Its hash was made before there were a source and a delivery."""
+    put(core)
+
+    told = {field.name: getattr(stored(core), field.name) for field in fields(Declared)}
+    for name in ("source", "deliver", "timezone"):
+        del told[name]
+    assert stored(core).declared_hash == sha256_of(canonicalize({**told, "declared_hash": ""}))
 
 
 def test_fired_trigger_carries_the_options_of_the_schedule(core, clock):

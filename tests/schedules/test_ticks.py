@@ -44,6 +44,39 @@ def test_slot_dedup_key_is_unique_per_slot(core, clock):
     assert keys == [f"scheduled:job:{int(NEW_YEAR) + second}" for second in (1, 2, 3)]
 
 
+@pytest.mark.parametrize(
+    ("source", "key", "priority"),
+    [("PROACTIVE", "proactive:job:{}", 50), ("MEMORY", "memory:job:{}", 55), ("LIVING_UI", "scheduled:job:{}", 30)],
+)
+def test_schedule_with_a_source_has_a_slot_key_and_the_priority_of_the_source(core, clock, source, key, priority):
+    put(core, when="every 1h", source=source)
+    clock.advance(hours=1)
+    tick(core)
+
+    [trigger] = triggers(core)
+    assert (trigger["source"], trigger["priority"]) == (source, priority)
+    assert trigger["dedup_key"] == key.format(int(NEW_YEAR + HOUR))
+    assert trigger["dedup_scope"] == "ever"
+
+
+def test_schedules_of_the_same_source_do_not_share_slot_keys(core, clock):
+    for id in ("one", "two"):
+        put(core, id=id, when="every 1h", source="MEMORY", workflow=id)
+    clock.advance(hours=1)
+
+    assert tick(core).fired == 2
+
+
+def test_session_message_of_a_schedule_names_no_workflow(core, clock):
+    put(core, when="every 1h", workflow=None, deliver="session", session_id="ada", payload={"text": "a walk?"})
+    clock.advance(hours=1)
+    tick(core)
+
+    [trigger] = triggers(core)
+    assert (trigger["workflow"], trigger["session_id"]) == (None, "ada")
+    assert trigger["payload_json"] == '{"text":"a walk?"}'
+
+
 def test_late_tick_paces_caught_up_slots_and_keeps_each_fire_time(core, clock):
     put(core, catch_up=CatchUp.ALL, overlap=Overlap.ALLOW, catch_up_spacing=5)
     clock.advance(hours=3)

@@ -1,4 +1,4 @@
-"""The migration that adds the origin `api` to schedules keeps every row, damaged rows included."""
+"""Migrations that build the table of schedules anew keep every row, damaged rows included."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ VALUES ('nightly', 0, 'time', 3600.0, 3600.0, 1, 'fired', 'trigger', 3600.0)
 TABLES = ("schedules", "schedule_occurrences")
 
 
-def test_schedules_keep_their_rows_when_the_origin_api_is_added(tmp_path, clock):
+@pytest.mark.parametrize("added_by", ["0016", "0024"])
+def test_schedules_keep_their_rows_when_their_table_is_replaced(tmp_path, clock, added_by):
     database = Database(tmp_path / "agent.db", clock)
-    older = [migration for migration in list_migrations() if migration.name < "0016"]
+    older = [migration for migration in list_migrations() if migration.name < added_by]
     migrate(database, clock, older)
     connection = apsw.Connection(str(database.path))
     connection.execute(SCHEDULE, ("nightly", "operator"))
@@ -36,15 +37,17 @@ def test_schedules_keep_their_rows_when_the_origin_api_is_added(tmp_path, clock)
     connection.pragma("ignore_check_constraints", True)
     connection.execute(SCHEDULE, ("damaged", "nobody"))
     connection.pragma("ignore_check_constraints", False)
-    before = {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES}
+    told = {table: ", ".join(row[1] for row in connection.execute(f"PRAGMA table_info({table})")) for table in TABLES}
+    before = {table: connection.execute(f"SELECT {told[table]} FROM {table}").fetchall() for table in TABLES}
     connection.close()
 
     migrate(database, clock, keep_copy=False)
 
     connection = apsw.Connection(str(database.path))
     connection.pragma("foreign_keys", True)
-    assert {table: connection.execute(f"SELECT * FROM {table}").fetchall() for table in TABLES} == before
+    assert {table: connection.execute(f"SELECT {told[table]} FROM {table}").fetchall() for table in TABLES} == before
     assert connection.execute("PRAGMA foreign_key_check").fetchall() == []
+    assert connection.execute("SELECT DISTINCT source, deliver FROM schedules").fetchall() == [("SCHEDULED", None)]
     connection.execute(SCHEDULE, ("reminder", "api"))
     with pytest.raises(apsw.ConstraintError, match="CHECK"):
         connection.execute(SCHEDULE, ("wrong", "nobody"))

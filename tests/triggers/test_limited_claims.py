@@ -188,7 +188,7 @@ def candidates_asked(core: VirtualCore, **how: Any) -> set[str]:
     ("how", "statements"),
     [
         ({}, {CANDIDATES}),
-        ({"holds": StartHolds(safe_mode="six crashes")}, {BEHIND}),
+        ({"holds": StartHolds(safe_mode="six crashes")}, {BEHIND_BUT_SCHEDULES}),
         ({"holds": StartHolds(targets={HoldTarget("schedule", "x"): "ada"})}, {BEHIND_BUT_SCHEDULES}),
         ({"budget": limited_to(mail=1)}, {BEHIND}),
         ({"budget": limited_to(mail=0)}, {BEHIND}),

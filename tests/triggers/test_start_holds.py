@@ -86,4 +86,18 @@ def test_claim_leaves_held_work_and_takes_the_rest(core):
     assert left == {made["mail"], made["memory"], fired}
 
 
+def test_safe_mode_holds_triggers_of_schedules_of_every_source(core):
+    for source in ("SCHEDULED", "PROACTIVE"):
+        schedule = ScheduleSpec(id=source.lower(), when="every 1h", workflow="brief", source=source)
+        core.do(core.schedules.put, schedule, Origin.OPERATOR)
+    core.clock.advance(hours=1)
+    core.do(core.ticks.tick)
+    own = emit(core, source="PROACTIVE").id
+    safe = StartHolds(safe_mode="six crashes")
+
+    assert [claim.id for claim in claim_all(core, holds=safe)] == [own]
+    assert safe.is_held("PROACTIVE", "brief", "proactive")
+    assert len(claim_all(core)) == 2
+
+
 EMITTED = {"mail": {"workflow": "mail"}, "memory": {"source": "MEMORY"}, "free": {}}

@@ -45,7 +45,7 @@ UNSET = {
     examples=(
         'craftcore schedule add nightly "every day at 3am" --workflow report',
         'craftcore schedule add dump "0 3 * * 1-5" --jitter 5m -- pg_dump -f db.sql',
-        'craftcore schedule add once "tomorrow at 9am" --workflow greet',
+        "craftcore schedule add walk @daily --deliver session --session ada",
     ),
     see=("craftcore schedule preview", "craftcore schedule edit", "docs/how-to/schedule-work.md"),
 )
@@ -65,7 +65,8 @@ def add(
     """Declare a schedule, or change the one of this id.
 
     EXPR is when, in quotes: "every day at 3am", "every monday at 9am", "every 2h", "in 10m", "tomorrow at 9am",
-    "2026-12-01T09:00Z", "0 3 * * 1-5", "@daily", "on startup". It runs a workflow, or the command after --.
+    "2026-12-01T09:00Z", "0 3 * * 1-5", "@daily", "on startup". It runs a workflow, or the command after --,
+    or is a message to a session.
 
     The same again changes nothing. An option that is not given has its default, also on a schedule that had another
     (`edit` changes only what it is given).
@@ -74,8 +75,8 @@ def add(
         raise click.UsageError(f'put EXPR in quotes: "{" ".join(words):.80}"; a command comes after --')
     declared = read_options(given, session.core().clock)
     declared |= _work(None, declared, command, irreversible)
-    if "workflow" not in declared:
-        raise click.UsageError("say what it runs: --workflow NAME, or a command after --")
+    if "workflow" not in declared and "deliver" not in declared:
+        raise click.UsageError("say what it runs: --workflow NAME, a command after --, or --deliver session")
     spec = ScheduleSpec(id=schedule_id, when=words[0], **declared)
     core = session.core()
     require_argument_list(spec.workflow, spec.payload)
@@ -158,6 +159,8 @@ def _work(
             if not runs_command or "workflow" in changes or "payload" in changes:
                 refuse_irreversible()
             return {"payload": irreversible_payload(dict(kept), irreversible)}
+        if "deliver" in changes and before is not None and "workflow" not in changes:
+            return {"workflow": None}
         if runs_command and changes.get("workflow", COMMAND) != COMMAND and "payload" not in changes:
             raise click.UsageError("its payload is a command's; give --payload with --workflow")
         return {}

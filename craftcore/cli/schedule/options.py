@@ -49,6 +49,14 @@ OPTIONS = (
     ),
     click.option("--session", "session_id", metavar="SESSION", help="Triggers of one session run in order."),
     click.option(
+        "--deliver",
+        metavar="session",
+        help="Send each as a message to the live task of --session, instead of --workflow.",
+    ),
+    click.option(
+        "--source", metavar="SOURCE", help="Where its triggers come from, like PROACTIVE; by default SCHEDULED."
+    ),
+    click.option(
         "--priority", type=int, metavar="0-99", help="Lower is sooner; by default 30, and 20 of what comes once."
     ),
     click.option("--description", metavar="TEXT", help="A description for people."),
@@ -59,6 +67,7 @@ OPTIONS = (
 
 READ: dict[str, Callable[[str], Any]] = {
     "payload": read_payload,
+    "source": str.upper,
     "catch_up_window": parse_duration,
     "catch_up_spacing": parse_duration,
     "jitter": parse_duration,

@@ -40,12 +40,12 @@ if TYPE_CHECKING:
     ),
     see=("craftcore temporal worker", "craftcore emit", "docs/how-to/run-on-temporal.md"),
 )
-@click.argument("workflow")
+@click.argument("workflow", required=False)
 @click.pass_obj
 def emit(
     session: Session,
     /,
-    workflow: str,
+    workflow: str | None,
     payload: str,
     delay: str | None,
     at: str | None,
@@ -57,6 +57,9 @@ def emit(
 
     When this returns, it is on record, with or without a worker. Prints {"id", "created", "status", "due_at"}; with
     --wait the result of the task instead. --task-queue, or temporal.task_queue, is the name of the app.
+
+    Without WORKFLOW it goes to the live task of --session, or else to the workflow that takes its source. With WORKFLOW
+    it starts a task, also beside a live one of the session.
     """
     patience = math.inf if wait is None else parse_duration(wait)
     if not patience >= 0:

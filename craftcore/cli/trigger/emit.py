@@ -57,7 +57,8 @@ from craftcore.triggers.model import DedupScope, Emitted, TriggerSpec
 @click.option(
     "--dedup-scope",
     metavar="ever|active",
-    help="How long the key is held: for ever, or until the work has ended; else as its source says.",
+    help="How long the key is held: ever (retention.keys after the end, by default 90 days), or active (until the work "
+    "has ended); else as its source says.",
 )
 @click.option(
     "--on-duplicate",

@@ -23,7 +23,6 @@ from craftcore.schedules.transitions import read_at
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time, format_span, relative_text
 from craftcore.storage.transaction import Reader
-from craftcore.triggers.model import TriggerSource
 from craftcore.triggers.start_holds import read_holds
 
 ROW = """SELECT status, reason, kind, next_at, high_water_at, skip_to_at, start_at, until_at, runs, max_runs
@@ -48,7 +47,7 @@ def schedule_reasons(reader: Reader, schedule: Schedule, now: float, *, daemon_r
     found = [
         *_broken_zone_findings(schedule),
         *schedules_held_findings(reader, now),
-        *target_findings(read_holds(reader).find_holds(TriggerSource.SCHEDULED, schedule.workflow, schedule.id)),
+        *target_findings(read_holds(reader).find_holds(schedule.source, schedule.workflow, schedule.id)),
         *(ahead := _clock_ahead_findings(schedule, now)),
         *_delay_findings(schedule, now),
         *_overlap(reader, schedule, now),
@@ -178,6 +177,8 @@ def _format_next_after(schedule: Schedule, now: float) -> str:
 
 
 def _undeclared_findings(reader: Reader, schedule: Schedule) -> list[Finding]:
+    if schedule.workflow is None:
+        return []
     declared = reader.fetch_one(DECLARED, workflow=schedule.workflow) or {}
     if not declared["declared"] or declared["is_declared"]:
         return []

@@ -144,7 +144,7 @@ def _pending_findings(
         ]
     holds = read_holds(reader)
     found += held_finding(holds.everything)
-    if trigger.source in SAFE_MODE_SOURCES:
+    if trigger.source in SAFE_MODE_SOURCES or trigger.schedule_id is not None:
         found += safe_mode_finding(holds.safe_mode)
     workflow = trigger.workflow or (None if task is None else task.workflow)
     found += target_findings(holds.find_holds(trigger.source, workflow, trigger.schedule_id))

@@ -397,7 +397,7 @@ CREATE TABLE schedules (
     anchor_at         INTEGER,               -- of `every`: its occurrences are anchor_at + n * step_seconds
     step_seconds      INTEGER,
     cron              TEXT,                  -- of `cron`: five fields
-    workflow          TEXT NOT NULL,
+    workflow          TEXT CHECK (workflow IS NOT NULL OR deliver IS NOT NULL),  -- NULL: whoever takes a message
     payload_json      TEXT NOT NULL,
     session_id        TEXT,
     priority          INTEGER,
@@ -420,6 +420,8 @@ CREATE TABLE schedules (
     last_nominal_at   REAL,                  -- of the newest that fired
     created_at        REAL NOT NULL,
     updated_at        REAL NOT NULL,
+    source            TEXT NOT NULL DEFAULT 'SCHEDULED',  -- of its triggers
+    deliver           TEXT CHECK (deliver IS NULL OR (deliver = 'session' AND session_id IS NOT NULL)),
     CHECK (next_at IS NULL OR status = 'ACTIVE'),
     CHECK ((kind = 'once') = (at IS NOT NULL)),
     CHECK ((kind = 'every') = (anchor_at IS NOT NULL)),
