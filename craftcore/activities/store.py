@@ -79,6 +79,18 @@ SELECT *
 """
 """The first condition is that of the index."""
 
+OF_TURN = """
+  FROM activity_log
+ WHERE task_seq = :task_seq
+   AND seq > coalesce((SELECT seq
+                         FROM activity_log
+                        WHERE task_seq = :task_seq
+                          AND turn < :turn
+                        ORDER BY seq DESC
+                        LIMIT 1), 0)
+"""
+"""The activities of the newest turn of a task follow those of its earlier turns, which are not read."""
+
 UNDECIDED = """
 SELECT *
   FROM activity_log
@@ -189,23 +201,15 @@ class ActivityStore:
         row = tx.fetch_one("SELECT * FROM activity_log WHERE idem_key = :key", key=key)
         return activity_of(row) if row else None
 
-    def list_numbered(self, tx: Reader, task_id: str, task_seq: int, turn: int) -> list[Activity]:
-        """Return the activities of one turn that are known by their number, not by a key of their own."""
-        prefix = f"activity:{task_id}:{turn}"
-        rows = tx.fetch_all(
-            """
-            SELECT *
-              FROM activity_log
-             WHERE idem_key > :first
-               AND idem_key < :end
-               AND +task_seq = :task_seq
-             ORDER BY idem_key
-            """,
-            first=f"{prefix}.",
-            end=f"{prefix}/",  # the character after the point
-            task_seq=task_seq,
-        )
+    def list_of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[Activity]:
+        """Return the activities of the newest turn of a task, the oldest first."""
+        rows = tx.fetch_all(f"SELECT * {OF_TURN} ORDER BY seq", task_seq=task_seq, turn=turn)
         return [activity_of(row) for row in rows]
+
+    def list_keys_of_turn(self, tx: Reader, task_seq: int, turn: int) -> list[str]:
+        """Return the keys of the activities of the newest turn of a task."""
+        rows = tx.fetch_all(f"SELECT idem_key {OF_TURN}", task_seq=task_seq, turn=turn)
+        return [row["idem_key"] for row in rows]
 
     def get_by_seq(self, tx: Reader, seq: int) -> Activity:
         """Return the activity of this seq, which there is."""

@@ -121,9 +121,13 @@ class ActivityEvents:
         """Return the activity of this key; None when nothing was begun under it."""
         return self._store.get(tx, key)
 
-    def list_numbered(self, tx: Transaction, task_id: str, task_seq: int, turn: int) -> list[Activity]:
-        """Return the activities of one turn that are known by their number, not by a key of their own."""
-        return self._store.list_numbered(tx, task_id, task_seq, turn)
+    def list_of_turn(self, tx: Transaction, task_seq: int, turn: int) -> list[Activity]:
+        """Return the activities of the newest turn of a task, the oldest first."""
+        return self._store.list_of_turn(tx, task_seq, turn)
+
+    def list_keys_of_turn(self, tx: Transaction, task_seq: int, turn: int) -> list[str]:
+        """Return the keys of the activities of the newest turn of a task."""
+        return self._store.list_keys_of_turn(tx, task_seq, turn)
 
     def decide(
         self,

@@ -82,7 +82,7 @@ class QuestionKind(StrEnum):
     BUDGET = "budget"  # it works on and on, and nothing comes from outside
     STALLED = "stalled"  # its turn runs, and completes nothing
     ACTIVITY = "activity"  # an irreversible action is in doubt
-    CONFLICT = "conflict"  # it failed: the key of an irreversible action was used for something else
+    CONFLICT = "conflict"  # the key of an irreversible action: used for something else, or perhaps changed
 
 
 GO_ON = "continue"
@@ -90,6 +90,8 @@ CANCEL = "cancel"
 WAIT_ON = "wait"
 TRY_AGAIN = "retry"
 LEAVE = "leave"
+SAME_ACT = "same"
+ANOTHER_ACT = "another"
 """The answers to a question that the engine asks."""
 
 

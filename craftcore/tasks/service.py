@@ -170,7 +170,7 @@ class TaskService:
     def _go_by(self, tx: Transaction, question: Question, choice: str) -> None:
         """Apply an answer."""
         task = self._tasks.get_by_seq(tx, question.task_seq)
-        if question.kind is QuestionKind.CONFLICT:
+        if question.kind is QuestionKind.CONFLICT and question.wait_seq is None:
             if choice == TRY_AGAIN:
                 self.retry(tx, task.id)
         elif question.kind is not QuestionKind.ASK and choice == CANCEL:

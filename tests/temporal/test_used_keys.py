@@ -9,7 +9,7 @@ from secrets import token_hex
 import anyio
 import pytest
 
-from craftcore import App, RetryPolicy, TaskContext
+from craftcore import App, Call, RetryPolicy, TaskContext
 from craftcore.errors import InvalidInput, NotFound, PayloadTooLarge, StateRefused
 from craftcore.outcome_exceptions import Fail
 from craftcore.tasks.work_store import WorkFilter
@@ -21,6 +21,7 @@ from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import WORKFLOW, TaskStart, first_arguments
 from craftcore.triggers.model import TriggerSpec
 from tests.support.processes import PATIENCE
+from tests.temporal.views import see_question
 
 pytestmark = pytest.mark.anyio
 LARGE = 900_000
@@ -175,3 +176,54 @@ async def test_search_by_a_key_finds_its_task_among_newer_ones(requests):
         await anyio.sleep(0.05)
     for one in (task, *newer, later):
         await requests.cancel(one)
+
+
+async def test_act_with_a_changed_key_is_not_done_again(app, requests):
+    """Another worker may run code in which the act has a key."""
+    calls: list[str] = []
+    keys = iter([None, "fee", "fee"])
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call, *, to: str) -> str:
+        calls.append(call.key)
+        return f"ref-{len(calls)}"
+
+    @app.workflow("pays")
+    async def pays(ctx: TaskContext) -> list[str]:
+        done = [await ctx.act("pay", key=next(keys), to="ada")]
+        await ctx.wait_for("go")
+        done.append(await ctx.act("pay", to="bob"))
+        await ctx.wait_for("go")
+        return done
+
+    task = await start(requests, "pays")
+    for _ in range(2):
+        await requests.signal(task, "go")
+
+    assert await requests.result_of(task, list[str], PATIENCE) == ["ref-1", "ref-2"]
+    assert calls == [f"activity:{task}:1.1", f"activity:{task}:1.2"]
+
+
+async def test_act_like_several_acts_is_held_until_a_person_answers(app, requests):
+    calls: list[str] = []
+    keys = iter([(None, None), ("fee",), ("fee",)])
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call, *, to: str) -> str:
+        calls.append(call.key)
+        return f"ref-{len(calls)}"
+
+    @app.workflow("pays")
+    async def pays(ctx: TaskContext) -> list[str]:
+        done = [await ctx.act("pay", key=key, to="ada") for key in next(keys)]
+        await ctx.wait_for("go")
+        return done
+
+    task = await start(requests, "pays")
+    await requests.signal(task, "go")
+    asked = await see_question(requests._client, task)
+    assert len(calls) == 2
+    await requests.answer(asked.id, "same", note=None, reference=None, answered_by="ada")
+
+    assert await requests.result_of(task, list[str], PATIENCE) == ["ref-1"]
+    assert len(calls) == 2

@@ -17,6 +17,7 @@ import anyio.lowlevel
 from craftcore.activities.model import REFUSED_AS_EXPECTED, ActionTerms, Activity, ActivityStatus, Decision
 from craftcore.activities.resolution import Abandoned, Ask, AssumeDone, Reconcile, Resend, ResendLater, resolve
 from craftcore.engine.turn.ledgered_call import LedgeredCall
+from craftcore.engine.turn.moved_acts import find_place
 from craftcore.engine.turn.provider_call import Answer, ReconcileAnswer, deadline_of, reconcile, unstored_result
 from craftcore.engine.turn.redeclared_actions import find_step_result, is_ledgered
 from craftcore.engine.turn.steps import run_step
@@ -55,7 +56,8 @@ async def act(turn: Turn, action: Action | str, key: str | None, arguments: Mapp
     is_done, result = await find_step_result(turn, action, key, place, activity_key, arguments)
     if is_done:
         return result
-    one = _Act(turn, action, terms, activity_key, place, arguments, text)
+    place = await find_place(turn, action, place, text, is_counted=key is None)
+    one = _Act(turn, action, terms, f"activity:{turn.task.id}:{place}", place, arguments, text)
     if place not in turn.acts:
         turn.charge_budget()
         turn.acts.add(place)

@@ -5,7 +5,7 @@ A turn knows no more of where that is than these two protocols say. `sqlite_jour
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from craftcore.activities.model import Activity, Decision, NewIntent, StartedCall
@@ -71,8 +71,11 @@ class Journal(Protocol):
     async def look(self, key: str) -> Activity | None:
         """Return the activity of this key; None when nothing was begun under it."""
 
-    async def list_numbered(self, task: Task) -> Sequence[Activity]:
-        """Return the activities of the task's turn that are known by their number, not by a key of their own."""
+    async def list_act_keys(self, task: Task) -> Iterable[str]:
+        """Return the keys of the activities of the task's turn, and perhaps of its other turns."""
+
+    async def list_of_turn(self, task: Task, beside: Container[str]) -> Sequence[Activity]:
+        """Return the activities of the task's turn but those of these keys, the oldest first."""
 
     async def stream(self, task_id: str, limit: int) -> Sequence[StreamRow]:
         """Return the newest events of a task, oldest of them first."""

@@ -87,7 +87,8 @@ async def refuse_done_act(turn: Turn, name: str, key: str | None) -> None:
     prefix = f"activity:{task.id}:"
     found: Sequence[Activity]
     if key is None:
-        found = await journal.list_numbered(task)
+        counted = f"{prefix}{task.turn}."
+        found = [one for one in await journal.list_of_turn(task, ()) if one.key.startswith(counted)]
     else:
         one = await journal.look(prefix + key)
         found = [one] if one is not None and one.task_seq == task.seq else []

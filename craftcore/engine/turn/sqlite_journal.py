@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
@@ -117,8 +117,12 @@ class SqliteJournal:
     async def look(self, key: str) -> Activity | None:
         return await self._writer.commit(self._acts.find, key)
 
-    async def list_numbered(self, task: Task) -> Sequence[Activity]:
-        return await self._writer.commit(self._acts.list_numbered, task.id, task.seq, task.turn)
+    async def list_act_keys(self, task: Task) -> Iterable[str]:
+        return await self._writer.commit(self._acts.list_keys_of_turn, task.seq, task.turn)
+
+    async def list_of_turn(self, task: Task, beside: Container[str]) -> Sequence[Activity]:
+        found = await self._writer.commit(self._acts.list_of_turn, task.seq, task.turn)
+        return [activity for activity in found if activity.key not in beside]
 
     # What is event_of of a turn
 

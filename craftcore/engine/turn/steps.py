@@ -12,13 +12,14 @@ from typing import Any, Literal, get_args
 import anyio
 
 from craftcore.engine.failure import decisive_error, error_text, is_hopeless, wait_asked
-from craftcore.engine.turn.completed_step import decode_completed
+from craftcore.engine.turn.completed_step import decode_completed, find_alike
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread, run_inline
 from craftcore.engine.workers.encoded import Encoded, call_step
 from craftcore.errors import InvalidInput, StepConflict
 from craftcore.executions.model import EventType
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.outcome_exceptions import LONGEST_WAIT, Retry, Snooze
 from craftcore.registry.executor import Executor, find_executor_mistake
 from craftcore.serialization.arguments import Duration, seconds, show_value
@@ -28,6 +29,8 @@ from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import is_awaitable, safe_isinstance
 from craftcore.tasks.turn_event_store import FAILURE_MARK, NewEvent
 from craftcore.triggers.backoff import RetryPolicy
+
+log = get_logger(__name__)
 
 OnChange = Literal["error", "rerun"]
 
@@ -64,6 +67,14 @@ class Step:
             )
         self._revision += 1
         return False, None
+
+    def warn_when_moved(self) -> None:
+        """Log that this step runs although one that may be the same is completed, under another name or key."""
+        turn = self.turn
+        if not turn.is_entered_again or not turn.is_in_order:
+            return
+        if (left := find_alike(turn.left_steps, self.name, self._digest, turn.is_taken)) is not None:
+            log.warning("step.run_again", task=turn.task.id, step=self.identity, completed_as=left)
 
     def store(self, result: Any, latency_ms: float) -> tuple[str, Any]:
         """Return the text of its event, and the result as a re-entry will find it. Raises InvalidInput or
@@ -117,6 +128,7 @@ async def run_step(
     is_there, result = step.find_result(on_change)
     if is_there:
         return result
+    step.warn_when_moved()
     turn.charge_budget()
     returned: list[Any] = []
     limit = None if timeout is None else _timeout_seconds(name, fn, timeout, executor)

@@ -7,11 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cached_property
 from typing import NamedTuple, NoReturn
 
 from craftcore.clock import Clock
 from craftcore.config import TaskSettings
 from craftcore.engine.attempt import Attempt
+from craftcore.engine.turn.act_places import ActPlaces
+from craftcore.engine.turn.completed_step import list_steps
 from craftcore.engine.turn.continuation import budget_wait, resolve_delay
 from craftcore.engine.turn.journal import Journal, TurnTables
 from craftcore.engine.turn.pending_calls import PendingCall
@@ -87,6 +90,7 @@ class Turn(TurnState):
         )
         """Code ran in this turn before: in an attempt that is over, or up to a wait."""
         self._own_task = doors.loop.get_current_task()
+        self.places = ActPlaces()
         self._taken: set[str] = set()
         self._counted: Counter[str] = Counter()
         self._unwinds = False
@@ -119,6 +123,16 @@ class Turn(TurnState):
     def identity(self, kind: str, name: str, key: str | None) -> str:
         """Return what the agent that runs completes is known by, when it has a name."""
         return f"{kind}:{name}{self._scope}" if key is None else f"{kind}:{name}/{key}{self._scope}"
+
+    @property
+    def is_in_order(self) -> bool:
+        """True when calls come in the order of the code here: in the turn's own task, and not in a step."""
+        return self.doors.loop.get_current_task() is self._own_task and not _IN_STEP.get()
+
+    @cached_property
+    def left_steps(self) -> dict[str, str]:
+        """The completed steps that this entry had not come to when this was first asked, with their events."""
+        return {identity: text for identity, text in list_steps(self.memo) if identity not in self._taken}
 
     def is_taken(self, identity: str) -> bool:
         """Return whether this entry has come to it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
@@ -200,10 +200,13 @@ class TemporalJournal:
         found: Activity | None = await self._updates.query("act", [key], Activity | None)
         return found
 
-    async def list_numbered(self, task: Task) -> Sequence[Activity]:
-        prefix = f"activity:{task.id}:{task.turn}."
-        found = [await self.look(key) for key in sorted(await self._known_keys()) if key.startswith(prefix)]
-        return [one for one in found if one is not None]
+    async def list_act_keys(self, task: Task) -> Iterable[str]:
+        return list(await self._known_keys())
+
+    async def list_of_turn(self, task: Task, beside: Container[str]) -> Sequence[Activity]:
+        found = [await self.look(key) for key in list(await self._known_keys()) if key not in beside]
+        mine = [one for one in found if one is not None and one.turn == task.turn]
+        return sorted(mine, key=lambda one: one.seq)
 
     async def _known_keys(self) -> set[str]:
         """Return the keys of all activities of the task: only its own entries begin one."""

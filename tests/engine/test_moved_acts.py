@@ -1,0 +1,259 @@
+"""Acts whose key is given, taken away or changed in mid-turn: the action is not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from craftcore import App, Call, TaskContext
+from tests.support.acts import Provider, ledger, questions
+from tests.support.engine_harness import Lab, lab
+from tests.support.log_capture import capture_logs
+from tests.support.turns import failure, result
+
+pytestmark = pytest.mark.anyio
+
+Turn = Callable[[TaskContext], Awaitable[Any]]
+
+
+def an_app(provider: Provider, turn: Turn) -> App:
+    app = App("payer")
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call, *, to: str) -> Any:
+        return await provider(call, to=to)
+
+    async def workflow(ctx: TaskContext) -> Any:
+        return await turn(ctx)
+
+    app.declare("pay", workflow, max_attempts=3)
+    return app
+
+
+def paying(*acts: tuple[str | None, str], then: tuple[tuple[str | None, str], ...] = ()) -> Turn:
+    """Return a turn that pays each (key, to), waits for `go`, and pays what is `then` to be paid."""
+
+    async def turn(ctx: TaskContext) -> Any:
+        done = [await ctx.act("pay", key=key, to=to) for key, to in acts]
+        await ctx.wait_for("go")
+        return done + [await ctx.act("pay", key=key, to=to) for key, to in then]
+
+    return turn
+
+
+async def begun(folder: Path, app: App) -> str:
+    """Run a task under the first code until it waits; return its id."""
+    async with lab(app, folder) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.waiting(task_id)
+    return task_id
+
+
+async def ended(it: Lab, task_id: str) -> dict[str, Any]:
+    await it.app.signal(task_id, "go")
+    return await it.ended(task_id)
+
+
+def places(it: Lab) -> list[str]:
+    return [row["idem_key"].rsplit(":", 1)[1] for row in ledger(it)]
+
+
+@pytest.mark.parametrize(
+    ("was", "now"), [(None, "fee"), ("fee", None), ("fee", "rent")], ids=["given", "taken away", "renamed"]
+)
+async def test_act_with_a_changed_key_is_not_done_again(tmp_path, was, now):
+    provider = Provider()
+    task_id = await begun(tmp_path, an_app(provider, paying((was, "ada"))))
+
+    async with lab(an_app(provider, paying((now, "ada"))), tmp_path) as it:
+        assert result(await ended(it, task_id)) == ["ref-1"]
+
+        assert places(it) == [was or "1.1"]
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.parametrize(("was", "now"), [(None, "fee"), ("fee", None)], ids=["given", "taken away"])
+async def test_act_in_doubt_with_a_changed_key_keeps_its_question(tmp_path, was, now):
+    provider = Provider(RuntimeError("connection lost"))
+    async with lab(an_app(provider, paying((was, "ada"))), tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        asked = await it.question("activity")
+
+    async with lab(an_app(provider, paying((now, "ada"))), tmp_path) as it:
+        await it.app.answer(asked["id"], "resend", answered_by="ada")
+        assert result(await ended(it, task_id)) == ["ref-2"]
+
+        assert questions(it) == [("activity", "ANSWERED")]
+    assert [(key.rsplit(":", 1)[1], attempt) for key, attempt, _ in provider.calls] == [
+        (was or "1.1", 1),
+        (was or "1.1", 2),
+    ]
+
+
+async def test_first_act_with_a_new_key_leaves_the_later_ones_their_acts(tmp_path):
+    """The later acts are counted from 1 now, and one of them is not done yet."""
+    provider = Provider()
+    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"), (None, "bob"))))
+    code = paying(("fee", "ada"), (None, "bob"), then=((None, "eve"),))
+
+    async with lab(an_app(provider, code), tmp_path) as it:
+        assert result(await ended(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
+
+        assert places(it) == ["1.1", "1.2", "1.3"]
+    assert [to for _, _, to in provider.calls] == ["ada", "bob", "eve"]
+
+
+async def test_acts_after_a_moved_act_are_found_at_later_entries(tmp_path):
+    provider = Provider()
+
+    async def turn(ctx: TaskContext) -> Any:
+        done = [await ctx.act("pay", key="fee", to="ada")]
+        for _ in range(2):
+            await ctx.wait_for("go")
+            done.append(await ctx.act("pay", to="bob"))
+        await ctx.wait_for("go")
+        return done
+
+    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"))))
+    async with lab(an_app(provider, turn), tmp_path) as it:
+        for count in (2, 3):
+            await it.app.signal(task_id, "go")
+            await it.until(lambda count=count: len(provider.calls) == count)  # type: ignore[misc]
+            await it.waiting(task_id)
+
+        assert result(await ended(it, task_id)) == ["ref-1", "ref-2", "ref-3"]
+        assert questions(it) == []
+
+
+async def test_new_act_with_other_arguments_is_done(tmp_path):
+    provider = Provider()
+    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"))))
+
+    async with lab(an_app(provider, paying(("fee", "bob"))), tmp_path) as it:
+        assert result(await ended(it, task_id)) == ["ref-2"]
+
+
+async def test_new_act_like_an_act_that_is_still_called_is_done_once(tmp_path):
+    provider = Provider()
+    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"))))
+
+    async with lab(an_app(provider, paying(("fee", "ada"), (None, "ada"))), tmp_path) as it:
+        assert sorted(result(await ended(it, task_id))) == ["ref-1", "ref-2"]
+    assert len(provider.calls) == 2
+
+
+async def test_act_whose_row_was_taken_by_another_key_is_refused(tmp_path):
+    provider = Provider()
+    task_id = await begun(tmp_path, an_app(provider, paying(("fee", "ada"))))
+
+    async with lab(an_app(provider, paying(("rent", "ada"), ("fee", "ada"))), tmp_path) as it:
+        await it.app.signal(task_id, "go")
+        code, message = failure(await it.ended(task_id))
+
+        assert code == "IDEMPOTENCY_CONFLICT"
+        assert f"the act with its key activity:{task_id}:fee was taken for another call" in message
+    assert len(provider.calls) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "kept", "calls"), [("same", ["ref-1"], 2), ("another", ["ref-3"], 3)], ids=["same", "another"]
+)
+async def test_act_like_several_acts_is_held_until_a_person_answers(tmp_path, answer, kept, calls):
+    provider = Provider()
+    task_id = await begun(tmp_path, an_app(provider, paying((None, "ada"), (None, "ada"))))
+
+    async with lab(an_app(provider, paying(("fee", "ada"))), tmp_path) as it:
+        await it.app.signal(task_id, "go")
+        asked = await it.question("conflict")
+        assert len(provider.calls) == 2
+        assert f"{task_id}:1.1 is: it has the same arguments, is DONE" in asked["question"]
+        await it.app.answer(asked["id"], answer, answered_by="ada")
+
+        assert result(await it.ended(task_id)) == kept
+        assert len(provider.calls) == calls
+
+
+async def test_act_beside_the_turn_with_a_changed_key_is_held_until_a_person_answers(tmp_path):
+    provider = Provider()
+
+    def beside(key: str) -> Turn:
+        async def turn(ctx: TaskContext) -> Any:
+            async with anyio.create_task_group() as group:
+                group.start_soon(partial(ctx.act, "pay", key=key, to="ada"))
+            await ctx.wait_for("go")
+            return "over"
+
+        return turn
+
+    task_id = await begun(tmp_path, an_app(provider, beside("fee")))
+    async with lab(an_app(provider, beside("rent")), tmp_path) as it:
+        await it.app.signal(task_id, "go")
+        asked = await it.question("conflict")
+        await it.app.answer(asked["id"], "same", answered_by="ada")
+
+        assert result(await it.ended(task_id)) == "over"
+    assert len(provider.calls) == 1
+
+
+async def test_concurrent_acts_with_the_same_arguments_keep_their_keys(tmp_path):
+    """The code is as it was: of acts with the same arguments, one was done when the process ended."""
+    provider = Provider()
+
+    def both(*keys: str) -> Turn:
+        async def turn(ctx: TaskContext) -> Any:
+            async with anyio.create_task_group() as group:
+                for key in keys:
+                    group.start_soon(partial(ctx.act, "pay", key=key, to="ada"))
+            await ctx.wait_for("go")
+            return "over"
+
+        return turn
+
+    task_id = await begun(tmp_path, an_app(provider, both("b")))
+    async with lab(an_app(provider, both("a", "b")), tmp_path) as it:
+        assert result(await ended(it, task_id)) == "over"
+        assert sorted(places(it)) == ["a", "b"]
+
+
+async def test_keys_of_each_attempt_make_acts_of_their_own(tmp_path):
+    """No other code can have run before: the process is the same."""
+    provider = Provider()
+
+    async def turn(ctx: TaskContext) -> Any:
+        sent = await ctx.act("pay", key=f"attempt-{ctx.attempt}", to="ada")
+        if ctx.attempt == 1:
+            raise ValueError("not yet")
+        return sent
+
+    async with lab(an_app(provider, turn), tmp_path) as it:
+        assert result(await it.ended((await it.app.emit("pay")).id)) == "ref-2"
+
+
+@pytest.mark.parametrize(
+    ("names", "warned"),
+    [(("ask", "say"), True), (("ask/1", "ask/2"), True), (("ask", "ask"), False)],
+    ids=["renamed", "another key", "unchanged"],
+)
+async def test_step_that_runs_again_under_another_name_is_logged(tmp_path, names, warned):
+    def asking(named: str) -> Turn:
+        async def turn(ctx: TaskContext) -> Any:
+            name, _, key = named.partition("/")
+            answer = await ctx.step(name, str.upper, "what", key=key or None)
+            await ctx.wait_for("go")
+            return answer
+
+        return turn
+
+    first, second = (an_app(Provider(), asking(named)) for named in names)
+    task_id = await begun(tmp_path, first)
+    with capture_logs() as logs:
+        async with lab(second, tmp_path) as it:
+            assert result(await ended(it, task_id)) == "WHAT"
+
+    said = [(line["step"], line["completed_as"]) for line in logs if line["event"] == "step.run_again"]
+    assert said == [(f"step:{names[1]}", f"step:{names[0]}")] * warned
