@@ -14,8 +14,8 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
+from craftcore.activities.result_shape import read_result
 from craftcore.errors import IdempotencyConflict
-from craftcore.serialization.canonical import canonicalize
 
 LEFT_BEHIND = CallOutcome(ActivityStatus.UNKNOWN, "the process ended before it knew", may_retry=True)
 
@@ -125,7 +125,10 @@ def decide(
     before: Activity, decision: Decision, *, decided_by: str, reference: str | None, now: float
 ) -> Activity | None:
     """Return an activity after a decision. None when there is nothing to decide: only what is UNKNOWN is in doubt, and
-    what FAILED may only be called again."""
+    what FAILED may only be called again.
+
+    Raises InvalidInput for what happened without the result that its task needs.
+    """
     is_failed = before.status is ActivityStatus.FAILED
     if before.status is not ActivityStatus.UNKNOWN and not (is_failed and decision is Decision.RESEND):
         return None
@@ -140,7 +143,7 @@ def decide(
     )
     if decision is not Decision.HAPPENED:
         return after
-    result = None if reference is None else canonicalize(reference)
+    result = read_result(before.result_shape, reference, before.action)
     return replace(after, status=ActivityStatus.DONE, in_doubt=False, result_json=result)
 
 

@@ -105,6 +105,8 @@ class Activity:
     created_at: float
     updated_at: float
     settled_at: float | None
+    result_shape: str | None = None
+    """The shape of its result, as in `result_shape.py`; None: its task needs none."""
 
     @property
     def is_open(self) -> bool:
@@ -130,6 +132,7 @@ class NewIntent(NamedTuple):
     request_json: str | None
     execution_seq: int
     epoch: int
+    result_shape: str | None = None
 
 
 class StartedCall(NamedTuple):

@@ -124,10 +124,10 @@ class ActivityStore:
             """
             INSERT INTO activity_log (
                 idem_key, task_id, task_seq, turn, action, policy, args_hash, request_json, execution_seq, epoch,
-                first_call_at, last_call_at, created_at, updated_at, status, reason, in_doubt, may_retry
+                result_shape, first_call_at, last_call_at, created_at, updated_at, status, reason, in_doubt, may_retry
             )
             SELECT :key, :task_id, :task_seq, :turn, :action, :policy, :args_hash, :request_json, 0, :epoch,
-                   min(created_at, :now), :now, :now, :now, 'UNKNOWN', :reason, 1, 1
+                   :result_shape, min(created_at, :now), :now, :now, :now, 'UNKNOWN', :reason, 1, 1
               FROM tasks
              WHERE seq = :task_seq
             RETURNING *

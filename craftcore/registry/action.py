@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, overload
 
 from craftcore.activities.model import ActionTerms, OnUnknown
+from craftcore.activities.result_shape import shape_of
 from craftcore.errors import ConfigInvalid, InvalidInput
 from craftcore.outcome_exceptions import LONGEST_WAIT
 from craftcore.registry.call import Call
@@ -135,6 +136,11 @@ class Action(Generic[R, P]):
     def result_type(self) -> Any:
         """The annotated result type. Looked at when it is first called: a class may be declared below it."""
         return return_type(self.fn)
+
+    @cached_property
+    def result_shape(self) -> str | None:
+        """The shape of its result, as the ledger keeps it. None: a task needs none."""
+        return shape_of(self.result_type)
 
     @property
     def parameters(self) -> list[str]:

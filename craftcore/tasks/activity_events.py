@@ -14,6 +14,7 @@ from craftcore.activities.decision_store import DecisionStore
 from craftcore.activities.ledger import RESTORED, Ledger
 from craftcore.activities.ledger_rules import LEFT_BEHIND, describe_status
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
+from craftcore.activities.result_shape import describe_required
 from craftcore.activities.store import ActivityStore
 from craftcore.clock import Clock
 from craftcore.errors import ErrorCode, LeaseLost, StateRefused
@@ -211,10 +212,17 @@ def question_about(activity: Activity, why: str | None) -> NewQuestion:
             else ""
         )
         + (f" Known facts: {why}." if why else "")
-        + f"\n{WHAT_ANSWERS_MEAN}",
+        + f"\n{WHAT_ANSWERS_MEAN}{_needed_text(activity)}",
         options=tuple(Decision),
         activity_seq=activity.seq,
     )
+
+
+def _needed_text(activity: Activity) -> str:
+    """Return which result a person has to tell when it happened; empty: none."""
+    if (needed := describe_required(activity.result_shape)) is None:
+        return ""
+    return f" With happened, its task needs what {activity.action} returned: give it as the reference ({needed})."
 
 
 def _ending_text(activity: Activity) -> str:

@@ -132,6 +132,9 @@ async def _play(
                 os._exit(BROKE_OFF)
             returned = await made
         except Exception as raised:
+            if (refusal := lab.refusal) is not None:
+                log.append(Refused(refusal))
+                os._exit(BROKE_OFF)
             error = f"{describe_error(raised)} in {_place(raised)}"
         statuses = await lab.finish(None if baseline is None else baseline.statuses)
         witness.is_over = True

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Mapping
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, Unpack
@@ -14,26 +14,25 @@ from typing import Any, Self, Unpack
 import anyio
 import anyio.abc
 
-from craftcore.activities.model import Decision
 from craftcore.app import App
 from craftcore.config import Config, DaemonSettings, StorageSettings
 from craftcore.diagnostics.reasons.trigger_reasons import list_reasons, task_reasons
 from craftcore.engine.failure import sole_exception
 from craftcore.errors import InvalidInput, NotFound, StateRefused
 from craftcore.results.handle import EmittedHandle, Handle
-from craftcore.serialization.arguments import Duration, seconds
+from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
 from craftcore.tasks.model import Question, Task
+from craftcore.testing import provider as stand_ins
 from craftcore.testing.due_store import copy_committed, next_due
 from craftcore.testing.effect import Effect
 from craftcore.testing.life import Life
-from craftcore.testing.provider import Provider, make_networked_providers, require_action, require_option
-from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock
+from craftcore.testing.provider import Provider
+from craftcore.testing.virtual_clock import NEW_YEAR, VirtualClock, sum_up
 from craftcore.testing.world import World, world_of_process
 from craftcore.triggers.model import EmitOptions, Trigger
 
 DATABASE = "lab.db"
-CENTURY = 100 * 366 * 86_400.0
 ANSWERED_BY = "lab"
 
 CONFIG = Config(
@@ -69,7 +68,7 @@ class Lab:
         self.clock = VirtualClock(
             start.timestamp() if isinstance(start, datetime) else start, seed=seed, zone_name=zone
         )
-        self._world = World(self.clock, make_networked_providers())
+        self._world = World(self.clock, stand_ins.make_networked_providers())
         self._config = config
         self._given_folder = folder
         self._stack = AsyncExitStack()
@@ -149,7 +148,7 @@ class Lab:
         return waited
 
     async def answer(self, choice: str, *, question: str = "") -> None:
-        """Answer the only open question whose text contains `question`, and run until idle.
+        """Answer the only open question whose text contains `question`, and run until idle; `happened` with its result.
 
         Raises NotFound without one, InvalidInput with several.
         """
@@ -163,7 +162,7 @@ class Lab:
         if len(found) > 1:
             texts = "; ".join(asked.question for asked in found)
             raise InvalidInput(f"{len(found)} open questions contain {question!r}: {texts}")
-        await self._running.app.answer(found[0].id, choice, note=note, answered_by=ANSWERED_BY)
+        await self._answer_truthfully(found[0], choice, note)
         await self._run_due()
 
     async def answer_doubts(self) -> None:
@@ -175,13 +174,17 @@ class Lab:
 
     async def _answer_known_doubts(self) -> bool:
         """Return whether there was one."""
-        app, late = self._running.app, {call.key for call in self._world.late}
-        doubts = [asked for asked in await app.questions() if asked.activity_key and asked.activity_key not in late]
+        late = {call.key for call in self._world.late}
+        questions = await self._running.app.questions()
+        doubts = [asked for asked in questions if asked.activity_key and asked.activity_key not in late]
         done = {effect.key for effect in self._world.effects}
         for asked in doubts:
-            choice = Decision.HAPPENED if asked.activity_key in done else Decision.RESEND
-            await app.answer(asked.id, choice, answered_by=ANSWERED_BY)
+            await self._answer_truthfully(asked, "happened" if asked.activity_key in done else "resend", None)
         return bool(doubts)
+
+    async def _answer_truthfully(self, asked: Question, choice: str, note: str | None) -> None:
+        reference = self._world.find_reference(asked.activity_key, self.app.actions) if choice == "happened" else None
+        await self._running.app.answer(asked.id, choice, note=note, reference=reference, answered_by=ANSWERED_BY)
 
     async def questions(self) -> list[Question]:
         """Return what waits for an answer, asked longest ago first."""
@@ -198,6 +201,8 @@ class Lab:
 
     async def _run_due(self) -> None:
         await self._running.wait_until_idle()
+        if self._world.refusal is not None:
+            raise InvalidInput(self._world.refusal)
 
     async def advance(
         self, duration: Duration = 0.0, *, minutes: float = 0.0, hours: float = 0.0, days: float = 0.0
@@ -260,11 +265,14 @@ class Lab:
 
     def provider(self, action: str, **options: Any) -> Provider:
         """Return the provider that takes the calls of an action from now on; `options` are those of Provider. The
-        function that the app declares for the action is not called. Raises InvalidInput for other options or actions.
+        function that the app declares for the action is not called. Without `returns` a call returns a value of the
+        type that the action declares. Raises InvalidInput for other options or actions.
         """
-        require_action(action, self.app.actions)
+        stand_ins.require_action(action, self.app.actions)
         for name in options:
-            require_option(action, name)
+            stand_ins.require_option(action, name)
+        if "returns" not in options:
+            options["returns"] = stand_ins.make_default_returns(action, self.app.actions)
         made = self._world.providers[action] = Provider(action, **options)
         if self._life is not None:
             self._life.replace_actions()
@@ -286,9 +294,3 @@ class Lab:
 def is_live(state: Task | Trigger) -> bool:
     """Return whether work has not ended."""
     return state.status.is_live if isinstance(state, Task) else not state.status.is_settled
-
-
-def sum_up(duration: Duration, minutes: float, hours: float, days: float) -> float:
-    """Return a length of time in seconds. Raises InvalidInput for one that is negative or longer than a century."""
-    length = seconds("advance: duration", duration, InvalidInput, most=CENTURY)
-    return length + timedelta(minutes=minutes, hours=hours, days=days).total_seconds()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial, wraps
 from pathlib import Path
@@ -13,9 +14,11 @@ import anyio.abc
 from craftcore.app import App
 from craftcore.config import Config
 from craftcore.daemon.lifespan import running
+from craftcore.errors import InvalidInput
 from craftcore.outcome_exceptions import NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
+from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import is_awaitable
 from craftcore.tasks.outcomes import Done
 from craftcore.testing.effect import Effect
@@ -102,7 +105,8 @@ class Life:
             fn, is_async, reconciler = self._originals[action]
             if provider is not None:
                 action.fn, action.is_async = _route_calls(fn, provider, self._world), True
-                action.reconciler = reconciler and partial(_look_up, provider, self._world)
+                is_typed = action.result_shape is not None
+                action.reconciler = reconciler and partial(_look_up, provider, self._world, is_typed)
             else:
                 action.fn = self._note_calls(action, fn) if not is_async else self._note_async_calls(action, fn)
 
@@ -112,12 +116,12 @@ class Life:
             result = fn(call, **arguments)
             if is_awaitable(result):
                 return await_and_note(result, call, arguments)
-            self._note(action, call, arguments)
+            self._note(action, call, arguments, result)
             return result
 
         async def await_and_note(made: Awaitable[Any], call: Call, arguments: Mapping[str, Any]) -> Any:
             result = await made
-            self._note(action, call, arguments)
+            self._note(action, call, arguments, result)
             return result
 
         return call_and_note
@@ -126,19 +130,23 @@ class Life:
         @wraps(fn)
         async def call_and_note(call: Call, /, **arguments: Any) -> Any:
             result = await fn(call, **arguments)
-            self._note(action, call, arguments)
+            self._note(action, call, arguments, result)
             return result
 
         return call_and_note
 
-    def _note(self, action: Action, call: Call, arguments: Mapping[str, Any]) -> None:
+    def _note(self, action: Action, call: Call, arguments: Mapping[str, Any], result: Any) -> None:
         """Note the effect of a function of the app. An idempotent provider behind it drops a second call of a key."""
         if self.is_dead:  # its thread went on after the crash
             return
         if action.terms.idempotent_provider and any(effect.key == call.key for effect in self._world.effects):
             return
+        try:
+            told = json.loads(encode(result, "result"))
+        except InvalidInput:
+            told = None
         self._world.note(
-            Effect(action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._number)
+            Effect(action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._number), told
         )
 
 
@@ -150,8 +158,10 @@ class Original(NamedTuple):
     reconciler: Callable[..., Any] | None
 
 
-async def _look_up(provider: Provider, world: World, call: Call, /, **_arguments: Any) -> Done[str] | NoEffect | None:
-    return provider.look_up(call.key, world)
+async def _look_up(
+    provider: Provider, world: World, is_typed: bool, call: Call, /, **_arguments: Any
+) -> Done[Any] | NoEffect | None:
+    return provider.look_up(call.key, world, is_typed=is_typed)
 
 
 def _route_calls(fn: Callable[..., Any], provider: Provider, world: World) -> Callable[..., Any]:

@@ -68,7 +68,7 @@ class LoggedWorld(World):
             case Moved(now, boot_time):
                 self.clock.put(now, boot_time)
             case Noted(effect, result):
-                self.effects.append(effect)
+                super().note(effect, result)
                 if effect.key and (provider := self.providers.get(effect.action)) is not None:
                     provider.remember(effect, result)
             case Counted(action, counts):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from inspect import signature
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from craftcore.actions.email.email_action import EMAIL
 from craftcore.actions.http.http_action import HTTP_REQUEST
+from craftcore.activities.result_shape import make_sample
 from craftcore.clock import Clock
 from craftcore.errors import InvalidInput
-from craftcore.outcome_exceptions import NoEffect
+from craftcore.outcome_exceptions import Fail, NoEffect
+from craftcore.registry.action import Action
 from craftcore.registry.call import Call
 from craftcore.tasks.outcomes import Done
 from craftcore.testing.effect import Effect, LateCall
@@ -34,6 +36,9 @@ class Notes(Protocol):
     def note(self, effect: Effect, result: Any = None) -> None:
         """Keep an effect."""
 
+    def refuse(self, message: str) -> None:
+        """Let the lab raise InvalidInput."""
+
     def note_provider(self, provider: Provider) -> None:
         """Keep the counts of a provider."""
 
@@ -44,7 +49,8 @@ class Notes(Protocol):
 class Provider:
     """The provider behind one action. Each option is an attribute that a test may change at any time.
 
-    returns        what a call returns: a value, or a function of the arguments
+    returns        what a call returns: a value, or a function of the arguments. A lab makes one up that has the type
+                   of the action
     dedupes        a second call with the same key does nothing, and returns what the first one did
     delay          seconds of virtual time that a call takes before it acts
     fails_before   number of calls from now on that fail before they act: the connection is refused
@@ -120,16 +126,23 @@ class Provider:
         """Note the effect of a call, unless the key is known and `dedupes`. Return what the call returns."""
         if self.dedupes and key in self._done:
             return self._done[key]
+        if isinstance(self.returns, NoReturns):
+            world.refuse(self.returns.message)
+            raise Fail("NO_RETURNS", self.returns.message)
         result = self.returns(**arguments) if callable(self.returns) else self.returns
         effect = Effect(action=self.name, key=key, arguments=dict(arguments), at=world.clock.now(), life=life)
         self.remember(effect, result)
         world.note(effect, result)
         return result
 
-    def look_up(self, key: str, world: Notes) -> Done[str] | NoEffect | None:
-        """Return what became of the calls of a key, as an action's reconcile function does; None: one acts later."""
+    def look_up(self, key: str, world: Notes, *, is_typed: bool = False) -> Done[Any] | NoEffect | None:
+        """Return what became of the calls of a key, as an action's reconcile function does; None: one acts later.
+
+        `is_typed`: the action declares what it returns, and the answer has the result.
+        """
         if key in self._done:
-            return Done(f"{self.name}:{key}")
+            result = self._done[key]
+            return Done(result if is_typed and result is not None else f"{self.name}:{key}")
         if any(call.key == key for call in world.late):
             return None
         return NoEffect(f"{self.name} knows no call {key}")
@@ -168,6 +181,24 @@ def require_action(name: str, known: Iterable[str]) -> None:
     names = sorted({*known, *NETWORKED})
     if name not in names:
         raise InvalidInput(f"provider {name!r:.80}: there is no such action; there are {', '.join(names)}")
+
+
+class NoReturns(NamedTuple):
+    """In place of what a stand-in returns: its action declares a type of which no value can be made up."""
+
+    message: str
+
+
+def make_default_returns(name: str, actions: Mapping[str, Action]) -> Any:
+    """Return the result of a stand-in without `returns`: a value of the type that the action declares."""
+    if name in NETWORKED:
+        return NETWORKED[name]
+    shape = actions[name].result_shape
+    try:
+        return None if shape is None else make_sample(shape, f"{name}-ref")
+    except InvalidInput as error:
+        given = f"give --provider {name}:returns=JSON, or returns=… in a test"
+        return NoReturns(f"provider {name!r:.80}: {error.message}: {given}")
 
 
 def require_option(action: str, name: str) -> None:

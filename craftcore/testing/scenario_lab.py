@@ -17,7 +17,7 @@ from craftcore.storage.transaction import Reader
 from craftcore.tasks.model import Question, Task
 from craftcore.tasks.work_store import WorkUpdate
 from craftcore.testing.due_store import was_answered, was_signalled
-from craftcore.testing.lab import Lab, sum_up
+from craftcore.testing.lab import Lab
 from craftcore.testing.life_log import (
     Called,
     LifeLog,
@@ -26,6 +26,7 @@ from craftcore.testing.life_log import (
     Returned,
 )
 from craftcore.testing.logged_world import LoggedWorld
+from craftcore.testing.virtual_clock import sum_up
 from craftcore.triggers.model import EmitOptions, Emitted, Trigger
 
 PATIENCE = 86_400.0
@@ -192,6 +193,11 @@ class ScenarioLab(Lab):
         return rows
 
     # Below the calls
+
+    @property
+    def refusal(self) -> str | None:
+        """Why a stand-in could not take a call; None: all could."""
+        return self._world.refusal
 
     async def _run_due(self) -> None:
         await super()._run_due()

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import random
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import count
 
 import anyio
 
 from craftcore.clock import Uuid7
+from craftcore.errors import InvalidInput
+from craftcore.serialization.arguments import Duration, seconds
 
 RESOLUTION = 1e-6
 """Seconds: epoch seconds as floats are a quarter of this apart."""
 
+CENTURY = 100 * 366 * 86_400.0
 NEW_YEAR = datetime(2026, 1, 1, tzinfo=UTC).timestamp()
 
 
@@ -85,3 +88,9 @@ class VirtualClock:
             if at <= self._boot_time + RESOLUTION:
                 del self._sleepers[number]
                 woken.set()
+
+
+def sum_up(duration: Duration, minutes: float, hours: float, days: float) -> float:
+    """Return a length of time in seconds. Raises InvalidInput for one that is negative or longer than a century."""
+    length = seconds("advance: duration", duration, InvalidInput, most=CENTURY)
+    return length + timedelta(minutes=minutes, hours=hours, days=days).total_seconds()

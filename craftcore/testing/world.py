@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from craftcore.clock import Clock
 from craftcore.errors import StateRefused
+from craftcore.registry.action import Action
+from craftcore.serialization.encode import encode
 from craftcore.testing.effect import Effect, LateCall
 from craftcore.testing.provider import Provider
 
@@ -22,10 +24,28 @@ class World:
         self.effects: list[Effect] = []
         self.providers = providers
         self.late: list[LateCall] = []
+        self.results: dict[str, Any] = {}
+        """The result of the last call of each key, as far as it is JSON."""
+        self.refusal: str | None = None
+        """Why a stand-in could not take a call; None: all could."""
 
     def note(self, effect: Effect, result: Any = None) -> None:
-        """Keep an effect. `result`: what a provider returned for it."""
+        """Keep an effect. `result`: what was returned for it."""
         self.effects.append(effect)
+        self.results[effect.key] = result
+
+    def find_reference(self, key: str | None, actions: Mapping[str, Action]) -> str | None:
+        """Return the reference by which a person tells what was returned for an act that happened; None without."""
+        effect = next((effect for effect in self.effects if effect.key == key), None)
+        if effect is None or (result := self.results.get(effect.key)) is None:
+            return None
+        if isinstance(result, str):
+            return result
+        return None if actions[effect.action].result_shape is None else encode(result, "result")
+
+    def refuse(self, message: str) -> None:
+        """Let the lab raise InvalidInput."""
+        self.refusal = message
 
     def note_provider(self, provider: Provider) -> None:
         """Keep how many calls a provider has taken. A lab that lives in one process has them in the provider."""

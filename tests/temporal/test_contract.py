@@ -26,7 +26,9 @@ from craftcore import (
     TaskContext,
     Timer,
 )
+from craftcore.errors import InvalidInput, StateRefused
 from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.support.engine_harness import lab
@@ -48,7 +50,7 @@ class Place(Protocol):
     async def question(self, task_id: str) -> str:
         """Wait for a question of the task; its id."""
 
-    async def answer(self, task_id: str, question_id: str, answer: str) -> None: ...
+    async def answer(self, task_id: str, question_id: str, answer: str, reference: str | None = None) -> None: ...
 
     async def signal(self, task_id: str, event: str, payload: Any) -> None: ...
 
@@ -83,8 +85,8 @@ class OnFile:
         await self._it.until(lambda: self._it.rows(sql))
         return str(self._it.rows(sql)[0]["id"])
 
-    async def answer(self, task_id: str, question_id: str, answer: str) -> None:
-        await self._it.app.answer(question_id, answer, answered_by="ada")
+    async def answer(self, task_id: str, question_id: str, answer: str, reference: str | None = None) -> None:
+        await self._it.app.answer(question_id, answer, reference=reference, answered_by="ada")
 
     async def signal(self, task_id: str, event: str, payload: Any) -> None:
         await self._it.app.signal(task_id, event, payload)
@@ -116,8 +118,9 @@ class OnCluster:
     async def question(self, task_id: str) -> str:
         return (await see_question(self._client, task_id)).id
 
-    async def answer(self, task_id: str, question_id: str, answer: str) -> None:
-        await self._client.answer(task_id, question_id, answer, by="ada")
+    async def answer(self, task_id: str, question_id: str, answer: str, reference: str | None = None) -> None:
+        operations = TaskOperations(self._client.connection)
+        await operations.answer(question_id, answer, by="ada", note=None, reference=reference)
 
 
 @pytest.fixture
@@ -282,7 +285,7 @@ async def test_act_in_doubt_is_decided_by_a_person(app, place, answer, end, call
     made: list[int] = []
 
     @app.action("pay", irreversible=True)
-    async def pay(call: Call) -> str:
+    async def pay(call: Call) -> str | None:
         made.append(call.attempt)
         if call.attempt == 1:
             raise ConnectionResetError("lost")
@@ -296,6 +299,23 @@ async def test_act_in_doubt_is_decided_by_a_person(app, place, answer, end, call
     await place.answer(task, await place.question(task), answer)
     assert await place.end(task) == ("DONE", end)
     assert len(made) == calls
+
+
+async def test_act_that_happened_unseen_returns_the_result_that_a_person_tells(app, place):
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call) -> str:
+        raise ConnectionResetError("lost")
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> str:
+        return str(await ctx.act(pay)).upper()
+
+    task = await place.emit("order", {})
+    question = await place.question(task)
+    with pytest.raises((InvalidInput, StateRefused), match=r"needs the result of pay: .* \(text\); none was given"):
+        await place.answer(task, question, "happened")
+    await place.answer(task, question, "happened", reference="ref-7")
+    assert await place.end(task) == ("DONE", "REF-7")
 
 
 async def test_given_up_act_fails_the_task(app, place):

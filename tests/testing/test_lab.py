@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Call, Continue, Event, Retry, RetryPolicy, StateRefused, TaskContext, Timer, WorkFailed
+from craftcore import App, Call, Continue, Done, Event, Retry, RetryPolicy, StateRefused, TaskContext, Timer, WorkFailed
 from craftcore.errors import InvalidInput, NotFound
 from craftcore.testing import Effect, Lab
 from craftcore.testing import life as lab_life
@@ -120,6 +121,81 @@ async def test_provider_has_the_faults_of_its_options(options, answer, effects):
 
         assert len(lab.effects("bank.charge")) == len(bank.effects) == effects
         assert bank.calls == (1 if answer == "happened" else 2)
+
+
+@pytest.mark.parametrize("options", [{}, {"returns": "r-1"}], ids=["made up", "given"])
+@pytest.mark.parametrize("answers", [True, False], ids=["by choice", "by itself"])
+async def test_doubt_is_answered_with_the_result_of_the_stand_in(options, answers):
+    async with Lab(a_shop()) as lab:
+        lab.provider("bank.charge", resets_after=1, **options)
+        order = await lab.emit("order", {"id": 7})
+        await lab.run_until_idle()
+        await (lab.answer("happened", question="bank.charge") if answers else lab.answer_doubts())
+        await lab.advance(hours=25)
+        await lab.answer("yes")
+
+        assert await lab.result(order) == f"{options.get('returns', 'bank.charge-ref')}: yes"
+
+
+@dataclass
+class Receipt:
+    id: str
+    cents: int
+
+
+@pytest.mark.parametrize("policy", ["ask", "reconcile", "assume_done"])
+async def test_structure_of_an_act_that_happened_is_given_under_each_policy(policy):
+    app = App("shop")
+    charged: list[Receipt] = []
+
+    @app.action("charge", irreversible=True, on_unknown=policy)
+    async def charge(call: Call, *, cents: int) -> Receipt:
+        charged.append(Receipt(id=f"r-{len(charged) + 1}", cents=cents))
+        raise ConnectionResetError("lost")
+
+    if policy == "reconcile":
+
+        @charge.reconcile
+        async def find(call: Call, *, cents: int) -> Done[Receipt]:
+            return Done(charged[0])
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        return (await ctx.act(charge, cents=5)).cents
+
+    async with Lab(app) as lab:
+        work = await lab.emit("order")
+        await lab.run_until_idle()
+        if policy != "reconcile":
+            [asked] = await lab.questions()
+            assert "as the reference (JSON: an object with id (text), cents (a whole number))." in asked.question
+            with pytest.raises(InvalidInput, match="none was given"):
+                await lab.app.answer(asked.id, "happened", answered_by="ada")
+            await lab.app.answer(asked.id, "happened", reference='{"id": "r-1", "cents": 5}', answered_by="ada")
+
+        assert (await lab.result(work), len(charged)) == (5, 1)
+
+
+async def test_reconcile_without_the_result_that_is_needed_asks_a_person():
+    app = App("shop")
+
+    @app.action("charge", irreversible=True, on_unknown="reconcile")
+    async def charge(call: Call) -> Receipt:
+        raise ConnectionResetError("lost")
+
+    @charge.reconcile
+    async def find(call: Call) -> Done[str]:
+        return Done("r-1")
+
+    @app.workflow("order")
+    async def order(ctx: TaskContext) -> int:
+        return (await ctx.act(charge)).cents
+
+    async with Lab(app) as lab:
+        await lab.emit("order")
+        await lab.advance(minutes=2)
+        [asked] = await lab.questions()
+        assert "it happened ('r-1'), and not the result that its task needs" in asked.question
 
 
 @pytest.mark.parametrize("days", [100, pytest.param(365, marks=pytest.mark.campaign)])

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from craftcore.activities.model import Activity, ActivityStatus
+from craftcore.activities.result_shape import describe_required
 from craftcore.cli.activity.view import FLAGS
 from craftcore.cli.session import Session
 from craftcore.diagnostics.text.activity_text import decisions_for
@@ -68,7 +69,9 @@ def print_activity(
     if open_to := decisions_for(found):
         out.line()
         purpose = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
-        out.line(f"{purpose}{' (--happened takes the reference of the provider)' if len(open_to) > 1 else ''}:")
+        needed = describe_required(found.result_shape)
+        takes = "the reference of the provider" if needed is None else f"the result of the action: {needed}"
+        out.line(f"{purpose}{f' (--happened takes {takes})' if len(open_to) > 1 else ''}:")
         for decision in open_to:
             suggest("activity", "resolve", found.key, FLAGS[decision])
 

@@ -10,7 +10,7 @@ from craftcore.errors import InvalidInput, WorkFailed
 from craftcore.registry.registry import Registry
 from craftcore.testing.crash_life import Scenario
 from craftcore.testing.lab import Lab
-from craftcore.testing.provider import NETWORKED, Provider, require_action, require_option
+from craftcore.testing.provider import NETWORKED, Provider, make_default_returns, require_action, require_option
 
 
 def make_scenario(
@@ -82,7 +82,10 @@ def _list_options(app: Registry, given: Sequence[ProviderOption]) -> dict[str, d
     }
     for action, option, value in given:
         require_action(action, app.actions)
-        options = found.setdefault(action, {"returns": NETWORKED.get(action)})
+        options = found.setdefault(action, {})
         if option is not None:
             options[option] = value
+    for action, options in found.items():
+        if "returns" not in options:
+            options["returns"] = make_default_returns(action, app.actions)
     return found

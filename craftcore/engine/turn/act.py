@@ -16,9 +16,17 @@ import anyio.lowlevel
 
 from craftcore.activities.model import REFUSED_AS_EXPECTED, ActionTerms, Activity, ActivityStatus, Decision
 from craftcore.activities.resolution import Abandoned, Ask, AssumeDone, Reconcile, Resend, ResendLater, resolve
+from craftcore.activities.result_shape import is_result_needed
 from craftcore.engine.turn.ledgered_call import LedgeredCall
 from craftcore.engine.turn.moved_acts import find_place
-from craftcore.engine.turn.provider_call import Answer, ReconcileAnswer, deadline_of, reconcile, unstored_result
+from craftcore.engine.turn.provider_call import (
+    NEEDED,
+    Answer,
+    ReconcileAnswer,
+    deadline_of,
+    reconcile,
+    unstored_result,
+)
 from craftcore.engine.turn.redeclared_actions import find_step_result, is_ledgered
 from craftcore.engine.turn.steps import run_step
 from craftcore.engine.turn.turn import Turn, check_name
@@ -191,6 +199,8 @@ class _Act:
                     "the next attempt calls it again with the same key",
                     self._call.retry_after,
                 )
+            case AssumeDone() if is_result_needed(activity.result_shape):
+                return await self._ask(activity, f"it is taken as done, and only a person can tell {NEEDED}")
             case AssumeDone():
                 return await self._decide(activity, Decision.HAPPENED, "policy assume_done", None)
             case Abandoned():
@@ -229,7 +239,8 @@ class _Act:
 
     async def _ask_provider(self, activity: Activity) -> ReconcileAnswer | str:
         call = Call(key=self._key, attempt=activity.calls, deadline=deadline_of(self._turn, self._terms.timeout))
-        return await reconcile(self._turn, self._action, self._terms, call, self._arguments)
+        shape = activity.result_shape
+        return await reconcile(self._turn, self._action, self._terms, call, self._arguments, shape)
 
     async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
         told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
@@ -267,5 +278,5 @@ class _Act:
         where = f"the result of {self._action.name}"
         if activity.result_unstored is not None:
             return unstored_result(activity.result_unstored)
-        is_told = activity.decision is Decision.HAPPENED
+        is_told = activity.decision is Decision.HAPPENED and activity.result_shape is None
         return decode(activity.result_json or "null", Any if is_told else self._action.result_type, where)

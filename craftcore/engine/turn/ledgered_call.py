@@ -79,6 +79,7 @@ class LedgeredCall:
             text if len(text) <= REQUEST_MAX else None,
             turn.run.record.seq,
             turn.doors.epoch,
+            action.result_shape,
         )
 
     async def run_once(self, again: Activity | None = None) -> Answer | Activity:

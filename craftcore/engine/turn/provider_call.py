@@ -23,6 +23,7 @@ from craftcore.activities.model import (
     CallOutcome,
     Decision,
 )
+from craftcore.activities.result_shape import read_result
 from craftcore.engine.failure import wait_asked
 from craftcore.engine.turn.turn import Turn, in_step
 from craftcore.engine.user_code import run_in_thread
@@ -31,6 +32,7 @@ from craftcore.outcome_exceptions import Fail, NoEffect
 from craftcore.registry.action import Action
 from craftcore.registry.call import Call
 from craftcore.serialization.decode import encode_roundtrip, is_async
+from craftcore.serialization.encode import encode
 from craftcore.serialization.untrusted import (
     MESSAGE_LIMIT,
     is_awaitable,
@@ -43,6 +45,8 @@ from craftcore.tasks.outcomes import Done
 
 REFERENCE_MAX = 998
 """Characters of a provider's reference that are kept: those of a line of mail."""
+
+NEEDED = "the result that its task needs"
 
 CODE_MAX = 100
 """Characters of an error code that are kept."""
@@ -197,7 +201,7 @@ def deadline_of(turn: Turn, timeout: float) -> datetime:
 
 
 async def reconcile(
-    turn: Turn, action: Action, terms: ActionTerms, call: Call, arguments: Mapping[str, Any]
+    turn: Turn, action: Action, terms: ActionTerms, call: Call, arguments: Mapping[str, Any], shape: str | None
 ) -> ReconcileAnswer | str:
     """Return what the provider says became of the calls so far; why it does not know, when a person has to be asked."""
     assert action.reconciler is not None, action.name
@@ -206,7 +210,8 @@ async def reconcile(
     for tries_left in reversed(range(RECONCILE_TRIES)):
         try:
             with anyio.fail_after(terms.timeout):
-                return _finding(await (fn() if is_async(fn) else run_in_thread(turn.run, fn, turn.doors.threads)))
+                answer = await (fn() if is_async(fn) else run_in_thread(turn.run, fn, turn.doors.threads))
+                return _finding(answer, action.name, shape)
         except Exception as error:
             said = f"{type_name(error)}: {message_of(error)}"
             if not tries_left:
@@ -216,15 +221,30 @@ async def reconcile(
     raise AssertionError("unreachable")
 
 
-def _finding(answer: Any) -> ReconcileAnswer | str:
+def _finding(answer: Any, action: str, shape: str | None) -> ReconcileAnswer | str:
     if isinstance(answer, Done):
-        reference = answer.result
-        if reference is None or isinstance(reference, str):
-            return ReconcileAnswer(Decision.HAPPENED, truncate_text(reference, REFERENCE_MAX) if reference else None)
-        return f"reconcile returned Done({safe_repr(reference)}), and a reference is text"
+        return _done_finding(answer.result, action, shape)
     if isinstance(answer, NoEffect) or answer is NoEffect:
         return ReconcileAnswer(Decision.RESEND, None)
     return "the provider does not know" if answer is None else f"reconcile returned {safe_repr(answer)}"
+
+
+def _done_finding(result: Any, action: str, shape: str | None) -> ReconcileAnswer | str:
+    """Return that it happened, if what the provider tells is the result that its task needs."""
+    if result is None or isinstance(result, str):
+        reference = truncate_text(result, REFERENCE_MAX) if result else None
+    elif shape is None:
+        return f"reconcile returned Done({safe_repr(result)}), and a reference is text"
+    else:
+        try:
+            reference = encode(result, f"the value of reconcile of {action}")
+        except InvalidInput as error:
+            return truncate_text(error.message, MESSAGE_LIMIT)
+    try:
+        read_result(shape, reference, action)
+    except InvalidInput:
+        return f"the provider says that it happened ({safe_repr(result)}), and not {NEEDED}"
+    return ReconcileAnswer(Decision.HAPPENED, reference)
 
 
 def unstored_result(why: str) -> dict[str, str]:

@@ -145,6 +145,7 @@ class TemporalJournal:
             request_json=new.request_json,
             ends_at=act.ends_at,
             again_calls=None if act.again is None else act.again.calls,
+            result_shape=new.result_shape,
         )
         if self._known is not None:
             self._known.add(new.key)

@@ -32,6 +32,7 @@ class Intent:
     request_json: str | None
     ends_at: float
     again_calls: int | None = None
+    result_shape: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -250,7 +250,9 @@ class TaskHandlers:
         self, question_id: str, answer: str, by: str, note: str | None = None, ref: str | None = None
     ) -> None:
         """Refuse before anything is in the history: a query may replay a refusal that is there in another order."""
-        self._find_asked(question_id, answer)
+        wait = self._find_asked(question_id, answer)
+        if (key := mailbox.activity_of(self._state, wait)) is not None:
+            self._refuse_decision(key, answer, ref, by)
 
     def _find_asked(self, question_id: str, answer: str) -> Wait:
         for wait in self._state.open_waits:
@@ -270,19 +272,10 @@ class TaskHandlers:
     def _refuse_decision(
         self, key: str, decision: str, reference: str | None, by: str, note: str | None = None
     ) -> None:
-        seen = replace(self._state, acts=dict(self._state.acts))
-        answer = task_ledger.decide_doubt(
-            seen, key, decision, by=by, reference=reference, calls=None, now=workflow.time()
-        )
-        if answer.error is not None:
-            _refuse(answer.message)
+        _decide_doubt(replace(self._state, acts=dict(self._state.acts)), key, decision, reference, by)
 
     def _decide(self, key: str, decision: str, reference: str | None, by: str) -> None:
-        answer = task_ledger.decide_doubt(
-            self._state, key, decision, by=by, reference=reference, calls=None, now=workflow.time()
-        )
-        if answer.error is not None:
-            _refuse(answer.message)
+        _decide_doubt(self._state, key, decision, reference, by)
         self._go_on_without_doubt()
 
     def _go_on_without_doubt(self) -> None:
@@ -292,6 +285,13 @@ class TaskHandlers:
             if key is not None and not self._state.acts[key].is_open:
                 mailbox.end_wait(self._state, wait, ResolvedBy.ANSWER, "null", workflow.time())
                 return
+
+
+def _decide_doubt(state: TaskState, key: str, decision: str, reference: str | None, by: str) -> None:
+    now = workflow.time()
+    answer = task_ledger.decide_doubt(state, key, decision, by=by, reference=reference, calls=None, now=now)
+    if answer.error is not None:
+        _refuse(answer.message)
 
 
 def _refuse(message: str) -> NoReturn:

@@ -16,6 +16,7 @@ from craftcore.activities.ledger_rules import (
     settle,
 )
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, OnUnknown
+from craftcore.errors import InvalidInput
 from craftcore.temporal.workflow.journal_messages import NOT_FOUND, STATE_REFUSED, Intent, JournalAnswer, Outcome
 from craftcore.temporal.workflow.messages import LateDone, TaskState
 
@@ -37,6 +38,7 @@ def begin_call(state: TaskState, token: int, given: Intent, now: float) -> Journ
         given.request_json,
         token,
         0,
+        given.result_shape,
     )
     before = state.acts.get(given.key)
     if before is None:
@@ -103,7 +105,10 @@ def decide_doubt(
     if before is None:
         return JournalAnswer(error=NOT_FOUND, message=f"no activity {key}")
     is_as_seen = calls is None or (before.is_open and before.calls == calls)
-    after = decide(before, Decision(decision), decided_by=by, reference=reference, now=now) if is_as_seen else None
+    try:
+        after = decide(before, Decision(decision), decided_by=by, reference=reference, now=now) if is_as_seen else None
+    except InvalidInput as error:
+        return JournalAnswer(error=STATE_REFUSED, message=error.message)
     if after is None:
         message = f"{key} {describe_status(before)}; nothing was written"
         return JournalAnswer(error=STATE_REFUSED, message=message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from craftcore.activities.result_shape import describe_required
 from craftcore.diagnostics.activity_details import read_activity
 from craftcore.diagnostics.live_counts import are_claims_live
 from craftcore.diagnostics.text.activity_text import decisions_for, describe_status
@@ -28,6 +29,7 @@ def show_activity(visit: Visit) -> Page:
         "document": reading.document,
         "means": describe_status(found, reading.task, reading.question, claims_live=claims_live),
         "message_id": message_id(found.key) if found.action == EMAIL else None,
+        "needed": describe_required(found.result_shape),
         "decisions": [(value, label) for value, label in DECISIONS if value in possible],
         "may_decide": visit.may_act and visit.person.in_doubt,
     }

@@ -176,7 +176,7 @@ CREATE TABLE activity_log (
     last_call_at   REAL NOT NULL,
     created_at     REAL NOT NULL,
     updated_at     REAL NOT NULL,
-    settled_at     REAL,                     -- DONE, FAILED for good, or given up
+    settled_at     REAL, result_shape TEXT,                     -- DONE, FAILED for good, or given up
     CHECK (status <> 'DONE' OR settled_at IS NOT NULL),
     CHECK (status <> 'INTENT' OR settled_at IS NULL),
     CHECK (status <> 'UNKNOWN' OR in_doubt = 1),
