@@ -18,6 +18,7 @@ from craftcore.serialization.arguments import require_whole_number, show_value
 from craftcore.storage import migrate
 from craftcore.storage.database import Database
 from craftcore.storage.facts import give_id
+from craftcore.storage.restored_work import RestoredWork
 from craftcore.storage.transaction import Reader, Transaction, get_single_result
 from craftcore.tasks.activity_decisions import ActivityDecisions
 from craftcore.tasks.activity_events import ActivityEvents
@@ -78,11 +79,12 @@ class Services:
         self.schedules = ScheduleService(self.clock, self.triggers)
         self.ticks = TickService(self.triggers)
         waiting = WaitService(self.clock, self.triggers)
-        ledger = Ledger()
-        self.recording = TurnRecorder(self.clock, self.triggers)
+        self.restored = RestoredWork()
+        ledger = Ledger(self.restored)
+        self.recording = TurnRecorder(self.clock, self.triggers, self.restored)
         self.acts = ActivityEvents(self.clock, ledger, self.recording)
         self.deciding = ActivityDecisions(ledger, waiting)
-        ending = TaskCloser(self.triggers, waiting, self.acts)
+        ending = TaskCloser(self.triggers, waiting, self.acts, self.restored)
         stopping = TurnStopper(self.triggers, waiting, self.acts)
         self.holds = Holds(self.triggers)
         self.tasks = TaskService(
@@ -96,7 +98,9 @@ class Services:
             payload_max_bytes=config.triggers.payload_max_bytes,
         )
         self.entering = TurnStarter(waiting)
-        self.turns = TurnService(self.triggers, waiting, ending, stopping, lease_seconds=config.triggers.lease_seconds)
+        self.turns = TurnService(
+            self.triggers, waiting, ending, stopping, self.restored, lease_seconds=config.triggers.lease_seconds
+        )
         self.resume_contract = ResumeContract(self.triggers, self.tasks, waiting, max_age=config.tasks.resume_max_age)
         self.triggers.follower = self.claims.follower = self.tasks
 

@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from craftcore.activities.decision_store import DecisionStore
 from craftcore.activities.ledger_rules import (
     LEFT_BEHIND,
+    RESTORED,
+    RESTORED_OTHER_KEY,
     Reentry,
     begin_again,
     decide,
@@ -24,16 +26,15 @@ from craftcore.activities.model import Activity, ActivityStatus, Decision, NewIn
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import StateRefused
 from craftcore.storage.facts import get_fact
+from craftcore.storage.restored_work import RestoredWork
 from craftcore.storage.transaction import Transaction
-
-RESTORED = "the database was restored: it may be done"
-"""The reason of an activity that the lost file may know more about: it has no row, or could have been called again."""
 
 
 class Ledger:
     """Begin, settle, decide. Each method is a rule over a transaction it is given."""
 
-    def __init__(self) -> None:
+    def __init__(self, restored: RestoredWork) -> None:
+        self._restored = restored
         self._store = ActivityStore()
         self._decisions = DecisionStore()
 
@@ -46,19 +47,13 @@ class Ledger:
         """
         known = self._store.find_by_keys(tx, [intent.key for intent in intents])
         fresh = [intent for intent in intents if intent.key not in known]
-        for intent in self._intents_of_restored_tasks(tx, fresh):
-            known[intent.key] = self._store.insert_in_doubt(tx, intent, RESTORED)
+        doubtful = self._restored.find_doubtful(tx, {intent.task_id for intent in fresh})
+        for intent in [intent for intent in fresh if intent.task_id in doubtful]:
+            reason = RESTORED if doubtful[intent.task_id] else RESTORED_OTHER_KEY
+            known[intent.key] = self._store.insert_in_doubt(tx, intent, reason)
             fresh.remove(intent)
         begun = dict(zip((intent.key for intent in fresh), self._store.add_intents(tx, fresh), strict=True))
         return [begun.get(intent.key) or self._reenter(tx, known[intent.key], intent) for intent in intents]
-
-    def _intents_of_restored_tasks(self, tx: Transaction, intents: Sequence[NewIntent]) -> list[NewIntent]:
-        """Return those of tasks that were there when the database was restored: the lost file may know more of them."""
-        restored_at = get_fact(tx, "restored_at")
-        if restored_at is None or not intents:
-            return []
-        seqs = self._store.list_tasks_older_than(tx, {intent.task_seq for intent in intents}, float(restored_at))
-        return [intent for intent in intents if intent.task_seq in seqs]
 
     def _reenter(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity | Exception:
         if (refusal := find_conflict(before, intent)) is not None:

@@ -21,6 +21,12 @@ LEFT_BEHIND = CallOutcome(ActivityStatus.UNKNOWN, "the process ended before it k
 
 ABOUT_TO_BE_CALLED = "about to be called"
 
+RESTORED = "the database was restored: it may be done"
+"""The reason of an activity that the lost file may know more about: it has no row, or could have been called again."""
+
+RESTORED_OTHER_KEY = "the database was restored: it may be done, under another key"
+"""The same of work that has another id than in the lost file: a provider does not know its key."""
+
 
 class Reentry(StrEnum):
     """The course of an act whose key has an activity on record."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from craftcore.activities.ledger_rules import RESTORED_OTHER_KEY
 from craftcore.activities.model import ActionTerms, Activity, Decision, OnUnknown
 
 
@@ -57,6 +58,8 @@ def resolve(activity: Activity, terms: ActionTerms, *, can_reconcile: bool, is_f
         return Abandoned()
     if activity.policy is not terms.on_unknown:
         return Ask(f"its policy was {activity.policy} when it was called, and is {terms.on_unknown} now")
+    if activity.reason == RESTORED_OTHER_KEY and terms.on_unknown in (OnUnknown.RECONCILE, OnUnknown.RESEND):
+        return Ask("its task had another id before the restore, so the provider may know the call by another key")
     match terms.on_unknown:
         case OnUnknown.ASK:
             return Ask()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from craftcore.activities.ledger_rules import ABOUT_TO_BE_CALLED, end_marks
 from craftcore.activities.model import Activity, CallOutcome, NewIntent, StartedCall
@@ -119,7 +119,8 @@ class ActivityStore:
         return [StartedCall(seq, 1, False) for seq, _ in enumerate(intents, first)]
 
     def insert_in_doubt(self, tx: Transaction, intent: NewIntent, reason: str) -> Activity:
-        """Write one that may have been called before there was a row of it: not earlier than its task began."""
+        """Write one that may have been called before there was a row of it. Its first call was not before its task
+        began, or before the end of the restored file."""
         row = tx.fetch_one(
             """
             INSERT INTO activity_log (
@@ -127,7 +128,11 @@ class ActivityStore:
                 result_shape, first_call_at, last_call_at, created_at, updated_at, status, reason, in_doubt, may_retry
             )
             SELECT :key, :task_id, :task_seq, :turn, :action, :policy, :args_hash, :request_json, 0, :epoch,
-                   :result_shape, min(created_at, :now), :now, :now, :now, 'UNKNOWN', :reason, 1, 1
+                   :result_shape,
+                   min(created_at,
+                       :now,
+                       coalesce((SELECT CAST(value AS REAL) FROM facts WHERE name = 'restored_until'), 0.0)),
+                   :now, :now, :now, 'UNKNOWN', :reason, 1, 1
               FROM tasks
              WHERE seq = :task_seq
             RETURNING *
@@ -138,20 +143,6 @@ class ActivityStore:
         )
         assert row is not None, intent
         return activity_of(row)
-
-    def list_tasks_older_than(self, tx: Reader, task_seqs: Collection[int], moment: float) -> set[int]:
-        """Return those of these tasks that, or whose triggers, were there at that moment."""
-        rows = tx.fetch_tuples(
-            """
-            SELECT tasks.seq
-              FROM tasks
-              LEFT JOIN triggers ON triggers.id = tasks.id
-             WHERE tasks.seq IN (SELECT value FROM json_each(?1))
-               AND min(tasks.created_at, coalesce(triggers.created_at, tasks.created_at)) <= ?2
-            """,
-            (canonicalize(sorted(task_seqs)), moment),
-        )
-        return {seq for (seq,) in rows}
 
     def change(self, tx: Transaction, before: Activity, after: Activity) -> bool:
         """Write a move of one that FAILED or is UNKNOWN. False when it is not as it was seen any more, and nothing was

@@ -187,6 +187,7 @@ def _boot(
             )
             if boot.begins_safe_mode and boot.safe_mode is not None:
                 note_begin(tx, NotificationService(core.triggers, rules), boot.safe_mode)
+            core.restored.look(tx)
             held_tasks.judge(tx)
             write_engine_facts(tx, boot.epoch, app.workflows, app.by_source, paused=paused, places=places)
             put_back_undeclared(tx, app.workflows.values())

@@ -20,6 +20,7 @@ from craftcore.storage.epochs import (
     replace_workflows,
 )
 from craftcore.storage.facts import CALL_MARK, LastSeen, call_mark, get_fact, give_id, set_fact
+from craftcore.storage.restored_work import begin_doubt, find_latest
 from craftcore.storage.transaction import Row, Transaction
 from craftcore.tasks.activity_events import ActivityEvents
 from craftcore.tasks.resume import ResumeContract, Resumed
@@ -104,7 +105,8 @@ def boot(
     if seen is not None and (behind := _restored_reason(seen, epoch, mark)) is not None:
         epoch = max(epoch, seen.epoch + 1)
         mark = _catch_up(tx, mark, seen)
-        _hold_restored(tx, f"the database is older than its lock file ({behind}): it was restored", epoch)
+        why = f"the database is older than its lock file ({behind}): it was restored"
+        _hold_restored(tx, why, epoch, find_latest(tx))
     begin_epoch(tx, epoch, process)
     was_safe = get_fact(tx, "safe_mode") is not None
     if (unclean := count_unclean_starts(tx, tx.now - UNCLEAN_STARTS_SECONDS)) >= UNCLEAN_STARTS_MAX:
@@ -152,10 +154,16 @@ def end(tx: Transaction, claims: ClaimService, acts: ActivityEvents, epoch: int)
 
 
 def mark_restored(
-    tx: Transaction, acts: ActivityEvents, process: Process, why: str, *, last_seen: LastSeen | None
+    tx: Transaction,
+    acts: ActivityEvents,
+    process: Process,
+    why: str,
+    *,
+    until: float | None,
+    last_seen: LastSeen | None,
 ) -> RestoreMark:
     """Mark a file that is about to be restored, as a boot marks one that was restored without craftcore; `why` is
-    shown to people. Its calls become in doubt, and all live work is held.
+    shown to people. Its calls become in doubt, and all live work is held. `until`: the moment up to which it goes.
 
     It takes an epoch, beyond those of the file and `last_seen`, and ends it; and it takes the greater call mark. So
     the next boot finds nothing to be older than, and what a person released stays released.
@@ -166,7 +174,7 @@ def mark_restored(
     begin_epoch(tx, epoch, process)
     end_epoch(tx, epoch, tx.now)
     mark = _catch_up(tx, call_mark(tx), seen)
-    _hold_restored(tx, why, epoch)
+    _hold_restored(tx, why, epoch, until)
     return RestoreMark(epoch=epoch, call_mark=mark, database_id=database_id, in_doubt=acts.mark_interrupted(tx))
 
 
@@ -196,10 +204,9 @@ def _catch_up(tx: Transaction, mark: int, seen: LastSeen | None) -> int:
     return mark
 
 
-def _hold_restored(tx: Transaction, why: str, epoch: int) -> None:
+def _hold_restored(tx: Transaction, why: str, epoch: int, until: float | None) -> None:
     set_fact(tx, "held", why)
-    set_fact(tx, "restored_at", repr(tx.now))
-    set_fact(tx, "restored_epoch", str(epoch))
+    begin_doubt(tx, epoch, until)
 
 
 def notify(tx: Transaction, app: Registry, triggers: TriggerService, boot: Boot) -> str | None:

@@ -12,6 +12,7 @@ from craftcore.retention.model import Taken
 from craftcore.retention.service import STEPS, Retention
 from craftcore.retention.size_store import TableSizes
 from craftcore.services import Services
+from craftcore.storage import restored_work
 from craftcore.storage.backup.restore import Origin
 from craftcore.storage.facts import LastSeen
 from craftcore.storage.files.file_size import count_free_pages, give_back
@@ -36,6 +37,15 @@ def release(tx: Transaction, scope: AuditScope, target: HoldTarget) -> list[str]
     return reasons
 
 
+def end_doubt(tx: Transaction, scope: AuditScope) -> bool:
+    """End the doubts that a restore began: a person says that the restored file was complete. False when there were
+    none. Open questions stay open."""
+    was_open = restored_work.end_doubt(tx)
+    if was_open:
+        scope.record(complete=True)
+    return was_open
+
+
 def hold_restored(
     services: Services,
     actor: Actor,
@@ -49,7 +59,7 @@ def hold_restored(
     """Hold everything in a restored file before it replaces the database. Opens and closes its own transaction."""
     try:
         with audited_transaction(services, actor, action) as (tx, scope):
-            done = boot.mark_restored(tx, services.acts, process, why, last_seen=last_seen)
+            done = boot.mark_restored(tx, services.acts, process, why, until=brought.until, last_seen=last_seen)
             scope.record(file=source, sha256=brought.sha256, epoch=done.epoch, in_doubt=done.in_doubt)
     finally:
         services.close()

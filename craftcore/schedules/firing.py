@@ -136,7 +136,12 @@ class Firing:
         if cause is FireCause.BACKFILL and schedule.expires_after is not None:
             spec = replace(spec, expires_at=max(not_before or at, tx.now) + schedule.expires_after)  # as if it came now
         return self._triggers.emit_scheduled(
-            tx, spec, schedule_id=schedule.id, nominal_at=nominal_at, not_before=not_before
+            tx,
+            spec,
+            schedule_id=schedule.id,
+            nominal_at=nominal_at,
+            not_before=not_before,
+            is_late=cause is FireCause.BACKFILL,
         )
 
     def _spec(self, schedule: Schedule, at: float, dedup_key: str | None) -> TriggerSpec:

@@ -7,6 +7,7 @@ restored_at       when it was found the last time that this file is older than w
 live_state        what the running engine knows of itself and no row shows, as JSON: failing checkpoints, a slow disk
 engine            what the last start decided and no row shows, as JSON: whether it is paused, the limits of workflows
 restored_epoch    the epoch that was taken then: what was called in earlier ones may have gone further
+restored_until    the moment up to which the file went that was restored: nothing that it lacks was called before
 call_mark         how many commits have begun irreversible calls; the lock file has the same number before any of those
                   calls is made, so a file whose number is smaller is older than what ran on it
 hold:KIND:NAME    why nothing of this workflow, source or schedule starts until a person releases it

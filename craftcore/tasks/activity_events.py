@@ -11,8 +11,8 @@ from datetime import UTC, datetime
 from typing import NamedTuple
 
 from craftcore.activities.decision_store import DecisionStore
-from craftcore.activities.ledger import RESTORED, Ledger
-from craftcore.activities.ledger_rules import LEFT_BEHIND, describe_status
+from craftcore.activities.ledger import Ledger
+from craftcore.activities.ledger_rules import LEFT_BEHIND, RESTORED, RESTORED_OTHER_KEY, describe_status
 from craftcore.activities.model import Activity, ActivityStatus, CallOutcome, Decision, NewIntent, StartedCall
 from craftcore.activities.result_shape import describe_required
 from craftcore.activities.store import ActivityStore
@@ -201,7 +201,7 @@ def question_about(activity: Activity, why: str | None) -> NewQuestion:
     called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     said = f" ({activity.error_message})" if activity.error_message else ""
     happened = f"It was called at {called}, and {activity.reason}{said}."
-    if activity.reason == RESTORED:  # nobody knows even that
+    if activity.reason in (RESTORED, RESTORED_OTHER_KEY):  # nobody knows even that
         happened = "The database was restored, and it may have been called before: the file that was lost would know."
     return NewQuestion(
         kind=QuestionKind.ACTIVITY,

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from craftcore.errors import ErrorCode, NotFound, StateRefused
+from craftcore.storage.restored_work import RestoredWork
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActivityEvents
-from craftcore.tasks.mailbox_store import MailStore
+from craftcore.tasks.mailbox_store import Mail, MailStore
 from craftcore.tasks.model import ResolvedBy, Task, TaskStatus
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import PARENT_ENDED, Advance, TaskStore
@@ -19,10 +20,13 @@ from craftcore.triggers.service import TriggerService
 class TaskCloser:
     """Ends tasks. Each method is a rule over a transaction it is given."""
 
-    def __init__(self, triggers: TriggerService, waiting: WaitService, acts: ActivityEvents) -> None:
+    def __init__(
+        self, triggers: TriggerService, waiting: WaitService, acts: ActivityEvents, restored: RestoredWork
+    ) -> None:
         self._triggers = triggers
         self._waiting = waiting
         self._acts = acts
+        self._restored = restored
         self._tasks = TaskStore()
         self._waits = WaitStore()
         self._questions = QuestionStore()
@@ -71,11 +75,11 @@ class TaskCloser:
         self._questions.withdraw_all(tx, seqs)
         self._acts.ask_at_end(tx, seqs)
         for mail in self._mails.list_left_by(tx, seqs):
-            if mail.trigger_id is None or not self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json):
-                self._mails.leave(tx, mail, "LEFT")
-            else:
+            if self._emit_again(tx, mail):
                 self._mails.leave(tx, mail, "EMITTED")
                 due_at = tx.now
+            else:
+                self._mails.leave(tx, mail, "LEFT")
         for task in tasks:
             if task.parent_id is not None and self._tell_parents(tx, task):
                 due_at = tx.now
@@ -87,6 +91,16 @@ class TaskCloser:
     def ask_about_acts(self, tx: Transaction, task_seq: int) -> None:
         """Ask about what is in doubt of a task that had ended before."""
         self._acts.ask_at_end(tx, [task_seq])
+
+    def _emit_again(self, tx: Transaction, mail: Mail) -> bool:
+        """Emit an unread message again. False for a signal, and when its trigger is gone."""
+        if mail.trigger_id is None:
+            return False
+        new_id = self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json)
+        if new_id is None:
+            return False
+        self._restored.mark(tx, mail.trigger_id, new_id, same_id=True)
+        return True
 
     def _is_running(self, tx: Transaction, task: Task) -> bool:
         """Return whether its code runs; it is cancelled at its next await."""

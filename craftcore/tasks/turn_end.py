@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from craftcore.errors import ErrorCode
+from craftcore.storage.restored_work import RestoredWork
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.model import MESSAGE, Entry, NewWait, QuestionKind, Task, TaskStatus
 from craftcore.tasks.outcomes import Continues, Move, Returned, Suspends
@@ -58,6 +59,7 @@ class TurnService:
         waiting: WaitService,
         ending: TaskCloser,
         stopping: TurnStopper,
+        restored: RestoredWork,
         *,
         lease_seconds: float,
     ) -> None:
@@ -65,6 +67,7 @@ class TurnService:
         self._waiting = waiting
         self._ending = ending
         self._stopping = stopping
+        self._restored = restored
         self._lease_seconds = lease_seconds
         self._tasks = TaskStore()
         self._questions = QuestionStore()
@@ -88,6 +91,7 @@ class TurnService:
         is_message = claim.source == TriggerSource.MESSAGE or claim.task_id != task_id
         event = MESSAGE if is_message else claim.source.lower()
         resolved = self._waiting.deliver(tx, task, event, claim.payload_json, trigger_id=claim.id, sent_by=None)
+        self._restored.mark(tx, claim.id, task_id)
         return Followed(due_at=tx.now) if resolved else NOTHING
 
     def settle_all(self, tx: Transaction, epoch: int, ends: Sequence[TurnEnd]) -> list[Followed]:

@@ -9,11 +9,13 @@ from craftcore.clock import Clock
 from craftcore.errors import LeaseLost
 from craftcore.executions.event_store import EventStore
 from craftcore.executions.store import ExecutionStore
+from craftcore.storage.restored_work import MadeKind, RestoredWork
 from craftcore.storage.transaction import Transaction, get_single_result
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import TaskStore
 from craftcore.tasks.turn_event_store import MemoStore, NewEvent, StreamRow
+from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 from craftcore.triggers.service import TriggerService
 
@@ -21,9 +23,10 @@ from craftcore.triggers.service import TriggerService
 class TurnRecorder:
     """Record for turns that run. Each method is a rule over a transaction it is given."""
 
-    def __init__(self, clock: Clock, triggers: TriggerService) -> None:
+    def __init__(self, clock: Clock, triggers: TriggerService, restored: RestoredWork) -> None:
         self._clock = clock
         self._triggers = triggers
+        self._restored = restored
         self._tasks = TaskStore()
         self._memos = MemoStore()
         self._records = ExecutionStore()
@@ -82,8 +85,19 @@ class TurnRecorder:
         emitted = get_single_result(self._triggers.emit_all(tx, [row]))
         if child is not None and emitted.created:
             self._tasks.create_all(tx, [child])
-        self.record(tx, event(emitted))
+        record = event(emitted)
+        self.record(tx, record)
+        same_id = emitted.created and (row.id_given or is_derived(row.id))
+        self.mark_made(tx, record, emitted.id, same_id=same_id)
         return emitted
+
+    def mark_made(
+        self, tx: Transaction, event: NewEvent, made_id: str, *, kind: MadeKind = "trigger", same_id: bool = False
+    ) -> None:
+        """Mark what the turn of this event has made or signalled, if the file was restored and the task is in doubt."""
+        if self._restored.is_possible(tx):
+            maker = self._tasks.get_by_seq(tx, event.task_seq)
+            self._restored.mark(tx, maker.id, made_id, kind=kind, same_id=same_id)
 
     def set_progress(self, tx: Transaction, claim: Claim, task_seq: int, progress_json: str) -> None:
         """Store how far a running turn has come. Raises LeaseLost for one that does not hold its trigger any more."""

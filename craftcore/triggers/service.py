@@ -6,15 +6,15 @@ The life of a claim, from lease to settle, is in `claim_service.py`.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
-from datetime import timedelta
 from typing import cast
 
 from craftcore.clock import Clock
 from craftcore.errors import DuplicateTrigger, InvalidInput, NotFound, StateRefused
 from craftcore.storage.damaged_rows import Damaged
+from craftcore.storage.facts import get_fact
 from craftcore.storage.transaction import Row, Transaction, get_single_result
 from craftcore.triggers.damaged_store import DamagedTriggerStore
+from craftcore.triggers.derived_ids import derive_id
 from craftcore.triggers.duplicates import find_foreign_holder, held_name, make_duplicate
 from craftcore.triggers.listener import NullListener, TriggerListener
 from craftcore.triggers.model import (
@@ -28,11 +28,9 @@ from craftcore.triggers.model import (
     TriggerStatus,
 )
 from craftcore.triggers.operator_store import OperatorStore
+from craftcore.triggers.spec_moments import MOMENT_TEXTS, with_moments
 from craftcore.triggers.store import TriggerStore
 from craftcore.triggers.validation import ReadMoment, accept, show_value
-
-_MOMENT_TEXTS = (str, timedelta)
-"""Moments of these types are read with the time zone of the machine."""
 
 
 class TriggerService:
@@ -46,6 +44,7 @@ class TriggerService:
         self._store = TriggerStore()
         self._hands = OperatorStore()
         self._damaged = DamagedTriggerStore()
+        self._database_id: str | None = None
         self.follower: TriggerListener = NullListener()
 
     # Emit
@@ -57,22 +56,9 @@ class TriggerService:
                 f"{show_value(spec)} is not a TriggerSpec; give TriggerSpec(workflow=…, payload={{…}}) for each trigger"
             )
         minted_id, now = spec.id or self._clock.new_id(), self._clock.now()
-        if isinstance(spec.at, _MOMENT_TEXTS) or isinstance(spec.expires_at, _MOMENT_TEXTS):
-            spec = self._with_moments(spec, now)
+        if isinstance(spec.at, MOMENT_TEXTS) or isinstance(spec.expires_at, MOMENT_TEXTS):
+            spec = with_moments(spec, now, self._clock.zone(), self._read_moment)
         return accept(spec, now, minted_id, payload_max_bytes=self._payload_max_bytes)
-
-    def _with_moments(self, spec: TriggerSpec, now: float) -> TriggerSpec:
-        """Return the spec with moments in place of their texts. A time from now is a delay, which follows a clock that
-        is set back."""
-        zone = self._clock.zone()
-        if spec.expires_at is not None:
-            spec = replace(spec, expires_at=self._read_moment("expires_at", spec.expires_at, now, zone).at)
-        if spec.at is None:
-            return spec
-        given = self._read_moment("at", spec.at, now, zone)
-        if given.is_delay and spec.delay is None:
-            return replace(spec, at=None, delay=given.at - now)
-        return replace(spec, at=given.at)
 
     def emit(self, tx: Transaction, spec: TriggerSpec) -> Emitted:
         """Accept one trigger: once the transaction is on disk, it survives any crash.
@@ -116,17 +102,29 @@ class TriggerService:
         return cast("list[NewTrigger | Emitted]", answers)
 
     def emit_scheduled(
-        self, tx: Transaction, spec: TriggerSpec, *, schedule_id: str, nominal_at: float, not_before: float | None
+        self,
+        tx: Transaction,
+        spec: TriggerSpec,
+        *,
+        schedule_id: str,
+        nominal_at: float,
+        not_before: float | None,
+        is_late: bool = False,
     ) -> Emitted:
-        """Emit for an occurrence of a schedule. `not_before` paces it, and leaves when it was due as it is.
+        """Emit for an occurrence of a schedule. `not_before` paces it, and leaves when it was due as it is. `is_late`:
+        so late, perhaps, that its dedup key is not held any more.
 
-        When its dedup key is held the answer says by whom, and nothing is written: also when the schedule had another
-        workflow then, because the occurrence was fired.
+        Its id follows from its key: it is the same when a restored file fires it a second time. When the key is held
+        the answer says by whom, and nothing is written: also when the schedule had another workflow then, because the
+        occurrence was fired.
         """
-        row = self.accept(spec)
+        if self._database_id is None:
+            self._database_id = get_fact(tx, "database_id") or ""
+        id = derive_id(self._database_id, spec.dedup_key or "")
+        row = self.accept(spec)._replace(id=id, id_given=is_late)
         if standing := self._find_existing(tx, row):
             return get_single_result([self._duplicate(tx, row, standing)])
-        row = row._replace(due_at=max(row.fire_at, not_before or row.fire_at))
+        row = row._replace(due_at=max(row.fire_at, not_before or row.fire_at), id_given=False)
         self._store.insert_scheduled(tx, row, schedule_id=schedule_id, nominal_at=nominal_at, not_before=not_before)
         return _emitted_result(row)
 
@@ -163,10 +161,11 @@ class TriggerService:
         """Let a trigger that was put off for a person be due now. False when it is not waiting for that."""
         return self._hands.put_back(tx, trigger_id, reason, put_off_until=HELD_UNTIL)
 
-    def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> bool:
+    def emit_again(self, tx: Transaction, trigger_id: str, payload_json: str) -> str | None:
         """Accept again a trigger that was settled without being run: as it was emitted, due when it was, and routed
-        again. False when its row is gone."""
-        return self._store.insert_again(tx, trigger_id, self._clock.new_id(), payload_json)
+        again. Return its new id; None when its row is gone."""
+        new_id = derive_id(trigger_id, "again")
+        return new_id if self._store.insert_again(tx, trigger_id, new_id, payload_json) else None
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
         """Make a live trigger a dead letter, because its work is corrupt. False when it is settled, or gone."""

@@ -6,7 +6,7 @@ import pytest
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.errors import IdempotencyConflict
-from craftcore.storage.facts import set_fact
+from craftcore.storage.restored_work import begin_doubt
 from craftcore.storage.transaction import Transaction
 from tests.support.activity_steps import (
     DONE,
@@ -31,8 +31,7 @@ from tests.support.trigger_steps import emit
 def put_back(core: VirtualCore) -> None:
     """The file is found to be older than what ran on it."""
     with core.transaction() as tx:
-        set_fact(tx, "restored_at", repr(tx.now))
-        set_fact(tx, "restored_epoch", "3")
+        begin_doubt(tx, 3, until=tx.now)
 
 
 def doubt(answer: object) -> Activity:

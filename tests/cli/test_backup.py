@@ -149,6 +149,8 @@ def test_restore_prints_the_outcome_and_writes_an_audit_row_in_the_restored_file
         f"the one before is kept: {database}.before-restore-20261121T120000Z",
         "everything is held. Look at what was done since, then:",
         "  craftcore release",
+        "where nothing ran since the backup, this also ends all doubts:",
+        "  craftcore release --complete",
     ]
     assert cli("--json", "trigger", "show", here.world.waiting).json["status"] == "PENDING"
     document = cli("--json", "status").json

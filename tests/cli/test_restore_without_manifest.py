@@ -45,6 +45,8 @@ def test_restored_copy_is_held_and_the_last_known_moment_is_printed(cli, here, d
         f"the one before is kept: {database}.before-restore-20261121T130000Z",
         "everything is held. Look at what was done since, then:",
         "  craftcore release",
+        "where nothing ran since the backup, this also ends all doubts:",
+        "  craftcore release --complete",
     ]
     assert cli("--json", "trigger", "show", here.world.waiting).json["status"] == "PENDING"
     document = cli("--json", "status").json

@@ -62,6 +62,7 @@ RELEVANT = {
     "clock_events": ("schedule", "doctor", "status", "trigger why"),
     "retained_records": ("doctor", "db stats", "inspect", "status"),
     "epochs": ("status", "top", "doctor", "trigger why"),
+    "restored_work": ("status", "doctor", "db stats"),
     "facts": ("status", "top", "doctor", "schedule", "trigger why"),
     "workflows": ("trigger why", "status"),
     "record_chain": ("status", "top", "doctor", "inspect", "db stats"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,12 @@ from typing import Any
 import pytest
 
 from craftcore import App, Call, Producer, TaskContext
-from craftcore.config import Config
 from craftcore.daemon.lock import read_note
 from craftcore.daemon.lock_file import lock_path
-from craftcore.services import Services
-from craftcore.storage.facts import get_fact
-from craftcore.triggers.start_holds import release as release_holds
 from tests.support.acts import Provider, ledger, questions, statuses
 from tests.support.engine_harness import Lab, lab
 from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.older_copies import copy, held, put_back, release
 
 
 def an_app(provider: Callable[..., Any]) -> App:
@@ -36,33 +32,6 @@ def an_app(provider: Callable[..., Any]) -> App:
         return await ctx.act("pay", to="ada")
 
     return app
-
-
-def copy(database: Path, name: str = "copy.db") -> Path:
-    """A whole copy of the file as it is now."""
-    place = database.with_name(name)
-    place.touch()
-    Services(database, Config()).database.copy_into(f"file:{place}", place)
-    return place
-
-
-def put_back(copied: Path, database: Path) -> None:
-    """By hand: everything of the file goes but its lock file."""
-    for side in ("", "-wal", "-shm"):
-        database.with_name(database.name + side).unlink(missing_ok=True)
-    shutil.copy(copied, database)
-
-
-def held(it: Lab) -> str | None:
-    with Services(it.path, Config()).reading() as reader:
-        return get_fact(reader, "held")
-
-
-def release(it: Lab) -> None:
-    core = VirtualCore(it.path, VirtualClock())
-    core.do(release_holds)
-    core.close()
-    it.engine.ring(schedules=True)
 
 
 @pytest.mark.anyio

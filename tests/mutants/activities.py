@@ -93,8 +93,8 @@ ACTIVITIES = (
         "restored-task-acts-unasked",
         "after a restore, a task of the lost file asks before it acts",
         LEDGER,
-        "        if restored_at is None or not intents:\n            return []\n        seqs",
-        "        if True:\n            return []\n        seqs",
+        "for intent in [intent for intent in fresh if intent.task_id in doubtful]:",
+        "for intent in []:",
         *ROWS,
     ),
     mutant(

@@ -16,10 +16,11 @@ from craftcore.activities.model import (
     StartedCall,
 )
 from craftcore.activities.store import ActivityStore
+from craftcore.storage.restored_work import RestoredWork
 from tests.support.fakes import VirtualCore
 from tests.support.task_steps import Running
 
-LEDGER = Ledger()
+LEDGER = Ledger(RestoredWork())
 STORE = ActivityStore()
 LISTING = ActivityListStore()
 

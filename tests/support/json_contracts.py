@@ -51,7 +51,7 @@ DOCUMENTS = {
     """,
     "doctor": "ok database failed warned checks",
     "hold": "held already",
-    "release": "released reason",
+    "release": "released reason doubt_ended",
     "reload": "ok at applied at_next_start refused",
     "crashtest": "crashes reached broken repeated_steps points seconds",
     "demo": "accepted done lost settled_twice left_claimed dead run_again kills seconds kept",

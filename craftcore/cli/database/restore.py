@@ -173,3 +173,5 @@ def _say(
         out.line(f"{which} in doubt: {hint('activity', 'list', '--status', 'UNKNOWN')}")
     out.line("everything is held. Look at what was done since, then:")
     session.suggest("release")
+    out.line("where nothing ran since the backup, this also ends all doubts:")
+    session.suggest("release", "--complete")

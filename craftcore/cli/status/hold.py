@@ -10,6 +10,7 @@ import click
 from craftcore.cli.base import OperatorCommand
 from craftcore.cli.lookup import refuse_bad_text
 from craftcore.cli.session import Session
+from craftcore.errors import InvalidInput
 from craftcore.operations import maintenance
 from craftcore.triggers.start_holds import hold_target
 
@@ -54,25 +55,45 @@ def hold(
 
 @click.command(
     cls=OperatorCommand,
-    examples=("craftcore release", "craftcore release --source SCHEDULED"),
+    examples=("craftcore release", "craftcore release --source SCHEDULED", "craftcore release --complete"),
     see=("craftcore hold", "craftcore status", "craftcore db restore", "docs/how-to/back-up-and-restore.md#restore"),
 )
 @target_options
+@click.option(
+    "--complete",
+    is_flag=True,
+    help="Also say that the restored file had everything that was done: its restore puts nothing in doubt any more.",
+)
 @click.pass_obj
-def release(session: Session, /, workflow: str | None, source: str | None, schedule: str | None) -> None:
+def release(
+    session: Session, /, workflow: str | None, source: str | None, schedule: str | None, complete: bool
+) -> None:
     """Let what is held, or waits in safe mode, go on.
 
     Without an option every hold ends. An engine is also held after a restore, and in safe mode after 6 unclean starts
     within 10 minutes; `craftcore status` says which. Look at what is in doubt before: it may start work that the world
     has seen already.
+
+    After a restore, irreversible actions that the lost file may have called stay in doubt, also those of work that
+    starts again. Use --complete where nothing ran between the backup and the restore: it ends that. A question that was
+    asked stays.
     """
     target = hold_target(workflow, source, schedule)
+    if complete and target.kind is not None:
+        raise InvalidInput("--complete is about the whole file: leave out --workflow, --source and --schedule")
     core = session.core()
     with session.write(core) as (tx, scope):
         reasons = maintenance.release(tx, scope, target)
+        was_in_doubt = complete and maintenance.end_doubt(tx, scope)
     if session.json:
-        session.out.document({"released": bool(reasons), "reason": "; ".join(reasons) or None})
-    elif not reasons:
+        why = "; ".join(reasons) or None
+        session.out.document({"released": bool(reasons), "reason": why, "doubt_ended": was_in_doubt})
+        return
+    if was_in_doubt:
+        session.out.line("the restored file was complete: nothing more is in doubt because of the restore")
+    elif complete:
+        session.out.line("nothing was in doubt because of a restore")
+    if not reasons:
         session.out.line("nothing was held" if target.kind is None else f"{target} was not held")
     else:
         session.out.line(f"released; it was held because {'; '.join(reasons)}")

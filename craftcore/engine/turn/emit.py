@@ -19,6 +19,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, readable_type
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
+from craftcore.triggers.derived_ids import derive_id
 from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
 
 OnParentEnd = Literal["abandon", "cancel"]
@@ -35,6 +36,11 @@ async def emit_recorded(
         return find_emitted(turn, identity, digest)
     spec = TriggerSpec(workflow=workflow, payload={} if payload is None else payload, **options)
     return await commit_emit(turn, EventType.EMITTED, identity, digest, spec, None)
+
+
+def _id_at(turn: Turn, identity: str) -> str:
+    """Return the id of what this place of the turn makes, also when a restored file comes to it a second time."""
+    return derive_id(turn.task.id, f"{turn.task.turn}/{identity}")
 
 
 def find_emitted(turn: Turn, identity: str, digest: str) -> Emitted:
@@ -58,6 +64,8 @@ async def commit_emit(
 ) -> Emitted:
     """Commit the trigger, its event, and the task of the child at once."""
     row = turn.doors.accept(spec)
+    if spec.id is None:
+        row = row._replace(id=_id_at(turn, identity))
     if child is not None and row.workflow is not None:
         child = child._replace(workflow=row.workflow)  # as it is known by: the first version is not said
         row = row._replace(id_given=False)  # it was made here, for this emit
@@ -169,8 +177,7 @@ async def start_child(
     digest = digest_of([workflow, payload, options, on_parent_end] if ends else [workflow, payload, options])
     if identity in turn.memo:
         return Child(turn, find_emitted(turn, identity, digest).id, workflow)
-    doors = turn.doors
-    id = doors.clock.new_id()
+    id = _id_at(turn, identity)
     given = {} if payload is None else payload
     spec = replace(TriggerSpec(workflow=workflow, payload=given, **options), id=id, task_id=id)
     no_deadline = None  # it counts from its first start

@@ -13,6 +13,8 @@ from craftcore.activities.model import Activity, Decision, NewIntent, StartedCal
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.errors import RowInvalid, StorageFull
+from craftcore.schedules.firing import FiringResult
+from craftcore.schedules.model import Schedule
 from craftcore.schedules.runtime import RuntimeSchedules
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
@@ -38,6 +40,7 @@ class SqliteJournal:
     ) -> None:
         self._writer = commits.writer
         self._commits = commits
+        self._clock = services.clock
         self._recording = services.recording
         self._acts = services.acts
         self._tasks = services.tasks
@@ -53,7 +56,12 @@ class SqliteJournal:
 
     async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
         try:
-            emitted: Emitted = await self._commits.commit(self._recording.emit_recorded, row, event_of, child)
+            try:
+                emitted: Emitted = await self._commits.commit(self._recording.emit_recorded, row, event_of, child)
+            except RowInvalid:
+                # Its id is that of work of an earlier task with the same id as this one, which retention removed.
+                row, child = with_id(row, child, self._clock.new_id())
+                emitted = await self._commits.commit(self._recording.emit_recorded, row, event_of, child)
         finally:
             self._due(row.due_at)  # also when the turn is cancelled: the commit may have come about
         return emitted
@@ -64,6 +72,7 @@ class SqliteJournal:
         def signal(tx: Transaction) -> T:
             record, answer = event_of(self._tasks.signal(tx, task_id, event, payload, sent_by=sent_by))
             self._recording.record(tx, record)
+            self._recording.mark_made(tx, record, task_id)
             return answer
 
         try:
@@ -136,6 +145,14 @@ class SqliteJournal:
         await self._commits.commit(self._recording.ask_stalled, claim, task, asked)
 
 
+def with_id(row: NewTrigger, child: NewTask | None, new_id: str) -> tuple[NewTrigger, NewTask | None]:
+    """Return a trigger, and the child that it is to create, under another id."""
+    if child is None:
+        return row._replace(id=new_id), None
+    lane = row.session_id or new_id
+    return row._replace(id=new_id, task_id=new_id, lane=lane), child._replace(id=new_id, trigger_id=new_id)
+
+
 class SqliteTables:
     """The tables of the file that a turn writes. `on_changed` wakes the scheduler."""
 
@@ -166,8 +183,14 @@ class SqliteTables:
         self, call: Callable[..., Any], args: tuple[Any, ...], event_of: Callable[[Any], tuple[NewEvent, T]]
     ) -> T:
         def record(tx: Transaction) -> T:
-            event, answer = event_of(call(tx, *args))
+            result = call(tx, *args)
+            event, answer = event_of(result)
             self._recording.record(tx, event)
+            match result:
+                case Schedule() if result.updated_at == tx.now:
+                    self._recording.mark_made(tx, event, result.id, kind="schedule")
+                case FiringResult(trigger_id=str(trigger_id)):
+                    self._recording.mark_made(tx, event, trigger_id)
             return answer
 
         try:

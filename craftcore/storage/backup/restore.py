@@ -31,20 +31,12 @@ from craftcore.storage.files.whole_file import flush_folder
 from craftcore.storage.integrity import check_file
 from craftcore.storage.migrate import list_pending, migrate
 from craftcore.storage.migrations import list_migrations
+from craftcore.storage.restored_work import find_latest
 from craftcore.storage.sqlite_errors import translate, translate_os
 
 READ_BYTES = 1 << 20
 NO_SECOND_NAMES = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EXDEV, errno.EMLINK}
 """The errors of a file system that lacks the operation, or lacks it for this file."""
-
-LATEST = """
-SELECT max(at)
-  FROM (SELECT max(updated_at) AS at FROM triggers
-         UNION ALL
-        SELECT max(at) FROM events
-         UNION ALL
-        SELECT max(started_at) FROM epochs)
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +99,7 @@ def origin(draft: StagingFile, database: Database, sha256: str, manifest: Manife
         return Origin(
             sha256=sha256,
             database_id=get_fact(reader, "database_id"),
-            until=reader.fetch_value(LATEST),
+            until=find_latest(reader),
             has_manifest=False,
         )
 

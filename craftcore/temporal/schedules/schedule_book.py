@@ -156,7 +156,14 @@ class BookTriggers(TriggerService):
         return self
 
     def emit_scheduled(
-        self, tx: Transaction, spec: TriggerSpec, *, schedule_id: str, nominal_at: float, not_before: float | None
+        self,
+        tx: Transaction,
+        spec: TriggerSpec,
+        *,
+        schedule_id: str,
+        nominal_at: float,
+        not_before: float | None,
+        is_late: bool = False,
     ) -> Emitted:
         row = self.accept(spec)
         row = row._replace(due_at=max(row.fire_at, not_before or row.fire_at))

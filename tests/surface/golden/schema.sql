@@ -356,6 +356,14 @@ CREATE TABLE record_chain (
     CHECK (anchor_seq <= head_seq)
 ) STRICT;
 
+-- table restored_work
+CREATE TABLE restored_work (
+    kind    TEXT NOT NULL CHECK (kind IN ('trigger', 'schedule')),
+    id      TEXT NOT NULL,                   -- of the trigger, and of the task that it creates; or of the schedule
+    same_id INTEGER NOT NULL CHECK (same_id IN (0, 1)),  -- the lost file knew it by this id, if at all
+    PRIMARY KEY (kind, id)
+) STRICT, WITHOUT ROWID;
+
 -- table retained_records
 CREATE TABLE retained_records (
     chain_seq     INTEGER PRIMARY KEY,       -- the place of the record in the chain
@@ -726,6 +734,20 @@ WHEN EXISTS (SELECT 1 FROM notice_kinds WHERE kind = iif(NEW.kind = 'activity', 
 BEGIN
     INSERT INTO notices (kind, subject, at)
     VALUES (iif(NEW.kind = 'activity', 'in_doubt', 'question'), NEW.id, NEW.created_at);
+END;
+
+-- trigger restored_schedules_end
+CREATE TRIGGER restored_schedules_end
+AFTER DELETE ON schedules
+BEGIN
+    DELETE FROM restored_work WHERE kind = 'schedule' AND id = OLD.id;
+END;
+
+-- trigger restored_work_ends
+CREATE TRIGGER restored_work_ends
+AFTER DELETE ON triggers
+BEGIN
+    DELETE FROM restored_work WHERE kind = 'trigger' AND id = OLD.id;
 END;
 
 -- trigger successes_are_noticed

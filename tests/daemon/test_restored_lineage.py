@@ -1,0 +1,180 @@
+"""Work that restored work makes anew: the lost file may have made it too, and done what it does."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from craftcore import App, Call, Fail, TaskContext
+from craftcore.storage.restored_work import end_doubt
+from craftcore.triggers.derived_ids import derive_id
+from tests.support.acts import Provider, ledger, statuses
+from tests.support.engine_harness import lab
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.older_copies import copy, put_back, release
+
+pytestmark = pytest.mark.anyio
+
+Makes = Callable[[TaskContext], Awaitable[Any]]
+
+
+def an_app(provider: Provider, makes: Makes) -> App:
+    """A workflow that waits for a word and makes a task, and the workflow of that task, which pays."""
+    app = App("payer")
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call, *, to: str) -> Any:
+        return await provider(call, to=to)
+
+    @app.workflow("pay")
+    async def payment(ctx: TaskContext) -> None:
+        await ctx.act("pay", to="ada")
+
+    @app.workflow("middle")
+    async def middle(ctx: TaskContext) -> None:
+        await ctx.start_child("pay")
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> None:
+        await ctx.wait_for("go")
+        await makes(ctx)
+
+    return app
+
+
+async def lose(app: App, provider: Provider, folder: Path, *, id: str | None = None) -> str:
+    """Copy the file while the parent waits, let it go on until its task has paid, and put the copy back."""
+    async with lab(app, folder) as it:
+        parent_id = (await it.app.emit("parent", id=id)).id
+        await it.waiting(parent_id)
+        copied = copy(it.path)
+        await it.app.signal(parent_id, "go")
+        await it.until(lambda: statuses(it) == ["DONE"])
+        await it.idle()
+    assert len(provider.calls) == 1
+    put_back(copied, it.path)
+    return parent_id
+
+
+MADE: dict[str, Makes] = {
+    "a child": lambda ctx: ctx.start_child("pay"),
+    "a child with a key": lambda ctx: ctx.start_child("pay", key="ada"),
+    "a child of a child": lambda ctx: ctx.start_child("middle"),
+    "an emit": lambda ctx: ctx.emit("pay"),
+    "an emit with a dedup key": lambda ctx: ctx.emit("pay", dedup_key="order-1"),
+    "an emit with an id": lambda ctx: ctx.emit("pay", id="order-1"),
+}
+
+
+@pytest.mark.parametrize("parent_id", [None, "order-7"])
+@pytest.mark.parametrize("made", MADE)
+async def test_payment_of_work_that_is_made_again_after_a_restore_is_asked_about(tmp_path, made, parent_id):
+    provider = Provider()
+    app = an_app(provider, MADE[made])
+    parent_id = await lose(app, provider, tmp_path, id=parent_id)
+
+    async with lab(app, tmp_path) as it:
+        release(it)
+        await it.app.signal(parent_id, "go")
+        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+        [doubt] = ledger(it)
+
+    assert len(provider.calls) == 1
+    assert (doubt["status"], doubt["idem_key"]) == ("UNKNOWN", provider.calls[0][0])
+
+
+async def test_work_that_others_start_after_a_restore_is_not_asked_about(tmp_path):
+    provider = Provider()
+    app = an_app(provider, MADE["a child"])
+    await lose(app, provider, tmp_path)
+
+    async with lab(app, tmp_path) as it:
+        release(it)
+        await it.ended((await it.app.emit("pay")).id)
+
+    assert len(provider.calls) == 2
+
+
+async def test_payment_after_a_retry_of_a_restored_task_is_asked_about(tmp_path):
+    """It had failed when the file was copied, and a person let it try again after that."""
+    provider = Provider()
+    app = App("payer")
+    is_broken = True
+
+    @app.action("pay", irreversible=True)
+    async def pay(call: Call, *, to: str) -> Any:
+        return await provider(call, to=to)
+
+    @app.workflow("pay")
+    async def payment(ctx: TaskContext) -> None:
+        if is_broken:
+            raise Fail("BROKEN", "not today")
+        await ctx.act("pay", to="ada")
+
+    async with lab(app, tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.ended(task_id)
+        copied = copy(it.path)
+        is_broken = False
+        await it.app.retry_task(task_id)
+        await it.until(lambda: statuses(it) == ["DONE"])
+    put_back(copied, tmp_path / "agent.db")
+
+    async with lab(app, tmp_path) as it:
+        release(it)
+        await it.app.retry_task(task_id)
+        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+
+    assert len(provider.calls) == 1
+
+
+async def test_complete_file_puts_nothing_in_doubt(tmp_path):
+    provider = Provider()
+    app = an_app(provider, MADE["a child"])
+    parent_id = await lose(app, provider, tmp_path)
+
+    async with lab(app, tmp_path) as it:
+        core = VirtualCore(it.path, VirtualClock())
+        assert core.do(end_doubt)
+        core.close()
+        release(it)
+        await it.app.signal(parent_id, "go")
+        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+        assert statuses(it) == ["DONE"]
+
+
+async def test_payment_of_a_schedule_that_restored_work_adds_is_asked_about(tmp_path):
+    """It is due after the restore: the lost file had it due before."""
+    provider = Provider()
+    app = an_app(provider, lambda ctx: ctx.schedules.add("soon", "immediate", workflow="pay"))
+    parent_id = await lose(app, provider, tmp_path)
+
+    async with lab(app, tmp_path) as it:
+        release(it)
+        await it.app.signal(parent_id, "go")
+        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+
+    assert len(provider.calls) == 1
+
+
+async def test_child_whose_id_is_in_use_has_another(tmp_path):
+    """Retention removed an earlier parent with the same id, and what that had started lives on."""
+    app = an_app(Provider(), lambda ctx: ctx.start_child("patient"))
+
+    @app.workflow("patient")
+    async def patient(ctx: TaskContext) -> None:
+        await ctx.wait_for("nothing")
+
+    async with lab(app, tmp_path) as it:
+        await it.waiting((await it.app.emit("patient", id=derive_id("weekly", "1/start_child#2"))).id)
+        parent_id = (await it.app.emit("parent", id="weekly")).id
+        await it.app.signal(parent_id, "go")
+
+        assert (await it.ended(parent_id))["status"] == "DONE"
+        assert [row["parent_id"] for row in it.rows("SELECT * FROM tasks WHERE workflow = 'patient' ORDER BY seq")] == [
+            None,
+            parent_id,
+        ]
