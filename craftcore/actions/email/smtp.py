@@ -29,7 +29,7 @@ from craftcore.serialization.untrusted import message_of, truncate_text
 
 QUIT_SECONDS = 2.0
 CHUNK_BYTES = 64 << 10
-SAID_CHARACTERS = 500
+REPLY_CHARACTERS = 500
 REFUSED_MAX = 5
 PORTS = {"tls": 465, "starttls": 587, "none": 25}
 BEGIN_DATA = 354
@@ -89,14 +89,14 @@ class Delivery:
                 await self._address()
                 await self._send_content()
         except TimeoutError:
-            told = f"{self} did not let us begin within {limit:g} seconds; nothing was sent"
-            return NoEffect(told, code=ErrorCode.AGENT_TIMEOUT)
+            message = f"{self} did not let us begin within {limit:g} seconds; nothing was sent"
+            return NoEffect(message, code=ErrorCode.AGENT_TIMEOUT)
         except aiosmtplib.SMTPResponseException as error:
             self._is_heard = True
             return self._refusal(error.code, error.message)
         except Exception as error:  # whatever it is, the final dot was not sent
-            told = f"{self} cannot be talked to: {self._answer_text(message_of(error))}; nothing was sent"
-            return NoEffect(told, code=ErrorCode.TRANSPORT_ERROR)
+            message = f"{self} cannot be talked to: {self._answer_text(message_of(error))}; nothing was sent"
+            return NoEffect(message, code=ErrorCode.TRANSPORT_ERROR)
         except anyio.get_cancelled_exc_class():
             if anyio.current_effective_deadline() != -math.inf:
                 raise  # not by a scope of ours, which goes on cancelling: whoever it was must hear of it
@@ -151,40 +151,41 @@ class Delivery:
         import aiosmtplib
 
         if not self._smtp.is_connected:  # asked without giving way: from here to the dot nothing else runs
-            told = f"{self} went away before it had the whole message; nothing was sent"
-            raise NoEffect(told, code=ErrorCode.TRANSPORT_ERROR)
+            message = f"{self} went away before it had the whole message; nothing was sent"
+            raise NoEffect(message, code=ErrorCode.TRANSPORT_ERROR)
         try:
             with anyio.fail_after(self._settings.timeout):
                 reply = await self._smtp.execute_command(b".")
         except TimeoutError:
-            said = f"no reply within {self._settings.timeout:g} seconds"
+            reply_text = f"no reply within {self._settings.timeout:g} seconds"
         except aiosmtplib.SMTPResponseException as error:
-            said = self._answer_text(error.message)
+            reply_text = self._answer_text(error.message)
         except Exception as error:
-            said = self._answer_text(message_of(error))
+            reply_text = self._answer_text(message_of(error))
         else:
-            said = self._answer_text(f"{reply.code} {reply.message}")
+            reply_text = self._answer_text(f"{reply.code} {reply.message}")
             self._is_heard = 200 <= reply.code < 600
             if 200 <= reply.code < 300:
-                return said
+                return reply_text
             if 400 <= reply.code < 600:
                 raise self._refusal(reply.code, reply.message)
         raise DeliveryUnknown(
-            f"{self} was given the whole message and did not say what became of it ({said}); "
+            f"{self} was given the whole message and did not say what became of it ({reply_text}); "
             f"its Message-ID is {self._mail.message_id}"
         )
 
-    def _refusal(self, code: int, message: str) -> NoEffect | Fail:
-        words = f"{code} {message}" if code > 0 else message  # the library's own words when what it said is no reply
-        said = f"{self} said {self._answer_text(words)}; nothing was sent"
+    def _refusal(self, code: int, server_message: str) -> NoEffect | Fail:
+        # Without a code the text is the library's own: what the server said is no reply.
+        words = f"{code} {server_message}" if code > 0 else server_message
+        message = f"{self} said {self._answer_text(words)}; nothing was sent"
         if not 500 <= code < 600:
             is_busy = 400 <= code < 500  # else it is no reply that SMTP knows
-            return NoEffect(said, code=ErrorCode.AGENT_UNAVAILABLE if is_busy else ErrorCode.TRANSPORT_ERROR)
-        return Fail(ErrorCode.UNAUTHORIZED if code in WHO_ARE_YOU else ErrorCode.AGENT_ERROR, said, smtp_code=code)
+            return NoEffect(message, code=ErrorCode.AGENT_UNAVAILABLE if is_busy else ErrorCode.TRANSPORT_ERROR)
+        return Fail(ErrorCode.UNAUTHORIZED if code in WHO_ARE_YOU else ErrorCode.AGENT_ERROR, message, smtp_code=code)
 
     def _answer_text(self, text: str) -> str:
         """Return the server's reply as text that can be stored."""
-        return truncate_text(" ".join(self._scrubber.head(text, SAID_CHARACTERS).split()), SAID_CHARACTERS)
+        return truncate_text(" ".join(self._scrubber.head(text, REPLY_CHARACTERS).split()), REPLY_CHARACTERS)
 
     async def _leave(self) -> None:
         """Leave with QUIT where the server listens, and close at once elsewhere. The outcome does not change any

@@ -160,10 +160,10 @@ async def _ask(
         if location is None or answer.status not in _REDIRECTS or request.method not in _FOLLOWED:
             break
         if hops == settings.redirects_max:
-            told = request.scrubber.head(location, 200)[
-                :200
-            ]  # cut off after that: a half of a secret is not recognised
-            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {format_count(hops, 'time')}, at last to {told}")
+            # Cut after the masking: half of a secret would not be recognised.
+            address = request.scrubber.head(location, 200)[:200]
+            times = format_count(hops, "time")
+            raise Fail(ErrorCode.AGENT_ERROR, f"redirected more than {times}, at last to {address}")
         url = _redirect_url(url, location, request.scrubber)
     return answer, url
 
@@ -178,31 +178,31 @@ def _redirect_url(url: httpx2.URL, location: str, scrubber: Scrubber) -> httpx2.
     """Return the address of a redirect. Raises Fail for an address that is not allowed."""
     import httpx2
 
-    told = scrubber.head(location, 200)[:200]
+    address = scrubber.head(location, 200)[:200]
 
     try:
         led = url.join(location).copy_with(fragment=None)
     except (httpx2.InvalidURL, ValueError):
-        raise refusal(f"redirected to {told!r}, which cannot be read") from None
+        raise refusal(f"redirected to {address!r}, which cannot be read") from None
     try:
         check(led, scrubber.text)
     except Fail as error:
-        raise refusal(f"redirected to {told!r}, which is not asked: {error}") from None
+        raise refusal(f"redirected to {address!r}, which is not asked: {error}") from None
     if (url.scheme, led.scheme) == ("https", "http"):
-        raise refusal(f"redirected to {told!r}, which is not asked: it would be in clear text")
+        raise refusal(f"redirected to {address!r}, which is not asked: it would be in clear text")
     return led
 
 
 def _masked_error(ended: NoEffect | Fail | MissingAnswer, request: Request) -> Exception:
     """Return the error without secrets. For a safe method a missing answer leaves no doubt."""
-    said = request.scrubber.text(str(ended))
+    message = request.scrubber.text(str(ended))
     if isinstance(ended, Fail):
-        return Fail(ended.code, said, **ended.details)
+        return Fail(ended.code, message, **ended.details)
     if isinstance(ended, NoEffect):
-        return NoEffect(said, retry_after=ended.retry_after, code=ended.code)
+        return NoEffect(message, retry_after=ended.retry_after, code=ended.code)
     if request.safe:
-        return NoEffect(said, retry_after=ended.retry_after, code=ended.code)
-    return MissingAnswer(said, code=ended.code, retry_after=ended.retry_after, **ended.details)
+        return NoEffect(message, retry_after=ended.retry_after, code=ended.code)
+    return MissingAnswer(message, code=ended.code, retry_after=ended.retry_after, **ended.details)
 
 
 def _require_library() -> None:

@@ -132,17 +132,17 @@ def origin(url: httpx2.URL) -> tuple[str, str, int]:
     return url.scheme, url.host, url.port or {"http": 80}.get(url.scheme, 443)
 
 
-def check(url: httpx2.URL, told: Callable[[str], str] = str) -> None:
-    """Raise Fail for an address that is never requested, whatever it resolves to. `told` redacts a part of it for the
+def check(url: httpx2.URL, redact: Callable[[str], str] = str) -> None:
+    """Raise Fail for an address that is never requested, whatever it resolves to. `redact` redacts a part of it for the
     message."""
     if url.scheme not in ("http", "https"):
         relative = "url must be absolute, like https://api.example.com/v1, where no target is named"
-        raise refusal(f"url must be http or https, not {told(url.scheme)[:40]!r}" if url.scheme else relative)
+        raise refusal(f"url must be http or https, not {redact(url.scheme)[:40]!r}" if url.scheme else relative)
     if url.userinfo:
         raise refusal("url must have no user and no password: secrets stand in a target")
     host = url.raw_host.decode("ascii")
     if not _HOST.fullmatch(host) or len(host) > 254 or not 0 < (80 if url.port is None else url.port) < 65536:
-        raise refusal(f"{told(host)[:200]!r} is not a valid host name")
+        raise refusal(f"{redact(host)[:200]!r} is not a valid host name")
 
 
 def add_query(url: httpx2.URL, query: Mapping[str, Any] | None) -> httpx2.URL:

@@ -34,7 +34,7 @@ from craftcore.serialization.untrusted import truncate_text
 
 HEADERS_MAX = 64
 HEADER_MAX_CHARACTERS = 1024
-SAID_CHARACTERS = 200
+SERVER_TEXT_CHARACTERS = 200
 REFERENCE_CHARACTERS = 200
 
 SMALL_BYTES = 2 << 10
@@ -70,15 +70,15 @@ def judge(answer: Answer, *, safe: bool, provider_dedupes: bool, now: float, scr
             code = ErrorCode.AGENT_TIMEOUT if answer.cut is Cut.LATE else ErrorCode.TRANSPORT_ERROR
             raise NoEffect(f"the answer broke off after {answer.body_bytes} bytes ({answer.cut})", code=code)
         return
-    said = f"answered with HTTP status {status}{_error_message(answer, scrubber)}"
+    message = f"answered with HTTP status {status}{_error_message(answer, scrubber)}"
     code, wait = code_of(status), retry_after(header(answer, "retry-after"), header(answer, "date"), now)
     unclear = status >= 500 or status in _UNCLEAR or status < 200 or (status == 409 and provider_dedupes)
     if status in (425, 429) or (safe and unclear):
-        raise NoEffect(said, retry_after=wait, code=code)
+        raise NoEffect(message, retry_after=wait, code=code)
     if unclear:
-        told = f"{said}, which does not tell whether it happened"
-        raise MissingAnswer(told, code=code, retry_after=wait, status=status)
-    raise Fail(code, said, status=status)
+        unclear_message = f"{message}, which does not tell whether it happened"
+        raise MissingAnswer(unclear_message, code=code, retry_after=wait, status=status)
+    raise Fail(code, message, status=status)
 
 
 def result(answer: Answer, *, keep: int, url: str, scrubber: Scrubber) -> dict[str, Any]:
@@ -130,17 +130,17 @@ def _error_message(answer: Answer, scrubber: Scrubber) -> str:
     """Return what the provider says is wrong, or where else it is to be asked."""
     if 300 <= answer.status < 400:
         location = header(answer, "location") or ""
-        where = f" to {_mask(location, SAID_CHARACTERS, scrubber)}" if location else ""
+        where = f" to {_mask(location, SERVER_TEXT_CHARACTERS, scrubber)}" if location else ""
         return f", a redirect{where} that is not followed"
     match _json(answer):
         case (
-            {"error": {"message": str(said)}}
-            | {"error": str(said)}
-            | {"message": str(said)}
-            | {"detail": str(said)}
-            | {"title": str(said)}
+            {"error": {"message": str(text)}}
+            | {"error": str(text)}
+            | {"message": str(text)}
+            | {"detail": str(text)}
+            | {"title": str(text)}
         ):
-            return f": {_mask(said, SAID_CHARACTERS, scrubber)}"
+            return f": {_mask(text, SERVER_TEXT_CHARACTERS, scrubber)}"
     return ""
 
 
@@ -148,8 +148,8 @@ def _reference(answer: Answer, scrubber: Scrubber) -> str | None:
     """Return how the provider calls what it did: the `id` of its answer, or where it is, or how it calls the
     request."""
     match _json(answer):
-        case {"id": str(said)} if said:
-            return _mask(said, REFERENCE_CHARACTERS, scrubber)
+        case {"id": str(reference)} if reference:
+            return _mask(reference, REFERENCE_CHARACTERS, scrubber)
         case {"id": int(number)} if not isinstance(number, bool):
             return truncate_text(str(number), REFERENCE_CHARACTERS) if abs(number) < 10**100 else None
     found = next((value for name in _REFERENCES if (value := header(answer, name))), None)

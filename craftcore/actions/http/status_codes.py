@@ -26,10 +26,10 @@ def code_of(status: int) -> ErrorCode:
     return _BY_STATUS.get(status, otherwise)
 
 
-def retry_after(said: str | None, date: str | None, now: float) -> float | None:
+def retry_after(value: str | None, date: str | None, now: float) -> float | None:
     """Return the seconds of a Retry-After, at most a day; None for a text that is not one. Both forms are read. A
     moment is compared with the sender's clock where the answer has a Date, otherwise with the local clock."""
-    text = (said or "").strip()
+    text = (value or "").strip()
     if re.fullmatch(r"[0-9]{1,9}", text):
         return min(float(text), RETRY_AFTER_MAX_SECONDS)
     moment = _moment(text)

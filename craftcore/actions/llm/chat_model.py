@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import httpx2
 
 BODY_MAX_BYTES = 64 << 10
-SAID_CHARACTERS = 200
+SERVER_TEXT_CHARACTERS = 200
 TIMEOUT_MAX_SECONDS = 3600.0
 
 _KEY = re.compile(r"[!-~]{1,4000}")
@@ -88,11 +88,11 @@ class ChatModel:
             with anyio.fail_after(self._timeout):
                 answer, body = await self._post(self._request(instructions, question))
         except TimeoutError:
-            told = f"{self} did not answer within {self._timeout:g} seconds"
-            raise ModelFailed(told, ErrorCode.AGENT_TIMEOUT) from None
+            message = f"{self} did not answer within {self._timeout:g} seconds"
+            raise ModelFailed(message, ErrorCode.AGENT_TIMEOUT) from None
         except httpx2.HTTPError as error:
-            told = f"{self} cannot be talked to: {self._scrubber.text(message_of(error))}"
-            raise ModelFailed(told, ErrorCode.TRANSPORT_ERROR) from error
+            message = f"{self} cannot be talked to: {self._scrubber.text(message_of(error))}"
+            raise ModelFailed(message, ErrorCode.TRANSPORT_ERROR) from error
         content = self._content(answer, body)
         return await anyio.to_thread.run_sync(self._scrubber.text, content, limiter=anyio.CapacityLimiter(1))
 
@@ -122,9 +122,9 @@ class ChatModel:
         status = answer.status_code
         if status != 200:
             hint = ", a redirect, which is not followed" if 300 <= status < 400 else ""
-            told = f"{self} answered with HTTP status {status}{hint}{self._error_message(body)}"
+            message = f"{self} answered with HTTP status {status}{hint}{self._error_message(body)}"
             wait = retry_after(answer.headers.get("retry-after"), answer.headers.get("date"), self._clock.now())
-            raise ModelFailed(told, code_of(status), wait)
+            raise ModelFailed(message, code_of(status), wait)
         if len(body) > BODY_MAX_BYTES:
             raise ModelFailed(f"{self} answered with more than {BODY_MAX_BYTES} bytes")
         match _json(body):
@@ -135,8 +135,8 @@ class ChatModel:
     def _error_message(self, body: bytes) -> str:
         """Return what the endpoint says is wrong, where it says so the usual way."""
         match _json(body):
-            case {"error": {"message": str(said)}} | {"error": str(said)} | {"message": str(said)}:
-                return f": {truncate_text(self._scrubber.head(said, SAID_CHARACTERS), SAID_CHARACTERS)}"
+            case {"error": {"message": str(text)}} | {"error": str(text)} | {"message": str(text)}:
+                return f": {truncate_text(self._scrubber.head(text, SERVER_TEXT_CHARACTERS), SERVER_TEXT_CHARACTERS)}"
         return ""
 
 

@@ -64,13 +64,13 @@ def command_action(programs: Programs) -> Action:
         no_effect_exit_codes: list[int] | None = None,
     ) -> dict[str, object]:
         without_effect = _exit_codes(no_effect_exit_codes)
-        told = {KEY_VARIABLE: call.key, ATTEMPT_VARIABLE: str(call.attempt)}
+        own = {KEY_VARIABLE: call.key, ATTEMPT_VARIABLE: str(call.attempt)}
         try:
-            return await programs.run(argv, cwd, env, timeout, stdin, told=told)
+            return await programs.run(argv, cwd, env, timeout, stdin, own=own)
         except CommandFailed as failed:
             if failed.details["exit_code"] in without_effect:
-                said = f"{failed.message} (a code that says: nothing happened)"
-                raise NoEffect(said, code=failed.code) from failed
+                message = f"{failed.message} (a code that says: nothing happened)"
+                raise NoEffect(message, code=failed.code) from failed
             raise
 
     def terms_of(arguments: Mapping[str, Any]) -> ActionTerms:

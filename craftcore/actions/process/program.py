@@ -73,9 +73,9 @@ class Programs:
         timeout: float | None = None,
         stdin: str | None = None,
         *,
-        told: Mapping[str, str] | None = None,
+        own: Mapping[str, str] | None = None,
     ) -> dict[str, object]:
-        """Run a program and return its output. `argv` is an argument list, never shell text. `told` are the variables
+        """Run a program and return its output. `argv` is an argument list, never shell text. `own` are the variables
         that craftcore adds.
 
         Nothing was run when it raises Fail (not found, not executable, no such directory, not a program at all) or
@@ -90,7 +90,7 @@ class Programs:
         program, began = argv[0], anyio.current_time()
         out, err = Capture(self.output_max_bytes), Capture(self.output_max_bytes)
 
-        variables = {**self.environment, **(env or {}), **(told or {})}
+        variables = {**self.environment, **(env or {}), **(own or {})}
         process = await _start(argv, cwd, variables, stdin=PIPE if stdin else DEVNULL)
         exit_code = await _supervise(process, out, err, stdin or "", limit, self.grace)
 
