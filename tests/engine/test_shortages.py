@@ -127,7 +127,6 @@ def caused(error: BaseException, cause: BaseException) -> BaseException:
         FULL,
         OSError(errno.ENFILE, "Too many open files in system"),
         OSError(errno.ENOMEM, "Cannot allocate memory"),
-        OSError(errno.EAGAIN, "Resource temporarily unavailable"),
         MemoryError(),
         RuntimeError("can't start new thread"),
         ExceptionGroup("group", [ValueError("x"), FULL]),
@@ -145,6 +144,7 @@ def test_shortage_is_recognized_in_groups_and_causes(error):
     "error",
     [
         OSError(errno.ENOENT, "no such file"),
+        BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
         RuntimeError("something else"),
         ValueError("Too many open files"),
         caused(Fail("FULL", "definitive"), FULL),
@@ -155,6 +155,15 @@ def test_failure_by_no_shortage_counts(error):
     outcome = outcome_of(error, 0.0)
 
     assert Shortages(SystemClock()).judge("t", error, outcome) is outcome
+
+
+def test_refusal_that_a_lock_gives_too_is_a_shortage_only_where_a_look_finds_one():
+    refused = BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    with few_descriptors(4):
+        found = describe_shortage(refused)
+
+    assert found == "BlockingIOError: [Errno 11] Resource temporarily unavailable"
 
 
 async def test_looks_end_with_the_shortage(monkeypatch):

@@ -34,7 +34,7 @@ LOOK_SECONDS, LOOK_SECONDS_MAX = 1.0, 30.0
 REMEMBERED_MAX = 10_000
 CAUSES_MAX = 10
 
-ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN)
+ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 PIPES, BYTES = 8, 16 << 20
 """The resources that a look takes and gives back, besides a thread: about what a handler needs."""
@@ -59,6 +59,8 @@ def _is_shortage(error: BaseException) -> bool:
         return True
     if type(error) is RuntimeError:
         return "can't start new thread" in message_of(error)
+    if isinstance(error, OSError) and error.errno == errno.EAGAIN:
+        return find_shortage() is not None  # a process is refused so, but also a lock that another one holds
     return isinstance(error, OSError) and error.errno in ERRNOS
 
 
