@@ -41,7 +41,7 @@ WITH RECURSIVE line (id, parent_id) AS (
       FROM line
       JOIN tasks ON tasks.id = line.parent_id
 )
-SELECT 1
+SELECT triggers.dedup_key
   FROM line
   JOIN triggers ON triggers.id = line.id
  WHERE triggers.dedup_key GLOB :prefix || '*'
@@ -104,9 +104,9 @@ class NoticeStore:
         """Return a trigger with its task."""
         return tx.fetch_one(TRIGGER, id=id)
 
-    def is_begun_by(self, tx: Reader, task_id: str, prefix: str) -> bool:
-        """Return whether a trigger whose dedup key begins so created the task, or one whose child it is."""
-        return tx.fetch_value(CREATORS, id=task_id, prefix=prefix) is not None
+    def list_creator_keys(self, tx: Reader, task_id: str, prefix: str) -> list[str]:
+        """Return the dedup keys that begin so, of the triggers that created the task and those whose child it is."""
+        return [row["dedup_key"] for row in tx.fetch_all(CREATORS, id=task_id, prefix=prefix)]
 
     def occurrence(self, tx: Reader, seq: str) -> Row | None:
         """Return a run of occurrences with its schedule."""

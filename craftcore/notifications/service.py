@@ -1,6 +1,7 @@
 """The rule that turns notices into triggers: each notice once for each rule that asks for it, in one commit.
 
-A trigger that notifies makes no notice itself, whatever becomes of it: its key begins with `notify:`.
+A trigger that notifies makes no notice of its end: its key begins with `notify:`. A question or a doubt in it is
+notified unless its rule asks for those: so it cannot lead to itself.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ from craftcore.triggers.settlement import EXPECTED
 from craftcore.triggers.sources import NOTIFY, notify_key
 
 log = get_logger(__name__)
+
+QUESTIONS = frozenset(("question", "in_doubt"))
 
 UNHEALTHY = "unhealthy"
 """The kind of a trouble of the engine, and the fact that holds the trouble that was noted last."""
@@ -113,10 +116,12 @@ class NotificationService:
             case "question" | "in_doubt":
                 row = self._notices.question(tx, notice.subject)
                 is_open = row is not None and row["status"] == "OPEN"
-                return self._question(notice, row) if row and is_open and not self._is_own(tx, row) else None
+                return self._question(notice, row) if row and is_open and not self._is_circular(tx, row) else None
             case "dead" | "failed" | "succeeded":
                 row = self._notices.trigger(tx, notice.subject)
                 is_so = row is not None and (notice.kind == "succeeded" or row["status"] == notice.kind.upper())
+                if row and notice.kind == "failed" and row["reason"] not in (row["error_code"], EXPECTED):
+                    return None  # it was discarded
                 if row and is_so and row["reason"] == EXPECTED:
                     if row["schedule_id"] is None:
                         return None
@@ -138,7 +143,13 @@ class NotificationService:
 
     def _is_own(self, tx: Transaction, row: Row) -> bool:
         """Return whether it is about the work of a notification, or of a child of that."""
-        return self._notices.is_begun_by(tx, row["task_id"], NOTIFY)
+        return bool(self._notices.list_creator_keys(tx, row["task_id"], NOTIFY))
+
+    def _is_circular(self, tx: Transaction, row: Row) -> bool:
+        """Return whether a question is of the work of a rule that questions themselves begin."""
+        keys = self._notices.list_creator_keys(tx, row["task_id"], NOTIFY)
+        begun_by = {key.removeprefix(NOTIFY).rpartition(":")[0] for key in keys}
+        return any(rule.name in begun_by and rule.kinds & QUESTIONS for rule in self._rules)
 
 
 def _end(notice: Notice, row: Row) -> Notification:

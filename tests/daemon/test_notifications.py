@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from craftcore import App, ConfigInvalid, Fail, Notification, TaskContext, TriggerSpec
+from craftcore import App, Call, ConfigInvalid, Fail, Notification, TaskContext, TriggerSpec
 from craftcore.config import Config
 from craftcore.daemon import notification_loop
 from craftcore.daemon.lifespan import running
@@ -150,6 +150,30 @@ async def test_functions_of_the_app_are_called_for_failures_and_questions(tmp_pa
         await it.idle()
     assert [(type(one), one.kind) for one in told] == [(Notification, "failed"), (Notification, "question")]
     assert told[0].id == failed.id
+
+
+async def test_doubt_in_a_failure_handler_is_notified(tmp_path):
+    """It waited for a person, and nobody was told."""
+    app, heard = an_app(), list[Notification]()
+
+    @app.action("pay_back", irreversible=True)
+    async def pay_back(call: Call) -> str:
+        raise ConnectionResetError("the answer got lost")
+
+    @app.on_failure
+    async def refund(ctx: TaskContext, failure: Notification) -> None:
+        await ctx.act(pay_back)
+
+    @app.on_question
+    async def tell(question: Notification) -> None:
+        heard.append(question)
+
+    async with running(app, tmp_path / "agent.db", settings(tmp_path, "")) as engine:
+        it = Lab(app, engine, tmp_path / "agent.db")
+        await app.emit("fails")
+        await it.until(lambda: bool(heard))
+
+    assert [(one.kind, one.workflow) for one in heard] == [("in_doubt", "on_failure.refund")]
 
 
 @pytest.mark.parametrize("sign", ["x", "\u4e2d", "\U0001f600", "\0"])

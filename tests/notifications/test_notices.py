@@ -138,6 +138,35 @@ def test_question_of_a_notification_is_not_notified(core):
     assert len(told(core)) == 1
 
 
+def test_question_of_a_failure_handler_is_notified_by_another_rule(core):
+    """It waited for a person whom nobody told. A handler of questions would begin itself again and again."""
+    failures = replace(a_rule("dead", "failed"), name="on_failure.pay_back")
+    questions = replace(a_rule("question", "in_doubt"), name="on_question.tell")
+    service = notifying(core, failures, questions)
+    fail_one(core)
+    core.do(service.notify)
+    suspend(core, enter_next(core), a_question())
+    core.do(service.notify)
+    assert len(told(core)) == 2
+    assert "Send it?" in told(core)[1][0]
+
+    suspend(core, enter_next(core), a_question())  # the handler of questions
+    core.do(service.notify)
+
+    assert len(told(core)) == 2
+
+
+def test_failed_trigger_that_was_discarded_by_then_is_not_notified(core):
+    service = notifying(core)
+    failed = emit(core).id
+    run_one(core, HOPELESS)
+    core.do(core.triggers.discard, failed)
+
+    core.do(service.notify)
+
+    assert told(core) == []
+
+
 def test_question_that_is_closed_by_then_is_not_notified(core):
     service = notifying(core)
     suspend(core, begin(core), a_question())
