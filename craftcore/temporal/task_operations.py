@@ -9,6 +9,7 @@ from typing import Any
 
 from temporalio.client import (
     Client,
+    WorkflowExecutionDescription,
     WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
@@ -20,7 +21,7 @@ from temporalio.service import RPCError, RPCStatusCode
 from craftcore.activities.model import Activity, Decision
 from craftcore.errors import NotFound, StateRefused, StillWaiting
 from craftcore.serialization.encode import encode
-from craftcore.tasks.model import Question, Resume, TaskStatus
+from craftcore.tasks.model import Question, Resume, Task, TaskStatus
 from craftcore.temporal.ids import workflow_id_of_task
 from craftcore.temporal.records.history import RETRIED_RUN, read_history, read_runs
 from craftcore.temporal.records.history_events import Operation
@@ -31,7 +32,7 @@ from craftcore.temporal.records.task_records import list_questions
 from craftcore.temporal.records.task_runs import RETRIED_TASK, find_last_run, find_run, open_task, signal_task
 from craftcore.temporal.rpc_errors import is_of_no_task
 from craftcore.temporal.workflow import carried, mailbox
-from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState
+from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState, first_arguments, write_child_end
 from craftcore.temporal.workflow.priorities import make_priority
 from craftcore.temporal.workflow.search_attributes import STATUS_KEY
 
@@ -137,9 +138,11 @@ class TaskOperations:
         await self._update(task_id, "decide", [key, decision.value, reference, by, note])
 
     async def retry(self, task_id: str, *, by: str, note: str | None) -> None:
-        """Start a run that goes on with the state of a failed task. Completed steps are kept. Needs no worker.
+        """Start a run that goes on with the state of a failed task. Completed steps are kept. The children that were
+        cancelled with it go on before. Needs no worker. After an error it may be called again.
 
-        Raises NotFound; StateRefused when the task has not failed; PayloadTooLarge for a state that a run cannot carry.
+        Raises NotFound; StateRefused when the task has not failed, or a child is still being cancelled; PayloadTooLarge
+        for a state that a run cannot carry.
         """
         try:
             run = await find_run(self._client, task_id)
@@ -151,18 +154,53 @@ class TaskOperations:
         if seen.status is not WorkflowExecutionStatus.FAILED or task.state is None:
             status = task.state.task.status if task.state is not None else "not begun"
             raise StateRefused(f"task {task_id} is {status}; only a FAILED task can be retried")
+        ends = await self._revive_children(task.workflow_id, task.state, by, note)
+        await self._start_again(seen, task, replace(make_retry(task.state), child_ends=ends), by, note)
+        for child in task.state.children_to_cancel:
+            revived = None if child in ends else (await self.load(child)).task
+            if revived is not None and not revived.status.is_live:  # it ended before its parent went on
+                await signal_task(self._client, task.id, "ended", child, write_end(revived))
+
+    async def _revive_children(self, parent: str, state: TaskState, by: str, note: str | None) -> dict[str, str]:
+        """Let the children that were cancelled with their parent go on, and theirs. Return how the others ended."""
+        ends = dict(state.child_ends)
+        for child in state.children_to_cancel:
+            seen = await self._client.get_workflow_handle(child).describe()
+            if seen.status is WorkflowExecutionStatus.RUNNING:
+                if await seen.memo_value(RETRIED_RUN, None) is None:
+                    raise StateRefused(f"child {child} is still being cancelled: retry the task when it has ended")
+                ends.pop(child, None)  # an earlier call came so far
+                continue
+            task = await self.load(child)
+            if not was_cut_off(task, parent):
+                ends[child] = write_end(task.task)
+                continue
+            ends.pop(child, None)
+            carried_state = None
+            if task.state is not None:
+                below = await self._revive_children(child, task.state, by, note)
+                carried_state = replace(make_retry(task.state), child_ends=below)
+            await self._start_again(seen, task, carried_state, by, note)
+        return ends
+
+    async def _start_again(
+        self, seen: WorkflowExecutionDescription, task: RecordedTask, state: TaskState | None, by: str, note: str | None
+    ) -> None:
+        """Start a run of the workflow of an ended task. `state` None: no worker had taken it."""
         first = task.runs.last.events[0].workflow_execution_started_event_attributes
         [start] = await self._client.data_converter.decode([first.input.payloads[0]], [TaskStart])
-        state = make_retry(task.state)
-        arguments = carried.pack(start, state)
+        arguments = first_arguments(start) if state is None else carried.pack(start, state)
         if arguments is None:
+            assert state is not None, task.id
             raise carried.make_refusal(state)
         memo = {
             RETRIED_RUN: seen.run_id,
-            RETRIED_TASK: state.task.id,
+            RETRIED_TASK: task.id,
             "craftcore_retried_by": by,
             "craftcore_retried_note": note,
         }
+        has_failed = seen.status is WorkflowExecutionStatus.FAILED
+        policy = WorkflowIDReusePolicy
         try:
             await self._client.start_workflow(
                 WORKFLOW,
@@ -170,13 +208,13 @@ class TaskOperations:
                 id=seen.id,
                 task_queue=seen.task_queue,
                 task_timeout=timedelta(milliseconds=first.workflow_task_timeout.ToMilliseconds()),
-                id_reuse_policy=WorkflowIDReusePolicy.ALLOW_DUPLICATE_FAILED_ONLY,
+                id_reuse_policy=policy.ALLOW_DUPLICATE_FAILED_ONLY if has_failed else policy.ALLOW_DUPLICATE,
                 memo=memo,
                 search_attributes=seen.typed_search_attributes.updated(RUNNING),
                 priority=make_priority(start),
             )
         except WorkflowAlreadyStartedError as error:
-            raise StateRefused(f"task {task_id} was retried meanwhile, and goes on") from error
+            raise StateRefused(f"task {task.id} was retried meanwhile, and goes on") from error
 
     async def _update(self, task_id: str, name: str, args: list[Any]) -> None:
         try:
@@ -214,6 +252,21 @@ def make_retry(state: TaskState) -> TaskState:
         asked={},
         mail_bytes=sum(map(mailbox.size_of, state.mails)),
     )
+
+
+def was_cut_off(task: RecordedTask, parent: str) -> bool:
+    """Return whether a child was cancelled because its parent ended, and not by a person."""
+    asked = (
+        event.workflow_execution_cancel_requested_event_attributes.external_workflow_execution.workflow_id
+        for event in task.runs.last.events
+        if event.HasField("workflow_execution_cancel_requested_event_attributes")
+    )
+    return task.task.status is TaskStatus.CANCELLED and parent in asked
+
+
+def write_end(task: Task) -> str:
+    """Return the text that tells a parent how a child has ended."""
+    return write_child_end(task.status, task.result_json, task.error_code, task.error_message)
 
 
 def _make_refusal(task_id: str, error: RPCError) -> Exception:

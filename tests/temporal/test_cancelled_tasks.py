@@ -9,14 +9,16 @@ import anyio
 import pytest
 from temporalio.api.enums.v1 import EventType
 
-from craftcore import App, Call, Continue, Retry, RetryPolicy, TaskContext
+from craftcore import App, Call, Continue, Fail, Retry, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
 from craftcore.temporal.settings import TemporalSettings
+from craftcore.temporal.task_operations import TaskOperations
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from tests.support.processes import PATIENCE
 from tests.temporal.cluster_history import record_cancel
 from tests.temporal.replayed import replay
+from tests.temporal.views import see_waiting
 from tests.temporal.worker_processes import lines
 
 pytestmark = pytest.mark.anyio
@@ -95,3 +97,57 @@ async def test_cancel_that_comes_with_the_death_of_a_worker_loses_no_doubt(clust
     end = history.events[-1].workflow_execution_completed_event_attributes.result.payloads[0].data
     assert (b"CANCELLED" in end, len(lines(folder / "effects"))) == (True, 1)
     await replay(history)
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("has_waited", [True, False])
+async def test_children_cancelled_with_a_failed_task_go_on_at_its_retry(app, client, has_waited):
+    """The retried task waited for a child that nobody continued."""
+    ran: list[str] = []
+    fixed: list[bool] = []
+
+    @app.workflow("grandchild")
+    async def grandchild(ctx: TaskContext) -> str:
+        await ctx.step("begin", ran.append, "grandchild")
+        return str(await ctx.wait_for("go"))
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> str:
+        await ctx.step("begin", ran.append, "child")
+        if not has_waited:
+            return "at once"
+        below = await ctx.start_child("grandchild", on_parent_end="cancel")
+        await ctx.step("below", ids.append, below.id)
+        return str(await below.result(str))
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> str:
+        one = await ctx.start_child("child", on_parent_end="cancel")
+        await ctx.step("child", ids.append, one.id)
+        if not fixed:
+            if has_waited:
+                await ctx.wait_for("fail")
+            raise Fail("VALIDATION_ERROR", "not yet")
+        return str(await one.result(str))
+
+    ids: list[str] = []
+    task = await client.emit("parent")
+    if has_waited:
+        while len(ids) < 2:  # noqa: ASYNC110 - it is of another loop
+            await anyio.sleep(0.02)
+        await see_waiting(client, ids[1])
+        await client.signal(task, "fail", None)
+    assert (await client.result(task)).status == "FAILED"
+    for one in ids:
+        while (await client.view(one)).status not in ("CANCELLED", "DONE"):  # noqa: ASYNC110 - it has no event
+            await anyio.sleep(0.05)
+    fixed.append(True)
+
+    await TaskOperations(client.connection).retry(task, by="ada", note=None)
+    if has_waited:
+        await see_waiting(client, ids[1])
+        await client.signal(ids[1], "go", "done")
+    end = await client.result(task)
+
+    assert (end.status, end.result_json) == ("DONE", '"done"' if has_waited else '"at once"')
+    assert ran == (["child", "grandchild"] if has_waited else ["child"])
