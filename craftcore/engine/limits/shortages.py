@@ -11,6 +11,7 @@ import errno
 import os
 from collections.abc import Callable
 from threading import Thread
+from typing import cast
 
 import anyio
 
@@ -59,9 +60,18 @@ def _is_shortage(error: BaseException) -> bool:
         return True
     if type(error) is RuntimeError:
         return "can't start new thread" in message_of(error)
-    if isinstance(error, OSError) and error.errno == errno.EAGAIN:
-        return find_shortage() is not None  # a process is refused so, but also a lock that another one holds
-    return isinstance(error, OSError) and error.errno in ERRNOS
+    if not safe_isinstance(error, OSError):
+        return False
+    number = _errno_of(cast(OSError, error))
+    # A process is refused with EAGAIN, but so is a lock that another process holds.
+    return number in ERRNOS or (number == errno.EAGAIN and find_shortage() is not None)
+
+
+def _errno_of(error: OSError) -> object:
+    try:
+        return error.errno
+    except BaseException:  # one of somebody's own is broken
+        return None
 
 
 def find_shortage() -> str | None:
