@@ -1,1 +1,1 @@
-"""One function per change that an operator makes, for the command line, a web page and an MCP server alike."""
+"""One function per change that an operator makes, for the command line and the page alike."""

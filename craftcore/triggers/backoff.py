@@ -16,9 +16,9 @@ LONGEST_BACKOFF = 36_525 * 86_400.0
 class RetryPolicy:
     """`max_attempts` in all; the wait after the n-th is `min(cap, base * 2**(n-1))`, half of it jittered.
 
-    Seconds, or a timedelta. Raises ValueError for a policy that cannot be followed. The jitter comes from (id, n), so
-    the same trigger waits the same time in every run. After n = 1, 2, 3 with base 10 it waits between 5 and 10, 10 and
-    20, 20 and 40 seconds.
+    Seconds, a timedelta, or text like "10m". Raises ValueError for a policy that cannot be followed. The jitter comes
+    from (id, n), so the same trigger waits the same time in every run. After n = 1, 2, 3 with base 10 it waits between
+    5 and 10, 10 and 20, 20 and 40 seconds.
     """
 
     max_attempts: int = 5

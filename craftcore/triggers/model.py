@@ -76,8 +76,8 @@ class TriggerSpec:
     on_duplicate  keep: the first one stays; replace: an unstarted one takes payload, time and priority; error
     supersedes    "session" settles the session's older unstarted triggers of the same source
     max_attempts  overrides the workflow's
-    id            a UUIDv7 of the producer, to emit again safely; it blocks like a dedup key of scope `ever`. None:
-                  a new one
+    id            a name that the producer gives, to emit again safely; it blocks like a dedup key of scope `ever`.
+                  None: a new UUIDv7
     """
 
     workflow: str | None = None

@@ -27,8 +27,9 @@ The invariants are those of [`craftcore doctor --invariants`](../how-to/monitor.
 """
 
 LEGEND = """\
-Where a checker does not tell lost from repeated, all that it finds counts as other faults. The commit is the one that
-was measured; a `+` means that the checkout had changes. The figures of a small run are not evidence of rare faults.
+Where a checker does not tell lost from repeated, all that it finds counts as other faults. Each row was measured at the
+commit under [runs](#runs), where a `+` means that the checkout had changes. It says nothing about later commits. The
+figures of a small run are not evidence of rare faults.
 `--full` makes at least 10,000 kills for each kind of action, 25,000 disk states and 20 years.
 """
 
