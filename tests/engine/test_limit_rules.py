@@ -13,8 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from craftcore import App, Rate, TaskContext
+from craftcore.engine.limits.key_limits import KeyLimits
 from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.errors import ConfigInvalid
+from craftcore.triggers.limit_keys import KeyAnswer, LimitKey
 from craftcore.triggers.model import Claim
 
 
@@ -282,3 +284,32 @@ def test_key_of_a_limit_that_the_function_does_not_take_is_refused(limit_by):
 @pytest.mark.parametrize(("fn", "limit_by"), [(to_one, "to"), (to_one, "session_id"), (to_any, "customer")])
 def test_key_of_a_limit_may_be_a_parameter_or_the_session(fn, limit_by):
     assert App().declare("mail", fn, rate=Rate(1, per=1), limit_by=limit_by).limit_by == limit_by
+
+
+# By key
+
+KEY = LimitKey("mail", '"a"')
+
+
+def keyed_limits() -> KeyLimits:
+    return limits_of(mail={"rate": Rate(2, per=10), "limit_by": "session_id"}).keys
+
+
+def test_remembered_starts_of_a_key_count_newest_first_in_any_order_given():
+    keys = keyed_limits()
+    keys.remember([(KEY, 3.0), (KEY, 1.0), (KEY, 2.0)])
+
+    request = keys.begin_look([], [], 12.5)
+
+    assert request is not None
+    assert request.use.places(KEY) == 1
+
+
+def test_token_of_a_key_returns_later_while_a_claim_waits():
+    keys, claim = keyed_limits(), a_claim(1)
+    keys.remember([(KEY, 1.0)])
+    keys.begin_look([], [], 2.0)
+    answer = KeyAnswer({(claim.seq, claim.lease_token): KEY}, frozenset([KEY]), frozenset(), None)
+    keys.end_look(answer, [claim], [])
+
+    assert keys.next_token([claim], []) == 11.0

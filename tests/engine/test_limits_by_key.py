@@ -182,6 +182,18 @@ async def test_triggers_put_off_for_a_key_start_in_the_order_of_the_queue(tmp_pa
     assert it_is.numbers("a") == [0, 20, 21, 10, 11, 12]
 
 
+async def test_places_of_a_key_go_to_the_best_triggers_of_a_look(tmp_path):
+    """A look finds several of a key at once, in the order in which they were emitted."""
+    it_is = Mailer(concurrency=1)
+    async with lab(it_is.app, tmp_path) as it:
+        await it_is.app.emit_many([*mails(2, priority=60), *mails(1, first=10, priority=10)])
+        await it.until(lambda: put_off(it) == 2)
+        assert it_is.numbers("a") in ([], [10])
+        it_is.gate.set()
+        await it.until(lambda: it.engine.counts["DONE"] == 3)
+    assert it_is.numbers("a") == [10, 0, 1]
+
+
 async def test_trigger_without_a_value_is_not_limited(tmp_path):
     it_is = Mailer(concurrency=1)
     async with lab(it_is.app, tmp_path) as it:

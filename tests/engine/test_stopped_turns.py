@@ -8,6 +8,7 @@ import anyio
 import pytest
 
 from craftcore import App, Ask, Continue, Event, Fail, NotFound, StateRefused, TaskContext
+from tests.support.acts import Gate, Provider, questions, statuses
 from tests.support.engine_harness import Lab, lab
 from tests.support.turns import begin, result
 
@@ -151,3 +152,48 @@ async def test_turn_that_nothing_would_begin_again_cannot_be_stopped(tmp_path):
         with pytest.raises(NotFound):
             await it.app.stop_turn("nobody")
         assert it.task(task_id)["stopped_turn"] is None
+
+
+def a_payer(provider: Provider) -> App:
+    """Each message is a turn that pays."""
+    app = App()
+    pay = app.action("pay", irreversible=True)(provider)
+
+    @app.workflow("chat", sources=("MESSAGE",))
+    async def chat(ctx: TaskContext, text: str) -> Any:
+        await ctx.act(pay, to=text)
+        return Continue(None, on="message")
+
+    return app
+
+
+async def test_act_on_its_way_in_a_stopped_turn_is_asked_about(tmp_path):
+    gate = Gate()
+    async with lab(a_payer(Provider(gate)), tmp_path) as it:
+        task_id = (await it.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
+        await gate.inside.wait()
+
+        await it.app.stop_turn(task_id)
+        await it.waiting(task_id)
+        assert statuses(it) == ["UNKNOWN"]
+        assert questions(it) == [("activity", "OPEN")]  # in the same commit
+        asked = await it.question("activity")
+
+        await it.app.answer(asked["id"], "happened", answered_by="ada")
+        assert statuses(it) == ["DONE"]
+        assert it.task(task_id)["status"] == "WAITING"
+
+
+async def test_question_about_an_act_stays_open_when_its_turn_is_stopped(tmp_path):
+    async with lab(a_payer(Provider(ConnectionResetError("lost"))), tmp_path) as it:
+        task_id = (await it.app.emit(None, {"text": "ada"}, source="MESSAGE", session_id="s")).id
+        asked = await it.question("activity")
+
+        await it.app.stop_turn(task_id)
+        assert [(row["id"], row["status"]) for row in it.rows("SELECT id, status FROM questions")] == [
+            (asked["id"], "OPEN")
+        ]
+
+        await it.app.answer(asked["id"], "happened", answered_by="ada")
+        assert statuses(it) == ["DONE"]
+        assert (it.task(task_id)["status"], it.task(task_id)["turn"]) == ("WAITING", 2)

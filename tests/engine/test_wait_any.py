@@ -56,6 +56,24 @@ async def end_child(it: Lab, task_id: str) -> None:
     await it.app.signal(await child_of(it), "end")
 
 
+async def test_second_of_two_in_a_turn_has_alternatives_of_its_own(tmp_path):
+    async def turn(ctx: TaskContext) -> list[str]:
+        first = await ctx.wait_any({"a": Event("a"), "b": Event("b")})
+        second = await ctx.wait_any({"b": Event("c"), "d": Event("d")})
+        return [first.name, second.name]
+
+    async with lab(an_app(), tmp_path) as it:
+        task_id = await begin(it, turn)
+        await it.waiting(task_id)
+        for event, status in (("b", "WAITING"), ("d", "DONE")):
+            await it.app.signal(task_id, event)
+            await it.idle_window()
+            await it.idle()
+            assert it.task(task_id)["status"] == status
+
+        assert result(it.task(task_id)) == ["b", "d"]
+
+
 @pytest.mark.parametrize(
     ("bring", "name", "value"),
     [

@@ -50,4 +50,12 @@ SCHEDULES = (
         "        pass\n",
         *TICKS,
     ),
+    mutant(
+        "schedule-calls-without-a-name",
+        "a call of ctx.schedules takes the result of the same call only",
+        "engine/turn/schedule_calls.py",
+        'f"schedules.{name}"',
+        '"schedules"',
+        "tests/schedules/test_runtime_schedules.py",
+    ),
 )

@@ -6,6 +6,7 @@ from tests.mutants.mutant import Edit, Mutant, mutant
 
 CLAIMS = ("tests/triggers/test_claim.py", "tests/triggers/test_attempts.py", "tests/triggers/test_reclaim.py")
 EMIT = ("tests/triggers/test_emit.py", "tests/triggers/test_validation.py", "tests/triggers/test_operator_commands.py")
+LIMIT_RULES, LIMITS_BY_KEY = "tests/engine/test_limit_rules.py", "tests/engine/test_limits_by_key.py"
 CLAIM_STORE, CLAIM_SERVICE, STORE = "triggers/claim_store.py", "triggers/claim_service.py", "triggers/store.py"
 
 TRIGGERS = (
@@ -156,5 +157,53 @@ TRIGGERS = (
         '               AND started_at IS NULL\n            """,\n            id=trigger_id,\n            payload_json',
         '            """,\n            id=trigger_id,\n            payload_json',
         *EMIT,
+    ),
+    mutant(
+        "put-off-out-of-order",
+        "triggers that are put off for a key come back in the order of the queue",
+        "triggers/limit_wait_store.py",
+        " ORDER BY rank, priority, trigger_seq\n LIMIT :most",
+        " ORDER BY trigger_seq\n LIMIT :most",
+        LIMITS_BY_KEY,
+    ),
+    mutant(
+        "claims-out-of-order",
+        "a look gives the places of a key to the best of its claims",
+        "triggers/keyed_claims.py",
+        "for claim in sorted(claims, key=self._claims.rank):",
+        "for claim in claims:",
+        LIMITS_BY_KEY,
+    ),
+    mutant(
+        "remembered-starts-out-of-order",
+        "a rate counts the newest starts before a restart",
+        "engine/limits/workflow_limits.py",
+        "for name, at in sorted(starts, key=lambda start: start[1]):",
+        "for name, at in starts:",
+        LIMIT_RULES,
+    ),
+    mutant(
+        "remembered-starts-of-keys-out-of-order",
+        "a rate by key counts the newest starts before a restart",
+        "engine/limits/key_limits.py",
+        "for key, at in sorted(starts, key=lambda start: start[1]):",
+        "for key, at in starts:",
+        LIMIT_RULES,
+    ),
+    mutant(
+        "next-token-without-claims",
+        "a claim that waits to start keeps its token",
+        "engine/limits/workflow_limits.py",
+        "last = len(starts) + waiting[name] - rate.count",
+        "last = len(starts) - rate.count",
+        LIMIT_RULES,
+    ),
+    mutant(
+        "next-token-of-a-key-without-claims",
+        "a claim of a key that waits to start keeps its token",
+        "engine/limits/key_limits.py",
+        "last = len(starts) + use.waiting[key] - limit.rate",
+        "last = len(starts) - limit.rate",
+        LIMIT_RULES,
     ),
 )

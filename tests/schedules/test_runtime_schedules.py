@@ -263,3 +263,20 @@ async def test_decorators_declare_workflow_and_schedule(tmp_path):
         assert rows[0]["timezone"] == "Europe/Berlin"
         with pytest.raises(ConfigInvalid):
             app.every("5m")(sweep)
+
+
+@pytest.mark.anyio
+async def test_turn_that_makes_a_call_of_another_name_at_reentry_conflicts(tmp_path):
+    app = an_app()
+
+    @app.workflow("agent", max_attempts=2)
+    async def agent(ctx: TaskContext) -> None:
+        call = ctx.schedules.skip_next if ctx.attempt == 1 else ctx.schedules.run_now
+        await call("brief")
+        raise ConnectionError("once more")
+
+    async with lab(app, tmp_path) as it:
+        await app.schedules.add("brief", "every day at 7am", workflow="greet")
+        task = await it.ended((await app.emit("agent")).id)
+        assert task["error_code"] == "STEP_CONFLICT"
+        assert [line.cause for line in await app.schedules.history("brief")] == []

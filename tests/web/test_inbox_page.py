@@ -208,6 +208,17 @@ def test_resend_asks_once_more_and_keeps_the_note(site, world):
     assert [row["action"] for row in audit_rows(site)] == ["activity resolve"]
 
 
+def test_reference_is_dropped_when_the_act_is_sent_again(site, world):
+    """A person wrote it, and chose another decision then."""
+    [form] = [f for f in forms(site.get(f"/activities/{world.in_doubt}").text) if f.action.endswith("/resolve")]
+    fields = {"decision": "resend", "reference": "ref-9", "note": "not there"}
+    asked = site.post(form.action, {**form.hidden, **fields})
+    [again] = [f for f in forms(asked.text) if f.action.endswith("/resolve")]
+
+    assert site.post(again.action, {**again.hidden, **fields}).status_code == 303
+    assert [row["action"] for row in audit_rows(site)] == ["activity resolve"]
+
+
 def test_person_without_permission_decides_no_doubt(site, world):
     assert "and not decide about actions in doubt" in site.get(f"/activities/{world.in_doubt}", "cal").text
 
