@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import click
 
 from craftcore.cli.base import Command
 from craftcore.cli.exit_codes import PROBLEM, SETTINGS
+from craftcore.cli.service.turn_calls_store import TurnCalls
 from craftcore.cli.session import Session
 from craftcore.clock import SystemClock
 from craftcore.config import Config
@@ -54,7 +56,8 @@ def check(session: Session, /, app: str | None) -> int:
     the work in it. Lists every problem, not only the first. A live task that the app does not fit would be held. A
     trigger that waits, or an operator's schedule, whose workflow is not declared would fail. An action whose name
     suggests that it cannot be taken back, without irreversible=True, is a warning. So is a machine whose time
-    zone is not known.
+    zone is not known. So is an act or a step that a live task has done under a key or name that its workflow does
+    not have any more.
     """
     checks: dict[str, Check] = {
         "config": lambda: _config(session),
@@ -78,6 +81,8 @@ def check(session: Session, /, app: str | None) -> int:
     warnings = [] if any(area == "app" and error is not None for area, _, error in results) else _warnings(app)
     if all(error is None for area, _, error in results if area in ("config", "web")):
         warnings += [f"web: {text}" for text in _list_texts(_check_access(session), Level.WARN)]
+    if app is not None and any(area == "tasks" for area, _, _ in results):
+        warnings += _list_changes(session, app)
     zone = zone_finding(SystemClock().machine_zone())
     warnings += [f"{zone.code}: {zone.text}"] if zone.level is Level.WARN else []
     if session.json:
@@ -231,6 +236,18 @@ def _tasks(session: Session, named: str | None) -> str:
     raise StateRefused(
         "\n".join([f"{format_count(len(found), 'live task')} that {named} does not fit", *lines, advice])
     )
+
+
+def _list_changes(session: Session, named: str) -> list[str]:
+    """Return the calls of live turns that the app makes under another name or key."""
+    from craftcore.cli.service.changed_calls import list_changed_calls
+
+    app, core = _load_deployment(session, named)
+    try:
+        with core.reading() as reader:
+            return list(islice(list_changed_calls(app, TurnCalls().list_live(reader)), NAMED_MAX))
+    except NotFound:
+        return []
 
 
 def _workflows(session: Session, named: str | None) -> str:
