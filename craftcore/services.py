@@ -35,7 +35,7 @@ from craftcore.tasks.turn_stop import TurnStopper
 from craftcore.tasks.waits import WaitService
 from craftcore.tasks.work_store import FIND_MAX, WorkFilter, WorkResult, WorkStore, WorkUpdate
 from craftcore.triggers.claim_service import ClaimService
-from craftcore.triggers.model import NewTrigger, Trigger, TriggerStatus
+from craftcore.triggers.model import Emitted, NewTrigger, Trigger, TriggerStatus
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.start_holds import HoldTarget, hold
 from craftcore.triggers.store import TriggerStore
@@ -118,14 +118,25 @@ class Services:
         *,
         sent_by: str | None,
         start: NewTrigger | None,
+        maker_id: str | None = None,
     ) -> bool:
         """Tell a live task that something happened, as `tasks.signal` does. `start` is emitted when no task of this id
-        lives, or no id is given; the signal goes to its task then."""
+        lives, or no id is given; the signal goes to its task then. `maker_id`: of the work whose code signals."""
         if start is not None and (task_id is None or not self.tasks.can_signal(tx, task_id)):
             task_id = get_single_result(self.triggers.emit_all(tx, [start])).id
         if task_id is None:
             raise InvalidInput("signal names no task: give its id, or start=TriggerSpec(…)")
-        return self.tasks.signal(tx, task_id, event, payload, sent_by=sent_by)
+        waited = self.tasks.signal(tx, task_id, event, payload, sent_by=sent_by)
+        if maker_id is not None:
+            self.restored.mark(tx, maker_id, task_id)
+        return waited
+
+    def emit_for(self, tx: Transaction, rows: Sequence[NewTrigger], maker_id: str | None) -> list[NewTrigger | Emitted]:
+        """Insert accepted triggers: all, or none. `maker_id`: of the work whose code emits them."""
+        emitted = self.triggers.emit_together(tx, rows)
+        for answer in emitted if maker_id is not None else ():
+            self.restored.mark(tx, maker_id or "", answer.id)
+        return emitted
 
     def state_of_work(self, tx: Reader, id: str) -> Task | Trigger:
         """Return the task of this id, or the trigger while it has created none. Raises NotFound."""

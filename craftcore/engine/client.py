@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import anyio
 
+from craftcore.engine.attempt import CURRENT
 from craftcore.engine.due_emits import DueEmits
 from craftcore.engine.events import EngineEvents
 from craftcore.engine.feeder import Feeder
@@ -23,9 +24,10 @@ from craftcore.results.handle import EmittedHandle, Handle, KnownHandle, timeout
 from craftcore.results.own_work import refuse_own_wait
 from craftcore.results.result_value import require_result, result_type
 from craftcore.schedules.calls import Schedules
-from craftcore.schedules.runtime import RuntimeSchedules
+from craftcore.schedules.runtime import RuntimeSchedules, find_made
 from craftcore.serialization.arguments import Duration
 from craftcore.services import Services
+from craftcore.storage.transaction import Transaction
 from craftcore.storage.writer import Writer
 from craftcore.tasks.all_work import CancelledWork
 from craftcore.tasks.model import Question, Task
@@ -74,6 +76,9 @@ class EngineClient:
         row = self.accept(spec)
         self._writer.require_loop()
         try:
+            if (maker_id := self._find_maker()) is not None:
+                [handle] = await self._emit_together([row], maker_id)
+                return handle
             if await self.due_emits.emit(row):
                 claimed = Emitted(id=row.id, created=True, status=TriggerStatus.CLAIMED, due_at=row.due_at)
                 return EmittedHandle(self, claimed)
@@ -88,14 +93,25 @@ class EngineClient:
         """Accept many in one commit: all, or none."""
         rows = [self.accept(spec) for spec in specs]
         try:
-            emitted = await self._writer.commit(self._triggers.emit_together, rows)
+            return await self._emit_together(rows, self._find_maker())
         except OutcomeUnknown as error:
             again = [replace(spec, id=row.id) for spec, row in zip(specs, rows, strict=True)]
             raise error.from_timeout(again) from error
+
+    async def _emit_together(self, rows: list[NewTrigger], maker_id: str | None) -> list[EmittedHandle[Any]]:
+        emitted = await self._writer.commit(self._services.emit_for, rows, maker_id)
         hit(Failpoint.EMIT_COMMITTED)
         if emitted:
             self._feeder.notify_due(min(answer.due_at for answer in emitted))
         return [EmittedHandle(self, answer) for answer in emitted]
+
+    def _find_maker(self) -> str | None:
+        """Return the id of the task or trigger whose code calls this. None for other code, and for a file that was not
+        restored: only there it counts."""
+        run = None if self._services.restored.is_out_of_question else CURRENT.get()
+        if run is None:
+            return None
+        return run.claim.id if run.entry is None else run.entry.task.id
 
     async def cancel(self, trigger_id: str, reason: str = "cancelled") -> None:
         """Cancel a trigger; a running one at its next await."""
@@ -120,7 +136,9 @@ class EngineClient:
     ) -> bool:
         """Tell a live task, or one that is started for it, that something happened; whether it waited for just that."""
         row = None if start is None else self.accept(start)
-        waited = await self._writer.commit(self._services.signal, task_id, event, payload, sent_by=sent_by, start=row)
+        waited = await self._writer.commit(
+            self._services.signal, task_id, event, payload, sent_by=sent_by, start=row, maker_id=self._find_maker()
+        )
         self._run_shielded()
         return waited
 
@@ -200,7 +218,15 @@ class EngineClient:
 
     async def write(self, name: str, kind: Any, call: Callable[..., T], *args: Any) -> T:
         """Commit `call(tx, *args)`, and wake the scheduler."""
-        result: T = await self._writer.commit(call, *args)
+        maker_id = self._find_maker()
+
+        def write(tx: Transaction) -> T:
+            result = call(tx, *args)
+            if maker_id is not None and (made := find_made(result, tx.now)) is not None:
+                self._services.restored.mark(tx, maker_id, made[1], kind=made[0])
+            return result
+
+        result: T = await self._writer.commit(write)
         self._run_shielded()
         return result
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from craftcore.clock import Clock
 from craftcore.errors import InvalidInput
+from craftcore.schedules.firing import FiringResult
 from craftcore.schedules.model import Declared, Occurrence, Origin, Schedule, ScheduleChanges, ScheduleSpec
 from craftcore.schedules.occurrence_store import AccountStore
 from craftcore.schedules.recurrence.expression import parse
@@ -16,10 +17,21 @@ from craftcore.schedules.service import ScheduleService
 from craftcore.schedules.tick_plan import list_upcoming
 from craftcore.schedules.transitions import spec_of
 from craftcore.serialization.arguments import require_whole_number
+from craftcore.storage.restored_work import MadeKind
 from craftcore.storage.transaction import Reader, Transaction
 
 LIST_MAX = 10_000
 """How many moments or lines of history one call returns at most."""
+
+
+def find_made(result: object, now: float) -> tuple[MadeKind, str] | None:
+    """Return the kind and the id of what a call has made or changed at this moment. None when that is nothing."""
+    match result:
+        case Schedule() if result.updated_at == now:
+            return "schedule", result.id
+        case FiringResult(trigger_id=str(trigger_id)):
+            return "trigger", trigger_id
+    return None
 
 
 class RuntimeSchedules:

@@ -11,6 +11,7 @@ restored_work   marks of work that was made or signalled after the restore
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping
 from typing import Literal, TypeAlias
 
@@ -64,6 +65,11 @@ class RestoredWork:
         """Remember whether anything can be in doubt. No restore can come about while an engine runs."""
         self._is_open = get_fact(tx, "restored_at") is not None
 
+    @property
+    def is_out_of_question(self) -> bool:
+        """True when an engine knows that nothing can be in doubt."""
+        return self._is_open is False
+
     def find_doubtful(self, tx: Reader, work_ids: Collection[str]) -> Mapping[str, bool]:
         """Return those of these ids, of tasks or of triggers, whose work may have been done before the restore; and
         whether it had the same id then."""
@@ -99,7 +105,11 @@ class RestoredWork:
         )
 
     def _find_restored_at(self, tx: Reader) -> float | None:
-        return None if self._is_open is False else number(tx, "restored_at")
+        """Return the moment of the restore. None when nothing is in doubt; a damaged moment puts all work in doubt."""
+        if self._is_open is False or get_fact(tx, "restored_at") is None:
+            return None
+        moment = number(tx, "restored_at")
+        return math.inf if moment is None else moment
 
 
 def begin_doubt(tx: Transaction, epoch: int, until: float | None) -> None:

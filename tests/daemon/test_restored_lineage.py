@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from craftcore import App, Call, Fail, TaskContext
+from craftcore import App, Call, Fail, TaskContext, TriggerSpec
+from craftcore.activities.ledger_rules import RESTORED_OTHER_KEY
 from craftcore.storage.restored_work import end_doubt
 from craftcore.triggers.derived_ids import derive_id
 from tests.support.acts import Provider, ledger, statuses
@@ -18,12 +19,16 @@ from tests.support.older_copies import copy, put_back, release
 
 pytestmark = pytest.mark.anyio
 
+APPS: list[App] = []
+"""The apps of these tests: the code of a workflow emits by the last."""
+
 Makes = Callable[[TaskContext], Awaitable[Any]]
 
 
 def an_app(provider: Provider, makes: Makes) -> App:
     """A workflow that waits for a word and makes a task, and the workflow of that task, which pays."""
     app = App("payer")
+    APPS.append(app)
 
     @app.action("pay", irreversible=True)
     async def pay(call: Call, *, to: str) -> Any:
@@ -43,6 +48,22 @@ def an_app(provider: Provider, makes: Makes) -> App:
         await makes(ctx)
 
     return app
+
+
+async def emit_beside_ctx(ctx: TaskContext) -> None:
+    await APPS[-1].emit("pay")
+
+
+async def emit_many_beside_ctx(ctx: TaskContext) -> None:
+    await APPS[-1].emit_many([TriggerSpec(workflow="pay")])
+
+
+async def signal_beside_ctx(ctx: TaskContext) -> None:
+    await APPS[-1].signal(None, "go", start=TriggerSpec(workflow="pay"))
+
+
+async def schedule_beside_ctx(ctx: TaskContext) -> None:
+    await APPS[-1].schedules.add("soon", "immediate", workflow="pay")
 
 
 async def lose(app: App, provider: Provider, folder: Path, *, id: str | None = None) -> str:
@@ -84,6 +105,22 @@ async def test_payment_of_work_that_is_made_again_after_a_restore_is_asked_about
 
     assert len(provider.calls) == 1
     assert (doubt["status"], doubt["idem_key"]) == ("UNKNOWN", provider.calls[0][0])
+
+
+@pytest.mark.parametrize("makes", [emit_beside_ctx, emit_many_beside_ctx, signal_beside_ctx, schedule_beside_ctx])
+async def test_payment_of_work_that_is_made_beside_ctx_is_asked_about(tmp_path, makes):
+    """It has another id than before: a person is asked under every policy."""
+    provider = Provider()
+    app = an_app(provider, makes)
+    parent_id = await lose(app, provider, tmp_path)
+
+    async with lab(app, tmp_path) as it:
+        release(it)
+        await it.app.signal(parent_id, "go")
+        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+        assert [row["reason"] for row in ledger(it)] == [RESTORED_OTHER_KEY]
+
+    assert len(provider.calls) == 1
 
 
 async def test_work_that_others_start_after_a_restore_is_not_asked_about(tmp_path):

@@ -178,3 +178,10 @@ def test_file_that_was_never_restored_costs_an_engine_no_statement(core):
     assert not restored.is_possible(no_transaction)
     assert restored.find_doubtful(no_transaction, {"a"}) == {}
     restored.mark(no_transaction, "a", "b")
+
+
+def test_damaged_moment_of_a_restore_puts_all_work_in_doubt(core):
+    with core.transaction() as tx:
+        tx.run("INSERT INTO facts (name, value) VALUES ('restored_at', 'yesterday')")
+
+    assert asked(core, begin(core)) == RESTORED

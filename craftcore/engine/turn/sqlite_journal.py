@@ -13,9 +13,7 @@ from craftcore.activities.model import Activity, Decision, NewIntent, StartedCal
 from craftcore.engine.durable_commit import DurableCommits
 from craftcore.engine.turn.call_marks import CallMarks
 from craftcore.errors import RowInvalid, StorageFull
-from craftcore.schedules.firing import FiringResult
-from craftcore.schedules.model import Schedule
-from craftcore.schedules.runtime import RuntimeSchedules
+from craftcore.schedules.runtime import RuntimeSchedules, find_made
 from craftcore.services import Services
 from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActEnd, NewAct
@@ -186,11 +184,8 @@ class SqliteTables:
             result = call(tx, *args)
             event, answer = event_of(result)
             self._recording.record(tx, event)
-            match result:
-                case Schedule() if result.updated_at == tx.now:
-                    self._recording.mark_made(tx, event, result.id, kind="schedule")
-                case FiringResult(trigger_id=str(trigger_id)):
-                    self._recording.mark_made(tx, event, trigger_id)
+            if (made := find_made(result, tx.now)) is not None:
+                self._recording.mark_made(tx, event, made[1], kind=made[0])
             return answer
 
         try:
