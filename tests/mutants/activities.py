@@ -10,6 +10,8 @@ ROWS = (
     "tests/activities/test_rows.py",
     "tests/activities/test_restored_database.py",
 )
+RESTORED_WORK = "storage/restored_work.py"
+RESTORED = ("tests/tasks/test_restored_work.py", "tests/daemon/test_restored_lineage.py")
 ACTS = ("tests/engine/test_act.py", "tests/engine/test_act_in_doubt.py", "tests/engine/test_act_keys.py")
 
 ACTIVITIES = (
@@ -96,6 +98,38 @@ ACTIVITIES = (
         "for intent in [intent for intent in fresh if intent.task_id in doubtful]:",
         "for intent in []:",
         *ROWS,
+    ),
+    mutant(
+        "restored-maker-marks-nothing",
+        "after a restore, work that restored work makes asks before it acts",
+        RESTORED_WORK,
+        "if maker_id not in doubtful or made_id in doubtful:",
+        "if True:",
+        *RESTORED,
+    ),
+    mutant(
+        "occurrence-of-the-lost-file-unasked",
+        "after a restore, an occurrence that was due before it asks before it acts",
+        RESTORED_WORK,
+        "    OR triggers.nominal_at <= ?2\n    OR EXISTS (SELECT 1 FROM restored_work",
+        "    OR EXISTS (SELECT 1 FROM restored_work",
+        *RESTORED,
+    ),
+    mutant(
+        "child-with-a-minted-id",
+        "after a restore, a child that is made again has the same keys",
+        "engine/turn/emit.py",
+        'return derive_id(turn.task.id, f"{turn.task.turn}/{identity}")',
+        "return turn.doors.clock.new_id()",
+        *RESTORED,
+    ),
+    mutant(
+        "key-of-another-work-resent",
+        "after a restore, a key that the provider cannot know is not sent again",
+        "activities/ledger.py",
+        "reason = RESTORED if doubtful[intent.task_id] else RESTORED_OTHER_KEY",
+        "reason = RESTORED",
+        *RESTORED,
     ),
     mutant(
         "resend-of-changed-row",

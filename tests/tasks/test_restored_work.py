@@ -9,6 +9,7 @@ import pytest
 from craftcore.activities.ledger_rules import RESTORED, RESTORED_OTHER_KEY
 from craftcore.activities.model import Activity
 from craftcore.executions.model import EventType
+from craftcore.schedules.model import Outcome
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.restored_work import RestoredWork, begin_doubt, end_doubt
 from craftcore.triggers.model import TriggerSource
@@ -33,17 +34,17 @@ def doubtful(core: VirtualCore, *ids: str) -> dict[str, bool]:
     return dict(core.do(RestoredWork().find_doubtful, ids))
 
 
-@pytest.mark.parametrize(("late", "why"), [(0.0, RESTORED), (2 * HOUR, None)])
-def test_occurrence_due_before_the_restore_is_asked_about(core, clock, late, why):
+@pytest.mark.parametrize(("hours", "why"), [(0, RESTORED), (2, None)])
+def test_occurrence_due_before_the_restore_is_asked_about(core, clock, hours, why):
     """It fires after the restore in both cases."""
     put(core, when="every 1h")
     clock.advance(1.5 * HOUR)
     restore(core)
-    clock.advance(late)
+    clock.advance(hours * HOUR + 1)
     tick(core)
 
     running = enter_next(core)
-    assert running.claim.nominal_at == NEW_YEAR + HOUR + late
+    assert running.claim.nominal_at == NEW_YEAR + HOUR + hours * HOUR
     assert asked(core, running) == why
 
 
@@ -63,6 +64,21 @@ def test_occurrence_has_the_same_id_when_a_restored_file_fires_again(tmp_path, c
         core.close()
 
     assert fired[0] == fired[1] != []
+
+
+def test_backfill_of_an_occurrence_whose_task_is_there_fires_nothing(core, clock):
+    """Retention removed the trigger that held its key, and its line of the account."""
+    put(core, when="every 1h")
+    clock.advance(HOUR)
+    tick(core)
+    finish(core, enter_next(core))
+    with core.transaction() as tx:
+        tx.run("DELETE FROM triggers")
+        tx.run("DELETE FROM schedule_occurrences")
+
+    [placed] = core.do(core.schedules.backfill, "job", NEW_YEAR + 1, NEW_YEAR + HOUR)
+
+    assert placed.outcome is Outcome.SKIPPED
 
 
 def test_message_left_by_a_restored_task_is_asked_about(core, clock):
