@@ -309,6 +309,26 @@ def test_released_restore_is_not_held_again_at_the_next_start(cli, database, clo
     assert (document["epoch"], document["held"]) == (last + 2, None)
 
 
+def test_release_of_a_complete_file_ends_its_doubt_once_and_is_audited(cli, database, clock):
+    bank = Bank(database, clock)
+    bank.pay(LOST)
+    assert cli("db", "backup", "-o", "backup.db").code == 0
+    assert cli("db", "restore", "backup.db", "--yes").code == 0
+    assert cli("--json", "release").json["doubt_ended"] is False
+    assert ask(database, "SELECT count(*) FROM facts WHERE name LIKE 'restored%'") == [(3,)]
+
+    done = cli("release", "--complete")
+
+    assert done.out.splitlines() == [
+        "the restored file was complete: nothing more is in doubt because of the restore",
+        "nothing was held",
+    ]
+    assert cli("--json", "audit").json[0]["details"] == {"complete": True}
+    assert ask(database, "SELECT count(*) FROM facts WHERE name LIKE 'restored%'") == [(0,)]
+    assert "nothing was in doubt because of a restore" in cli("release", "--complete").out
+    assert cli("release", "--complete", "--workflow", "nap").code == 64
+
+
 @pytest.mark.parametrize("lock", ["there", "gone", "of another database"])
 def test_restored_database_is_held_for_every_state_of_the_lock_file(cli, database, clock, lock):
     bank = Bank(database, clock)
