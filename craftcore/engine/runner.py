@@ -28,6 +28,7 @@ from craftcore.engine.workers.thread_pool import ThreadPool
 from craftcore.errors import ErrorCode, InvalidInput
 from craftcore.executions.trigger_view import Creator, TriggerView
 from craftcore.failpoints import Failpoint, hit
+from craftcore.log import get_logger
 from craftcore.registry.registry import Registry
 from craftcore.registry.router import unroutable_failure
 from craftcore.registry.workflow import Workflow
@@ -52,6 +53,15 @@ from craftcore.triggers.sources import DEFAULTS
 PLACES_MAX = 10
 """How many calls that were not awaited a message names."""
 
+CANCELLED_FROM_OUTSIDE = "its asyncio task was cancelled, and not by craftcore"
+STRAY_CANCELS_MAX = 3
+"""How often a trigger is handed back for that. Code that cancels its own task each time fails then."""
+
+STRAYS_KEPT = 1000
+"""How many triggers that count is kept for, the newest."""
+
+log = get_logger(__name__)
+
 
 class Runner:
     """Runs the workflow of one started trigger. `home`: the database, or the task queue, whose engine it belongs to."""
@@ -64,7 +74,11 @@ class Runner:
         config: Config,
         home: str,
         shortages: Shortages,
+        *,
+        has_own_task: bool = False,
     ) -> None:
+        """Set up a runner. `has_own_task`: each run has an asyncio task of its own, and a cancel of it means that
+        run."""
         self.shortages = shortages
         self._app = app
         self._home = home
@@ -72,6 +86,8 @@ class Runner:
         self._overdue_after = config.triggers.overdue_after
         self._response_max_bytes = config.records.response_max_bytes
         self._threads = threads
+        self._has_own_task = has_own_task
+        self._stray_cancels: dict[str, int] = {}
         self._loop = get_current_loop()
         self._make_scope = type(anyio.CancelScope())  # of this event loop: anyio looks for it at each scope
 
@@ -161,7 +177,7 @@ class Runner:
                     return self._result_outcome(run, workflow, result)
             except anyio.get_cancelled_exc_class():
                 await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
-                return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
+                return self._judge_stray_cancel(run)
             except BaseException as error:
                 if is_ctrl_c(error):
                     raise
@@ -212,8 +228,24 @@ class Runner:
         if safe_isinstance(error, CallCancelled) or (
             is_only(error, (CallCancelled, cancelled)) and not is_only(error, cancelled)
         ):
+            if run.interrupted_by is None:
+                return self._judge_stray_cancel(run)
             return Released(reason=RELEASED) if run.interrupted_by == "shutdown" else Cancelled()
         return self.shortages.judge(run.claim.id, error, outcome_of(error, self._doors.clock.now()))
+
+    def _judge_stray_cancel(self, run: Attempt) -> Outcome:
+        """Return the outcome of a cancel that craftcore did not ask for. Runs share a few asyncio tasks: code that kept
+        the task of an ended run and cancels it later meets another one. So it is handed back, a few times at most."""
+        if self._has_own_task or not self._loop.is_cancelled_from_outside():
+            return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
+        times = self._stray_cancels[run.claim.id] = self._stray_cancels.pop(run.claim.id, 0) + 1
+        if len(self._stray_cancels) > STRAYS_KEPT:
+            del self._stray_cancels[next(iter(self._stray_cancels))]
+        if times > STRAY_CANCELS_MAX:
+            message = f"its asyncio task was cancelled {times} times, and not by craftcore"
+            return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, message)
+        log.warning("run.cancelled_from_outside", trigger=run.claim.id, times=times)
+        return Released(reason=CANCELLED_FROM_OUTSIDE)
 
     def _continue(self, run: Attempt, workflow: Workflow, result: Continue[Any]) -> Outcome:
         """Return what `return Continue(…)` comes to. A state that cannot be carried to the next turn fails this one."""

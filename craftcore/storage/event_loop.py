@@ -40,6 +40,9 @@ class Loop(Protocol):
     def get_current_task(self) -> object:
         """Return the task that runs. It costs a tenth of what anyio's costs, which describes it, too."""
 
+    def is_cancelled_from_outside(self) -> bool:
+        """Return whether `cancel` of this task was called, and not taken back."""
+
     async def forget_cancel(self) -> None:
         """Take back a cancellation of this task that came from outside and was not delivered yet."""
 
@@ -80,6 +83,10 @@ class AsyncioLoop:
 
     def get_current_task(self) -> object:
         return asyncio.current_task()
+
+    def is_cancelled_from_outside(self) -> bool:
+        task = asyncio.current_task()
+        return task is not None and task.cancelling() > 0
 
     async def forget_cancel(self) -> None:
         task = asyncio.current_task()
@@ -131,6 +138,9 @@ class TrioLoop:
 
     def get_current_task(self) -> object:
         return self._trio.lowlevel.current_task()
+
+    def is_cancelled_from_outside(self) -> bool:
+        return False
 
     async def forget_cancel(self) -> None:
         return  # a task of trio is cancelled by its scopes only

@@ -163,7 +163,7 @@ class EntryRunner:
             bounded=truncate_sent,
             require_small=require_sendable,
         )
-        runner = Runner(self._app, services, self._threads, self._config, home, self._shortages)
+        runner = Runner(self._app, services, self._threads, self._config, home, self._shortages, has_own_task=True)
 
         async def note(attempt: Attempt, failed: Failed, agent: str) -> Record | None:
             routed = attempt.routed
