@@ -80,9 +80,8 @@ def read_result(shape: str | None, reference: str | None, action: str) -> str | 
         return None if reference is None else canonicalize(reference)
     schema = json.loads(shape)
     value = reference if reference is None or schema.get("type") == "string" else _parse(reference)
-    if _is_free_object(schema) and not isinstance(value, dict):
-        return canonicalize({"provider_ref": reference})
-    for meant in (value, reference):
+    named = {} if reference is None else {"provider_ref": reference}
+    for meant in (value, reference, named if _is_free_object(schema) else None):
         if meant is not None and has_shape(schema, meant):
             return canonicalize(meant)
     given = "none was given" if reference is None else f"{safe_repr(reference):.100} is not that"
@@ -123,11 +122,12 @@ def has_shape(schema: Schema, value: Any, root: Schema | None = None, depth: int
             items = schema.get("items") or {}
             return isinstance(value, list) and all(has_shape(items, one, root, depth + 1) for one in value)
         case "object":
-            fields = schema.get("properties", {})
+            fields, rest = schema.get("properties", {}), schema.get("additionalProperties")
+            others = rest if isinstance(rest, dict) else {}
             return (
                 isinstance(value, dict)
                 and all(name in value for name in schema.get("required", ()))
-                and all(has_shape(fields[name], one, root, depth + 1) for name, one in value.items() if name in fields)
+                and all(has_shape(fields.get(name, others), one, root, depth + 1) for name, one in value.items())
             )
     return True
 

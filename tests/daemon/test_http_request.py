@@ -96,7 +96,7 @@ async def test_lost_answer_of_a_deduplicating_provider_is_a_single_effect(provid
 
 @pytest.mark.parametrize(
     ("choice", "effects", "ends"),
-    [("happened", 1, "by phone"), ("resend", 2, "made-2"), ("give up", 1, "ACTIVITY_UNKNOWN")],
+    [("happened", 1, {"provider_ref": "by phone"}), ("resend", 2, "made-2"), ("give up", 1, "ACTIVITY_UNKNOWN")],
 )
 async def test_lost_answer_of_another_provider_is_put_to_a_person(provider, tmp_path, choice, effects, ends):
     provider.behaviour = once(done_and(resets))
