@@ -14,6 +14,7 @@ import msgspec
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.failure import failure_of, is_only, outcome_of
+from craftcore.engine.limits.hand_backs import HandBacks
 from craftcore.engine.limits.shortages import Shortages
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
@@ -57,9 +58,6 @@ CANCELLED_FROM_OUTSIDE = "its asyncio task was cancelled, and not by craftcore"
 STRAY_CANCELS_MAX = 3
 """How often a trigger is handed back for that. Code that cancels its own task each time fails then."""
 
-STRAYS_KEPT = 1000
-"""How many triggers that count is kept for, the newest."""
-
 log = get_logger(__name__)
 
 
@@ -87,7 +85,7 @@ class Runner:
         self._response_max_bytes = config.records.response_max_bytes
         self._threads = threads
         self._has_own_task = has_own_task
-        self._stray_cancels: dict[str, int] = {}
+        self._stray_cancels = HandBacks()
         self._loop = get_current_loop()
         self._make_scope = type(anyio.CancelScope())  # of this event loop: anyio looks for it at each scope
 
@@ -238,9 +236,7 @@ class Runner:
         the task of an ended run and cancels it later meets another one. So it is handed back, a few times at most."""
         if self._has_own_task or not self._loop.is_cancelled_from_outside():
             return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
-        times = self._stray_cancels[run.claim.id] = self._stray_cancels.pop(run.claim.id, 0) + 1
-        if len(self._stray_cancels) > STRAYS_KEPT:
-            del self._stray_cancels[next(iter(self._stray_cancels))]
+        times = self._stray_cancels.count(run.claim.id)
         if times > STRAY_CANCELS_MAX:
             message = f"its asyncio task was cancelled {times} times, and not by craftcore"
             return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, message)

@@ -157,7 +157,7 @@ def test_failure_by_no_shortage_counts(error):
     assert Shortages(SystemClock()).judge("t", error, outcome) is outcome
 
 
-def test_refusal_that_a_lock_gives_too_is_a_shortage_only_where_a_look_finds_one():
+def test_refusal_that_a_lock_gives_too_counts_as_a_shortage_only_during_a_shortage():
     refused = BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
 
     with few_descriptors(4):

@@ -17,6 +17,7 @@ import anyio
 
 from craftcore.clock import Clock
 from craftcore.engine.failure import leaf_errors
+from craftcore.engine.limits.hand_backs import HandBacks
 from craftcore.log import get_logger
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text, type_name
 from craftcore.triggers.backoff import RetryPolicy
@@ -32,7 +33,6 @@ WAITS = RetryPolicy(base=1.0, cap=60.0)
 LOOK_SECONDS, LOOK_SECONDS_MAX = 1.0, 30.0
 """Seconds between two looks while there is a shortage: twice as long after each, up to the second."""
 
-REMEMBERED_MAX = 10_000
 CAUSES_MAX = 10
 
 ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -97,7 +97,7 @@ class Shortages:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._handed_back: dict[str, int] = {}
+        self._hand_backs = HandBacks()
         self._met = anyio.Event()
         self.current: str | None = None
         """Why nothing is started; None: there is no shortage now."""
@@ -109,10 +109,7 @@ class Shortages:
         decided otherwise or it was handed back too often."""
         if not (isinstance(outcome, Failed) and outcome.retryable) or (why := self.note(error)) is None:
             return outcome
-        count = self._handed_back.pop(trigger, 0) + 1
-        self._handed_back[trigger] = count
-        if len(self._handed_back) > REMEMBERED_MAX:
-            del self._handed_back[next(iter(self._handed_back))]
+        count = self._hand_backs.count(trigger)
         if count > HAND_BACKS_MAX:
             return outcome
         log.warning("trigger.shortage", trigger=trigger, error=why, hand_backs=count)
