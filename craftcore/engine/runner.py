@@ -14,7 +14,7 @@ import msgspec
 from craftcore.config import Config
 from craftcore.engine.attempt import Attempt
 from craftcore.engine.failure import failure_of, is_only, outcome_of
-from craftcore.engine.limits.hand_backs import HandBacks
+from craftcore.engine.limits.release_counts import ReleaseCounts
 from craftcore.engine.limits.shortages import Shortages
 from craftcore.engine.loop.keyboard_interrupt import is_ctrl_c
 from craftcore.engine.turn.context import TaskContext
@@ -85,7 +85,7 @@ class Runner:
         self._response_max_bytes = config.records.response_max_bytes
         self._threads = threads
         self._has_own_task = has_own_task
-        self._stray_cancels = HandBacks()
+        self._stray_cancels = ReleaseCounts()
         self._loop = get_current_loop()
         self._make_scope = type(anyio.CancelScope())  # of this event loop: anyio looks for it at each scope
 

@@ -17,7 +17,7 @@ import anyio
 
 from craftcore.clock import Clock
 from craftcore.engine.failure import leaf_errors
-from craftcore.engine.limits.hand_backs import HandBacks
+from craftcore.engine.limits.release_counts import ReleaseCounts
 from craftcore.log import get_logger
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, message_of, safe_isinstance, truncate_text, type_name
 from craftcore.triggers.backoff import RetryPolicy
@@ -62,12 +62,12 @@ def _is_shortage(error: BaseException) -> bool:
         return "can't start new thread" in message_of(error)
     if not safe_isinstance(error, OSError):
         return False
-    number = _errno_of(cast(OSError, error))
+    number = _read_errno(cast(OSError, error))
     # A process is refused with EAGAIN, but so is a lock that another process holds.
     return number in ERRNOS or (number == errno.EAGAIN and find_shortage() is not None)
 
 
-def _errno_of(error: OSError) -> object:
+def _read_errno(error: OSError) -> object:
     try:
         return error.errno
     except BaseException:  # one of somebody's own is broken
@@ -97,7 +97,7 @@ class Shortages:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._hand_backs = HandBacks()
+        self._releases = ReleaseCounts()
         self._met = anyio.Event()
         self.current: str | None = None
         """Why nothing is started; None: there is no shortage now."""
@@ -109,7 +109,7 @@ class Shortages:
         decided otherwise or it was handed back too often."""
         if not (isinstance(outcome, Failed) and outcome.retryable) or (why := self.note(error)) is None:
             return outcome
-        count = self._hand_backs.count(trigger)
+        count = self._releases.count(trigger)
         if count > HAND_BACKS_MAX:
             return outcome
         log.warning("trigger.shortage", trigger=trigger, error=why, hand_backs=count)

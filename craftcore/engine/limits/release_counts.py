@@ -5,7 +5,7 @@ from __future__ import annotations
 KEPT_MAX = 10_000
 
 
-class HandBacks:
+class ReleaseCounts:
     """The counts of one engine for one reason. They are kept in memory for the newest KEPT_MAX triggers."""
 
     def __init__(self) -> None:
