@@ -12,11 +12,8 @@ from decimal import Decimal
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from craftcore.errors import InvalidInput
 from craftcore.serialization.canonical import canonicalize
-from craftcore.serialization.decode import decode
 from craftcore.serialization.untrusted import safe_repr
 
 SHAPE_MAX = 4_000
@@ -35,6 +32,10 @@ Schema = Mapping[str, Any]
 
 def shape_of(result_type: Any) -> str | None:
     """Return the shape of a declared result type. None when it needs none: nothing is declared, or None is a result."""
+    import msgspec  # commands that read import no types
+
+    from craftcore.serialization.decode import decode
+
     if result_type is Any:
         return None
     try:
@@ -45,9 +46,8 @@ def shape_of(result_type: Any) -> str | None:
     try:
         made = getattr(result_type, "model_json_schema", None)
         schema = msgspec.json.schema(result_type) if made is None else made()
-        names = [
-            name for name, kind in FORMATS.items() if kind is result_type
-        ]  # of a moment it says only that it is text
+        # Of a moment the schema says only that it is text.
+        names = [name for name, kind in FORMATS.items() if kind is result_type]
         text = canonicalize({**schema, "format": names[0]} if names else schema)
     except Exception:  # a type of the user's own that describes itself in no such way
         return "{}"
@@ -135,6 +135,8 @@ def has_shape(schema: Schema, value: Any, root: Schema | None = None, depth: int
 def _has_format(schema: Schema, text: str) -> bool:
     if (kind := FORMATS.get(str(schema.get("format")))) is None:
         return True
+    from craftcore.serialization.decode import decode
+
     try:
         decode(json.dumps(text), kind)
     except InvalidInput:
