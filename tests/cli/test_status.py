@@ -115,7 +115,7 @@ def test_hold_is_the_first_line_of_status_until_release(cli, core, lock):
 
     assert cli("release").out == "released; it was held because it was restored\\x1b[2J\n"
     assert cli("release").out == "nothing was held\n"
-    assert cli("--json", "release").json == {"released": False, "reason": None}
+    assert cli("--json", "release").json == {"released": False, "reason": None, "doubt_ended": False}
     assert cli("--json", "status").json["held"] is None
 
 
