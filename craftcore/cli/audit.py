@@ -125,8 +125,8 @@ def _audited_names(command: click.Command | None, name: str = "") -> Iterator[st
 
 def _row_document(row: AuditRow) -> dict[str, Any]:
     names = ("seq", "at", "uid", "name", "action", "subject", "reason")
-    told = add_iso_times({name: getattr(row, name) for name in names})
-    return {**told, "details": add_iso_times(details_of(row)), "prev_hash": row.prev_hash, "hash": row.hash}
+    document = add_iso_times({name: getattr(row, name) for name in names})
+    return {**document, "details": add_iso_times(details_of(row)), "prev_hash": row.prev_hash, "hash": row.hash}
 
 
 def _cells(row: AuditRow) -> tuple[object, ...]:

@@ -26,7 +26,7 @@ def print_list(
     columns: Sequence[str],
     found: Sequence[Entry | Damaged],
     *,
-    told: Callable[[Entry], dict[str, Any]],
+    document_of: Callable[[Entry], dict[str, Any]],
     cells: Callable[[Entry], Sequence[object]],
     key: str = "id",
     beside: Iterable[object] = (),
@@ -38,7 +38,9 @@ def print_list(
     entries: list[Any] = []
     for one in found:
         entry = (
-            one if isinstance(one, Damaged) else _read_words(one, told if session.json else cells, key, session.json)
+            one
+            if isinstance(one, Damaged)
+            else _read_words(one, document_of if session.json else cells, key, session.json)
         )
         if isinstance(entry, Damaged):
             damaged.append(entry)
@@ -73,9 +75,9 @@ def _read_words(entry: Entry, tell: Callable[[Entry], Words], key: str, as_json:
     JSON."""
 
     def words() -> Words:
-        told = tell(entry)
+        found = tell(entry)
         if as_json:
-            document_text(told)
-        return told
+            document_text(found)
+        return found
 
     return try_read(getattr(entry, key), words)

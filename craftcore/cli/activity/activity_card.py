@@ -27,7 +27,7 @@ def print_activity(
     session: Session,
     found: Activity,
     task: Task,
-    told: dict[str, Any],
+    document: dict[str, Any],
     means: str | None,
     suggest: Callable[..., None] | None = None,
 ) -> None:
@@ -40,7 +40,7 @@ def print_activity(
         out.line(f"  {means}")
     out.line()
     again = f", the last at {clock_time(found.last_call_at)}" if found.calls > 1 else ""
-    arguments = "(too large to be kept, or stripped)" if found.request_json is None else _value(told["arguments"])
+    arguments = "(too large to be kept, or stripped)" if found.request_json is None else _value(document["arguments"])
     out.facts(
         {
             "action": found.action,
@@ -50,22 +50,22 @@ def print_activity(
             "mailed as": _message_id(found),
             "policy": found.policy,
             "reference": found.provider_ref,
-            "result": None if found.result_json is None else _value(told["result"]),
+            "result": None if found.result_json is None else _value(document["result"]),
             "unstored": found.result_unstored,
             "error": None if found.error_code is None else f"{found.error_code}: {found.error_message}",
             "settled": None if found.settled_at is None else clock_time(found.settled_at),
         }
     )
-    if told["decisions"]:
+    if document["decisions"]:
         names = ("decided_by", "decision", "reference", "note")
         out.line()
         out.table(
             DECISION_COLUMNS,
-            [(clock_time(one["decided_at"]), *(one[name] for name in names)) for one in told["decisions"]],
+            [(clock_time(one["decided_at"]), *(one[name] for name in names)) for one in document["decisions"]],
         )
-    if told["events"]:
+    if document["events"]:
         out.line()
-        out.table(EVENT_COLUMNS, [_event_cells(one) for one in told["events"]])
+        out.table(EVENT_COLUMNS, [_event_cells(one) for one in document["events"]])
     if open_to := decisions_for(found):
         out.line()
         purpose = "To send it again" if found.status is ActivityStatus.FAILED else "To settle it"
@@ -83,8 +83,13 @@ def _message_id(found: Activity) -> str | None:
     return f"{message_id(found.key, '')[:-1]}… (the domain is that of its sender)"
 
 
-def _event_cells(told: dict[str, Any]) -> tuple[object, ...]:
-    return clock_time(told["at"]), told["type"], told["execution_id"], event_text(told["type"], told["payload"])
+def _event_cells(document: dict[str, Any]) -> tuple[object, ...]:
+    return (
+        clock_time(document["at"]),
+        document["type"],
+        document["execution_id"],
+        event_text(document["type"], document["payload"]),
+    )
 
 
 def _value(value: Any) -> Verbatim:

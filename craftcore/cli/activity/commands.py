@@ -59,7 +59,7 @@ def list_(session: Session, /, status: str | None, task_id: str | None, action: 
         )
         digits = count_digits(reader)
     return print_list(
-        session, LIST_COLUMNS, found, told=activity_document, cells=activity_row, key="key", digits=digits
+        session, LIST_COLUMNS, found, document_of=activity_document, cells=activity_row, key="key", digits=digits
     )
 
 
@@ -81,8 +81,12 @@ def show(session: Session, /, key: str) -> None:
         claims_live = are_claims_live(reader, core.database.path)
         reading = read_activity(reader, found)
     task, question = reading.task, reading.question
-    told = {**activity_document(found), **reading.document, "question_id": None if question is None else question.id}
+    document = {
+        **activity_document(found),
+        **reading.document,
+        "question_id": None if question is None else question.id,
+    }
     if session.json:
-        session.out.document(told)
+        session.out.document(document)
     else:
-        print_activity(session, found, task, told, describe_status(found, task, question, claims_live=claims_live))
+        print_activity(session, found, task, document, describe_status(found, task, question, claims_live=claims_live))

@@ -65,14 +65,14 @@ def backup(session: Session, /, output: str | None, folder: str | None, keep: in
         file = Path(output).absolute()
         manifest = back_up(core.database, file, installed_version(), head)
     if session.json:
-        told = add_iso_times({"taken_at": manifest.taken_at})
+        document = add_iso_times({"taken_at": manifest.taken_at})
         session.out.document(
             {
                 "file": str(file),
                 "manifest": str(manifest_path(file)),
                 "sha256": manifest.sha256,
                 "bytes": manifest.bytes,
-                **told,
+                **document,
                 "database_id": manifest.database_id,
                 "epoch": manifest.epoch,
                 "schema": manifest.schema,

@@ -135,8 +135,8 @@ def stats(session: Session, /) -> None:
     wal = wal_bytes(core.database.path)
     if session.json:
         moments = {table: {"at": at, "at_iso": utc_iso(at)} for table, at in oldest.items()}
-        told = {**pages, "wal_bytes": wal, "rows": rows, "sizes": sizes, "oldest": moments, "due": due}
-        session.out.document(told)
+        document = {**pages, "wal_bytes": wal, "rows": rows, "sizes": sizes, "oldest": moments, "due": due}
+        session.out.document(document)
         return
     out = session.out
     total = pages["pages"] * pages["page_size"]

@@ -78,9 +78,9 @@ def gc(session: Session, /, dry_run: bool, vacuum: bool) -> None:
         free, can = count_free_pages(reader), can_shrink(reader)
     removed, stripped = dict(+taken.removed), dict(+taken.stripped)
     if session.json:
-        told = {"dry_run": False, "tables": weight.tables, "removed": removed, "stripped": stripped}
-        told["pages_given_back"] = given
-        session.out.document({**told, "free_pages": free, "gives_pages_back": can, "vacuumed": vacuum})
+        document = {"dry_run": False, "tables": weight.tables, "removed": removed, "stripped": stripped}
+        document["pages_given_back"] = given
+        session.out.document({**document, "free_pages": free, "gives_pages_back": can, "vacuumed": vacuum})
         return
     out = session.out
     _say_tables(session, "took", weight)

@@ -149,7 +149,7 @@ def _say(
     done: RestoreMark,
 ) -> None:
     if session.json:
-        told: dict[str, Any] = {
+        document: dict[str, Any] = {
             "database": str(place),
             "restored_from": str(source),
             **add_iso_times({"taken_at": brought.until}),
@@ -160,7 +160,7 @@ def _say(
             "kept": None if kept is None else str(kept),
             "held": True,
         }
-        session.out.document(told)
+        session.out.document(document)
         return
     out = session.out
     out.line(f"{place} is {_name_files(brought)}", style="good")

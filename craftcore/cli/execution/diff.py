@@ -46,12 +46,12 @@ def diff(session: Session, /, left: str, right: str) -> int:
     found = differences(*records)
     counted = [one for one in found if not one.is_own]
     if session.json:
-        told = {
+        document = {
             "same": not counted,
             "a": _difference_documents(left, records[0]),
             "b": _difference_documents(right, records[1]),
         }
-        session.out.document({**told, "differences": [_difference_document(one) for one in found]})
+        session.out.document({**document, "differences": [_difference_document(one) for one in found]})
     else:
         _print(session, records, counted, len(found) - len(counted))
     return 1 if counted else 0

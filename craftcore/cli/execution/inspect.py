@@ -106,7 +106,7 @@ def inspect(
         found = ExecutionListStore().list_newest(reader, limit, _parse_filter(reader, given))
         digits = count_digits(reader)
     if listed:
-        return print_list(session, LIST_COLUMNS, found, told=summary_document, cells=record_row, digits=digits)
+        return print_list(session, LIST_COLUMNS, found, document_of=summary_document, cells=record_row, digits=digits)
     many = statistics([row for row in found if not isinstance(row, Damaged)])
     if session.json:
         session.out.document(statistics_document(many, limit))
@@ -122,17 +122,17 @@ def _print_record(session: Session, given: str, *, with_events: bool, with_envel
         weight = core.config.triggers.priority_weight
         advice = read_advice(reader, core.database.path, record, core.clock.now(), weight=weight)
     found = advice.recommendation
-    told = record_document(record)
-    told["recommendation"] = {
+    document = record_document(record)
+    document["recommendation"] = {
         "state": found.state,
         "text": "; ".join(map(finding_text, advice.reasons)) or found.text,
         "commands": [paste(*session.words(*words)) for words in found.commands],
     }
     if with_events:
-        told["events"] = [event_document(event) for event in record.events]
+        document["events"] = [event_document(event) for event in record.events]
     if with_envelope:
-        told["envelope"] = envelope_document(record)
-    session.out.document(told)
+        document["envelope"] = envelope_document(record)
+    session.out.document(document)
 
 
 def _print_output(session: Session, given: str) -> None:

@@ -100,8 +100,8 @@ def _decide(
         )
         tasks = tasks_of(tx, [trigger])
     if session.json:
-        told = {"trigger": trigger_document(trigger), "task": task_summary(tasks.get(trigger.id))}
-        session.out.document({"execution_id": record.id, "decision": decision, **told})
+        document = {"trigger": trigger_document(trigger), "task": task_summary(tasks.get(trigger.id))}
+        session.out.document({"execution_id": record.id, "decision": decision, **document})
         return
     session.out.line(f"{record.id} is {DECIDED[decision]}: {trigger.id} {words(trigger, tasks)}")
     if decision == "retry":

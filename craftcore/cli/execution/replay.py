@@ -55,18 +55,18 @@ def print_replays(session: Session, those: tuple[str, ...], replay_one: Callable
         session.out.document(_result_document(result))
         _warn(session, result)
         return 0
-    told: list[dict[str, Any]] = []
+    results: list[dict[str, Any]] = []
     code = 0
     for given in those:
         try:
             result = replay_one(given)
-            told.append(_result_document(result))
+            results.append(_result_document(result))
             _warn(session, result)
         except CraftcoreError as error:
-            told.append({"given": given, "refused": _refusal(error)})
+            results.append({"given": given, "refused": _refusal(error)})
             code = max(code, error.exit_code)
             session.out.print_note(error.message)
-    session.out.document(told)
+    session.out.document(results)
     return code
 
 

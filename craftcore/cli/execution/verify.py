@@ -30,7 +30,7 @@ from craftcore.storage.transaction import Reader
 HEAD_MAX_BYTES = 64 << 10
 
 SHOWN = 20
-TOLD = 1_000
+FAULTS_SHOWN = 1_000
 """Problems that are listed one by one; the others are counted."""
 
 
@@ -68,17 +68,17 @@ def verify(session: Session, /, execution_id: str | None, against: str | None, w
     with core.reading() as reader:
         verification = Verification(reader, core.clock.now(), before)
         found = verification.faults()
-        told = list(islice(found, TOLD))
+        shown = list(islice(found, FAULTS_SHOWN))
         more = sum(1 for _ in found)
-    written = write_head if not told and verification.head is not None else None
+    written = write_head if not shown and verification.head is not None else None
     if written is not None and verification.head is not None:
         write_whole(Path(written), head_text(verification.head).encode())
     if session.json:
         head = None if verification.head is None else add_iso_times(asdict(verification.head))
-        faults = [_fault_document(fault) for fault in told]
+        faults = [_fault_document(fault) for fault in shown]
         session.out.document(
             {
-                "ok": not told,
+                "ok": not shown,
                 "checked": asdict(verification.counts),
                 "head": head,
                 "head_written_to": written,
@@ -88,14 +88,14 @@ def verify(session: Session, /, execution_id: str | None, against: str | None, w
         )
     else:
         _say(session.out, verification.counts, verification.head)
-        _say_faults(session.out, told, len(told) + more)
-        if not told:
+        _say_faults(session.out, shown, len(shown) + more)
+        if not shown:
             session.out.line("all of it is what was written", style="good")
         if written is not None:
             session.out.line(f"the head is in {written}: keep a copy on another machine")
         elif write_head is not None:
             session.out.line(f"{write_head} was left as it is: a head is written when all is well", style="warn")
-    return 1 if told else 0
+    return 1 if shown else 0
 
 
 def _verify_record(session: Session, execution_id: str) -> int:
@@ -103,9 +103,9 @@ def _verify_record(session: Session, execution_id: str) -> int:
         record, faults = _record(reader, execution_id)
     if session.json:
         place = None if record is None else record.chain_seq
-        told = [_fault_document(fault) for fault in faults]
+        documents = [_fault_document(fault) for fault in faults]
         id = execution_id if record is None else record.id
-        session.out.document({"ok": not faults, "id": id, "place": place, "faults": told})
+        session.out.document({"ok": not faults, "id": id, "place": place, "faults": documents})
         return 1 if faults else 0
     if record is not None:
         session.out.line(f"{record.id}: {_status_text(record)}")

@@ -56,8 +56,8 @@ def print_fired(
     whole = placed.schedule_id
     waits_for = live.id if live and placed.outcome is Outcome.BUFFERED else None
     if session.json:
-        told = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
-        session.out.document(add_iso_times({**told, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
+        document = {"id": whole, "outcome": placed.outcome, "nominal_at": placed.nominal_at, "reason": placed.reason}
+        session.out.document(add_iso_times({**document, "trigger_id": placed.trigger_id, "waits_for": waits_for}))
         return PROBLEM if placed.outcome is Outcome.SKIPPED else 0
     match placed.outcome:
         case Outcome.SKIPPED:
@@ -95,8 +95,8 @@ def print_backfill(
     if session.json:
         keys = ("nominal_at", "outcome", "reason", "trigger_id", "due_at")
         rows = [add_iso_times({key: getattr(one, key) for key in keys}) for one in placed]
-        told = {outcome.value: counts[outcome] for outcome in Outcome}
-        session.out.document({"id": schedule.id, **told, "occurrences": rows})
+        document = {outcome.value: counts[outcome] for outcome in Outcome}
+        session.out.document({"id": schedule.id, **document, "occurrences": rows})
         return
     if not placed:
         span = f"{local_time_text(first, schedule.timezone)} and {local_time_text(last, schedule.timezone)}"

@@ -75,8 +75,8 @@ def preview(
                 head.append(next_occurrence_text(schedule, now))
             rows = upcoming_rows(schedule, now, count, since=first)
         except ScheduleInvalid as error:  # nothing that was given is at fault
-            told = f"schedule {schedule.id} cannot be read as it is stored: {error.message}"
-            raise RowInvalid(f"{told}. Put it right: {hint('schedule', 'edit', schedule.id)}") from error
+            message = f"schedule {schedule.id} cannot be read as it is stored: {error.message}"
+            raise RowInvalid(f"{message}. Put it right: {hint('schedule', 'edit', schedule.id)}") from error
     else:
         assert expression is not None
         known = core.clock.zone() if timezone is None else timezone

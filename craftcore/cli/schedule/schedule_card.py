@@ -56,7 +56,7 @@ def print_schedules(session: Session, found: Sequence[Schedule | Damaged], lates
         session,
         (*LIST_COLUMNS[:-1], "irreversible", LIST_COLUMNS[-1]) if marks else LIST_COLUMNS,
         found,
-        told=lambda one: {**schedule_document(one), **add_iso_times(_latest_document(latest[one.id]))},
+        document_of=lambda one: {**schedule_document(one), **add_iso_times(_latest_document(latest[one.id]))},
         cells=lambda one: _cells(one, _latest_document(latest[one.id]), marks),
         beside=latest.values(),
     )
@@ -70,10 +70,10 @@ def print_schedule(session: Session, shown: Shown, now: float) -> None:
     except ScheduleInvalid as error:
         session.out.print_note(error.message)
         moments = []
-    told = schedule_document(schedule)
+    document = schedule_document(schedule)
     if session.json:
         live = {"live_trigger": shown.live_trigger, "live_task": shown.live_task}
-        session.out.document({**told, "ahead": shown.ahead, "next": moments, **live, "history": account})
+        session.out.document({**document, "ahead": shown.ahead, "next": moments, **live, "history": account})
         return
     out, zone = session.out, schedule.timezone
     out.line(f"{schedule.id}: {expression_text(schedule.expression, schedule.timing, zone)}", style="bold")
@@ -88,7 +88,9 @@ def print_schedule(session: Session, shown: Shown, now: float) -> None:
     elif shown.live_trigger is not None:
         out.line(f"at work: trigger {shown.live_trigger} (see: {hint('trigger', 'why', shown.live_trigger)})")
     out.line()
-    out.facts({name: _readable_value(name, told) for name in told if not name.endswith("_iso") and name != "id"})
+    out.facts(
+        {name: _readable_value(name, document) for name in document if not name.endswith("_iso") and name != "id"}
+    )
     if moments:
         out.line()
         print_moments(out, moments, zone)
@@ -143,9 +145,9 @@ def _cells(schedule: Schedule, latest: Row, marks: bool) -> tuple[object, ...]:
     )
 
 
-def _readable_value(name: str, told: dict[str, Any]) -> object:
-    value = told[name]
-    if f"{name}_iso" in told:
+def _readable_value(name: str, document: dict[str, Any]) -> object:
+    value = document[name]
+    if f"{name}_iso" in document:
         return None if value is None else clock_time(value)
     if name in DURATIONS:
         return None if value is None else f"{value:g} s"

@@ -126,8 +126,8 @@ def why(session: Session, /, schedule_id: str) -> None:
         schedule = find_schedule(reader, schedule_id, removed=True)
         found = schedule_reasons(reader, schedule, core.clock.now(), daemon_runs=daemon_runs)
     if session.json:
-        told = {"id": schedule.id, "status": schedule.status.value, "next_at": next_firing(schedule)}
-        session.out.document({**add_iso_times(told), "reasons": [finding_document(one) for one in found]})
+        document = {"id": schedule.id, "status": schedule.status.value, "next_at": next_firing(schedule)}
+        session.out.document({**add_iso_times(document), "reasons": [finding_document(one) for one in found]})
         return
     print_reasons(session, f"{schedule.id} is {schedule.status.value}: {schedule.expression}", found)
 
@@ -156,6 +156,6 @@ def history(session: Session, /, schedule_id: str, limit: int) -> None:
 def _line(reader: Reader, line: Occurrence) -> dict[str, Any]:
     """Return a line of the account, with what its trigger is now; None for one that is gone."""
     trigger = reader.fetch_one(TRIGGER_STATUS, id=line.trigger_id) if line.trigger_id else None
-    told = add_iso_times({**asdict(line), **(trigger or NO_TRIGGER)})
-    del told["seq"]  # a number of the table
-    return told
+    document = add_iso_times({**asdict(line), **(trigger or NO_TRIGGER)})
+    del document["seq"]  # a number of the table
+    return document

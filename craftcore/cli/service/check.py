@@ -86,9 +86,9 @@ def check(session: Session, /, app: str | None) -> int:
     zone = zone_finding(SystemClock().machine_zone())
     warnings += [f"{zone.code}: {zone.text}"] if zone.level is Level.WARN else []
     if session.json:
-        told = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
+        documents = [{"check": area, "ok": error is None, "message": text} for area, text, error in results]
         passed = all(error is None for _, _, error in results)
-        session.out.document({"ok": passed, "checks": told, "warnings": warnings})
+        session.out.document({"ok": passed, "checks": documents, "warnings": warnings})
     else:
         for area, text, error in results:
             for line in text.splitlines():

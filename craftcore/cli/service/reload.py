@@ -53,8 +53,8 @@ def reload(session: Session) -> int:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             with core.reading() as reader:
-                told = last_reload(reader)
-            if told is not None and told.began >= asked:
+                reloaded = last_reload(reader)
+            if reloaded is not None and reloaded.began >= asked:
                 break
             if time.monotonic() > deadline:
                 raise StillWaiting(
@@ -62,21 +62,21 @@ def reload(session: Session) -> int:
                 )
             time.sleep(POLL_SECONDS)
     if session.json:
-        session.out.document({"ok": not told.refused, **add_iso_times(asdict(told))})
+        session.out.document({"ok": not reloaded.refused, **add_iso_times(asdict(reloaded))})
     else:
-        _say(session.out, told)
-    return ConfigInvalid.exit_code if told.refused else 0
+        _say(session.out, reloaded)
+    return ConfigInvalid.exit_code if reloaded.refused else 0
 
 
-def _say(out: Output, told: Reloaded) -> None:
-    for mistake in told.refused:
+def _say(out: Output, reloaded: Reloaded) -> None:
+    for mistake in reloaded.refused:
         out.line(f"FAIL  {mistake}", style="bad")
-    if told.refused:
+    if reloaded.refused:
         out.line("nothing was changed: the daemon goes on with the settings as they were")
         return
-    if told.applied:
-        out.line(f"changed, and counts now: {', '.join(told.applied)}", style="good")
-    if told.at_next_start:
-        out.line(f"changed, and waits for the next start: {', '.join(told.at_next_start)}", style="warn")
-    if not told.applied and not told.at_next_start:
+    if reloaded.applied:
+        out.line(f"changed, and counts now: {', '.join(reloaded.applied)}", style="good")
+    if reloaded.at_next_start:
+        out.line(f"changed, and waits for the next start: {', '.join(reloaded.at_next_start)}", style="warn")
+    if not reloaded.applied and not reloaded.at_next_start:
         out.line("read again: nothing has changed")

@@ -186,10 +186,10 @@ def _write(path: Path, text: str, mode: int, user: bool) -> Path:
             _make_folder(folder, 0o700 if user else 0o755)
         write_whole(path, text.encode(), mode=mode)
     except (OSError, PermissionRefused) as error:
-        told = translate_os(error, path) if isinstance(error, OSError) else error
-        if isinstance(told, PermissionRefused) and not user and os.geteuid() != 0:
-            told = PermissionRefused(f"{told.message}. It takes root (sudo), or --user for a unit of your own")
-        raise told from error
+        refusal = translate_os(error, path) if isinstance(error, OSError) else error
+        if isinstance(refusal, PermissionRefused) and not user and os.geteuid() != 0:
+            refusal = PermissionRefused(f"{refusal.message}. It takes root (sudo), or --user for a unit of your own")
+        raise refusal from error
     return path
 
 

@@ -61,9 +61,9 @@ def doctor(session: Session, /, full: bool, invariants: bool) -> int:
     failed = sum(finding.level is Level.FAIL for finding in found)
     warned = sum(finding.level is Level.WARN for finding in found)
     if session.json:
-        told = [_check_document(finding, session) for finding in found]
+        documents = [_check_document(finding, session) for finding in found]
         document = {"ok": not failed, "database": str(path), "failed": failed, "warned": warned}
-        session.out.document({**document, "checks": told})
+        session.out.document({**document, "checks": documents})
     else:
         _print(session, found)
         counted = f"{failed:,} FAIL, {warned:,} warn" if failed or warned else "all is well"

@@ -67,7 +67,7 @@ def list_(
         session,
         LIST_COLUMNS,
         tasks,
-        told=lambda one: {**task_document(one), "held": held_by[one.id], "wait": wait_document(waits[one.id])},
+        document_of=lambda one: {**task_document(one), "held": held_by[one.id], "wait": wait_document(waits[one.id])},
         cells=lambda one: task_row(one, waits[one.id], held_by[one.id]),
         beside=chain.from_iterable(waits.values()),
         digits=digits,
@@ -94,7 +94,7 @@ def show(session: Session, /, task_id: str) -> None:
         booting = is_booting(reader, note, held=daemon_runs)
         why = task_reasons(reader, found, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
         held = hold_reason(reader, found)
-        told = {
+        document = {
             **task_document(found),
             "held": held,
             "reasons": [finding_document(reason) for reason in why],
@@ -102,9 +102,9 @@ def show(session: Session, /, task_id: str) -> None:
         }
         digits = count_digits(reader)
     if session.json:
-        session.out.document(told)
+        session.out.document(document)
     else:
-        print_task(session.out, found, told, digits)
+        print_task(session.out, found, document, digits)
 
 
 @task.command(
@@ -123,13 +123,13 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     """
     with session.core().reading() as reader:
         found = find_task(reader, task_id)
-        told, has_more = read_events(reader, found, limit)
+        events, has_more = read_events(reader, found, limit)
     if has_more:
         session.out.print_note(f"these are the last {limit:,}, and there were more: --limit")
     if session.json:
-        session.out.document(told)
+        session.out.document(events)
         return
-    print_events(session.out, told)
+    print_events(session.out, events)
 
 
 for command_ in (operate.cancel, operate.retry, operate.signal, operate.stop):

@@ -61,8 +61,8 @@ def signal(session: Session, /, task_id: str, event: str, payload: str) -> None:
             whole = to_begin
         after, waited = tasks.signal(tx, scope, core, whole, event, brought)
     if session.json:
-        told = {"id": whole, "status": None} if after is None else task_document(after)
-        session.out.document({**told, "waited": waited})
+        document = {"id": whole, "status": None} if after is None else task_document(after)
+        session.out.document({**document, "waited": waited})
         return
     if after is None:
         session.out.line(f"{event} is kept for {whole}, which has not begun")

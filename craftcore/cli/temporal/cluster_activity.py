@@ -104,7 +104,7 @@ def show(session: Session, /, key: str) -> None:
     from craftcore.temporal.records.task_records import list_questions, list_stream
 
     question = next((one for one in list_questions(task) if one.activity_key == found.key), None)
-    told = {
+    document = {
         **activity_document(found),
         "task": task_summary(task.task),
         "arguments": json_or_text(found.request_json),
@@ -114,10 +114,10 @@ def show(session: Session, /, key: str) -> None:
         "question_id": None if question is None else question.id,
     }
     if session.json:
-        session.out.document(told)
+        session.out.document(document)
         return
     means = describe_status(found, task.task, question, claims_live=True)
-    print_activity(session, found, task.task, told, means, make_suggest(session))
+    print_activity(session, found, task.task, document, means, make_suggest(session))
 
 
 @activity.command(

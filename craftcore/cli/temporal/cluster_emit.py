@@ -87,16 +87,18 @@ def emit(
             return emitted, None
 
     emitted, end = call_cluster(session, start)
-    told = {name: value for name, value in asdict(emitted).items() if value is not None and name != "payload_differs"}
+    document = {
+        name: value for name, value in asdict(emitted).items() if value is not None and name != "payload_differs"
+    }
     if at is not None:
-        told |= local_due(emitted.due_at, timezone, clock)
+        document |= local_due(emitted.due_at, timezone, clock)
         session.out.print_note(due_text(emitted.due_at, timezone, clock))
     if end is not None:
-        told |= {"status": end.status, "result": json.loads(end.result_json or "null"), "reason": end.reason}
+        document |= {"status": end.status, "result": json.loads(end.result_json or "null"), "reason": end.reason}
     if session.json:
-        session.out.document(add_iso_times(told))
+        session.out.document(add_iso_times(document))
     elif wait is None:
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(document))
     elif end is not None and end.status == "DONE":
         click.echo(end.result_json or "null")
     if end is not None and end.status != "DONE":

@@ -55,12 +55,12 @@ def inspect(session: Session, /, execution_id: str, with_events: bool, with_enve
     ID is exec-TASK.NUMBER, as `task show` lists them, or a task for its last one. A history has no hash chain.
     """
     record = read_record(session, execution_id)
-    told = record_document(record)
+    document = record_document(record)
     if with_events:
-        told["events"] = [event_document(event) for event in record.events]
+        document["events"] = [event_document(event) for event in record.events]
     if with_envelope:
-        told["envelope"] = envelope_document(record)
-    session.out.document(told)
+        document["envelope"] = envelope_document(record)
+    session.out.document(document)
 
 
 @click.command(

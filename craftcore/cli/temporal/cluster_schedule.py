@@ -54,11 +54,11 @@ def list_(session: Session, /, limit: int) -> int:
     found, silent, more = read_all(session, limit)
     if more:
         session.out.print_note(f"these are the first {limit:,}, and there are more: --limit")
-    told = [one for one in found if one.schedule is not None]
+    readable = [one for one in found if one.schedule is not None]
     code = print_schedules(
         session,
-        [one.schedule for one in told if one.schedule is not None],
-        {one.id: _last_trigger(one) for one in told},
+        [one.schedule for one in readable if one.schedule is not None],
+        {one.id: _last_trigger(one) for one in readable},
     )
     for one in found:
         if one.error is not None:
@@ -122,9 +122,9 @@ for command in (
 
 def line_document(line: Occurrence) -> dict[str, Any]:
     """Return a line of the account. The present status of its trigger is not looked up: `trigger show` says it."""
-    told = add_iso_times({**asdict(line), **NO_TRIGGER})
-    del told["seq"]  # a number of its book
-    return told
+    document = add_iso_times({**asdict(line), **NO_TRIGGER})
+    del document["seq"]  # a number of its book
+    return document
 
 
 def _last_trigger(seen: SeenSchedule) -> dict[str, Any]:

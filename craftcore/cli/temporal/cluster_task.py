@@ -95,11 +95,11 @@ def show(session: Session, /, task_id: str) -> None:
     It also shows state or result, open questions, irreversible actions, unread messages and the last attempts.
     """
     found = read_task(session, task_id)
-    told = show_document(found)
+    document = show_document(found)
     if session.json:
-        session.out.document(told)
+        session.out.document(document)
     else:
-        print_task(session.out, found.task, told, None)
+        print_task(session.out, found.task, document, None)
 
 
 @task.command(
@@ -125,11 +125,11 @@ def events(session: Session, /, task_id: str, limit: int) -> None:
     if len(stream) > limit:
         session.out.print_note(f"these are the last {limit:,}, and there were more: --limit")
         stream = stream[-limit:]
-    told = [event_document(event) for event in stream]
+    events = [event_document(event) for event in stream]
     if session.json:
-        session.out.document(told)
+        session.out.document(events)
     else:
-        print_events(session.out, told)
+        print_events(session.out, events)
 
 
 for command_ in (

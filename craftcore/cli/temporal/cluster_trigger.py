@@ -99,11 +99,11 @@ def show(session: Session, /, trigger_id: str) -> None:
         return found, await read_status(client.connection, found.workflow_id, found.task.status)
 
     found, status = call_cluster(session, read)
-    told, records = trigger_document(found, status), _list_records(found)
+    document, records = trigger_document(found, status), _list_records(found)
     if session.json:
-        session.out.document({**told, "task": task_summary(found.task), "executions": records})
+        session.out.document({**document, "task": task_summary(found.task), "executions": records})
         return
-    session.out.facts({name: _readable_value(name, told) for name in told if not name.endswith("_iso")})
+    session.out.facts({name: _readable_value(name, document) for name in document if not name.endswith("_iso")})
     for record in records:
         error = f", {record['error']['code']}" if record["error"] else ""
         session.out.line(f"{record['execution_id']}  attempt {record['attempt']}: {record['status']}{error}")
@@ -184,8 +184,8 @@ def _list_records(found: RecordedTask) -> list[dict[str, Any]]:
     return [record_document(record) for record in list_records(found)]
 
 
-def _readable_value(name: str, told: dict[str, Any]) -> object:
-    value = told[name]
-    if f"{name}_iso" in told:
+def _readable_value(name: str, document: dict[str, Any]) -> object:
+    value = document[name]
+    if f"{name}_iso" in document:
         return None if value is None else clock_time(value)
     return show_json(value) if isinstance(value, dict) else value

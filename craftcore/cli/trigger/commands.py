@@ -96,16 +96,18 @@ def show(session: Session, /, trigger_id: str) -> None:
         task = task_of(reader, row)
         records = [_record(reader, record) for record in ExecutionStore().list_of_trigger(reader, row.id)]
         claims_live = are_claims_live(reader, session.path)
-    told = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
+    document = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
     if session.json:
-        session.out.document({**told, "task": task_summary(task), "executions": records})
+        session.out.document({**document, "task": task_summary(task), "executions": records})
         return
     out = session.out
     if task is not None:
         out.line(f"{task_status_text(row, task)}. See: {hint('task', 'show', task.id)}", style="bold")
     if (left := explain_claim(row, claims_live=claims_live)) is not None:
         out.line(left, style="warn")
-    out.facts({name: _readable_value(name, told, value) for name, value in told.items() if not name.endswith("_iso")})
+    out.facts(
+        {name: _readable_value(name, document, value) for name, value in document.items() if not name.endswith("_iso")}
+    )
     for record in records:
         error = f", {record['error_code']}" if record["error_code"] else ""
         out.line()
@@ -149,8 +151,8 @@ def why(session: Session, /, trigger_id: str) -> None:
         booting = is_booting(reader, note, held=daemon_runs)
         found = list_reasons(reader, row, now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting)
     if session.json:
-        told = {"id": row.id, "status": row.status.value, "task": task_summary(task)}
-        session.out.document({**told, "reasons": [finding_document(one) for one in found]})
+        document = {"id": row.id, "status": row.status.value, "task": task_summary(task)}
+        session.out.document({**document, "reasons": [finding_document(one) for one in found]})
         return
     of_task = "" if task is None else f"; {task_status_text(row, task)}"
     print_reasons(session, f"{row.id} is {row.status.value}{of_task}", found)
@@ -224,11 +226,11 @@ def requeue(session: Session, /, ids: tuple[str, ...]) -> None:
 
 
 def _record(reader: Reader, row: dict[str, Any]) -> dict[str, Any]:
-    told = add_iso_times({name: value for name, value in row.items() if not name.endswith("_json")})
+    document = add_iso_times({name: value for name, value in row.items() if not name.endswith("_json")})
     for name in ("envelope", "routing", "response"):
-        told[name] = json_or_text(row[f"{name}_json"])
-    told["events"] = [event_document(event) for event in EventStore().list_of_record(reader, row["seq"])]
-    return told
+        document[name] = json_or_text(row[f"{name}_json"])
+    document["events"] = [event_document(event) for event in EventStore().list_of_record(reader, row["seq"])]
+    return document
 
 
 def _get(reader: Reader, given: str) -> Trigger:
@@ -237,7 +239,7 @@ def _get(reader: Reader, given: str) -> Trigger:
     return row
 
 
-def _readable_value(name: str, told: dict[str, Any], value: Any) -> object:
-    if f"{name}_iso" in told:
+def _readable_value(name: str, document: dict[str, Any], value: Any) -> object:
+    if f"{name}_iso" in document:
         return None if value is None else clock_time(value)
     return show_json(value) if isinstance(value, dict) else value

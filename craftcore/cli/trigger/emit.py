@@ -128,15 +128,15 @@ def emit(
     if at is not None:
         document |= local_due(emitted.due_at, timezone, core.clock)
         session.out.print_note(due_text(emitted.due_at, timezone, core.clock))
-    told = add_iso_times(document)
+    with_times = add_iso_times(document)
     if wait is None:
         if session.json:
-            session.out.document(told)
+            session.out.document(with_times)
         else:
             click.echo(json.dumps(document))
         return 0
     try:
-        return wait_for_end(session, core, told, patience)
+        return wait_for_end(session, core, with_times, patience)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"trigger {emitted.id} is accepted; it goes on without this command") from None
 
@@ -154,7 +154,7 @@ def _duplicate_text(emitted: Emitted, dedup_key: str | None) -> str:
 
 
 def _emitted_document(emitted: Emitted) -> dict[str, Any]:
-    told = {name: value for name, value in asdict(emitted).items() if value is not None}
+    document = {name: value for name, value in asdict(emitted).items() if value is not None}
     if not emitted.payload_differs:
-        del told["payload_differs"]
-    return told
+        del document["payload_differs"]
+    return document

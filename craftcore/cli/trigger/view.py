@@ -52,8 +52,8 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
 
     def to_document(row: Trigger) -> dict[str, Any]:
         task = tasks[row.id]
-        told = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
-        return {**told, "task": damaged_document(task) if isinstance(task, Damaged) else task_summary(task)}
+        document = {**trigger_document(row), "cut_off": is_cut_off(row, claims_live=claims_live)}
+        return {**document, "task": damaged_document(task) if isinstance(task, Damaged) else task_summary(task)}
 
     def cells(row: Trigger) -> tuple[object, ...]:
         due, why = clock_time(row.due_at), reason_text(row, tasks[row.id], claims_live=claims_live)
@@ -62,7 +62,7 @@ def print_triggers(session: Session, reader: Reader, found: list[Trigger | Damag
 
     beside = dict.fromkeys(tasks.values())  # many triggers have the same task
     return print_list(
-        session, COLUMNS, found, told=to_document, cells=cells, beside=beside, digits=count_digits(reader)
+        session, COLUMNS, found, document_of=to_document, cells=cells, beside=beside, digits=count_digits(reader)
     )
 
 

@@ -33,10 +33,10 @@ WORK_FAILED = 4
 POLL_FIRST, POLL_LAST = 0.01, 0.25
 
 
-def wait_for_end(session: Session, core: Services, told: dict[str, Any], patience: float) -> int:
+def wait_for_end(session: Session, core: Services, document: dict[str, Any], patience: float) -> int:
     """Wait for the end, and print it. Return the exit code. Raises StillWaiting when it did not end in time.
 
-    `told`: the document of the emitted trigger.
+    `document`: the document of the emitted trigger.
     """
     with core.reading() as reader:
         held = get_fact(reader, "held")
@@ -44,19 +44,21 @@ def wait_for_end(session: Session, core: Services, told: dict[str, Any], patienc
         session.out.print_note(f"no daemon runs on {session.path}; waiting for one to be started")
     if held is not None:
         session.out.print_note(f"everything is held: {held}; waiting for: craftcore release")
-    told |= _wait_for_end(session, core, told["id"], time.monotonic() + patience)
-    failed = "error" in told
+    document |= _wait_for_end(session, core, document["id"], time.monotonic() + patience)
+    failed = "error" in document
     if session.json:
-        session.out.document(told)
-    elif "delivered_to" in told:
-        click.echo(json.dumps({"delivered_to": told["delivered_to"]}))
+        session.out.document(document)
+    elif "delivered_to" in document:
+        click.echo(json.dumps({"delivered_to": document["delivered_to"]}))
     elif not failed:
-        click.echo(json.dumps(told["result"]))
+        click.echo(json.dumps(document["result"]))
     if failed:
-        why = told["error"].get("message") or told["error"].get("code") or ""
-        what = "task" if "task_id" in told else "trigger"
-        session.out.print_note(f"{what} {told['id']} ended {told['status']} ({told['reason']}): {why}".rstrip(" :"))
-    if (task_id := told.get("delivered_to")) is not None:
+        why = document["error"].get("message") or document["error"].get("code") or ""
+        what = "task" if "task_id" in document else "trigger"
+        session.out.print_note(
+            f"{what} {document['id']} ended {document['status']} ({document['reason']}): {why}".rstrip(" :")
+        )
+    if (task_id := document.get("delivered_to")) is not None:
         session.out.print_note(
             f"delivered to task {task_id}, which goes on by itself. See: {hint('task', 'show', task_id)}"
         )
@@ -92,26 +94,26 @@ def _wait_for_end(session: Session, core: Services, trigger_id: str, deadline: f
 
 
 def _task_ended(task: Task) -> dict[str, Any]:
-    told = {"task_id": task.id, "status": task.status.value, "reason": task.reason, "turns": task.turn}
+    document = {"task_id": task.id, "status": task.status.value, "reason": task.reason, "turns": task.turn}
     if task.status is TaskStatus.DONE:
-        return {**told, "result": json_or_text(task.result_json)}
-    return {**told, "error": {"code": task.error_code, "message": task.error_message}}
+        return {**document, "result": json_or_text(task.result_json)}
+    return {**document, "error": {"code": task.error_code, "message": task.error_message}}
 
 
 def _trigger_ended(reader: Reader, trigger: Trigger) -> dict[str, Any]:
     records = ExecutionStore().list_of_trigger(reader, trigger.id)
     response = records[-1]["response_json"] if records else None
     answer = json.loads(response) if response else {}
-    told = {"status": trigger.status.value, "reason": trigger.reason}
+    document = {"status": trigger.status.value, "reason": trigger.reason}
     if trigger.status is TriggerStatus.DONE and trigger.reason == "succeeded":
-        return {**told, "result": answer.get("payload")}
+        return {**document, "result": answer.get("payload")}
     error = answer.get("error") or {"code": trigger.error_code, "message": trigger.error_message}
-    return {**told, "error": error}
+    return {**document, "error": error}
 
 
 def _delivery_document(trigger: Trigger, task: Task | None) -> dict[str, Any]:
-    told = {"status": trigger.status.value, "reason": trigger.reason}
-    return {**told, "delivered_to": None if task is None else task.id}
+    document = {"status": trigger.status.value, "reason": trigger.reason}
+    return {**document, "delivered_to": None if task is None else task.id}
 
 
 def _wait_error(core: Services, trigger: Trigger, task: Task | None) -> StillWaiting:
