@@ -34,6 +34,7 @@ from craftcore.registry.registry import Registry
 from craftcore.registry.router import unroutable_failure
 from craftcore.registry.workflow import Workflow
 from craftcore.serialization.decode import decode
+from craftcore.serialization.plurals import format_count
 from craftcore.serialization.untrusted import MESSAGE_LIMIT, is_awaitable, message_of, safe_isinstance, truncate_text
 from craftcore.storage.event_loop import get_current_loop
 from craftcore.tasks.model import Entry
@@ -238,7 +239,8 @@ class Runner:
             return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, "the workflow cancelled itself")
         times = self._stray_cancels.count(run.claim.id)
         if times > STRAY_CANCELS_MAX:
-            message = f"its asyncio task was cancelled {times} times, and not by craftcore"
+            counted = format_count(times, "time")
+            message = f"its asyncio task was cancelled {counted}, and not by craftcore"
             return failure_of(ErrorCode.INTERNAL_AGENT_ERROR, message)
         log.warning("run.cancelled_from_outside", trigger=run.claim.id, times=times)
         return Released(reason=CANCELLED_FROM_OUTSIDE)

@@ -84,11 +84,13 @@ class TurnService:
         return None
 
     def deliver(self, tx: Transaction, claim: Claim, task_id: str) -> Followed:
-        """Leave a trigger in the mailbox of a task; what follows. By its session it comes as a message, whatever its
-        source. One that names the task comes as an event called like its source, in small letters."""
+        """Leave a trigger in the mailbox of a task; what follows. One that names the session comes as a message,
+        whatever its source. One that names the task, or that a router sent, comes as an event called like its source,
+        in small letters."""
         task = self._tasks.get(tx, task_id)
         assert task is not None, task_id
-        is_message = claim.source == TriggerSource.MESSAGE or claim.task_id != task_id
+        by_session = claim.session_id is not None and claim.task_id != task_id
+        is_message = claim.source == TriggerSource.MESSAGE or by_session
         event = MESSAGE if is_message else claim.source.lower()
         resolved = self._waiting.deliver(tx, task, event, claim.payload_json, trigger_id=claim.id, sent_by=None)
         self._restored.mark(tx, claim.id, task_id)

@@ -105,8 +105,8 @@ TRIGGERS = (
         "snooze-spends-attempt",
         "a snooze spends no attempt",
         "triggers/settlement.py",
-        '"snoozed", not_before=not_before, gives_back=1)',
-        '"snoozed", not_before=not_before)',
+        "outcome.reason, not_before=not_before, gives_back=1)",
+        "outcome.reason, not_before=not_before)",
         *CLAIMS,
     ),
     mutant(

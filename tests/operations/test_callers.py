@@ -41,6 +41,7 @@ OF_NONE = {"db migrate"}
 """It writes the tables that operations need, and its rows with them."""
 
 OF_TWO = {
+    "release": ["maintenance.end_doubt", "maintenance.release"],  # what is held, and with --complete the doubt
     "trigger cancel": ["triggers.cancel", "triggers.cancel_all"],  # ids, or --all
     "db gc": ["maintenance.give_pages_back", "maintenance.take_old"],  # batches, each with a transaction of its own
 }

@@ -415,7 +415,7 @@ async def act_that_was_not_sent(stage: Stage) -> None:
 @golden
 async def act_in_doubt(stage: Stage) -> None:
     @stage.app.action("pay", irreversible=True, on_unknown="assume_done")
-    async def pay(call: Call) -> str:
+    async def pay(call: Call) -> None:
         stage.clock.advance(0.25)
         raise ConnectionResetError("the connection was lost")
 

@@ -428,7 +428,9 @@ CREATE TABLE schedules (
     last_nominal_at   REAL,                  -- of the newest that fired
     created_at        REAL NOT NULL,
     updated_at        REAL NOT NULL,
-    source            TEXT NOT NULL DEFAULT 'SCHEDULED',  -- of its triggers
+    source            TEXT NOT NULL DEFAULT 'SCHEDULED' CHECK (source IN (  -- of its triggers
+                          'MESSAGE', 'IMMEDIATE', 'SCHEDULED', 'LIVING_UI', 'PROACTIVE', 'MEMORY', 'SKILL_WORKFLOW',
+                          'ONBOARDING', 'SYSTEM')),
     deliver           TEXT CHECK (deliver IS NULL OR (deliver = 'session' AND session_id IS NOT NULL)),
     CHECK (next_at IS NULL OR status = 'ACTIVE'),
     CHECK ((kind = 'once') = (at IS NOT NULL)),
