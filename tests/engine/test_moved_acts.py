@@ -10,7 +10,8 @@ from typing import Any
 import anyio
 import pytest
 
-from craftcore import App, Call, TaskContext
+from benchmarks.cost import counted
+from craftcore import App, Call, Continue, TaskContext
 from tests.support.acts import Provider, ledger, questions
 from tests.support.engine_harness import Lab, lab
 from tests.support.log_capture import capture_logs
@@ -257,3 +258,42 @@ async def test_step_that_runs_again_under_another_name_is_logged(tmp_path, names
 
     said = [(line["step"], line["completed_as"]) for line in logs if line["event"] == "step.run_again"]
     assert said == [(f"step:{names[1]}", f"step:{names[0]}")] * warned
+
+
+async def test_act_of_an_earlier_turn_is_not_taken_for_another_of_this_one(tmp_path):
+    """A key counts for the whole task, and the code is as it was."""
+    provider = Provider()
+
+    async def turn(ctx: TaskContext) -> Any:
+        paid = [await ctx.act("pay", key=f"month-{month}", to="ada") for month in range(1, ctx.turn + 1)]
+        if ctx.turn == 1:
+            return Continue(None)
+        await ctx.wait_for("go")
+        return paid
+
+    task_id = await begun(tmp_path, an_app(provider, turn))
+    async with lab(an_app(provider, turn), tmp_path) as it:
+        assert result(await ended(it, task_id)) == ["ref-1", "ref-2"]
+    assert len(provider.calls) == 2
+
+
+async def test_acts_after_a_wait_cost_the_statements_of_acts_before_one(tmp_path):
+    """What a turn did before is asked for once, and not by each act."""
+    costs: dict[str, float] = {}
+
+    async def turn(ctx: TaskContext) -> None:
+        await ctx.act("pay", to="first")
+        for part in ("before", "after"):
+            if part == "after":
+                await ctx.wait_for("go")
+            with counted(it.engine) as cost:
+                for number in range(20):
+                    await ctx.act("pay", to=f"{part}-{number}")
+            costs.setdefault(part, cost.statements)
+
+    async with lab(an_app(Provider(), turn), tmp_path) as it:
+        task_id = (await it.app.emit("pay")).id
+        await it.waiting(task_id)
+        await ended(it, task_id)
+
+    assert costs["after"] <= costs["before"] + 3

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable, Sequence
+
+from craftcore.activities.model import Activity
 
 
 class ActPlaces:
@@ -15,8 +17,24 @@ class ActPlaces:
         """The place of an earlier entry by the place that its call has now."""
         self.taken: set[str] = set()
         """The places that belong to a call with another key or number."""
-        self.recorded: set[str] | None = None
-        """The places on record when this entry came to its first act; None: it has not asked yet."""
+        self.has_asked = False
+        self.recorded: set[str] = set()
+        """The places on record when this entry came to its first act, and asked for them."""
+        self.left: set[str] = set()
+        """Those of them that no call of this entry has come to."""
+        self.earlier: Sequence[Activity] | None = None
+        """The acts that were left when this entry asked for them; None: it has not asked, as nothing was left."""
+
+    def begin(self, recorded: Iterable[str]) -> None:
+        """Note the places on record."""
+        self.has_asked = True
+        self.recorded = set(recorded)
+        self.left = self.recorded - self.reached - self.taken
+
+    def reach(self, place: str) -> None:
+        """Note that a call of this entry has come to its own place."""
+        self.reached.add(place)
+        self.left.discard(place)
 
     def is_left(self, place: str) -> bool:
         """Return whether no call of this entry has come to it."""
@@ -26,6 +44,7 @@ class ActPlaces:
         """Give the call of a place the place of an act on record, and return that."""
         self.moved[place] = to
         self.taken.add(to)
+        self.left.discard(to)
         return to
 
 

@@ -2,7 +2,7 @@
 
 An act is known by its key, and code that changes may know it by another. The acts on record decide which one a call is:
 
-    its own key is on record                       this call is that act
+    its own key is on record, of any turn          this call is that act
     one act that no call of this entry has reached
       has the same action and arguments            this call is that act, under the key it had
     several have, or calls run beside each other   a person is asked, and the task waits
@@ -36,16 +36,21 @@ async def find_place(turn: Turn, action: Action, place: str, text: str, *, is_co
     places = turn.places
     if not is_counted and place in places.moved:
         return places.moved[place]
-    places.reached.add(place)
+    places.reach(place)
     if not turn.is_entered_again:
         return place
     prefix = f"activity:{turn.task.id}:"
-    if places.recorded is None:
-        places.recorded = {key.removeprefix(prefix) for key in await turn.doors.journal.list_act_keys(turn.task)}
-    if place in places.recorded and place not in places.taken:
+    if not places.has_asked:
+        places.begin(key.removeprefix(prefix) for key in await turn.doors.journal.list_act_keys(turn.task))
+    if place not in places.taken and (place in places.recorded or not places.left):
         return place
-    beside = {prefix + one for one in places.reached | places.taken}
-    found = await turn.doors.journal.list_of_turn(turn.task, beside)
+    if places.earlier is None:
+        beside = {prefix + one for one in places.reached | places.taken}
+        places.earlier = await turn.doors.journal.list_of_turn(turn.task, beside)
+    digest = sha256(text.encode()).hexdigest()
+    alike = [one for one in places.earlier if _is_like(one, action, digest) and places.is_left(one.key[len(prefix) :])]
+    may_be_of_earlier_turn = bool(alike) and not is_counted and place not in places.taken
+    own = await turn.doors.journal.look(prefix + place) if may_be_of_earlier_turn else None
     if not is_counted and place in places.moved:  # the same key, in a task beside this one
         return places.moved[place]
     shifted = place in places.taken
@@ -57,14 +62,12 @@ async def find_place(turn: Turn, action: Action, place: str, text: str, *, is_co
             "earlier keys",
             key=prefix + place,
         )
-    digest = sha256(text.encode()).hexdigest()
+    if own is not None:
+        return place  # a key counts for the whole task
     alike = [
         one
-        for one in found
-        if (one.action, one.args_hash) == (action.name, digest)
-        and one.status is not ActivityStatus.FAILED
-        and places.is_left(one.key.removeprefix(prefix))
-        and (shifted or not _was_begun_by_this_code(turn, one))
+        for one in alike
+        if places.is_left(one.key.removeprefix(prefix)) and (shifted or not _was_begun_by_this_code(turn, one))
     ]
     if alike and (shifted or _is_same(turn, action, place, alike)):
         log.warning("activity.key_changed", key=alike[0].key, action=action.name, called_as=prefix + place)
@@ -72,6 +75,12 @@ async def find_place(turn: Turn, action: Action, place: str, text: str, *, is_co
     if shifted:  # its number belongs to an act that has a key now
         return places.move(place, next_free(place, places.recorded | places.reached | places.taken))
     return place
+
+
+def _is_like(activity: Activity, action: Action, digest: str) -> bool:
+    """Return whether it has this action and these arguments, and something may have happened."""
+    is_failed = activity.status is ActivityStatus.FAILED
+    return not is_failed and (activity.action, activity.args_hash) == (action.name, digest)
 
 
 def _was_begun_by_this_code(turn: Turn, activity: Activity) -> bool:
