@@ -87,7 +87,8 @@ class TurnRecorder:
             self._tasks.create_all(tx, [child])
         record = event(emitted)
         self.record(tx, record)
-        same_id = emitted.created and (row.id_given or is_derived(row.id))
+        # Anybody may have held a dedup key in the lost file, by another id.
+        same_id = emitted.created and row.dedup_key is None and (row.id_given or is_derived(row.id))
         self.mark_made(tx, record, emitted.id, same_id=same_id)
         return emitted
 

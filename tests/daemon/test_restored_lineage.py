@@ -123,6 +123,28 @@ async def test_payment_of_work_that_is_made_beside_ctx_is_asked_about(tmp_path, 
     assert len(provider.calls) == 1
 
 
+async def test_person_is_asked_about_a_payment_whose_dedup_key_another_program_may_have_held(tmp_path):
+    """In the lost file the trigger was that of another program, which has another id than that of the turn."""
+    provider = Provider()
+    app = an_app(provider, lambda ctx: ctx.emit("pay", dedup_key="order-1"))
+
+    async with lab(app, tmp_path) as it:
+        parent_id = (await it.app.emit("parent")).id
+        await it.waiting(parent_id)
+        copied = copy(it.path)
+        await it.app.emit("pay", dedup_key="order-1", dedup_scope="ever")
+        await it.until(lambda: statuses(it) == ["DONE"])
+    put_back(copied, tmp_path / "agent.db")
+
+    async with lab(app, tmp_path) as it:
+        release(it)
+        await it.app.signal(parent_id, "go")
+        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+        assert [row["reason"] for row in ledger(it)] == [RESTORED_OTHER_KEY]
+
+    assert len(provider.calls) == 1
+
+
 async def test_work_that_others_start_after_a_restore_is_not_asked_about(tmp_path):
     provider = Provider()
     app = an_app(provider, MADE["a child"])
