@@ -33,7 +33,7 @@ class NotificationLoop:
     def __init__(self, core: Services, engine: Engine, rules: Sequence[NotifyRule]) -> None:
         self._path = core.database.path
         self._engine = engine
-        self._service = NotificationService(core.triggers, rules, core.config.web.link_question)
+        self._service = NotificationService(core.triggers, rules, core.config.web.link_question, core.restored)
         self._seen = ""
 
     async def run(self) -> None:

@@ -18,15 +18,18 @@ from craftcore.serialization.display import shorten
 from craftcore.serialization.plurals import format_count
 from craftcore.serialization.time_text import clock_time
 from craftcore.storage.facts import delete_fact, set_fact
-from craftcore.storage.transaction import Row, Transaction
+from craftcore.storage.restored_work import RestoredWork
+from craftcore.storage.transaction import Row, Transaction, get_single_result
 from craftcore.triggers.model import DedupScope, TriggerSource, TriggerSpec
 from craftcore.triggers.service import TriggerService
 from craftcore.triggers.settlement import EXPECTED
-from craftcore.triggers.sources import NOTIFY, notify_key
+from craftcore.triggers.sources import NOTIFY, is_delivery_key, notify_key
 
 log = get_logger(__name__)
 
 QUESTIONS = frozenset(("question", "in_doubt"))
+
+ENDS = frozenset(("dead", "failed", "succeeded"))
 
 UNHEALTHY = "unhealthy"
 """The kind of a trouble of the engine, and the fact that holds the trouble that was noted last."""
@@ -39,17 +42,20 @@ TEXT_MAX = 1_000
 
 
 class NotificationService:
-    """Notify by the rules. Each method is a rule over a transaction it is given. `link_of`: the page of a question."""
+    """Notify by the rules. Each method is a rule over a transaction it is given. `link_of`: the page of a question.
+    `restored`: what an engine knows of work from before a restore."""
 
     def __init__(
         self,
         triggers: TriggerService,
         rules: Sequence[NotifyRule],
         link_of: Callable[[str], str | None] = lambda question: None,
+        restored: RestoredWork | None = None,
     ) -> None:
         self._triggers = triggers
         self._rules = rules
         self._link_of = link_of
+        self._restored = restored or RestoredWork()
         self._notices = NoticeStore()
 
     @property
@@ -97,9 +103,19 @@ class NotificationService:
             description=f"notification {rule.name}",
         )
         try:
-            self._triggers.emit_all(tx, [self._triggers.accept(spec)])
+            emitted = get_single_result(self._triggers.emit_all(tx, [self._triggers.accept(spec)]))
         except InvalidInput as error:
             tx.after_commit(log.error, "notification.refused", rule=rule.name, reason=error.message)
+            return
+        if not is_delivery_key(spec.dedup_key) and self._restored.is_possible(tx):
+            self._mark_handler(tx, emitted.id, group)
+
+    def _mark_handler(self, tx: Transaction, made_id: str, group: Sequence[Notification]) -> None:
+        """Mark what handles an end of work that may have ended so before a restore. People hear of
+        each question."""
+        for one in group:
+            if one.kind in ENDS and (row := self._notices.trigger(tx, one.id)) is not None:
+                self._restored.mark(tx, row["task_id"], made_id)
 
     def _try_describe(self, tx: Transaction, notice: Notice) -> Notification | None:
         """Return what `_describe` does; None for a notice of a damaged row, which is logged."""

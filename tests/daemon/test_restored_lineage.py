@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from craftcore import App, Call, Fail, TaskContext, TriggerSpec
+from craftcore import App, Call, Fail, Notification, TaskContext, TriggerSpec
 from craftcore.activities.ledger_rules import RESTORED_OTHER_KEY
+from craftcore.daemon import notification_loop
 from craftcore.storage.restored_work import end_doubt
 from craftcore.triggers.derived_ids import derive_id
 from tests.support.acts import Provider, ledger, statuses
@@ -123,7 +124,7 @@ async def test_payment_of_work_that_is_made_beside_ctx_is_asked_about(tmp_path, 
     assert len(provider.calls) == 1
 
 
-async def test_person_is_asked_about_a_payment_whose_dedup_key_another_program_may_have_held(tmp_path):
+async def test_payment_behind_a_dedup_key_of_another_program_is_asked_about(tmp_path):
     """In the lost file the trigger was that of another program, which has another id than that of the turn."""
     provider = Provider()
     app = an_app(provider, lambda ctx: ctx.emit("pay", dedup_key="order-1"))
@@ -186,6 +187,30 @@ async def test_payment_after_a_retry_of_a_restored_task_is_asked_about(tmp_path)
         release(it)
         await it.app.retry_task(task_id)
         await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+
+    assert len(provider.calls) == 1
+
+
+async def test_payment_of_a_failure_handler_is_asked_about_after_a_restore(tmp_path, monkeypatch):
+    """The work that failed was there at the restore, so it may have failed and been handled before."""
+    monkeypatch.setattr(notification_loop, "LOOK_SECONDS", 0.01)
+    provider = Provider()
+
+    async def fails(ctx: TaskContext) -> None:
+        raise Fail("BROKEN", "not today")
+
+    app = an_app(provider, fails)
+
+    @app.on_failure
+    async def pay_back(ctx: TaskContext, notification: Notification) -> None:
+        await ctx.act("pay", to="bob")
+
+    parent_id = await lose(app, provider, tmp_path)
+    async with lab(app, tmp_path) as it:
+        release(it)
+        await it.app.signal(parent_id, "go")
+        await it.until(lambda: statuses(it) in (["UNKNOWN"], ["DONE"]))
+        assert [row["reason"] for row in ledger(it)] == [RESTORED_OTHER_KEY]
 
     assert len(provider.calls) == 1
 

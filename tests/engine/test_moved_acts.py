@@ -260,7 +260,7 @@ async def test_step_that_runs_again_under_another_name_is_logged(tmp_path, names
     assert said == [(f"step:{names[1]}", f"step:{names[0]}")] * warned
 
 
-async def test_act_of_an_earlier_turn_is_not_taken_for_another_of_this_one(tmp_path):
+async def test_act_of_an_earlier_turn_keeps_its_key(tmp_path):
     """A key counts for the whole task, and the code is as it was."""
     provider = Provider()
 
@@ -277,7 +277,7 @@ async def test_act_of_an_earlier_turn_is_not_taken_for_another_of_this_one(tmp_p
     assert len(provider.calls) == 2
 
 
-async def test_acts_after_a_wait_cost_the_statements_of_acts_before_one(tmp_path):
+async def test_acts_after_a_wait_cost_as_many_statements_as_before(tmp_path):
     """What a turn did before is asked for once, and not by each act."""
     costs: dict[str, float] = {}
 
