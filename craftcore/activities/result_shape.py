@@ -6,9 +6,13 @@ It is the JSON Schema of the declared type, kept with the activity: the process 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import math
+import re
+from collections.abc import Mapping, Sized
+from contextlib import suppress
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from itertools import chain, repeat
 from typing import Any
 from uuid import UUID
 
@@ -83,7 +87,8 @@ def read_result(shape: str | None, reference: str | None, action: str) -> str | 
     named = {} if reference is None else {"provider_ref": reference}
     for meant in (value, reference, named if _is_free_object(schema) else None):
         if meant is not None and has_shape(schema, meant):
-            return canonicalize(meant)
+            with suppress(ValueError):  # a number beyond any float
+                return canonicalize(meant)
     given = "none was given" if reference is None else f"{safe_repr(reference):.100} is not that"
     raise InvalidInput(
         f"the task needs the result of {action}: give it as the reference ({describe_shape(shape)}); {given}"
@@ -98,7 +103,7 @@ def _parse(reference: str) -> Any:
 
 
 def has_shape(schema: Schema, value: Any, root: Schema | None = None, depth: int = 0) -> bool:
-    """Return whether a JSON value has a shape, as far as types, fields and choices tell."""
+    """Return whether a JSON value has a shape, as far as types, fields, choices and limits tell."""
     root = schema if root is None else root
     schema = _resolve(schema, root)
     if depth > DEPTH_MAX:
@@ -109,31 +114,45 @@ def has_shape(schema: Schema, value: Any, root: Schema | None = None, depth: int
         return False
     match schema.get("type"):
         case "string":
-            return isinstance(value, str) and _has_format(schema, value)
+            return isinstance(value, str) and _has_length(schema, value, "Length") and _has_format(schema, value)
         case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
+            return isinstance(value, int) and not isinstance(value, bool) and _is_within(schema, value)
         case "number":
-            return isinstance(value, int | float) and not isinstance(value, bool)
+            return isinstance(value, int | float) and not isinstance(value, bool) and _is_within(schema, value)
         case "boolean":
             return isinstance(value, bool)
         case "null":
             return value is None
         case "array":
-            items = schema.get("items") or {}
-            return isinstance(value, list) and all(has_shape(items, one, root, depth + 1) for one in value)
+            firsts, rest = schema.get("prefixItems", ()), schema.get("items")
+            others = rest if isinstance(rest, dict) else {}
+            return (
+                isinstance(value, list)
+                and _has_length(schema, value, "Items")
+                and all(
+                    has_shape(shape, one, root, depth + 1)
+                    for shape, one in zip(chain(firsts, repeat(others)), value, strict=False)
+                )
+            )
         case "object":
             fields, rest = schema.get("properties", {}), schema.get("additionalProperties")
             others = rest if isinstance(rest, dict) else {}
             return (
                 isinstance(value, dict)
                 and all(name in value for name in schema.get("required", ()))
+                and (rest is not False or "patternProperties" in schema or value.keys() <= fields.keys())
                 and all(has_shape(fields.get(name, others), one, root, depth + 1) for name, one in value.items())
             )
     return True
 
 
 def _has_format(schema: Schema, text: str) -> bool:
-    if (kind := FORMATS.get(str(schema.get("format")))) is None:
+    if (pattern := schema.get("pattern")) is not None:
+        with suppress(re.error):  # a pattern of another dialect
+            if re.search(pattern, text) is None:
+                return False
+    kind = bytes if schema.get("contentEncoding") == "base64" else FORMATS.get(str(schema.get("format")))
+    if kind is None:
         return True
     from craftcore.serialization.decode import decode
 
@@ -142,6 +161,18 @@ def _has_format(schema: Schema, text: str) -> bool:
     except InvalidInput:
         return False
     return True
+
+
+def _has_length(schema: Schema, value: Sized, of: str) -> bool:
+    """Return whether text or a list is as long as its limits of this name allow."""
+    return bool(schema.get(f"min{of}", 0) <= len(value) <= schema.get(f"max{of}", math.inf))
+
+
+def _is_within(schema: Schema, value: float) -> bool:
+    """Return whether a number is within its limits."""
+    least, most = schema.get("minimum", -math.inf), schema.get("maximum", math.inf)
+    below, above = schema.get("exclusiveMinimum", -math.inf), schema.get("exclusiveMaximum", math.inf)
+    return bool(least <= value <= most and below < value < above)
 
 
 def make_sample(shape: str, text: str) -> Any:

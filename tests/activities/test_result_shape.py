@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pytest
@@ -25,6 +25,15 @@ class Receipt:
 class Node(msgspec.Struct):
     name: str
     below: Node | None = None
+
+
+class Pair(msgspec.Struct, array_like=True):
+    id: str
+    amount: int
+
+
+class Strict(msgspec.Struct, forbid_unknown_fields=True):
+    id: str
 
 
 class Colour(Enum):
@@ -49,6 +58,10 @@ def test_type_that_can_be_none_needs_no_result(type_):
         (list[int], "JSON: a list", "[1]", "[1]"),
         (Colour, 'JSON: one of "red"', "red", '"red"'),
         (datetime, "text", "2026-01-02T03:04:05Z", '"2026-01-02T03:04:05Z"'),
+        (Pair, "JSON: a list", '["r", 3]', '["r",3]'),
+        (bytes, "text", "aGk=", '"aGk="'),
+        (Annotated[int, msgspec.Meta(ge=1)], "JSON: a whole number", "1", "1"),
+        (Annotated[str, msgspec.Meta(pattern="^tx-")], "text", "tx-7", '"tx-7"'),
         (Receipt, "JSON: an object with id (text), amount (a whole number)", '{"id": "r", "amount": 3}',
          '{"amount":3,"id":"r"}'),
         (Node, "JSON: an object with name (text)", '{"name": "a", "below": {"name": "b"}}',
@@ -77,6 +90,20 @@ def test_reference_of_the_needed_shape_is_the_result(type_, needed, reference, r
         (Receipt, "r"),
         (dict[str, int], "r"),
         (Node, '{"name": "a", "below": {"name": 7}}'),
+        (bytes, "not base64!"),
+        (float, "NaN"),
+        (float, "1e999"),
+        (list[Any], "[1e999]"),
+        (Pair, "[]"),
+        (Pair, '["r", "x"]'),
+        (tuple[str, int], '["r"]'),
+        (tuple[str, int], '["r", 1, 2]'),
+        (Strict, '{"id": "r", "more": 1}'),
+        (Annotated[int, msgspec.Meta(ge=1)], "0"),
+        (Annotated[int, msgspec.Meta(lt=10)], "10"),
+        (Annotated[str, msgspec.Meta(pattern="^tx-")], "r"),
+        (Annotated[str, msgspec.Meta(min_length=3, max_length=4)], "r"),
+        (Annotated[list[int], msgspec.Meta(max_length=1)], "[1, 2]"),
     ],
 )
 def test_answer_without_the_needed_result_is_refused(type_, reference):
