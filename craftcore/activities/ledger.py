@@ -25,7 +25,7 @@ from craftcore.activities.ledger_rules import (
 from craftcore.activities.model import Activity, ActivityStatus, Decision, NewIntent, StartedCall
 from craftcore.activities.store import ActivityStore
 from craftcore.errors import StateRefused
-from craftcore.storage.facts import get_fact
+from craftcore.storage.facts import number
 from craftcore.storage.restored_work import RestoredWork
 from craftcore.storage.transaction import Transaction
 
@@ -64,19 +64,22 @@ class Ledger:
             case Reentry.LEAVE_BEHIND:
                 self._store.settle_all(tx, [(before.last_call, LEFT_BEHIND)])
                 return self._store.get_by_seq(tx, before.seq)
-            case Reentry.CALL_AGAIN if self._may_have_gone_further(tx, before):
+            case Reentry.CALL_AGAIN if self._may_have_gone_further(tx, before, intent.epoch):
                 doubt = put_in_doubt(before, epoch=intent.epoch, reason=RESTORED, now=tx.now)
                 self._store.change(tx, before, doubt)
                 return self._store.get_by_seq(tx, before.seq)
             case Reentry.CALL_AGAIN:
                 return self.call_again(tx, before, intent)
 
-    def _may_have_gone_further(self, tx: Transaction, activity: Activity) -> bool:
-        """Return whether it was last touched before the restore of the database: it may have been called again."""
-        restored_at, restored_epoch = get_fact(tx, "restored_at"), get_fact(tx, "restored_epoch")
-        if restored_at is None or restored_epoch is None:
+    def _may_have_gone_further(self, tx: Transaction, activity: Activity, epoch: int) -> bool:
+        """Return whether it was last touched before the restore of the database: it may have been called again.
+        `epoch`: of the engine that asks."""
+        restored_at = self._restored.find_moment(tx)
+        if restored_at is None:
             return False
-        return activity.epoch < int(restored_epoch) and activity.updated_at <= float(restored_at)
+        restored_epoch = number(tx, "restored_epoch")
+        before = epoch if restored_epoch is None else restored_epoch  # a damaged one puts what is older in doubt, once
+        return activity.epoch < before and activity.updated_at <= restored_at
 
     def call_again(self, tx: Transaction, before: Activity, intent: NewIntent) -> StartedCall | Activity:
         """Write the intent of another call of an activity. Return the activity when it has changed meanwhile."""

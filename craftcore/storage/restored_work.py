@@ -73,15 +73,22 @@ class RestoredWork:
     def find_doubtful(self, tx: Reader, work_ids: Collection[str]) -> Mapping[str, bool]:
         """Return those of these ids, of tasks or of triggers, whose work may have been done before the restore; and
         whether it had the same id then."""
-        restored_at = self._find_restored_at(tx) if work_ids else None
+        restored_at = self.find_moment(tx) if work_ids else None
         if restored_at is None:
             return {}
         found = tx.fetch_tuples(DOUBTFUL, (canonicalize(sorted(work_ids)), restored_at))
         return {work_id: bool(has_same_id) for work_id, has_same_id in found}
 
+    def find_moment(self, tx: Reader) -> float | None:
+        """Return the moment of the restore. None when nothing is in doubt; a damaged moment puts all work in doubt."""
+        if self._is_open is False or get_fact(tx, "restored_at") is None:
+            return None
+        moment = number(tx, "restored_at")
+        return math.inf if moment is None else moment
+
     def is_possible(self, tx: Reader) -> bool:
         """Return whether anything can be in doubt."""
-        return self._find_restored_at(tx) is not None
+        return self.find_moment(tx) is not None
 
     def mark(
         self,
@@ -104,20 +111,13 @@ class RestoredWork:
             same_id=same_id and doubtful[maker_id],
         )
 
-    def _find_restored_at(self, tx: Reader) -> float | None:
-        """Return the moment of the restore. None when nothing is in doubt; a damaged moment puts all work in doubt."""
-        if self._is_open is False or get_fact(tx, "restored_at") is None:
-            return None
-        moment = number(tx, "restored_at")
-        return math.inf if moment is None else moment
-
 
 def begin_doubt(tx: Transaction, epoch: int, until: float | None) -> None:
     """Put in doubt what may have been done before a restore, which is now and took this epoch. `until`: the moment up
-    to which the file goes; None: not known."""
+    to which the file goes; None: not known. The clock may be behind that: then all of the file is in doubt, too."""
     before = number(tx, "restored_until") if get_fact(tx, "restored_at") is not None else None
     since = until or 0.0
-    set_fact(tx, "restored_at", repr(tx.now))
+    set_fact(tx, "restored_at", repr(max(tx.now, since)))
     set_fact(tx, "restored_epoch", str(epoch))
     set_fact(tx, "restored_until", repr(since if before is None else min(since, before)))
 

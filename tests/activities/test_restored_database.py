@@ -6,7 +6,7 @@ import pytest
 
 from craftcore.activities.model import Activity, ActivityStatus, Decision, StartedCall
 from craftcore.errors import IdempotencyConflict
-from craftcore.storage.restored_work import begin_doubt
+from craftcore.storage.restored_work import begin_doubt, find_latest
 from craftcore.storage.transaction import Transaction
 from tests.support.activity_steps import (
     DONE,
@@ -75,6 +75,27 @@ def test_clock_behind_the_task_creation_does_not_date_the_doubt_in_the_future(co
     clock.set_back(1800)
 
     assert doubt(begin_call(core, an_intent(running))).first_call_at == clock.now()
+
+
+def test_work_of_a_file_that_is_restored_with_the_clock_behind_is_in_doubt(core, clock):
+    """On a machine without a clock of its own, for example, the file is from the future."""
+    clock.advance(hours=1)
+    running = begin(core)
+    clock.set_back(1800)
+    with core.transaction() as tx:
+        begin_doubt(tx, 3, until=find_latest(tx))
+
+    doubt(begin_call(core, an_intent(running)))
+
+
+def test_damaged_facts_of_a_restore_put_a_call_that_may_be_repeated_in_doubt(core, clock):
+    running = begin(core)
+    an_activity(core, running, NOTHING, "1.1")
+    put_back(core)
+    with core.transaction() as tx:
+        tx.run("UPDATE facts SET value = 'x' WHERE name LIKE 'restored%'")
+
+    doubt(begin_call(core, an_intent(running, "1.1", epoch=4)))
 
 
 def test_restored_ledger_row_keeps_its_state(core):
