@@ -114,6 +114,7 @@ def read_status(core: Services, *, within: float | None = None) -> Status:
             "holds": row["holds"],
             "paused": running and row["paused"],
             "engine": _engine_document(live if running else LiveState(epoch=live.epoch)),
+            "restored_at": row["restored_at"],
             "replaced": looked.replaced,
             "locked_by": None if looked.keeper is None else looked.keeper._asdict(),
             **{name: row[name] for name in ("schedules", "safe_mode", "clock", "tasks", "restart", "in_doubt")},
@@ -162,6 +163,7 @@ def _read_rows(core: Services, reader: Reader, now: float) -> dict[str, Any]:
         "tasks": {**TaskLists().counts(reader), "held": HoldStore().count(reader)},
         "restart": _restart_document(get_fact(reader, "restart"), epoch["epoch"]),
         "in_doubt": _doubt_document(reader),
+        "restored_at": number(reader, "restored_at"),
         "retention": Retention(core.config.retention).size(reader, now)._asdict(),
     }
 

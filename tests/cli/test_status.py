@@ -10,6 +10,7 @@ import pytest
 from craftcore.config import Config
 from craftcore.daemon.lock import DaemonLock
 from craftcore.engine import boot
+from craftcore.storage.restored_work import begin_doubt, end_doubt
 from tests.support.fake_payments import LOST, Bank
 from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.idle_database import a_task, at_rest
@@ -45,6 +46,19 @@ def test_status_prints_the_verdict_first(cli, core, database):
 
     assert lines[0] == f"down: no daemon runs on {database}; 1 due. Start one: craftcore run MODULE:APP"
     assert "triggers  due 1, later 0" in lines, "what no daemon runs does not run"
+
+
+def test_status_notes_that_restored_work_is_in_doubt_and_stays_healthy(cli, core, lock):
+    core.do(begin_doubt, 3, None)
+    now = core.clock.now()
+
+    [line] = [line for line in cli("status").out.splitlines() if line.startswith("restored")]
+    assert line.endswith("may have been done before (see: craftcore release --help)")
+    document = cli("--json", "status").json
+    assert (document["health"], document["restored_at"]) == ("healthy", now)
+    core.do(end_doubt)
+    assert "restored" not in cli("status").out
+    assert cli("--json", "status").json["restored_at"] is None
 
 
 def test_status_names_the_running_daemon(cli, core, lock):

@@ -42,8 +42,8 @@ DOCUMENTS = {
     "check": "ok checks warnings",
     "status": """
         verdict ok health reasons now daemon epoch epoch_started_at ended_in_order died_before held schedules safe_mode
-        clock tasks restart in_doubt counts failed_lately dead_lately behind idle oldest_due_at oldest_due_seconds
-        database bytes wal_bytes wal_in_use_bytes disk
+        clock tasks restart in_doubt restored_at counts failed_lately dead_lately behind idle oldest_due_at
+        oldest_due_seconds database bytes wal_bytes wal_in_use_bytes disk
     """,
     "top": """
         verdict ok reasons now database counts oldest_due_seconds bytes wal_bytes in_doubt running cut_off due_next

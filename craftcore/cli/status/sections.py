@@ -35,7 +35,10 @@ def print_tasks(out: Output, found: dict[str, Any]) -> None:
 
 
 def print_doubt(out: Output, found: dict[str, Any]) -> None:
-    """Print how many irreversible actions are undecided. Print nothing where none is."""
+    """Print how many irreversible actions are undecided, and whether a restore can put more in doubt."""
+    if found["restored_at"] is not None:
+        when, see = relative_text(found["restored_at"], found["now"]), hint("release", "--help")
+        out.line(f"restored  {when}; irreversible actions of earlier work may have been done before (see: {see})")
     count, oldest = found["in_doubt"]["count"], found["in_doubt"]["oldest"]
     if oldest is None:
         return
