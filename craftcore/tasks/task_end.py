@@ -14,6 +14,7 @@ from craftcore.tasks.question_store import QuestionStore
 from craftcore.tasks.store import PARENT_ENDED, Advance, TaskStore
 from craftcore.tasks.wait_store import WaitStore
 from craftcore.tasks.waits import WaitService, task_end_document
+from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.service import TriggerService
 
 
@@ -99,7 +100,7 @@ class TaskCloser:
         new_id = self._triggers.emit_again(tx, mail.trigger_id, mail.payload_json)
         if new_id is None:
             return False
-        self._restored.mark(tx, mail.trigger_id, new_id, same_id=True)
+        self._restored.mark(tx, mail.trigger_id, new_id, same_id=is_derived(new_id))
         return True
 
     def _is_running(self, tx: Transaction, task: Task) -> bool:

@@ -25,3 +25,9 @@ def derive_id(maker: str, place: str) -> str:
 def is_derived(id: str) -> bool:
     """Return whether it is the id of something that was made at a place, and not minted."""
     return _UUID.fullmatch(id) is not None and id[14] == "8"
+
+
+def can_be_used_again(id: str) -> bool:
+    """Return whether there may be a second maker with this id, once retention has removed the first. Its id was given,
+    or that of what made it."""
+    return _UUID.fullmatch(id) is None or id[14] == "8"

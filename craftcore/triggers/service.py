@@ -165,6 +165,8 @@ class TriggerService:
         """Accept again a trigger that was settled without being run: as it was emitted, due when it was, and routed
         again. Return its new id; None when its row is gone."""
         new_id = derive_id(trigger_id, "again")
+        if self._store.find_id(tx, new_id) or self.has_trace(tx, new_id):  # of an earlier trigger with this id
+            new_id = self._clock.new_id()
         return new_id if self._store.insert_again(tx, trigger_id, new_id, payload_json) else None
 
     def bury(self, tx: Transaction, trigger_id: str, message: str) -> bool:
@@ -212,6 +214,10 @@ class TriggerService:
     def has_trigger(self, tx: Transaction, trigger_id: str) -> bool:
         """Return whether there is such a trigger, live or settled."""
         return self._store.find_id(tx, trigger_id) is not None
+
+    def has_trace(self, tx: Transaction, trigger_id: str) -> bool:
+        """Return whether there is a task or a record of a trigger with this id, whose row may be gone."""
+        return self._store.find_trace(tx, trigger_id) is not None
 
     def is_live(self, tx: Transaction, trigger_id: str) -> bool:
         """Return whether there is such a trigger, and it is not settled."""

@@ -262,3 +262,24 @@ async def test_child_whose_id_is_in_use_has_another(tmp_path):
             None,
             parent_id,
         ]
+
+
+async def test_emit_whose_id_was_that_of_earlier_work_is_run(tmp_path):
+    """Retention removed an earlier parent with the same id, and the trigger of what that had emitted, but not yet its
+    task and records."""
+    provider = Provider()
+    app = an_app(provider, lambda ctx: ctx.emit("pay"))
+
+    async with lab(app, tmp_path) as it:
+        await it.ended((await it.app.emit("pay", id=derive_id("weekly", "1/emit#2"))).id)
+        await it.idle()
+        core = VirtualCore(it.path, VirtualClock())
+        core.do(lambda tx: tx.run("DELETE FROM triggers"))
+        core.close()
+        parent_id = (await it.app.emit("parent", id="weekly")).id
+        await it.app.signal(parent_id, "go")
+        await it.ended(parent_id)
+        await it.idle()
+
+        assert [row["status"] for row in it.rows("SELECT status FROM triggers WHERE workflow = 'pay'")] == ["DONE"]
+    assert len(provider.calls) == 2

@@ -12,6 +12,7 @@ from craftcore.executions.model import EventType
 from craftcore.schedules.model import Outcome
 from craftcore.serialization.canonical import canonicalize
 from craftcore.storage.restored_work import RestoredWork, begin_doubt, end_doubt
+from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import TriggerSource
 from tests.support.activity_steps import an_intent, begin_call, begun
 from tests.support.fakes import NEW_YEAR, VirtualCore
@@ -201,3 +202,12 @@ def test_damaged_moment_of_a_restore_puts_all_work_in_doubt(core):
         tx.run("INSERT INTO facts (name, value) VALUES ('restored_at', 'yesterday')")
 
     assert asked(core, begin(core)) == RESTORED
+
+
+def test_message_that_is_emitted_again_has_another_id_where_its_own_is_in_use(core):
+    """Retention removed an earlier message with the same id, which was emitted again, too."""
+    emit(core, id="msg-1")
+    first, second = (core.do(core.triggers.emit_again, "msg-1", "{}") for _ in range(2))
+
+    assert is_derived(first)
+    assert not is_derived(second)

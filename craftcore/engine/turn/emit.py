@@ -19,7 +19,7 @@ from craftcore.serialization.canonical import canonicalize
 from craftcore.serialization.decode import decode, readable_type
 from craftcore.tasks.model import NewTask, NewWait, ResolvedBy, TaskStatus, Wait, WaitKind
 from craftcore.tasks.turn_event_store import NewEvent
-from craftcore.triggers.derived_ids import derive_id
+from craftcore.triggers.derived_ids import can_be_used_again, derive_id
 from craftcore.triggers.model import DedupScope, EmitOptions, Emitted, TriggerSpec, TriggerStatus
 
 OnParentEnd = Literal["abandon", "cancel"]
@@ -85,7 +85,7 @@ async def commit_emit(
         }
         return turn.event(type_, canonicalize(told), identity)
 
-    emitted = await turn.doors.journal.emit(row, event, child)
+    emitted = await turn.doors.journal.emit(row, event, child, may_be_taken=can_be_used_again(turn.task.id))
     turn.add_completed(identity, event(emitted).payload_json)
     return emitted
 

@@ -30,8 +30,16 @@ class Journal(Protocol):
     async def record(self, event: NewEvent) -> None:
         """Record what has happened, also when the caller is cancelled meanwhile."""
 
-    async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
+    async def emit(
+        self,
+        row: NewTrigger,
+        event_of: Callable[[Emitted], NewEvent],
+        child: NewTask | None,
+        *,
+        may_be_taken: bool = False,
+    ) -> Emitted:
         """Emit a trigger and record what `event_of` says of it at once. `child`: the task that the trigger creates.
+        `may_be_taken`: earlier work may have its id, and then it is given another.
 
         Raises DuplicateTrigger when the spec asked for it.
         """

@@ -19,6 +19,7 @@ from craftcore.storage.transaction import Transaction
 from craftcore.tasks.activity_events import ActEnd, NewAct
 from craftcore.tasks.model import NewQuestion, NewTask, Task
 from craftcore.tasks.turn_event_store import NewEvent, StreamRow
+from craftcore.triggers.derived_ids import is_derived
 from craftcore.triggers.model import Claim, Emitted, NewTrigger
 
 T = TypeVar("T")
@@ -42,6 +43,7 @@ class SqliteJournal:
         self._recording = services.recording
         self._acts = services.acts
         self._tasks = services.tasks
+        self._triggers = services.triggers
         self._call_marks = call_marks
         self._due = due
         self._on_changed = on_changed
@@ -52,14 +54,26 @@ class SqliteJournal:
     async def record(self, event: NewEvent) -> None:
         await self._commits.commit(self._recording.record_all, event, each=True, in_any_case=True)
 
-    async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
+    async def emit(
+        self,
+        row: NewTrigger,
+        event_of: Callable[[Emitted], NewEvent],
+        child: NewTask | None,
+        *,
+        may_be_taken: bool = False,
+    ) -> Emitted:
+        def emit_recorded(tx: Transaction, row: NewTrigger, child: NewTask | None) -> Emitted:
+            if may_be_taken and is_derived(row.id) and self._triggers.has_trace(tx, row.id):
+                row, child = with_id(row, child, self._clock.new_id())
+            return self._recording.emit_recorded(tx, row, event_of, child)
+
         try:
             try:
-                emitted: Emitted = await self._commits.commit(self._recording.emit_recorded, row, event_of, child)
+                emitted: Emitted = await self._commits.commit(emit_recorded, row, child)
             except RowInvalid:
                 # Its id is that of work of an earlier task with the same id as this one, which retention removed.
                 row, child = with_id(row, child, self._clock.new_id())
-                emitted = await self._commits.commit(self._recording.emit_recorded, row, event_of, child)
+                emitted = await self._commits.commit(emit_recorded, row, child)
         finally:
             self._due(row.due_at)  # also when the turn is cancelled: the commit may have come about
         return emitted

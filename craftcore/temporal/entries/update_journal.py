@@ -83,7 +83,14 @@ class TemporalJournal:
             return False
         return True
 
-    async def emit(self, row: NewTrigger, event_of: Callable[[Emitted], NewEvent], child: NewTask | None) -> Emitted:
+    async def emit(
+        self,
+        row: NewTrigger,
+        event_of: Callable[[Emitted], NewEvent],
+        child: NewTask | None,
+        *,
+        may_be_taken: bool = False,
+    ) -> Emitted:
         workflow_id = find_target(row, is_child=row.task_id == row.id)
         draft = event_of(replace(make_emitted(row, "@ID@", created=True), created="@CREATED@"))  # type: ignore[arg-type]
         held = event_of(make_emitted(row, "@ID@", created=False))
