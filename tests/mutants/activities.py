@@ -87,7 +87,7 @@ ACTIVITIES = (
         "restored-act-called-again",
         "after a restore, an activity that may have gone further is in doubt",
         LEDGER,
-        "case Reentry.CALL_AGAIN if self._may_have_gone_further(tx, before):",
+        "case Reentry.CALL_AGAIN if self._may_have_gone_further(tx, before, intent.epoch):",
         "case Reentry.CALL_AGAIN if False:",
         *ROWS,
     ),
