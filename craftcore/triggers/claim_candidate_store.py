@@ -73,10 +73,11 @@ nothing."""
 
 class Budget(NamedTuple):
     """`places`: how many more of each limited workflow. `by_source`: the limited workflow that takes a source's
-    triggers which name none."""
+    triggers which name none. `held`: the workflows that have no place because a person holds them, not by a limit."""
 
     places: Mapping[str, int]
     by_source: Mapping[str, str]
+    held: Collection[str] = ()
 
 
 NO_LIMITS = Budget({}, {})
@@ -100,11 +101,17 @@ class BudgetUse:
         self._limited = {name: name for name in budget.places}
         self._limited.update((f"/{source}", name) for source, name in budget.by_source.items())
         self._workflows: dict[int, str] = {}
+        self._held = budget.held
 
     @property
     def full(self) -> list[str]:
         """The destinations of which nothing more may be claimed."""
         return [destination for destination in self._limited if self.is_full(destination)]
+
+    @property
+    def at_limit(self) -> list[str]:
+        """The destinations that are full by a limit, not by a hold."""
+        return [destination for destination in self.full if self._limited[destination] not in self._held]
 
     def is_full(self, destination: str) -> bool:
         """Return whether nothing more may be claimed of what goes there."""
@@ -160,9 +167,9 @@ class CandidateStore:
             spending = None if budget is None else BudgetUse(budget)
             taken, more = _look(tx, now, weight, lanes, limit, before, held, spending)
             found = set(taken.values()) - {None}
-            if spending is None or not spending.full or not found:
+            if spending is None or not found or not (at_limit := spending.at_limit):
                 return list(taken), more
-            bound = (now, weight, canonicalize(spending.full), held.sources)
+            bound = (now, weight, canonicalize(at_limit), held.sources)
             held_up = {lane for seq, lane in tx.fetch_tuples(HELD_UP, bound) if seq not in taken}
             if not held_up & found:
                 return list(taken), more

@@ -97,7 +97,8 @@ class Limits:
         if not closed:
             return budget
         places = {**(budget.places if budget is not None else {}), **dict.fromkeys(closed, 0)}
-        return Budget(places, {source: name for source, name in self._every_source.items() if name in places})
+        by_source = {source: name for source, name in self._every_source.items() if name in places}
+        return Budget(places, by_source, closed)
 
     def next_token(self, held: Collection[Claim], running: Collection[Claim]) -> float:
         """Return when a workflow without a token gets one back, as of the last `budget`; infinity when none is on its
