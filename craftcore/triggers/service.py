@@ -165,7 +165,7 @@ class TriggerService:
         """Accept again a trigger that was settled without being run: as it was emitted, due when it was, and routed
         again. Return its new id; None when its row is gone."""
         new_id = derive_id(trigger_id, "again")
-        if self._store.find_id(tx, new_id) or self.has_trace(tx, new_id):  # of an earlier trigger with this id
+        if self.is_id_used(tx, new_id):  # by what an earlier trigger with this id emitted
             new_id = self._clock.new_id()
         return new_id if self._store.insert_again(tx, trigger_id, new_id, payload_json) else None
 
@@ -181,12 +181,13 @@ class TriggerService:
     def _find_existing(self, tx: Transaction, row: NewTrigger) -> Row | None:
         """Return the trigger that already holds the id, else the key. An id is held as long as anything of it is on
         record."""
-        standing = None
-        if row.id_given:
-            standing = self._store.find_id(tx, row.id) or self._store.find_trace(tx, row.id)
+        standing = self._find_holder(tx, row.id) if row.id_given else None
         if standing is None and row.dedup_key is not None:
             standing = self._store.find_key(tx, row.dedup_key)
         return standing
+
+    def _find_holder(self, tx: Transaction, trigger_id: str) -> Row | None:
+        return self._store.find_id(tx, trigger_id) or self._store.find_trace(tx, trigger_id)
 
     def _duplicate(self, tx: Transaction, row: NewTrigger, standing: Row) -> Emitted | Exception:
         if row.on_duplicate == "error":
@@ -215,9 +216,9 @@ class TriggerService:
         """Return whether there is such a trigger, live or settled."""
         return self._store.find_id(tx, trigger_id) is not None
 
-    def has_trace(self, tx: Transaction, trigger_id: str) -> bool:
-        """Return whether there is a task or a record of a trigger with this id, whose row may be gone."""
-        return self._store.find_trace(tx, trigger_id) is not None
+    def is_id_used(self, tx: Transaction, trigger_id: str) -> bool:
+        """Return whether a trigger has this id, or had it and a task or record of it is there."""
+        return self._find_holder(tx, trigger_id) is not None
 
     def is_live(self, tx: Transaction, trigger_id: str) -> bool:
         """Return whether there is such a trigger, and it is not settled."""
@@ -225,10 +226,8 @@ class TriggerService:
         return trigger is not None and not trigger.status.is_settled
 
     def cancel(self, tx: Transaction, trigger_id: str, reason: str = "cancelled") -> Trigger:
-        """Cancel a trigger: at once when it is not running, else by asking the engine (ring its bell after).
-
-        Raises NotFound, or StateRefused when it is settled.
-        """
+        """Cancel a trigger: at once when it is not running, else by asking the engine (ring its bell after). Raises
+        NotFound, or StateRefused when it is settled."""
         if self._hands.cancel_unstarted(tx, trigger_id, reason):
             self.follower.on_settled_unrun(tx, [trigger_id])
         elif not self._hands.request_cancel(tx, trigger_id, reason):
@@ -267,8 +266,7 @@ class TriggerService:
 
     def run_now(self, tx: Transaction, trigger_id: str, reason: str) -> Trigger:
         """Let a PENDING trigger be due now, at the end of no backoff and not too late for its `expires_at`; its
-        attempts count on. Raises NotFound or StateRefused.
-        """
+        attempts count on. Raises NotFound or StateRefused."""
         if not self._hands.run_now(tx, trigger_id, reason):
             trigger = self.get(tx, trigger_id)
             raise StateRefused(f"trigger {trigger_id} is {trigger.status}; only a PENDING one can be run now")
@@ -285,10 +283,8 @@ class TriggerService:
         return self.get(tx, trigger_id)
 
     def discard_damaged(self, tx: Transaction, trigger_id: str, reason: str = "discarded") -> Damaged | None:
-        """Take a dead letter off the list whose row cannot be read. None when it can, and nothing was written.
-
-        Raises StateRefused when it is not DEAD.
-        """
+        """Take a dead letter off the list whose row cannot be read. None when it can, and nothing was written. Raises
+        StateRefused when it is not DEAD."""
         found = self._damaged.find(tx, trigger_id)
         if found is None:
             return None

@@ -63,7 +63,7 @@ class SqliteJournal:
         may_be_taken: bool = False,
     ) -> Emitted:
         def emit_recorded(tx: Transaction, row: NewTrigger, child: NewTask | None) -> Emitted:
-            if may_be_taken and is_derived(row.id) and self._triggers.has_trace(tx, row.id):
+            if may_be_taken and is_derived(row.id) and self._triggers.is_id_used(tx, row.id):
                 row, child = with_id(row, child, self._clock.new_id())
             return self._recording.emit_recorded(tx, row, event_of, child)
 
