@@ -94,6 +94,22 @@ TRIGGERS = (
         *CLAIMS,
     ),
     mutant(
+        "limit-holds-no-lane",
+        "a trigger that a limit holds back is not overtaken within its session",
+        "triggers/claim_candidate_store.py",
+        "if not held_up & found:",
+        "if True:",
+        "tests/triggers/test_limited_claims.py",
+    ),
+    mutant(
+        "hold-holds-lane",
+        "a workflow that a person holds holds no session",
+        "triggers/claim_candidate_store.py",
+        "if self._limited[destination] not in self._held]",
+        "]",
+        "tests/triggers/test_limited_claims.py",
+    ),
+    mutant(
         "release-spends-attempt",
         "a shutdown spends no attempt",
         CLAIM_STORE,

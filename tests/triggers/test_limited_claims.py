@@ -114,6 +114,16 @@ def test_limited_trigger_that_returns_is_found_once(core, clock):
     assert [found.id for found in claims] == [claim.id, other.id]
 
 
+@pytest.mark.parametrize(("held", "claimed"), [((), []), (("mail",), ["free"])], ids=["at its limit", "held"])
+def test_lane_is_held_by_a_limit_and_not_by_a_hold(core, held, claimed):
+    emit(core, workflow="mail", session_id="s")
+    emit(core, workflow="free", session_id="s")
+
+    claims = claim_all(core, budget=Budget({"mail": 0}, {}, held))
+
+    assert [claim.workflow for claim in claims] == claimed
+
+
 def test_poll_that_leaves_only_full_workflows_is_drained(core):
     """Otherwise the engine would look again at once, and again."""
     for _ in range(3):
