@@ -16,6 +16,7 @@ from craftcore import App, Rate, TaskContext
 from craftcore.engine.limits.key_limits import KeyLimits
 from craftcore.engine.limits.workflow_limits import Limits
 from craftcore.errors import ConfigInvalid
+from craftcore.triggers.claim_candidate_store import Budget
 from craftcore.triggers.limit_keys import KeyAnswer, LimitKey
 from craftcore.triggers.model import Claim
 
@@ -205,9 +206,9 @@ def test_remembered_starts_count_newest_first_in_any_order_given():
     limits = limits_of(mail={"rate": Rate(2, per=10)}, free={})
     limits.remember([("mail", 3.0), ("mail", 1.0), ("free", 4.0), ("mail", 2.0)])
 
-    assert limits.budget([], [], 11.5) == ({"mail": 0}, {})
+    assert limits.budget([], [], 11.5) == Budget({"mail": 0}, {})
     assert limits.next_token([], []) == 12.0
-    assert limits.budget([], [], 12.0) == ({"mail": 1}, {})
+    assert limits.budget([], [], 12.0) == Budget({"mail": 1}, {})
 
 
 # What may be declared
