@@ -166,9 +166,11 @@ class TemporalClient:
         except RPCError as error:
             raise make_not_found(task_id, error) from error
 
-    async def answer(self, task_id: str, question_id: str, answer: str, *, by: str) -> None:
+    async def answer(
+        self, task_id: str, question_id: str, answer: str, *, by: str, reference: str | None = None
+    ) -> None:
         """Answer an open question of a task. Raises StateRefused when it is not open, or has no such option."""
-        await self._update(task_id, "answer", [question_id, answer, by])
+        await self._update(task_id, "answer", [question_id, answer, by, None, reference])
 
     async def decide(
         self, task_id: str, key: str, decision: Decision, *, by: str, reference: str | None = None

@@ -139,7 +139,7 @@ async def record_cancel(settings: TemporalSettings, folder: Path, *, dies_first:
         workers.replace_dead()
         while (await client.view(task)).status != "CANCELLED":  # noqa: ASYNC110 - it has no event
             await anyio.sleep(0.1)
-        await client.decide(task, lines(folder / "effects")[0], Decision.HAPPENED, by="ada")
+        await client.decide(task, lines(folder / "effects")[0], Decision.HAPPENED, by="ada", reference="seen")
         await client.result(task)
         return await handle.fetch_history()
     finally:

@@ -17,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TypeVar
+from uuid import uuid4
 
 import anyio
 from temporalio.client import Client, WorkflowQueryFailedError, WorkflowUpdateRPCTimeoutOrCancelledError
@@ -57,6 +58,8 @@ class Campaign:
     killed: int = 0
     exits: list[int] = field(default_factory=list)
     _ends_feeding: bool = False
+    _id: str = field(default_factory=lambda: uuid4().hex)
+    """In its keys: a server that several campaigns use has a task of each."""
 
     @property
     def allowed_seconds(self) -> float:
@@ -138,7 +141,7 @@ class Campaign:
     async def _run(
         self, case: KillCase, client: Client, calls: TemporalClient, number: int, live: anyio.Semaphore
     ) -> None:
-        key = f"{case.name}-{number}"
+        key = f"{case.name}-{self._id}-{number}"
         payload = case.payload(number)
         id = await again(lambda: calls.emit(case.workflow, payload, dedup_key=key, dedup_scope="ever"))
         answered: set[str] = set()
@@ -175,7 +178,8 @@ class Campaign:
                         tally.questions += 1
                         tally.doubts += question.activity_key is not None
                     said = case.answer(number, question, acts.get(question.activity_key or ""))
-                    await calls.answer(id, question.id, said, by="ada")
+                    reference = "seen" if said == "happened" else None
+                    await calls.answer(id, question.id, said, by="ada", reference=reference)
             await anyio.sleep(0.7)
 
 

@@ -67,7 +67,7 @@ async def serve(client: TemporalClient, task: str) -> None:
         for act in view.activities:
             if act.status == "UNKNOWN" and act.decision is None:
                 with suppress(CraftcoreError):
-                    await client.decide(task, act.key, Decision.HAPPENED, by="ada")
+                    await client.decide(task, act.key, Decision.HAPPENED, by="ada", reference="seen")
         for question in view.questions:
             with suppress(CraftcoreError):
                 await client.answer(task, question.id, "yes", by="ada")

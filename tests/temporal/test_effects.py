@@ -117,12 +117,12 @@ async def answer_all(client: TemporalClient, task: str, folder: Path, workers: W
         with refusals, anyio.move_on_after(2, shield=True):  # what was decided is said, also when the task is over then
             view = await client.view(task)
             happened = bool(lines(folder / "effects"))
-            decision = "happened" if happened else "resend"
+            decision, reference = ("happened", "seen") if happened else ("resend", None)
             if view.questions:
-                await client.answer(task, view.questions[0].id, decision, by="ada")
+                await client.answer(task, view.questions[0].id, decision, by="ada", reference=reference)
                 said.append("yes" if happened else "no")
             elif view.status == "CANCELLED" and any(one.status == "UNKNOWN" and one.is_open for one in view.activities):
-                await client.decide(task, view.activities[0].key, Decision(decision), by="ada")
+                await client.decide(task, view.activities[0].key, Decision(decision), by="ada", reference=reference)
                 said.append("yes" if happened else "no")
         await anyio.sleep(0.1)
 

@@ -55,7 +55,7 @@ async def test_cancelled_act_stays_in_doubt_until_a_person_decides(workers, clie
             await anyio.sleep(0.05)
     (act,) = view.activities
     assert act.status == "UNKNOWN"
-    await client.decide(task, act.key, Decision.HAPPENED, by="ada")
+    await client.decide(task, act.key, Decision.HAPPENED, by="ada", reference="seen")
 
     assert (await client.result(task)).status == "CANCELLED"
     assert len(lines(tmp_path / "effects")) == 1
@@ -73,7 +73,7 @@ async def test_doubt_after_the_death_of_all_workers_is_decided_by_the_first_answ
     async def decide() -> None:
         nonlocal refused
         try:
-            await client.answer(task, question, "happened", by="ada")
+            await client.answer(task, question, "happened", by="ada", reference="seen")
         except StateRefused:
             refused += 1
 
@@ -109,4 +109,7 @@ async def test_kill_in_a_workflow_task_loses_and_doubles_no_act(cluster, client,
 async def tell_the_truth(client: TemporalClient, task: str, folder: Path) -> None:
     """Answer the question of a doubt as the provider knows it."""
     question = await doubt_of(client, task)
-    await client.answer(task, question, "happened" if lines(folder / "effects") else "resend", by="ada")
+    if lines(folder / "effects"):
+        await client.answer(task, question, "happened", by="ada", reference="seen")
+    else:
+        await client.answer(task, question, "resend", by="ada")

@@ -221,7 +221,7 @@ async def test_mailbox_that_is_full_fails_the_task(app, tasks):
         await tasks.client.signal(task, "other", make_noise(200_000))
     code, message = await failure_of(tasks, task)
     assert code == "PAYLOAD_TOO_LARGE"
-    assert "its unread signals have 1,0" in message
+    assert "its unread signals have 1," in message  # some arrive together
 
 
 def add_children(app: App) -> None:
