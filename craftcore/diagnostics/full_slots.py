@@ -34,9 +34,9 @@ def find_full(reader: Reader, now: float, allowed: float) -> dict[str, Any] | No
 
     While triggers wait, the end of one is the start of another. So nothing has ended since the last start.
     """
-    told = read_engine_facts(reader)
+    facts = read_engine_facts(reader)
     work = reader.fetch_one(AT_WORK)
-    if told is None or work is None or work["running"] < told.places or now - work["last_start"] <= allowed:
+    if facts is None or work is None or work["running"] < facts.places or now - work["last_start"] <= allowed:
         return None
     found = reader.fetch_one(NEXT, before=now - allowed)
     if found is None:
@@ -44,6 +44,6 @@ def find_full(reader: Reader, now: float, allowed: float) -> dict[str, Any] | No
     return {
         "id": found["id"],
         "seconds": now - found["due_at"],
-        "places": told.places,
+        "places": facts.places,
         "still_seconds": now - work["last_start"],
     }

@@ -64,19 +64,19 @@ def idle(look: Callable[[], Idle | None]) -> Idle | None:
 
 def find_idle(reader: Reader, clock: Clock) -> Idle | None:
     """Return the trigger that waits too long while a slot is free. None when there is none, or that is unknown."""
-    told = read_engine_facts(reader)
+    facts = read_engine_facts(reader)
     started_at = reader.fetch_value(STARTED_AT)
     before = clock.now() - IDLE_SECONDS
-    if told is None or started_at is None or started_at > before:
+    if facts is None or started_at is None or started_at > before:
         return None
     running: int = reader.fetch_value(AT_WORK)
     newest = reader.fetch_one(NEWEST) or {"seq": 0, "created_at": 0.0}
-    if running >= told.places or newest["created_at"] > before:
+    if running >= facts.places or newest["created_at"] > before:
         return None
-    found = reader.fetch_one(WAITS, before=before, **_limited_workflows(told.limits))
+    found = reader.fetch_one(WAITS, before=before, **_limited_workflows(facts.limits))
     if found is None:
         return None
-    return Idle(found["id"], found["due_at"], told.places, running, newest["seq"])
+    return Idle(found["id"], found["due_at"], facts.places, running, newest["seq"])
 
 
 def _limited_workflows(limits: dict[str, dict[str, Any]]) -> dict[str, str]:

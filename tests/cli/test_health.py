@@ -405,7 +405,7 @@ def test_due_work_is_not_idle_while_every_place_is_taken(cli, core, clock, boote
 
 
 def test_claimed_work_without_a_place_degrades_the_status_when_nothing_ends(cli, core, clock, booted):
-    """What runs may wait for what is due, and then nothing would ever end."""
+    """A running workflow may wait for a due trigger. Then neither ends."""
     for _ in range(2):
         emit(core)
         start(core, claim_one(core))

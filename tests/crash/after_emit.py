@@ -16,7 +16,7 @@ DOORS = ("producer", "asyncio", "trio")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterEmits:
-    """What the processes wrote down and what the database has. `damage`: of the file; None: it is intact."""
+    """The ids that the processes received and those in the database. `damage`: of the file; None: it is intact."""
 
     accepted: list[str]
     present: set[str]

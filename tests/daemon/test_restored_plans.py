@@ -16,7 +16,7 @@ from tests.support.older_copies import copy, put_back, release
 pytestmark = pytest.mark.anyio
 
 Plan = list[Any]
-"""What a task does, in order: "wait", "pay", or the plan of work that it makes, after how it makes it."""
+"""The steps of a task, in order: "wait", "pay", or a pair: how it makes other work, and the plan of that."""
 
 KINDS = ("child", "emit", "app", "schedule")
 

@@ -278,7 +278,7 @@ async def test_act_of_an_earlier_turn_keeps_its_key(tmp_path):
 
 
 async def test_acts_after_a_wait_cost_as_many_statements_as_before(tmp_path):
-    """What a turn did before is asked for once, and not by each act."""
+    """An entry reads the earlier acts of its turn once, not at each act."""
     costs: dict[str, float] = {}
 
     async def turn(ctx: TaskContext) -> None:

@@ -175,7 +175,7 @@ class Delivery:
         )
 
     def _refusal(self, code: int, server_message: str) -> NoEffect | Fail:
-        # Without a code the text is the library's own: what the server said is no reply.
+        # Without a code the text comes from the library: the server gave no valid reply.
         words = f"{code} {server_message}" if code > 0 else server_message
         message = f"{self} said {self._answer_text(words)}; nothing was sent"
         if not 500 <= code < 600:
