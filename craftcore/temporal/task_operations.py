@@ -154,16 +154,25 @@ class TaskOperations:
         if seen.status is not WorkflowExecutionStatus.FAILED or task.state is None:
             status = task.state.task.status if task.state is not None else "not begun"
             raise StateRefused(f"task {task_id} is {status}; only a FAILED task can be retried")
-        ends = await self._revive_children(task.workflow_id, task.state, by, note)
-        await self._start_again(seen, task, replace(make_retry(task.state), child_ends=ends), by, note)
-        for child in task.state.children_to_cancel:
-            revived = None if child in ends else (await self.load(child)).task
-            if revived is not None and not revived.status.is_live:  # it ended before its parent went on
-                await signal_task(self._client, task.id, "ended", child, write_end(revived))
+        await self._go_on(seen, task, task.state, by, note)
+
+    async def _go_on(
+        self, seen: WorkflowExecutionDescription, task: RecordedTask, state: TaskState, by: str, note: str | None
+    ) -> None:
+        """Start a run of an ended task after its children. Tell it of those that ended before it was there to hear."""
+        ends = await self._revive_children(task.workflow_id, state, by, note)
+        await self._start_again(seen, task, replace(make_retry(state), child_ends=ends), by, note)
+        for child in state.children_to_cancel + state.children_to_leave:
+            late = None if child in ends else (await self.load(child)).task
+            if late is not None and not late.status.is_live:
+                await signal_task(self._client, task.id, "ended", child, write_end(late))
 
     async def _revive_children(self, parent: str, state: TaskState, by: str, note: str | None) -> dict[str, str]:
         """Let the children that were cancelled with their parent go on, and theirs. Return how the others ended."""
         ends = dict(state.child_ends)
+        for child in state.children_to_leave:
+            if child not in ends and not (left := await self.load(child)).task.status.is_live:
+                ends[child] = write_end(left.task)
         for child in state.children_to_cancel:
             seen = await self._client.get_workflow_handle(child).describe()
             if seen.status is WorkflowExecutionStatus.RUNNING:
@@ -176,11 +185,10 @@ class TaskOperations:
                 ends[child] = write_end(task.task)
                 continue
             ends.pop(child, None)
-            carried_state = None
-            if task.state is not None:
-                below = await self._revive_children(child, task.state, by, note)
-                carried_state = replace(make_retry(task.state), child_ends=below)
-            await self._start_again(seen, task, carried_state, by, note)
+            if task.state is None:
+                await self._start_again(seen, task, None, by, note)
+            else:
+                await self._go_on(seen, task, task.state, by, note)
         return ends
 
     async def _start_again(

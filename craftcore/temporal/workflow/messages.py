@@ -244,6 +244,8 @@ class TaskState:
     late: list[LateDone] = field(default_factory=list)
     child_ends: dict[str, str] = field(default_factory=dict)
     children_to_cancel: list[str] = field(default_factory=list)
+    children_to_leave: list[str] = field(default_factory=list)
+    """The children of the turn that go on when this task ends: a retry looks whether they ended meanwhile."""
     limits: list[GateLimit] = field(default_factory=list)
     gates: dict[str, int] = field(default_factory=dict)
     """The gates in which it is, or waits, and its number at each."""

@@ -157,8 +157,10 @@ class TaskHandlers:
             self._state.memo[call.memo] = text.replace("@ID@", answer.task_id).replace(
                 '"@CREATED@"', "true" if answer.created else "false"
             )
-        if call.start.ends_with_parent and answer.created:
+        if answer.created and call.start.ends_with_parent:
             self._state.children_to_cancel.append(call.workflow_id)
+        elif answer.created and call.start.parent is not None:
+            self._state.children_to_leave.append(call.workflow_id)
         return answer
 
     async def _look_up(self, workflow_id: str) -> str:
@@ -211,8 +213,10 @@ class TaskHandlers:
 
     @workflow.signal
     def ended(self, child: str, told: str) -> None:
-        """Accept the end of a child."""
+        """Accept the end of a child. It ends no wait of a task that has ended: a retry may let the child go on."""
         self._state.child_ends[child] = told
+        if not self._state.task.status.is_live:
+            return
         for wait in self._state.open_waits:
             if wait.event == child and wait.kind == "child":
                 mailbox.end_wait(self._state, wait, ResolvedBy.CHILD, told, workflow.time())

@@ -143,7 +143,7 @@ class TaskMoves(TaskHandlers):
         state.acts = {key: one for key, one in state.acts.items() if one.is_open or not key.startswith(numbered)}
         state.ends_at = {key: at for key, at in state.ends_at.items() if key in state.acts}
         state.children_to_cancel = [child for child in state.children_to_cancel if child not in state.child_ends]
-        state.child_ends = {}  # only the turn that started a child can wait for it
+        state.child_ends, state.children_to_leave = {}, []  # only the turn that started a child can wait for it
 
     async def _wait(self, end: EntryEnd) -> TaskEnd | None:
         assert end.wait is not None, end
