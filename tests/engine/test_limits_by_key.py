@@ -647,6 +647,7 @@ async def chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
             app.workflows[name] = replace(app.workflows[name], **limits)
 
     await stress(folder, seed, triggers, limit)
+    checked = 0
     for name, limits in LIMITED.items():
         rows = look(
             folder / "agent.db",
@@ -655,7 +656,7 @@ async def chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
             name=name,
             by=BY[limits["limit_by"]],
         )
-        assert rows, name
+        checked += len(rows)
         for key in {row["key"] for row in rows}:
             mine = [row for row in rows if row["key"] == key]
             if (most := limits.get("concurrency")) is not None:
@@ -663,4 +664,5 @@ async def chaos_within_limits(folder: Path, seed: int, triggers: int) -> None:
                 assert max(at_once) <= most, name
             if (rate := limits.get("rate")) is not None:
                 assert most_within([row["created_at"] for row in mine], rate.seconds - 0.001) <= rate.count, name
+    assert checked > triggers / 10  # which of them are replaced, expire or are cancelled depends on time
     assert look(folder / "agent.db", "SELECT * FROM limit_waits") == []
