@@ -18,9 +18,13 @@ from craftcore.storage.commit import begin, commit, roll_back
 from craftcore.storage.connection import APPLICATION_ID
 from craftcore.storage.database import Database
 from craftcore.storage.integrity import check_pages
-from craftcore.storage.migrations import LEDGER, Migration, list_migrations
+from craftcore.storage.migrations import LEDGER, Migration, list_migrations, write_schema
 from craftcore.storage.sqlite_errors import translate
 from craftcore.storage.transaction import Reader, Transaction
+
+_whole_schemas: dict[tuple[Migration, ...], str] = {}
+"""The SQL that makes the whole schema of these migrations, from the first new file that this process made with them.
+An `ALTER TABLE` reads the whole schema again, so migrations one by one take about four times as long."""
 
 
 def list_pending(reader: Reader, migrations: list[Migration], path: Path) -> list[Migration]:
@@ -96,19 +100,26 @@ def _apply(
     begin(connection, path)
     tx = Transaction(connection, clock.now())
     applied: list[str] = []
+    whole = tuple(migrations) if is_empty(tx) else ()
+    is_made = whole in _whole_schemas
     try:
         connection.execute(LEDGER)
         connection.pragma("application_id", APPLICATION_ID)
+        if is_made:
+            connection.execute(_whole_schemas[whole])
         for migration in migrations:
             if tx.fetch_one("SELECT name FROM schema_migrations WHERE name = :name", name=migration.name):
                 continue
-            connection.execute(migration.sql)
+            if not is_made:
+                connection.execute(migration.sql)
             tx.run(
                 "INSERT INTO schema_migrations (name, sha256, applied_at) VALUES (:name, :sha256, :now)",
                 name=migration.name,
                 sha256=migration.sha256,
             )
             applied.append(migration.name)
+        if whole:
+            _whole_schemas.setdefault(whole, write_schema(connection))
         if also is not None and (names := [*before, *applied]):
             also(tx, names)
         commit(connection, path)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cache, cached_property
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import apsw
 
@@ -66,6 +67,21 @@ def object_names_of(migrations: list[Migration]) -> frozenset[str]:
 def connect_migrated(migrations: list[Migration]) -> apsw.Connection:
     """Return a connection to an empty database in memory with these."""
     connection = apsw.Connection(":memory:")
-    for sql in (LEDGER, *(migration.sql for migration in migrations)):
-        connection.execute(sql)
+    with connection:
+        for sql in (LEDGER, *(migration.sql for migration in migrations)):
+            connection.execute(sql)
     return connection
+
+
+def write_schema(connection: apsw.Connection) -> str:
+    """Return the SQL that makes, in an empty database, all that migrations have made here, with their rows."""
+    own = "FROM sqlite_schema WHERE name != 'schema_migrations' AND name NOT GLOB 'sqlite_*' AND type"
+    statements: list[Any] = []
+    for table, sql in connection.execute(f"SELECT name, sql {own} = 'table' ORDER BY rowid").fetchall():
+        statements.append(sql)
+        for row in connection.execute(f'SELECT * FROM "{table}"'):  # noqa: S608 - the name is of the schema
+            values = ", ".join(map(apsw.format_sql_value, row))
+            statements.append(f'INSERT INTO "{table}" VALUES ({values})')  # noqa: S608 - as above
+    others = connection.execute(f"SELECT sql {own} != 'table' ORDER BY rowid")  # a trigger sees no row that is there
+    statements += [sql for (sql,) in others]
+    return ";\n".join(statements)

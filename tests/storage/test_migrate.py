@@ -90,6 +90,35 @@ def test_migration_is_applied_once_and_recorded_with_its_digest(database, clock)
     ]
 
 
+LIVELY = Migration(
+    name="0003_lively",
+    sql="""
+    CREATE TABLE noted (n INTEGER PRIMARY KEY, x TEXT DEFAULT 'it''s') STRICT;
+    CREATE TRIGGER twice AFTER INSERT ON noted WHEN NEW.n < 9 BEGIN INSERT INTO noted VALUES (NEW.n + 9, 'b'); END;
+    INSERT INTO noted (x) VALUES ('a "b"; ''c'' --'), (NULL);
+    ALTER TABLE second ADD COLUMN y BLOB;
+    INSERT INTO second VALUES (7, x'00ff');
+    CREATE INDEX "of second" ON second (y);
+    CREATE VIEW v AS SELECT x FROM noted;
+    """,
+)
+
+
+@pytest.mark.parametrize("migrations", [list_migrations(), [FIRST, SECOND, LIVELY]], ids=["own", "lively"])
+def test_second_new_file_of_a_process_has_the_schema_and_rows_of_the_first(tmp_path, clock, migrations):
+    """It is made in one go, from what the first one has become."""
+    one, other = (Database(tmp_path / name, clock) for name in ("one.db", "other.db"))
+    migrate(one, clock, migrations)
+
+    assert migrate(other, clock, migrations) == [migration.name for migration in migrations]
+    schema = "SELECT type, name, tbl_name, sql FROM sqlite_schema ORDER BY type, name"
+    assert ask(one.path, schema) == ask(other.path, schema)
+    for table in tables(one.path):
+        assert ask(one.path, f'SELECT * FROM "{table}"') == ask(other.path, f'SELECT * FROM "{table}"'), table
+    for pragma in ("application_id", "user_version", "page_size", "journal_mode", "auto_vacuum"):
+        assert ask(one.path, f"PRAGMA {pragma}") == ask(other.path, f"PRAGMA {pragma}")
+
+
 def test_changed_migration_is_refused(database, clock):
     migrate(database, clock, [FIRST])
 

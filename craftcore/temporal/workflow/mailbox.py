@@ -131,6 +131,13 @@ def end_wait(state: TaskState, wait: Wait, by: ResolvedBy, value_json: str, now:
     state.asked.clear()
 
 
+def end_wait_for_child(state: TaskState, child: str, told: str, now: float) -> None:
+    """End the wait for this child, if one is open."""
+    wait = next((wait for wait in state.open_waits if wait.event == child and wait.kind is WaitKind.CHILD), None)
+    if wait is not None:
+        end_wait(state, wait, ResolvedBy.CHILD, told, now)
+
+
 def end_due_wait(state: TaskState, now: float) -> None:
     """End the first wait whose time has come, if there is one."""
     due = [wait for wait in state.open_waits if wait.due_at is not None and wait.due_at <= now]

@@ -215,12 +215,8 @@ class TaskHandlers:
     def ended(self, child: str, told: str) -> None:
         """Accept the end of a child. It ends no wait of a task that has ended: a retry may let the child go on."""
         self._state.child_ends[child] = told
-        if not self._state.task.status.is_live:
-            return
-        for wait in self._state.open_waits:
-            if wait.event == child and wait.kind == "child":
-                mailbox.end_wait(self._state, wait, ResolvedBy.CHILD, told, workflow.time())
-                return
+        if self._state.task.status.is_live:
+            mailbox.end_wait_for_child(self._state, child, told, workflow.time())
 
     @workflow.signal(name="passed")
     def accept_pass(self, answer: Passed) -> None:
