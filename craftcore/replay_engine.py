@@ -112,8 +112,8 @@ def _record(reader: Reader, execution_id: str) -> ExecutionRecord:
         record = STORE.get(reader, execution_id) if execution_id.isascii() else None  # every id is
     except ValueError as error:  # text that is not UTF-8, a status that is none
         reason = Reason.RECORD_CORRUPTED
-        said = f"{execution_id} cannot be replayed ({reason}): its rows cannot be read: {error}"
-        raise NotReplayable(said, execution_id=execution_id, reason=str(reason)) from error
+        message = f"{execution_id} cannot be replayed ({reason}): its rows cannot be read: {error}"
+        raise NotReplayable(message, execution_id=execution_id, reason=str(reason)) from error
     if record is None:
         raise NotFound(f"no execution has the id {execution_id!r:.200}")
     return record

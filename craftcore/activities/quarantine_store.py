@@ -51,8 +51,8 @@ OPEN_ACTIVITIES = Quarantine(
     check=check_activity,
     becomes={
         "idem_key": KEY,
-        "result_unstored": "CASE WHEN status = 'DONE' THEN :said END",
-        "error_message": ":said",
+        "result_unstored": "CASE WHEN status = 'DONE' THEN :message END",
+        "error_message": ":message",
         "reason": "'corrupt row'",
         "policy": "'ask'",
         "status": "CASE WHEN status = 'DONE' THEN 'DONE' ELSE 'UNKNOWN' END",

@@ -91,8 +91,8 @@ def _invoke(session: Session, arguments: list[str]) -> int:
         if isinstance(error, UnicodeDecodeError):
             text = f"{session.path}: a text is not UTF-8: {error.object!r:.200}. Is it in a row? {hint('db', 'check')}"
             return _refuse(session, "ROW_INVALID", text, RowInvalid.exit_code)
-        said = " ".join(str(error).split())
-        text = f"a bug in craftcore: {type(error).__name__}: {said} (CRAFTCORE_TRACEBACK=1 shows where)"
+        message = " ".join(str(error).split())
+        text = f"a bug in craftcore: {type(error).__name__}: {message} (CRAFTCORE_TRACEBACK=1 shows where)"
         return _refuse(session, "BUG", text, BUG)
 
 

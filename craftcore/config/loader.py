@@ -39,7 +39,7 @@ class Spelt:
     """Text of which this holds; what is allowed, in words. Without any text it is not set."""
 
     holds: Callable[[str], object]
-    said: str
+    explanation: str
     hidden: bool = False
     """The value may be a secret, so no error message shows it."""
 
@@ -53,7 +53,7 @@ class Each:
     """A list of texts of each of which this holds; what is allowed, in words."""
 
     holds: Callable[[str], object]
-    said: str
+    explanation: str
 
 
 Targets = Mapping[str, HttpTarget]
@@ -171,11 +171,11 @@ def _check_value(rule: Any, value: Any) -> Any:
     if isinstance(bounds, Each):
         if isinstance(value, list) and all(isinstance(one, str) and bounds.holds(one) for one in value):
             return tuple(value)
-        raise ValueError(bounds.said)
+        raise ValueError(bounds.explanation)
     if isinstance(bounds, Spelt):
         if isinstance(value, str) and (not value or bounds.holds(value)):
             return value
-        raise ValueError(bounds.said)
+        raise ValueError(bounds.explanation)
     # By exact type: True is an int to Python, and no number to a reader of TOML. NaN is within no bounds.
     number = to_seconds(value) if kind is float else value
     if (type(number) is int or type(number) is kind) and bounds.low <= number <= bounds.high:

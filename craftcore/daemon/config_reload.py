@@ -60,7 +60,7 @@ def answer(
     """Leave word of what a reload came to."""
     before = last_reload(tx)
     number = before.number + 1 if before is not None and before.epoch == epoch else 1
-    told = Reloaded(
+    reloaded = Reloaded(
         epoch=epoch,
         number=number,
         at=tx.now,
@@ -69,7 +69,7 @@ def answer(
         at_next_start=at_next_start,
         refused=refused,
     )
-    set_fact(tx, "reload", json.dumps(asdict(told)))
+    set_fact(tx, "reload", json.dumps(asdict(reloaded)))
 
 
 def last_reload(tx: Reader) -> Reloaded | None:

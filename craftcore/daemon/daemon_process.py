@@ -178,12 +178,12 @@ class Daemon:
                 beside.start_soon(self._leave_when_idle, engine)
             await anyio.sleep_forever()
 
-    async def _report(self, engine: Engine, said: str) -> None:
+    async def _report(self, engine: Engine, reported: str) -> None:
         while self._notifier.is_supervised:
             await anyio.sleep(STATUS_SECONDS)
             status = status_text(await self._condition(engine))
-            if status != said and not self._stopping and self._notifier.notify_status(status):
-                said = status
+            if status != reported and not self._stopping and self._notifier.notify_status(status):
+                reported = status
 
     async def _leave_when_idle(self, engine: Engine) -> None:
         while not (engine.is_idle and await self._has_nothing_due(engine)):  # noqa: ASYNC110 - others emit unheard

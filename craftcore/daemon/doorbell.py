@@ -55,8 +55,8 @@ class Doorbell:
         triggers has changed."""
         while True:
             await anyio.wait_readable(self._socket)
-            if said := self._drain():
-                return said != {TRIGGERS}
+            if rings := self._drain():
+                return rings != {TRIGGERS}
 
     def close(self) -> None:
         """Close the socket. Later wake-ups fail, so a sender sees that no daemon listens."""
@@ -66,17 +66,17 @@ class Doorbell:
             os.unlink(self._path)
 
     def _drain(self) -> set[bytes]:
-        said: set[bytes] = set()
+        rings: set[bytes] = set()
         for _ in range(DRAIN_MAX):
             try:
                 what, ancillary, _, _ = self._socket.recvmsg(1, _ANCILLARY_BYTES)
             except BlockingIOError:
                 break
             if may_ring(_sender_uid(ancillary), owner=os.getuid()):
-                said.add(what)
+                rings.add(what)
             else:
                 self.ignored += 1
-        return said
+        return rings
 
 
 def may_ring(uid: int | None, *, owner: int) -> bool:

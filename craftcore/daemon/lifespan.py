@@ -249,7 +249,7 @@ async def _consuming(
                     engine.ring(schedules=await bell.wait())
 
             async def keep() -> None:
-                said = ""
+                reason = ""
                 while True:
                     await anyio.sleep(LOOKS_AT_FILES_SECONDS)
                     try:
@@ -264,8 +264,8 @@ async def _consuming(
                         engine.fail(error)
                         return
                     except CraftcoreError as error:  # a full disk, say: the next look tries again
-                        if said != (said := str(error)):
-                            log.warning("lock.missing", lock=lock.path, why=said)
+                        if reason != (reason := str(error)):
+                            log.warning("lock.missing", lock=lock.path, why=reason)
 
             tasks.start_soon(run)
             for task in (listen, keep, *loops):

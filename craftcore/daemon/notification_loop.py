@@ -63,8 +63,8 @@ class NotificationLoop:
             await self._engine.writer.commit(self._note, trouble)
 
     def _note(self, tx: Transaction, trouble: str) -> None:
-        told = get_fact(tx, UNHEALTHY) or ""
-        if _kind_of(told) == _kind_of(trouble):
+        notified = get_fact(tx, UNHEALTHY) or ""
+        if _kind_of(notified) == _kind_of(trouble):
             return
         text = f"craftcore is not well: {trouble}" if trouble else "craftcore is well again"
         self._service.note_trouble(tx, trouble, text)

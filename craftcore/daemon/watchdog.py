@@ -62,16 +62,16 @@ async def _round_trip_succeeds(
 
 async def _watch_slow_round_trip(notifier: Notifier, every: float, waits_for_others: Callable[[], bool]) -> None:
     """Log that a round trip hangs while it hangs: the process may be killed before it ends."""
-    said: str | None = None
+    logged: str | None = None
     began = anyio.current_time()
     while True:
         await anyio.sleep(every)
         seconds = round(anyio.current_time() - began, 3)
         if waits_for_others():
             notifier.notify_watchdog()
-            if said != "watchdog.waiting":
+            if logged != "watchdog.waiting":
                 log.warning("watchdog.waiting", seconds=seconds, why="another process holds the write lock")
-            said = "watchdog.waiting"
-        elif said != "watchdog.stuck":
+            logged = "watchdog.waiting"
+        elif logged != "watchdog.stuck":
             log.error("watchdog.stuck", seconds=seconds)
-            said = "watchdog.stuck"
+            logged = "watchdog.stuck"

@@ -110,11 +110,11 @@ def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
             "failed": read_rows(reader, FAILED, add_iso_times, key="error", since=status["now"] - LATELY, limit=SHOWN),
             "dead_letters": read_rows(reader, DEAD, add_iso_times, key="error", dead_max=DEAD_MAX, limit=SHOWN),
         }
-        told = {
+        queue = {
             name: [damaged_document(one) if isinstance(one, Damaged) else one for one in rows]
             for name, rows in found.items()
         }
-        told |= split_claimed(told["running"], status)
+        queue |= split_claimed(queue["running"], status)
         ended = reader.fetch_value(ENDED) or 0
         since = ended if before is None else before.ended
         return Snapshot(
@@ -123,10 +123,10 @@ def read_top(core: Services, before: Snapshot | None = None) -> Snapshot:
                 **{name: status[name] for name in ("verdict", "ok", "reasons", "now", "now_iso", "database", "counts")},
                 **{name: status[name] for name in ("oldest_due_seconds", "bytes", "wal_bytes", "in_doubt")},
                 "failed_lately": status["failed_lately"],
-                **{name: told[name] for name in ("running", "cut_off", "due_next", "inbox")},
+                **{name: queue[name] for name in ("running", "cut_off", "due_next", "inbox")},
                 "questions": status["tasks"]["questions"],
-                "failed": told["failed"],
-                "dead_letters": told["dead_letters"],
+                "failed": queue["failed"],
+                "dead_letters": queue["dead_letters"],
             },
             damaged=[one for rows in found.values() for one in rows if isinstance(one, Damaged)],
             ended=ended,

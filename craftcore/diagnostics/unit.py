@@ -69,7 +69,8 @@ def unit_of(environ: Mapping[str, str], name: str = UNIT, *, beside: Unit | None
 def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit:
     dropped = [more for folder in folders for more in sorted((folder / f"{path.name}.d").glob("*.conf"))]
     lines = [line for file in (path, *dropped) for line in file.read_text(errors="replace").splitlines()]
-    told = _ask_systemd(path.name, of_user=of_user)
+    properties = _ask_systemd(path.name, of_user=of_user)
+    pid = properties.get("MainPID", "0")
     verb = VERBS[path.name]
     return Unit(
         name=path.name,
@@ -78,8 +79,8 @@ def _read(path: Path, folders: list[Path], home: Path, *, of_user: bool) -> Unit
         is_ours=any("craftcore" in value and f" {verb}" in value for value in values(lines, "ExecStart")),
         database=database_in(lines, home, of_user=of_user),
         is_enabled=any(True for folder in folders for _ in folder.glob(f"*.wants/{path.name}")),
-        state=told.get("ActiveState"),
-        pid=int(told["MainPID"]) if told.get("MainPID", "0").isdigit() and told.get("MainPID", "0") != "0" else None,
+        state=properties.get("ActiveState"),
+        pid=int(pid) if pid.isdigit() and pid != "0" else None,
     )
 
 
@@ -164,12 +165,12 @@ def _ask_systemd(name: str, *, of_user: bool) -> dict[str, str]:
     scope = ["--user"] if of_user else []
     command = [systemctl, *scope, "show", "--property=ActiveState,MainPID", name]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=ASK_SECONDS)
+        answer = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=ASK_SECONDS)
     except (OSError, subprocess.SubprocessError):
         return {}
-    if said.returncode != 0:
+    if answer.returncode != 0:
         return {}
-    return dict(line.split("=", 1) for line in said.stdout.splitlines() if "=" in line)
+    return dict(line.split("=", 1) for line in answer.stdout.splitlines() if "=" in line)
 
 
 def _expand(path: str, home: Path) -> str:

@@ -42,7 +42,7 @@ class DurableCommits:
 
         Raises what else went wrong, and RowInvalid when no row explains it; StorageFull once `gives_up` says so.
         """
-        said = False
+        is_logged = False
         while True:
             try:
                 if each:
@@ -51,9 +51,9 @@ class DurableCommits:
             except StorageFull as error:
                 if gives_up is not None and gives_up():
                     raise
-                if not said:
+                if not is_logged:
                     log.warning("commit.postponed", work=getattr(work, "__name__", ""), reason=error.message)
-                said = True
+                is_logged = True
                 await anyio.sleep(FULL_DISK_SECONDS)
             except (RowInvalid, ValueError, OverflowError):  # text that is not UTF-8 is a ValueError, too
                 if work == self._set_aside or not (found := await self.set_aside_corrupt()):

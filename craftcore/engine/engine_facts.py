@@ -67,18 +67,18 @@ def read_engine_facts(reader: Reader) -> EngineFacts | None:
     text = get_fact(reader, "engine")
     try:
         found = json.loads(text) if text is not None else None
-        told = EngineFacts(**{field.name: found[field.name] for field in fields(EngineFacts)}) if found else None
+        facts = EngineFacts(**{field.name: found[field.name] for field in fields(EngineFacts)}) if found else None
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
     last = newest_epoch(reader)
-    return told if told is not None and told.epoch == last and _is_sound(told) else None
+    return facts if facts is not None and facts.epoch == last and _is_sound(facts) else None
 
 
-def _is_sound(told: EngineFacts) -> bool:
+def _is_sound(facts: EngineFacts) -> bool:
     """Return whether the fact is sound: like any row, it may be damaged."""
-    paused: Any = told.paused
-    places: Any = told.places
-    limits: Any = told.limits
+    paused: Any = facts.paused
+    places: Any = facts.places
+    limits: Any = facts.limits
     known = type(paused) is bool and type(places) is int and places > 0
     return known and isinstance(limits, dict) and all(map(_is_limit, limits.values()))
 
@@ -94,5 +94,5 @@ def _is_limit(limit: Any) -> bool:
 
 def is_paused(reader: Reader) -> bool:
     """Return whether the last start was paused: it claims and fires nothing."""
-    told = read_engine_facts(reader)
-    return told is not None and told.paused
+    facts = read_engine_facts(reader)
+    return facts is not None and facts.paused

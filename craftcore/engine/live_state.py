@@ -53,10 +53,10 @@ def live_state(reader: Reader) -> LiveState:
     last = newest_epoch(reader) or 0
     try:
         found = json.loads(get_fact(reader, NAME) or "{}")
-        told = _validate(found) if isinstance(found, dict) else None
+        state = _validate(found) if isinstance(found, dict) else None
     except (ValueError, RecursionError):
-        told = None
-    return told if told is not None and told.epoch == last else LiveState(epoch=last)
+        state = None
+    return state if state is not None and state.epoch == last else LiveState(epoch=last)
 
 
 def _validate(found: dict[str, Any]) -> LiveState | None:
@@ -99,15 +99,15 @@ async def keep_live_state(writer: Writer, look: Callable[[], LiveState]) -> None
     """Look every LOOK_SECONDS and write what has changed; until cancelled."""
     import anyio  # as above
 
-    said = LiveState(epoch=look().epoch)
+    written = LiveState(epoch=look().epoch)
     while True:
         await anyio.sleep(LOOK_SECONDS)
         now = look()
-        if now == said:
+        if now == written:
             continue
         try:
             await writer.commit(_write, now)
-            said = now
+            written = now
         except StorageFull:
             continue
 

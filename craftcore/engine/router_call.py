@@ -94,12 +94,12 @@ async def ask(router: Router, run: Attempt, context: RoutingContext) -> Route | 
             await anyio.lowlevel.checkpoint_if_cancelled()  # raises, if it was we who cancelled
         if is_ctrl_c(error):
             raise
-        said = safe_repr(error)
+        error_text = safe_repr(error)
         if claim.source in context.by_source:
-            log.warning("router.failed", trigger=claim.id, error=said, fallback=context.by_source[claim.source])
+            log.warning("router.failed", trigger=claim.id, error=error_text, fallback=context.by_source[claim.source])
             session_id = claim.session_id or claim.id  # one that can be chosen the next time
             return Route(workflow=context.by_source[claim.source], session_id=session_id)
-        message = truncate_text(f"the router failed: {said}", MESSAGE_LIMIT)
+        message = truncate_text(f"the router failed: {error_text}", MESSAGE_LIMIT)
         wait = wait_asked(error)
         code = ErrorCode.ROUTING_ERROR
         return Failed(code=code, message=message, retryable=True, retry_after=wait, details=exception_details(error))

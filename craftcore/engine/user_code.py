@@ -166,7 +166,7 @@ def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline:
     context.run(CURRENT.set, run)
     within = context.run
     step, value = workflow.send, None
-    told: BaseException | None = None
+    forced: BaseException | None = None
     began_in = forks.generation
     while True:
         forks.require_not_forked(began_in)  # a task beside it may have forked
@@ -185,10 +185,10 @@ def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline:
             result: T = end.value
             return result
         except BaseException as error:
-            if told is not None and (
-                safe_isinstance(error, ForcedUnwind) or is_only(error, (ForcedUnwind, type(told)))
+            if forced is not None and (
+                safe_isinstance(error, ForcedUnwind) or is_only(error, (ForcedUnwind, type(forced)))
             ):
-                raise told from None
+                raise forced from None
             raise
         try:
             value = yield yielded
@@ -199,4 +199,4 @@ def run_in_own_context(workflow: Coroutine[Any, Any, T], run: Attempt, deadline:
         if raised is not None and run.is_over and isinstance(raised, anyio.get_cancelled_exc_class()):
             run.told_over += 1
             if run.told_over > IGNORED_MAX:
-                told, step, value = raised, workflow.throw, ForcedUnwind("it is over")
+                forced, step, value = raised, workflow.throw, ForcedUnwind("it is over")

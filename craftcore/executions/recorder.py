@@ -180,8 +180,8 @@ class Recorder:
                 return _release_end(record.seq, Status.INCOMPLETE, f"waits for session {session_id}", record.known)
             case Snoozed(reason=reason):
                 return _release_end(record.seq, Status.SUSPENDED, reason, record.known)
-            case Suspended(event=told):
-                event = (EventType.TURN_SUSPENDED, canonicalize(told))
+            case Suspended(event=wait):
+                event = (EventType.TURN_SUSPENDED, canonicalize(wait))
                 return _interrupted_end(record.seq, Status.SUSPENDED, event, record.known)
             case _:
                 pass

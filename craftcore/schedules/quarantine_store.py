@@ -42,4 +42,4 @@ def set_aside_corrupt_schedules(tx: Transaction) -> list[str]:
     found = SCHEDULES.find(tx)
     for one in found:
         SCHEDULES.repair(tx, one)
-    return [one.said for one in found]
+    return [one.message for one in found]

@@ -97,13 +97,13 @@ def _check_delivery(spec: ScheduleSpec) -> None:
 def _with_hash(declared: Declared) -> Declared:
     """Return the schedule with the hash of its declaration. A zone that was not given is not part of it, nor is an
     option that older releases did not have, while it has its default."""
-    told = {field.name: getattr(declared, field.name) for field in fields(declared)}
+    declared_values = {field.name: getattr(declared, field.name) for field in fields(declared)}
     if not declared.timezone_given:
-        del told["timezone"]
+        del declared_values["timezone"]
     for name, default in _ADDED:
-        if told[name] == default:
-            del told[name]
-    return replace(declared, declared_hash=sha256_of(canonicalize(told)))
+        if declared_values[name] == default:
+            del declared_values[name]
+    return replace(declared, declared_hash=sha256_of(canonicalize(declared_values)))
 
 
 def _moment(name: str, value: object) -> float:

@@ -31,11 +31,11 @@ def decode(text: str, type_: Any = Any, where: str = "value") -> Any:
             describe_type(type_)
         return msgspec.json.decode(text, type=type_, dec_hook=decode_custom)
     except msgspec.MsgspecError as error:
-        said = describe(str, error)
-        if unfit := _UNFIT.fullmatch(said):
-            said, key, path = unfit.groups()
+        message = describe(str, error)
+        if unfit := _UNFIT.fullmatch(message):
+            message, key, path = unfit.groups()
             where = f"a key of {where}{path}" if key else where + path
-        raise InvalidInput(f"{where}: {said:.{SHOWN}}") from error
+        raise InvalidInput(f"{where}: {message:.{SHOWN}}") from error
     except BaseException as error:  # a type of the user's checks itself, and may raise anything
         raise InvalidInput(f"{where}: {describe_error(error)}") from error
 

@@ -74,7 +74,7 @@ def row_fault(reader: Reader) -> str | None:
 
 
 def _page_faults(reader: Reader, check: str) -> list[str]:
-    faults = [str(said) for (said,) in reader.fetch_tuples(check)]
+    faults = [str(fault) for (fault,) in reader.fetch_tuples(check)]
     return [] if faults == ["ok"] else faults
 
 

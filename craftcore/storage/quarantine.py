@@ -25,7 +25,7 @@ class CorruptRow(NamedTuple):
     row: Row
     owner: int | None
     wrong: str
-    said: str
+    message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +34,7 @@ class Quarantine:
 
     `rows` is a query, and `check` raises for a corrupt row. `becomes` has an SQL expression for each column that the
     repair sets, `nulls` the columns that it empties. Parameters of `becomes` are the columns of the query, `now`,
-    `wrong`, and `said`: `wrong` with the row's name. Other texts that are not UTF-8 keep their bad bytes as escapes.
+    `wrong`, and `message`: `wrong` with the row's name. Other texts that are not UTF-8 keep their bad bytes as escapes.
     `json` has the columns that must stay JSON.
     """
 
@@ -63,7 +63,7 @@ class Quarantine:
             f"WHERE {self.where}",
             **values,
             wrong=found.wrong,
-            said=found.said,
+            message=found.message,
         )
 
     def _inspect(self, row: Row) -> CorruptRow | None:

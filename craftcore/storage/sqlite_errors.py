@@ -42,7 +42,7 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
 
     `connection`, the one that raised, tells why a write failed. Without it a spent quota reads as an I/O error.
     """
-    said = message_of(error)  # a function of the user's may raise one of its own
+    message = message_of(error)  # a function of the user's may raise one of its own
     if connection is not None and is_write_refused(error):
         number = connection.system_errno
         if number in NO_ROOM:
@@ -50,7 +50,7 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
         if number == errno.EROFS:
             return StorageError(f"{path}: {READ_ONLY}")
         if number:
-            said = f"{said}: {os.strerror(number)}"
+            message = f"{message}: {os.strerror(number)}"
     match error:
         case apsw.FullError():
             return storage_full_error(path, NO_ROOM[errno.ENOSPC])
@@ -59,22 +59,22 @@ def translate(error: apsw.Error, path: str | Path, connection: apsw.Connection |
         case apsw.BusyError() | apsw.LockedError():
             return StorageBusy(f"{path}: another process holds the write lock; nothing was written. Try again")
         case apsw.ConstraintError():
-            return RowInvalid(f"{path}: {said}; nothing was written")
+            return RowInvalid(f"{path}: {message}; nothing was written")
         case apsw.NotADBError():
             return DatabaseInvalid(f"{path}: not an SQLite database; nothing was changed")
         case apsw.CorruptError():
             advice = "Restore a backup: craftcore db restore FILE"
-            return DatabaseInvalid(f"{path}: the database is corrupt ({said}). {advice}")
+            return DatabaseInvalid(f"{path}: the database is corrupt ({message}). {advice}")
         case apsw.ReadOnlyError() | apsw.CantOpenError() if is_read_only(path):
             return StorageError(f"{path}: {READ_ONLY}")
         case apsw.ReadOnlyError() | apsw.PermissionsError() | apsw.AuthError():
-            return PermissionRefused(f"{path}: cannot be written by this user ({said})")
+            return PermissionRefused(f"{path}: cannot be written by this user ({message})")
         case apsw.CantOpenError() if (why := full_disk_reason(path)) is not None:
             return storage_full_error(path, why)
         case apsw.CantOpenError():
-            return CannotCreate(f"{path}: cannot be opened ({said})")
+            return CannotCreate(f"{path}: cannot be opened ({message})")
         case _:
-            return StorageError(f"{path}: {said}")
+            return StorageError(f"{path}: {message}")
 
 
 def translate_os(error: OSError, path: str | Path) -> StorageError:

@@ -199,8 +199,8 @@ def intent_event(act: NewAct, begun: StartedCall) -> NewEvent:
 def question_about(activity: Activity, why: str | None) -> NewQuestion:
     """Return what a person is asked about an activity in doubt. Its arguments are shown beside it, not written here."""
     called = datetime.fromtimestamp(activity.last_call_at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    said = f" ({activity.error_message})" if activity.error_message else ""
-    happened = f"It was called at {called}, and {activity.reason}{said}."
+    error = f" ({activity.error_message})" if activity.error_message else ""
+    happened = f"It was called at {called}, and {activity.reason}{error}."
     if activity.reason in (RESTORED, RESTORED_OTHER_KEY):  # nobody knows even that
         happened = "The database was restored, and it may have been called before: the file that was lost would know."
     return NewQuestion(

@@ -23,8 +23,8 @@ def set_aside_corrupt_tasks(tx: Transaction, triggers: TriggerService, ending: T
         if table is not LIVE_TASKS:
             table.repair(tx, corrupt)
         if table is MESSAGES and (trigger_id := readable_text(corrupt.row["trigger_id"])) is not None:
-            triggers.mark_undelivered(tx, trigger_id, corrupt.said)
-    for task_seq, wrong in {one.owner: one.said for _, one in reversed(found) if one.owner is not None}.items():
+            triggers.mark_undelivered(tx, trigger_id, corrupt.message)
+    for task_seq, wrong in {one.owner: one.message for _, one in reversed(found) if one.owner is not None}.items():
         task = fail_task(tx, task_seq, wrong)
         if task is None:
             ending.ask_about_acts(tx, task_seq)
@@ -32,4 +32,4 @@ def set_aside_corrupt_tasks(tx: Transaction, triggers: TriggerService, ending: T
         if task.trigger_id is not None:
             triggers.bury(tx, task.trigger_id, wrong)
         ending.close(tx, [replace(task, status=TaskStatus.WAITING)])  # an open wait ends in every case
-    return [one.said for _, one in found]
+    return [one.message for _, one in found]

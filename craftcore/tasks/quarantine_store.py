@@ -62,7 +62,7 @@ LIVE_TASKS = Quarantine(
     becomes={
         "status": "'FAILED'",
         "error_code": "'VALIDATION_ERROR'",
-        "error_message": ":said",
+        "error_message": ":message",
         "reason": "'corrupt row'",
         "turn": "max(turn, 1)",
         "max_attempts": "CASE WHEN max_attempts BETWEEN 1 AND 1000 THEN max_attempts END",

@@ -113,12 +113,12 @@ class TaskCloser:
             return False
 
     def _tell_parents(self, tx: Transaction, child: Task) -> bool:
-        told = False
+        has_ended_wait = False
         for wait in self._waits.list_for_child(tx, child.id):
             now_ended = self._tasks.get_by_seq(tx, child.seq)
             parent = self._tasks.get_by_seq(tx, wait.task_seq)
-            told |= self._waiting.resolve(tx, parent, wait, ResolvedBy.CHILD, task_end_document(now_ended))
-        return told
+            has_ended_wait |= self._waiting.resolve(tx, parent, wait, ResolvedBy.CHILD, task_end_document(now_ended))
+        return has_ended_wait
 
 
 def end_of_task(

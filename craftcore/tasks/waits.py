@@ -214,8 +214,8 @@ def answer_in(question: Question, payload_json: str) -> str | None:
         return None
     if question.options is None:
         return text
-    said = text.strip().casefold()
-    return next((option for option in question.options if option.casefold() == said), None)
+    answer = text.strip().casefold()
+    return next((option for option in question.options if option.casefold() == answer), None)
 
 
 def task_end_document(task: Task) -> str:

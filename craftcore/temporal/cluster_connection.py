@@ -87,19 +87,19 @@ async def connect(settings: TemporalSettings, runtime: Runtime | None = None) ->
         ) from error
 
 
-def _find_mistake(said: str, settings: TemporalSettings) -> str | None:
+def _find_mistake(message: str, settings: TemporalSettings) -> str | None:
     """Return what is wrong with the files of the client's certificate, if that is the reason."""
     for failure, mistake in UNUSABLE.items():
-        if settings.tls_cert and f"Transport, {failure})" in said:
+        if settings.tls_cert and f"Transport, {failure})" in message:
             return mistake.format(key=settings.tls_key, cert=settings.tls_cert)
     return None
 
 
 def _find_reason(error: RuntimeError) -> str:
     """Return the reason of the operating system; the library wraps it in the names of its own layers."""
-    said = " ".join(str(error).split())
-    reasons = re.findall(r'(?:message|error): "([^"]+)"', said)
-    return f"{reasons[-1] if reasons else said:.200}"
+    text = " ".join(str(error).split())
+    reasons = re.findall(r'(?:message|error): "([^"]+)"', text)
+    return f"{reasons[-1] if reasons else text:.200}"
 
 
 @contextmanager
@@ -111,14 +111,14 @@ def translating(settings: TemporalSettings) -> Iterator[None]:
     try:
         yield
     except RPCError as error:
-        said = f"{' '.join(error.message.split()):.200}"
-        if error.status in UNAVAILABLE or (error.status is RPCStatusCode.UNKNOWN and BROKEN in said):
-            raise ClusterUnavailable(f"{settings.address} does not answer ({said}): try later") from error
+        message = f"{' '.join(error.message.split()):.200}"
+        if error.status in UNAVAILABLE or (error.status is RPCStatusCode.UNKNOWN and BROKEN in message):
+            raise ClusterUnavailable(f"{settings.address} does not answer ({message}): try later") from error
         if error.status in FORBIDDEN:
-            raise PermissionRefused(f"{settings.address} refused the API key or certificate: {said}") from error
+            raise PermissionRefused(f"{settings.address} refused the API key or certificate: {message}") from error
         if error.status is RPCStatusCode.NOT_FOUND:
-            raise NotFound(f"{settings.address}, namespace {settings.namespace}: {said}") from error
-        raise StateRefused(f"{settings.address} refused the call: {said}") from error
+            raise NotFound(f"{settings.address}, namespace {settings.namespace}: {message}") from error
+        raise StateRefused(f"{settings.address} refused the call: {message}") from error
 
 
 def translate_calls(kind: type[T]) -> type[T]:

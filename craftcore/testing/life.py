@@ -142,11 +142,12 @@ class Life:
         if action.terms.idempotent_provider and any(effect.key == call.key for effect in self._world.effects):
             return
         try:
-            told = json.loads(encode(result, "result"))
+            answer = json.loads(encode(result, "result"))
         except InvalidInput:
-            told = None
+            answer = None
         self._world.note(
-            Effect(action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._number), told
+            Effect(action=action.name, key=call.key, arguments=arguments, at=self._clock.now(), life=self._number),
+            answer,
         )
 
 

@@ -280,7 +280,7 @@ class ClaimService:
         for one in found:
             TRIGGERS.repair(tx, one)
             self.follower.on_settled_unrun(tx, [readable_value(one.row["id"])])
-        return [one.said for one in found]
+        return [one.message for one in found]
 
     def _cancel(self, tx: Transaction, seq: int, *, crashed: bool) -> None:
         """Settle a live trigger that was to be cancelled and will not be run to its end."""

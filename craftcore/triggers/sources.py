@@ -96,8 +96,8 @@ def scheduled_once_key(schedule_id: str, generation: int = 0) -> str:
 
     An id that looks as if it had one always has: `job:1` must not be taken for the second life of `job`.
     """
-    told = generation or re.search(r":\d+$", schedule_id)
-    return f"scheduled-once:{schedule_id}:{generation}" if told else f"scheduled-once:{schedule_id}"
+    is_versioned = generation or re.search(r":\d+$", schedule_id)
+    return f"scheduled-once:{schedule_id}:{generation}" if is_versioned else f"scheduled-once:{schedule_id}"
 
 
 def scheduled_key(schedule_id: str, nominal_at: float) -> str:

@@ -67,5 +67,5 @@ def _end_text(end: OccurrenceEnd) -> str:
             took = ""
             if end.began_at is not None and end.ended_at is not None:
                 took = f" after {format_span(max(0.0, end.ended_at - end.began_at))}"
-            said = end.reason not in (None, "succeeded") and end.status != "success"
-            return f"ended{took}: {end.reason}" if said else f"succeeded{took}"
+            has_reason = end.reason not in (None, "succeeded") and end.status != "success"
+            return f"ended{took}: {end.reason}" if has_reason else f"succeeded{took}"

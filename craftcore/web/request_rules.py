@@ -98,8 +98,8 @@ def judge_proxy(
     if trusted_secret is None and on_port:
         return Refusal(403, "web.trusted_secret is not set, so no sender is known as the proxy")
     if trusted_secret is not None:
-        said = headers.find_value(PROXY_HEADER) or ""
-        if not compare_digest(said.encode("latin-1"), trusted_secret.encode()):
+        secret = headers.find_value(PROXY_HEADER) or ""
+        if not compare_digest(secret.encode("latin-1"), trusted_secret.encode()):
             return Refusal(403, f"the request names a user, and its {PROXY_HEADER} is not that of the proxy")
     if len(users) > 1 or not users[0]:
         return Refusal(403, "the proxy must name one user")

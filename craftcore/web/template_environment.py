@@ -82,8 +82,8 @@ def make_printable(value: Any) -> Any:
 
 def sign_element(meaning: str, word: str = "") -> Markup:
     """Return a meaning as its sign and a word, in its colour. `word` empty: the name of the meaning."""
-    said = escape(make_printable(word or meaning))
-    return Markup(f'<span class="sign {meaning}"><span aria-hidden="true">{SIGNS[meaning]}</span> {said}</span>')
+    label = escape(make_printable(word or meaning))
+    return Markup(f'<span class="sign {meaning}"><span aria-hidden="true">{SIGNS[meaning]}</span> {label}</span>')
 
 
 def moment_element(at: float | None) -> Markup | str:

@@ -154,8 +154,8 @@ def _session_in(text: str) -> str:
     except (ValueError, RecursionError):
         return ""
     match value:
-        case {"session": str(said) | int(said), **others} if not others:
-            return str(said)
+        case {"session": str(session) | int(session), **others} if not others:
+            return str(session)
     return ""
 
 

@@ -14,12 +14,12 @@ FLAGS = {Decision.HAPPENED: "--happened", Decision.RESEND: "--resend", Decision.
 def activity_row(activity: Activity) -> tuple[object, ...]:
     """Return its row under LIST_COLUMNS."""
     # Of one that was decided, the reason says who did, and the error is that of the call before.
-    said = f": {activity.error_message}" if activity.error_message and activity.decision is None else ""
+    error = f": {activity.error_message}" if activity.error_message and activity.decision is None else ""
     return (
         activity.key,
         clock_time(activity.last_call_at),
         activity.action,
         activity.status,
         activity.provider_ref,
-        activity.reason + said,
+        activity.reason + error,
     )

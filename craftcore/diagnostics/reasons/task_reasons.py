@@ -111,8 +111,8 @@ def continuation_findings(reader: Reader, trigger: Trigger, task: Task, now: flo
         after := reader.fetch_one(NEXT, key=key)
     ) is not None:
         goes = "went" if TriggerStatus(after["status"]).is_settled else "goes"
-        told = f" ({after['reason']})" if after["reason"] else ""
-        text = f"task {task.id} {goes} on with trigger {after['id']}, which is {after['status']}{told}"
+        reason = f" ({after['reason']})" if after["reason"] else ""
+        text = f"task {task.id} {goes} on with trigger {after['id']}, which is {after['status']}{reason}"
         found.append(Finding(code="went on", text=text, query=show_query(NEXT, key=key)))
     return [*found, *task_findings(reader, task, now)]
 

@@ -38,10 +38,10 @@ def record_document(record: ExecutionRecord) -> Told:
 
 def event_document(event: Event) -> Told:
     """Return an event of the stream; what it has to do with, where it has."""
-    told = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
-    told["payload"] = json_or_text(event.payload_json)
+    document = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
+    document["payload"] = json_or_text(event.payload_json)
     of_task = {"task_seq": event.task_seq, "turn": event.turn, "memo": event.memo, "activity_seq": event.activity_seq}
-    return {**told, **{name: value for name, value in of_task.items() if value is not None}}
+    return {**document, **{name: value for name, value in of_task.items() if value is not None}}
 
 
 def envelope_document(record: ExecutionRecord) -> Any:
@@ -51,11 +51,11 @@ def envelope_document(record: ExecutionRecord) -> Any:
 
 def _last_event(event: Event) -> Told:
     """Return an event with its facts beside its number and type, as in `"agent": "processor-a"`."""
-    told = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
+    document = add_iso_times({"seq": event.seq, "type": event.type, "at": event.at})
     payload = json_or_text(event.payload_json)
     if not isinstance(payload, dict):
-        return {**told, "payload": payload}
-    return {**told, **{name: value for name, value in payload.items() if name not in told}}
+        return {**document, "payload": payload}
+    return {**document, **{name: value for name, value in payload.items() if name not in document}}
 
 
 def _routing(record: ExecutionRecord) -> Any:

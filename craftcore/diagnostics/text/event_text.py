@@ -64,8 +64,8 @@ def _text(type_: EventType, facts: dict[str, Any]) -> str:
         case EventType.ACTIVITY_DONE:
             return f"{facts['action']} -> {facts['provider_ref'] or 'done'}"
         case EventType.ACTIVITY_FAILED | EventType.ACTIVITY_UNKNOWN:
-            said = f": {facts['error']}" if facts.get("error") else ""
-            return f"{facts['action']}: {facts['reason']}{said}"
+            error = f": {facts['error']}" if facts.get("error") else ""
+            return f"{facts['action']}: {facts['reason']}{error}"
         case EventType.ACTIVITY_RESOLVED:
             reference = f" ({facts['reference']})" if facts["reference"] else ""
             return f"{facts['action']}: {facts['decision']}{reference}, by {facts['by']}"

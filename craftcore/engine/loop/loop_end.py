@@ -61,8 +61,8 @@ class _Tripwire(asyncio.Future[None]):
             try:
                 self._on_cancel()
             except Exception as error:
-                said = {"message": "craftcore could not note the end of its event loop", "exception": error}
-                self.get_loop().call_exception_handler(said)
+                context = {"message": "craftcore could not note the end of its event loop", "exception": error}
+                self.get_loop().call_exception_handler(context)
         return super().cancel(msg)
 
 

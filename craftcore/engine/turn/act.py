@@ -161,14 +161,14 @@ class _Act:
                 case ActivityStatus.DONE:
                     return self._result(found)
                 case ActivityStatus.FAILED:
-                    said = found.error_message or found.reason
+                    message = found.error_message or found.reason
                     if found.may_retry:  # somebody else called it meanwhile, under the same key
                         code = find_code(found.error_code or "")
                         if code is None or not code.may_be_retried:
                             code = ErrorCode.AGENT_UNAVAILABLE
-                        raise NoEffect(said, code=code)
+                        raise NoEffect(message, code=code)
                     is_expected = found.reason == REFUSED_AS_EXPECTED
-                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, said, expected=is_expected)
+                    raise Fail(found.error_code or ErrorCode.AGENT_ERROR, message, expected=is_expected)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if found.decision is Decision.RESEND or found.status is ActivityStatus.INTENT:
                 found = await self._call.run_once()  # decided a moment ago; or its end could not be written
@@ -243,8 +243,8 @@ class _Act:
         return await reconcile(self._turn, self._action, self._terms, call, self._arguments, shape)
 
     async def _decide(self, activity: Activity, decision: Decision, decided_by: str, reference: str | None) -> Activity:
-        told = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
-        text = canonicalize({**told, "reference": reference})
+        payload = {"action": self._action.name, "by": decided_by, "decision": decision, "key": self._key}
+        text = canonicalize({**payload, "reference": reference})
         event = self._turn.event(EventType.ACTIVITY_RESOLVED, text, None, activity_seq=activity.seq)
         try:
             return await self._turn.doors.journal.decide(activity, decision, decided_by, reference, event)
@@ -253,11 +253,11 @@ class _Act:
 
     async def _ask(self, activity: Activity, why: str | None) -> Activity:
         """Ask an operator, with the answer of the provider where it has one."""
-        said = None
+        finding_text = None
         if self._action.reconciler is not None:
             finding = await self._ask_provider(activity)
-            said = finding if isinstance(finding, str) else finding.describe
-        return await self._put_to_person(activity, "; ".join(filter(None, (why, said))) or None)
+            finding_text = finding if isinstance(finding, str) else finding.describe
+        return await self._put_to_person(activity, "; ".join(filter(None, (why, finding_text))) or None)
 
     async def _put_to_person(self, activity: Activity, why: str | None) -> Activity:
         """Ask an operator. A notification is given up instead: the question would not be notified."""

@@ -45,17 +45,17 @@ def _id_at(turn: Turn, identity: str) -> str:
 
 def find_emitted(turn: Turn, identity: str, digest: str) -> Emitted:
     """Return what the record says was emitted under this identity. Raises StepConflict when that was something else."""
-    told = decode(turn.memo[identity])
-    if told["args"] != digest:
+    answer = decode(turn.memo[identity])
+    if answer["args"] != digest:
         raise StepConflict(f"{identity} was emitted with other arguments in this turn: give each its own key=…")
     return Emitted(
-        id=told["id"],
-        created=told["created"],
-        status=TriggerStatus(told["status"]),
-        due_at=told["due_at"],
-        payload_differs=told["payload_differs"],
-        dedup_scope=DedupScope(told["dedup_scope"]) if told.get("dedup_scope") else None,
-        held=told.get("held"),
+        id=answer["id"],
+        created=answer["created"],
+        status=TriggerStatus(answer["status"]),
+        due_at=answer["due_at"],
+        payload_differs=answer["payload_differs"],
+        dedup_scope=DedupScope(answer["dedup_scope"]) if answer.get("dedup_scope") else None,
+        held=answer.get("held"),
     )
 
 
@@ -72,7 +72,7 @@ async def commit_emit(
     turn.charge_budget()
 
     def event(emitted: Emitted) -> NewEvent:
-        told = {
+        answer = {
             "args": digest,
             "created": emitted.created,
             "dedup_scope": emitted.dedup_scope,
@@ -83,7 +83,7 @@ async def commit_emit(
             "status": emitted.status,
             "workflow": spec.workflow,
         }
-        return turn.event(type_, canonicalize(told), identity)
+        return turn.event(type_, canonicalize(answer), identity)
 
     emitted = await turn.doors.journal.emit(row, event, child, may_be_taken=can_be_used_again(turn.task.id))
     turn.add_completed(identity, event(emitted).payload_json)

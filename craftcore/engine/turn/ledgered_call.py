@@ -177,11 +177,11 @@ class LedgeredCall:
         # By hand: names need no escaping, and this is written for every act.
         error = "null" if end.error_message is None else canonicalize(end.error_message)
         reference = "null" if end.provider_ref is None else _quote(end.provider_ref)
-        told = (
+        payload = (
             f'{{"action":"{self._action.name}","attempt":{begun.calls},"error":{error},"key":"{self._key}",'
             f'"provider_ref":{reference},"reason":"{end.reason}"}}'
         )
-        event = self._turn.event(EVENTS[end.status], told, None, activity_seq=begun.seq)
+        event = self._turn.event(EVENTS[end.status], payload, None, activity_seq=begun.seq)
         run = self._turn.run
         await self._turn.doors.journal.settle(ActEnd(begun, end, event), lambda: run.is_left_behind)
         self._turn.add_completed(None, "")

@@ -109,7 +109,7 @@ async def call_provider(
         return TOO_LATE
     calling = ProviderCall(action, call, arguments)
     interrupts: BaseException | None = None
-    said = ""
+    interruption = ""
     try:
         with anyio.CancelScope(shield=True, deadline=anyio.current_time() + left) as scope, in_step():
             run.calls.add(scope)
@@ -125,7 +125,7 @@ async def call_provider(
     except Exception as error:
         return _failure_answer(error)
     except BaseException as error:
-        interrupts, said = error, safe_repr(error)
+        interrupts, interruption = error, safe_repr(error)
     if calling.returned:
         return _done_answer(turn, action, calling.returned[0])._replace(interrupts=interrupts)
     if calling.raised:
@@ -133,7 +133,7 @@ async def call_provider(
     if not calling.has_begun:
         return (TOO_LATE if run.interrupted_by is None else NOT_CALLED)._replace(interrupts=interrupts)
     if interrupts is not None:
-        return Answer(_unknown_outcome("it was interrupted", said), interrupts=interrupts)
+        return Answer(_unknown_outcome("it was interrupted", interruption), interrupts=interrupts)
     if run.interrupted_by is not None:
         return Answer(_unknown_outcome("it was cancelled while it was called", run.interrupted_by))
     return Answer(_unknown_outcome("it did not answer in time", f"within {terms.timeout:g} s"))
@@ -184,9 +184,9 @@ def _failure_answer(error: Exception) -> Answer:
                 )
                 return Answer(end, error=error, retry_after=wait)
             case Fail():
-                said = truncate_text(str(error.code), CODE_MAX)
+                code = truncate_text(str(error.code), CODE_MAX)
                 reason = REFUSED_AS_EXPECTED if error.expected is True else REFUSED
-                end = CallOutcome(ActivityStatus.FAILED, reason, error_code=said, error_message=text)
+                end = CallOutcome(ActivityStatus.FAILED, reason, error_code=code, error_message=text)
                 return Answer(end, error=error)
     except BaseException:  # one of somebody's own that is broken promises nothing
         pass
@@ -213,9 +213,9 @@ async def reconcile(
                 answer = await (fn() if is_async(fn) else run_in_thread(turn.run, fn, turn.doors.threads))
                 return _finding(answer, action.name, shape)
         except Exception as error:
-            said = f"{type_name(error)}: {message_of(error)}"
+            error_text = f"{type_name(error)}: {message_of(error)}"
             if not tries_left:
-                return truncate_text(f"the provider could not be asked ({said})", MESSAGE_LIMIT)
+                return truncate_text(f"the provider could not be asked ({error_text})", MESSAGE_LIMIT)
         await turn.doors.clock.sleep(wait)
         wait *= 2
     raise AssertionError("unreachable")

@@ -204,8 +204,8 @@ async def record_note(turn: Turn, name: str, data: Any, key: str | None) -> None
 def _check(name: object, fn: object, on_change: object, retry: object) -> None:
     """Raise InvalidInput."""
     if not callable(fn):
-        said = "pass the function and its arguments, not what a call of it returned"
-        raise InvalidInput(f"step {show_value(name)}: fn {show_value(fn)} must be a function: {said}")
+        advice = "pass the function and its arguments, not what a call of it returned"
+        raise InvalidInput(f"step {show_value(name)}: fn {show_value(fn)} must be a function: {advice}")
     if on_change not in (choices := get_args(OnChange)):
         raise InvalidInput(
             f"step {show_value(name)}: on_change {show_value(on_change)} must be one of {', '.join(choices)}"

@@ -115,8 +115,8 @@ class Turn(TurnState):
             check_name(f"{kind} key", key)
         identity = self.identity(kind, name, key)
         if identity in self._taken:
-            said = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
-            raise StepConflict(f"{said} was used before in this turn: give each its own key=…, e.g. the item it is for")
+            call = f"{kind} {name}" if key is None else f"{kind} {name} with key {key}"
+            raise StepConflict(f"{call} was used before in this turn: give each its own key=…, e.g. the item it is for")
         self._taken.add(identity)
         return identity
 

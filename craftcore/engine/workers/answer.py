@@ -147,8 +147,8 @@ def _build_substitute(raised: Raised) -> Exception:
         failed = Fail(raised.code, raised.message, expected=raised.expected)
         failed.details = details
         return failed
-    said = f"{raised.message} ({raised.class_name} cannot be carried to the daemon: {raised.why})"
-    error = CraftcoreError(truncate_text(said, MESSAGE_LIMIT))
+    message = f"{raised.message} ({raised.class_name} cannot be carried to the daemon: {raised.why})"
+    error = CraftcoreError(truncate_text(message, MESSAGE_LIMIT))
     error.details = details
     error.code = raised.code
     error.retry_after = raised.retry_after

@@ -81,8 +81,8 @@ def head_faults_since(
     if before.unchained_to != now.unchained_to or before.removed > now.removed:
         yield Fault(area=Area.CHAIN, wrong="a record before the head was changed since the head was written")
     if before.audit_place > now.audit_place:
-        told = f"the operators' log ends at row {now.audit_place}"
-        yield _cut(Area.AUDIT, before.audit_place, told, f"was at row {before.audit_place}")
+        end = f"the operators' log ends at row {now.audit_place}"
+        yield _cut(Area.AUDIT, before.audit_place, end, f"was at row {before.audit_place}")
     elif before.audit_place >= max(1, ends.audit_anchor_seq) and audit_there != before.audit_hash:
         yield _other_chain_fault(Area.AUDIT, before.audit_place, "row of the operators' log")
 

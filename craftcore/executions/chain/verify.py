@@ -154,12 +154,12 @@ class Verification:
                 wrong=f"{events} of record number {seq}, which is not there",
             )
         for seq, part, is_missing, place in self._store.list_orphan_bodies(self._reader):
-            told = (part or b"").decode(errors="backslashreplace")
+            body_id = (part or b"").decode(errors="backslashreplace")
             if is_missing:
-                wrong = f"a body ({told:.40}) is of record number {seq}, which is not there"
+                wrong = f"a body ({body_id:.40}) is of record number {seq}, which is not there"
                 yield Fault(area=Area.STRAY, wrong=wrong)
             else:
-                wrong = f"a body ({told:.40}) lies beside it, and its row does not say so"
+                wrong = f"a body ({body_id:.40}) lies beside it, and its row does not say so"
                 yield Fault(area=Area.RECORD, id=self._store.name(self._reader, seq), place=place, wrong=wrong)
 
     def _audit_faults(self, chain: AuditChain) -> Iterator[Fault]:

@@ -162,7 +162,7 @@ def _check_texts(value: Any, path: str) -> None:
                 _check_texts(part, f"{path}[{number}]")
 
 
-def _split_error(said: str) -> tuple[str, str]:
+def _split_error(message: str) -> tuple[str, str]:
     """Return the path and the words of an error of msgspec: `Expected … - at `$.events[3].seq``."""
-    words, _, place = said.rpartition(" - at `")
-    return (place.removesuffix("`").lstrip("$."), words) if words else ("", said)
+    words, _, place = message.rpartition(" - at `")
+    return (place.removesuffix("`").lstrip("$."), words) if words else ("", message)

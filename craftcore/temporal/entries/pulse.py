@@ -47,7 +47,7 @@ class Pulse:
         self._stopped_at: float | None = None
         self._sent_at = clock.boot_time()
         """When the last heartbeat was sent that the cluster has acknowledged."""
-        self.said: tuple[str, ...] = ()
+        self.details: tuple[str, ...] = ()
         """The details of each heartbeat."""
         self.is_refused = False
         """The cluster has said that it gave the entry up."""
@@ -80,7 +80,7 @@ class Pulse:
         """Send a heartbeat."""
         sent_at = self._clock.boot_time()
         try:
-            await self._handle.heartbeat(*self.said, rpc_timeout=timedelta(seconds=self.wait))
+            await self._handle.heartbeat(*self.details, rpc_timeout=timedelta(seconds=self.wait))
         except AsyncActivityCancelledError as error:
             self._sent_at = sent_at
             is_cancelled = error.details is not None and error.details.cancel_requested
@@ -96,10 +96,10 @@ class Pulse:
     async def mark_begun(self, is_stopped: Callable[[], bool]) -> None:
         """Let the cluster know that the code of the entry begins now, before it does. It is sent until the cluster has
         accepted it, or the entry is stopped. On the loop of the user's code."""
-        self.said = (BEGUN,)
+        self.details = (BEGUN,)
         while not (is_stopped() or self.may_be_lost()):
             try:
-                await self._handle.heartbeat(*self.said, rpc_timeout=timedelta(seconds=self._timeout))
+                await self._handle.heartbeat(*self.details, rpc_timeout=timedelta(seconds=self._timeout))
                 return
             except AsyncActivityCancelledError:
                 return  # the other heartbeats see that, too

@@ -129,7 +129,7 @@ class TurnActivity:
                     log.error("temporal.loop_blocked", task=attempt.claim.id, seconds=self._blocked_seconds)
                 was_blocked, answer = True, pulse.judge()
             else:
-                activity.heartbeat(*pulse.said)
+                activity.heartbeat(*pulse.details)
                 answer = await pulse.send_heartbeat()
             if answer is Answer.CANCELLED:
                 self._stop(attempt, "cancelled")

@@ -179,8 +179,8 @@ class UpdateSender:
             return await self._send_outcomes(calls, id)
         for call in calls:
             if call.outcome is not None:
-                said = {"status": call.outcome.status, "provider_ref": call.outcome.provider_ref}
-                log.error("temporal.outcome_unsent", activity=call.key, **said)
+                outcome = {"status": call.outcome.status, "provider_ref": call.outcome.provider_ref}
+                log.error("temporal.outcome_unsent", activity=call.key, **outcome)
         return [_LOST] * len(calls)
 
     async def _send_outcomes(self, calls: list[JournalCall], id: str) -> list[JournalAnswer]:

@@ -213,8 +213,8 @@ class HistoryReader:
                 self.add(at, "ACTIVITY_RESOLVED", facts, entry)
             case "emit":
                 created = "true" if answer["created"] else "false"
-                said = text.replace("@ID@", answer["task_id"]).replace('"@CREATED@"', created)
-                self.add(at, call.get("event_type") or "EMITTED", json.loads(said), entry)
+                payload_json = text.replace("@ID@", answer["task_id"]).replace('"@CREATED@"', created)
+                self.add(at, call.get("event_type") or "EMITTED", json.loads(payload_json), entry)
             case "fall_back":
                 self.add(at, "FALLBACK_TRIGGERED", {"to_agent": text}, entry)
             case "signal":

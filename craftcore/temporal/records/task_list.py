@@ -230,10 +230,10 @@ async def _select(client: Client, query: str, limit: int) -> list[WorkflowExecut
 
 
 def _make_listed(one: WorkflowExecution) -> ListedTask:
-    said: dict[str, Any] = {name: list(values) for name, values in one.search_attributes.items()}
+    attributes: dict[str, Any] = {name: list(values) for name, values in one.search_attributes.items()}
 
     def get_first(name: str) -> str | None:
-        return said[name][0] if said.get(name) else None
+        return attributes[name][0] if attributes.get(name) else None
 
     cluster = OF_CLUSTER.get(one.status.name if one.status is not None else "", "RUNNING")
     status = get_first("CraftcoreStatus") if cluster in ("RUNNING", "DONE") else None
@@ -245,6 +245,6 @@ def _make_listed(one: WorkflowExecution) -> ListedTask:
         status=status or cluster,
         created_at=one.start_time.timestamp(),
         ended_at=None if one.close_time is None else one.close_time.timestamp(),
-        asks=said.get("CraftcoreAsks", []),
-        doubts=said.get("CraftcoreDoubts", []),
+        asks=attributes.get("CraftcoreAsks", []),
+        doubts=attributes.get("CraftcoreDoubts", []),
     )

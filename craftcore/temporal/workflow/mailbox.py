@@ -117,8 +117,8 @@ def _answer_of(wait: NewWait, payload_json: str) -> str | None:
         return None
     if asked.options is None:
         return text
-    said = text.strip().casefold()
-    return next((option for option in asked.options if option.casefold() == said), None)
+    answer = text.strip().casefold()
+    return next((option for option in asked.options if option.casefold() == answer), None)
 
 
 def end_wait(state: TaskState, wait: Wait, by: ResolvedBy, value_json: str, now: float) -> None:
@@ -131,11 +131,11 @@ def end_wait(state: TaskState, wait: Wait, by: ResolvedBy, value_json: str, now:
     state.asked.clear()
 
 
-def end_wait_for_child(state: TaskState, child: str, told: str, now: float) -> None:
+def end_wait_for_child(state: TaskState, child: str, end_text: str, now: float) -> None:
     """End the wait for this child, if one is open."""
     wait = next((wait for wait in state.open_waits if wait.event == child and wait.kind is WaitKind.CHILD), None)
     if wait is not None:
-        end_wait(state, wait, ResolvedBy.CHILD, told, now)
+        end_wait(state, wait, ResolvedBy.CHILD, end_text, now)
 
 
 def end_due_wait(state: TaskState, now: float) -> None:

@@ -169,7 +169,7 @@ class ScheduleWorkflow:
         return placed if line is None else placed | {name: line[name] for name in ("outcome", "reason", "trigger_id")}
 
     @workflow.signal
-    def ended(self, task: str, told: str) -> None:
+    def ended(self, task: str, end_text: str) -> None:
         """Accept the end of a task."""
         self._book.running.pop(task, None)
 

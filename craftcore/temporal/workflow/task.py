@@ -198,11 +198,11 @@ class TaskWorkflow(TaskMoves):
 
     async def _report_end(self, end: TaskEnd) -> None:
         """Tell the parent or the schedule, and cancel the children that end with this task."""
-        told = write_child_end(end.status, end.result_json, end.error_code, end.error_message)
+        end_text = write_child_end(end.status, end.result_json, end.error_code, end.error_message)
         schedule_id = self._start.schedule_id
         for waiting in (self._start.parent, None if schedule_id is None else workflow_id_of_schedule(schedule_id)):
             if waiting is not None:
-                await send_signal(waiting, "ended", workflow.info().workflow_id, told)
+                await send_signal(waiting, "ended", workflow.info().workflow_id, end_text)
         for child in self._state.children_to_cancel:
             if child not in self._state.child_ends:
                 try:

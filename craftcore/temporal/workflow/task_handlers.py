@@ -180,8 +180,8 @@ class TaskHandlers:
     async def _send_signal(self, call: JournalCall) -> JournalAnswer:
         mail = Mail(event=call.event, payload_json=call.payload_json, sent_by=call.by)
         try:
-            told = workflow.get_external_workflow_handle(call.workflow_id, run_id=call.run_id or None)
-            await told.signal("deliver", mail)
+            receiver = workflow.get_external_workflow_handle(call.workflow_id, run_id=call.run_id or None)
+            await receiver.signal("deliver", mail)
         except ApplicationError as error:
             return JournalAnswer(error=NOT_FOUND, message=f"no live task {call.workflow_id}: {error.message}")
         if call.memo is not None:
@@ -212,11 +212,11 @@ class TaskHandlers:
         mailbox.deliver(self._state, mail, workflow.time())
 
     @workflow.signal
-    def ended(self, child: str, told: str) -> None:
+    def ended(self, child: str, end_text: str) -> None:
         """Accept the end of a child. It ends no wait of a task that has ended: a retry may let the child go on."""
-        self._state.child_ends[child] = told
+        self._state.child_ends[child] = end_text
         if self._state.task.status.is_live:
-            mailbox.end_wait_for_child(self._state, child, told, workflow.time())
+            mailbox.end_wait_for_child(self._state, child, end_text, workflow.time())
 
     @workflow.signal(name="passed")
     def accept_pass(self, answer: Passed) -> None:

@@ -57,8 +57,8 @@ def send_form(action: OperatorAction) -> Callable[[Visit], Answer]:
 
         request = f"{once}:{_make_digest(action, id, form)}"
         person = replace(actor(), person=visit.person.name, via=VIA, request=request)
-        said = run_once(visit.services, person, action.name, run_operation)
-        return Redirect(_back(action, id), ALREADY if said is None else said)
+        message = run_once(visit.services, person, action.name, run_operation)
+        return Redirect(_back(action, id), ALREADY if message is None else message)
 
     return send
 

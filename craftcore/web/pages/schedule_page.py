@@ -162,8 +162,8 @@ def _list_upcoming(schedule: Schedule, now: float) -> dict[str, Any]:
     except ScheduleInvalid as error:
         return {"upcoming": [], "zone_problem": error.message}
     zone = schedule.timezone
-    told = [
+    upcoming = [
         {"at": row["nominal_at"], "there": local_time_text(row["nominal_at"], zone), "note": moment_note(row)}
         for row in rows
     ]
-    return {"upcoming": told, "zone_problem": None}
+    return {"upcoming": upcoming, "zone_problem": None}

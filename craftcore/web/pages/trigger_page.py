@@ -51,16 +51,18 @@ def show_trigger(visit: Visit) -> Page:
         facts["reasons"] = list_reasons(
             reader, trigger, visit.now, daemon_runs=daemon_runs, priority_weight=weight, booting=booting
         )
-    told = trigger_document(trigger)
+    document = trigger_document(trigger)
     return Page(
         template="trigger.html",
         title=f"{name_work(trigger.workflow, trigger.schedule_id) or trigger.source} {trigger.status}",
         facts={
             **facts,
             "trigger": trigger,
-            "payload": told["payload"],
-            "told": {name: value for name, value in told.items() if name not in HIDDEN and not name.endswith("_iso")},
-            "moments": {name.removesuffix("_iso") for name in told if name.endswith("_iso")},
+            "payload": document["payload"],
+            "details": {
+                name: value for name, value in document.items() if name not in HIDDEN and not name.endswith("_iso")
+            },
+            "moments": {name.removesuffix("_iso") for name in document if name.endswith("_iso")},
             "task": None if task is None or isinstance(task, Damaged) else task,
             "damaged_task": task if isinstance(task, Damaged) else None,
             "task_status": None if task is None or isinstance(task, Damaged) else task_status_text(trigger, task),
