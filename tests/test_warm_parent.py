@@ -46,6 +46,48 @@ def test_process_sees_the_same_as_in_a_new_interpreter(tmp_path, kind):
     assert seen[0][0] == 3
 
 
+ENDS = """
+import atexit, sys, threading, time
+
+class Told:
+    def __del__(self):
+        print(self.name, "is destroyed")
+
+for name in ("a global", "a cycle"):
+    told = Told()
+    told.name = name
+    told.itself = told if name == "a cycle" else None
+    if name == "a global":
+        kept = told
+del told
+
+def late():
+    time.sleep(0.05)
+    print("a thread ends")
+
+threading.Thread(target=late).start()
+atexit.register(print, "atexit")
+left_open = open("left", "w")
+left_open.write("flushed at the end")
+print("no line break", end=" ")
+"""
+
+
+@pytest.mark.parametrize("end", ["", "sys.exit()", "sys.exit(True)", "sys.exit('a text')"])
+def test_process_ends_as_a_new_interpreter_does(tmp_path, end):
+    seen = []
+    for command, run in (([sys.executable], subprocess.Popen), ([], start)):
+        with (tmp_path / "out").open("w+b") as out, (tmp_path / "err").open("w+b") as err:
+            with run([*command, "-c", ENDS + end], cwd=tmp_path, stdout=out, stderr=err) as process:
+                code = process.wait()
+            out.seek(0)
+            err.seek(0)
+            seen.append((code, sorted(out.read().splitlines()), err.read(), (tmp_path / "left").read_text()))
+        (tmp_path / "left").unlink()
+    assert seen[1] == seen[0]
+    assert seen[0][3] == "flushed at the end"
+
+
 def test_process_dies_of_a_signal_and_has_its_number():
     with start(["-c", "import time; print('up', flush=True); time.sleep(3600)"], stdout=subprocess.PIPE) as process:
         assert process.stdout is not None

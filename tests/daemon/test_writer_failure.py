@@ -9,6 +9,7 @@ import pytest
 
 from craftcore import Producer
 from tests.support.processes import a_daemon, craftcore, until
+from tests.support.warm_parent import FINALIZES
 
 APP = """
 import os, threading
@@ -104,7 +105,7 @@ late = Late()
 def test_signal_while_python_finalizes_does_not_change_the_exit_code_of_a_daemon(folder):
     """Python has put back the default actions of the signals by then."""
     (folder / "app.py").write_text(LATE)
-    with a_daemon(folder, "app:app") as daemon:
+    with a_daemon(folder, "app:app", **{FINALIZES: "yes"}) as daemon:
         daemon.ready()
         with Producer(folder / "agent.db") as producer:
             producer.emit("breaks")
