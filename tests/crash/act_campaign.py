@@ -106,8 +106,9 @@ def actions_of(policy: str | None) -> list[str]:
 def _one_database(
     actions: list[str], home: Path, nth: int, kills: int, chance: random.Random, ways: list[str], result: Result
 ) -> None:
+    with_new_tasks = min(kills, LIVES_WITH_NEW_TASKS)  # the lives that end these tasks are killed as often
     with a_provider(home) as provider:
-        _lives(home, provider, SHAPES[nth % len(SHAPES)], chance, ways, result, actions)
+        _lives(home, provider, SHAPES[nth % len(SHAPES)], with_new_tasks, chance, ways, result, actions)
         ask_in_thread(provider.port, quiet())
     if result.wrong:
         return
@@ -120,15 +121,16 @@ def _lives(
     home: Path,
     provider: Provider,
     shape: tuple[str, int],
+    with_new_tasks: int,
     chance: random.Random,
     ways: list[str],
     result: Result,
     actions: list[str],
 ) -> None:
-    """One life after the other, until everything is over."""
+    """One life after the other, until everything is over. The first `with_new_tasks` of them accept new tasks."""
     specs: list[TriggerSpec] = []
     for number in range(1, LIVES_AT_MOST):
-        if number <= LIVES_WITH_NEW_TASKS:
+        if number <= with_new_tasks:
             specs = [*(_a_task(f"{number}.{n}", chance, actions) for n in range(NEW_TASKS)), *specs]
         if not ways:
             ways.extend(chance.sample(WAYS, len(WAYS)))
@@ -154,7 +156,7 @@ def _lives(
         elif ended != 0:
             result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
             return
-        if life.over.exists() and number > LIVES_WITH_NEW_TASKS:
+        if life.over.exists() and number > with_new_tasks:
             return
     result.wrong.append(f"{LIVES_AT_MOST} lives were not enough ({home})")
 

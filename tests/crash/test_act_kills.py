@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from craftcore import OnUnknown
 from tests.crash.act_app import CRASH, WHERE
 from tests.crash.act_child import POINTS
 from tests.crash.act_matrix import BESIDE, IN_THE_TABLES, MORE, read_tables, tables
@@ -38,8 +39,8 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
     assert (found["duplicates"], found["losses"]) == (0, 0)
     assert sum(result["kills"].values()) >= kills
     places = {f"{CRASH}@{where}" for where in WHERE}
-    assert len(places & {*result["kills"]}) >= min(len(places), kills // 5)  # which ones is up to the tasks
-    assert len({*POINTS} & {*result["kills"]}) > len(POINTS) / 2
+    assert len(places & {*result["kills"]}) >= min(len(places), max(2, kills // 5))  # which ones is up to the tasks
+    assert len({*POINTS} & {*result["kills"]}) > min(len(POINTS) / 2, kills * 3 / 4)
     assert min(result["kills"][of] for of in (FROM_OUTSIDE, PRODUCER)) > 0
     assert found["acts"] > 2 * kills
     assert found["doubts"] > kills, "kills that leave nobody in doubt prove nothing"
@@ -63,10 +64,11 @@ def documented() -> str:
 
 
 def test_kill_around_a_call_never_loses_or_repeats_an_effect_unreported(some):
-    """A fifth of the cells."""
-    kills = sum(f"{CRASH}@" in name for name in some["cells"])
-    judge_matrix(some, -(-DECLARED * len([*IN_THE_TABLES, *BESIDE]) // 5), kills)
-    assert kills > DECLARED
+    """Two of the pairs in each row, so an eighth of the cells."""
+    judge_matrix(some, 2 * len([*IN_THE_TABLES, *BESIDE]), 2 * len(WHERE))
+    crashed = {name.partition(":")[0] for name in some["cells"] if f"{CRASH}@" in name}
+    assert len(crashed) == 2 * len(WHERE)
+    assert {action.partition(".")[0] for action in crashed} == {*OnUnknown}
 
 
 @pytest.mark.acceptance
@@ -80,7 +82,7 @@ def test_tables_in_the_docs_match_the_matrix(some):
     found = {name: outcome for name, outcome in some["cells"].items() if name in expected}
 
     assert len(expected) == DECLARED * len(IN_THE_TABLES)
-    assert len(found) > len(expected) / 8
+    assert len(found) == len(expected) / 8
     assert found == {name: expected[name] for name in found}, f"run python -m {MATRIX}, and copy its tables"
 
 
@@ -91,10 +93,10 @@ def test_tables_in_the_docs_match_the_whole_matrix(matrix):
     assert documented().strip() == printed.strip(), f"run python -m {MATRIX}, and copy its tables"
 
 
-@pytest.mark.parametrize(("kills", "crews"), [(20, 1), pytest.param(80, 2, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize(("kills", "crews"), [(8, 1), pytest.param(80, 2, marks=pytest.mark.campaign)])
 def test_kills_lose_and_repeat_no_effect_unreported(tmp_path, kills, crews):
-    """The tasks of seed 7 crash at every place around a call, on one database."""
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "7", "--workers", str(crews)), kills)
+    """The tasks of seed 8 crash at three places or more around a call, on one database. The matrix has each place."""
+    judge_campaign(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "8", "--workers", str(crews)), kills)
 
 
 @pytest.mark.campaign

@@ -1,4 +1,4 @@
-"""Hundreds of processes killed at every failpoint, checked by an independent checker."""
+"""Processes killed at every failpoint, checked by an independent checker."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ def judge(result: dict[str, Any], kills: int) -> None:
     assert result["wrong"] == []
     assert sum(result["kills"].values()) >= kills
     assert result["kills"][PRODUCER] > 0
-    assert {way for way, count in result["kills"].items() if count >= kills // len(KILLS) // 2} >= set(KILLS)
+    assert {way for way, count in result["kills"].items() if count >= max(1, kills // len(KILLS) // 2)} >= set(KILLS)
     assert (sum(result["lost"].values()), sum(result["doubled"].values())) == (0, 0)
     assert sum(result["interrupted"].values()) > kills / 2, "kills that interrupt nothing prove nothing"
     assert result["poisoned"] < result["accepted"] / 20
 
 
-@pytest.mark.parametrize("kills", [50, pytest.param(500, marks=pytest.mark.campaign)])
-def test_kills_lose_nothing_and_settle_nothing_twice(tmp_path, kills):
-    """Seed 2 begins with the shapes (asyncio, 16) and (trio, 16)."""
-    judge(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "2"), kills)
+@pytest.mark.parametrize(("kills", "crews"), [(20, 1), pytest.param(500, 2, marks=pytest.mark.campaign)])
+def test_kills_lose_nothing_and_settle_nothing_twice(tmp_path, kills, crews):
+    """The default run kills in each way once or twice. Its database has the shape (asyncio, 16)."""
+    judge(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "2", "--workers", str(crews)), kills)
 
 
 @pytest.mark.campaign
