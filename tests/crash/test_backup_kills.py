@@ -13,9 +13,11 @@ from tests.support.fakes import VirtualClock, VirtualCore
 from tests.support.processes import PATIENCE
 
 
-@pytest.fixture
-def made(tmp_path: Path) -> Path:
-    folder = tmp_path / "made"
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database and its backups, of which each life gets a copy."""
+    root = tmp_path_factory.mktemp("lives")
+    folder = root / "made"
     folder.mkdir()
     clock = VirtualClock()
     core = VirtualCore(folder / "agent.db", clock)
@@ -31,11 +33,11 @@ def made(tmp_path: Path) -> Path:
     for path, body in files.items():  # as a killed daemon leaves it
         path.write_bytes(body)
     assert (folder / "agent.db-wal").stat().st_size > 0
-    return tmp_path
+    return root
 
 
-EVERY = 45
-"""A normal run kills before each forty-fifth line."""
+EVERY = 90
+"""A normal run kills before each ninetieth line."""
 
 EACH_SIXTH = pytest.param(6, marks=pytest.mark.acceptance)
 EACH_LINE = pytest.param(1, marks=pytest.mark.campaign)
