@@ -220,6 +220,7 @@ async def test_duration_of_a_step_in_a_process_is_on_record(tmp_path):
     assert json.loads(done["payload_json"])["latency_ms"] >= 200
 
 
+@ON_ASYNCIO
 async def test_step_in_a_process_that_dies_is_retried_by_its_policy(tmp_path):
     async def body(ctx: TaskContext) -> Any:
         return await ctx.step("s", functions.die_once, str(tmp_path / "died"), executor="process", retry=AT_ONCE)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from craftcore import Continue, Fail, Producer, Retry, Snooze, TriggerView
+from craftcore import Continue, Fail, Retry, Snooze, TriggerView
 
 MAIN = os.getpid()
 
@@ -36,6 +36,8 @@ def describe(path: str, *, trigger: TriggerView) -> dict[str, Any]:
 
 def wait_for_work(database: str) -> Any:
     """Emit work, and wait for its result."""
+    from craftcore import Producer  # its imports take as long as all others of this module together
+
     with Producer(database) as producer:
         return producer.emit("inner").result()
 
