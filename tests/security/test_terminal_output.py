@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import apsw
 import pytest
 
 from craftcore.triggers.model import TriggerSpec
+from tests.support.command_calls import call_command
 from tests.support.commands import BY_HAND, READS, line
+from tests.support.fakes import VirtualClock
+from tests.support.populated_database import NOON
 from tests.support.processes import APP, craftcore
 from tests.support.tampered_database import FORGED, HOSTILE, tamper
 
@@ -27,12 +31,30 @@ def not_harmless(text: str) -> list[str]:
     return [one for one in text.split("\n") if not one.isprintable() or one.lstrip().startswith(FORGED)]
 
 
-@pytest.fixture
-def hostile(here, database):
-    here.core.close()
-    changed = tamper(database, names=False)
+@pytest.fixture(scope="module")
+def tampered(made, tmp_path_factory):
+    """The populated database with hostile texts."""
+    path = shutil.copy(made[1], tmp_path_factory.mktemp("tampered") / "agent.db")
+    changed = tamper(path, names=False)
     assert len(changed) > MOST_CHANGED, changed
-    return here.world
+    return path
+
+
+@pytest.fixture
+def hostile(made, tampered, database, clock):
+    shutil.copy(tampered, database)
+    return made[0]
+
+
+@pytest.fixture(scope="module")
+def tampered_names(made, tmp_path_factory):
+    """The populated database with hostile texts and names, after an operator's action."""
+    path = shutil.copy(made[1], tmp_path_factory.mktemp("tampered") / "agent.db")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("craftcore.services.SystemClock", lambda: VirtualClock(now=NOON))
+        assert call_command(path.parent, "schedule", "pause", "nightly").code == 0
+    assert len(tamper(path, names=True)) > MOST_CHANGED + 20
+    return path
 
 
 @pytest.mark.parametrize("name", READS)
@@ -70,10 +92,8 @@ def test_operator_commands_print_hostile_text_harmlessly(cli, hostile, name):
 
 
 @pytest.mark.parametrize("name", [*LISTS, "status", "audit", *DEEPER])
-def test_ids_that_no_emit_would_take_are_shown_and_not_obeyed(cli, here, database, name):
-    cli("schedule", "pause", "nightly")
-    here.core.close()
-    assert len(tamper(database, names=True)) > MOST_CHANGED + 20
+def test_ids_that_no_emit_would_take_are_shown_and_not_obeyed(cli, tampered_names, database, name):
+    shutil.copy(tampered_names, database)
 
     shown = cli(*DEEPER.get(name, name.split()))
 
