@@ -224,7 +224,7 @@ def test_command_line_refuses_hostile_json_in_a_line(cli, here, tmp_path, name):
         "payload": ["emit", "nap", "--payload", "@it.json"],
         "settings": ["--config", "it.json", "status"],
     }[name]
-    for text in texts(5, 60, [sound.get(name, SHIPPED)]):
+    for text in texts(5, 20, [sound.get(name, SHIPPED)]):
         (tmp_path / "it.json").write_bytes(text)
 
         ended = cli(*arguments)
