@@ -86,31 +86,30 @@ CALLABLES: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("kind", CALLABLES)
-async def test_workflow_awaits_the_result_of_any_callable(tmp_path, kind):
+async def test_workflow_awaits_the_result_of_any_callable(tmp_path):
     app = App()
-    app.declare("it", CALLABLES[kind], max_attempts=1)
+    names = {kind: kind.replace(" ", "_") for kind in CALLABLES}
+    for kind, name in names.items():
+        app.declare(name, CALLABLES[kind], max_attempts=1)
     async with lab(app, tmp_path) as it:
-        assert await (await app.emit("it", {"a": 1})).result() == 2
-        assert it.app.workflows["it"].payload_type.__struct_fields__[0] == "a"
+        for kind, name in names.items():
+            assert await (await app.emit(name, {"a": 1})).result() == 2, kind
+            assert it.app.workflows[name].payload_type.__struct_fields__[0] == "a", kind
 
 
 @ON_ASYNCIO
 @pytest.mark.parametrize("executor", ["thread", "inline"])
-@pytest.mark.parametrize("kind", CALLABLES)
-async def test_step_awaits_the_result_of_any_callable(tmp_path, kind, executor):
-    fn = CALLABLES[kind]
-    is_refused = executor == "inline" and kind in ("a partial of an async function", "an object that is awaited")
-
-    async def turn(ctx: TaskContext) -> Any:
-        if is_refused:
+async def test_step_awaits_the_result_of_any_callable(tmp_path, executor):
+    async def turn_of(ctx: TaskContext, kind: str) -> Any:
+        if executor == "inline" and kind in ("a partial of an async function", "an object that is awaited"):
             with pytest.raises(InvalidInput, match="needs a plain function"):
-                await ctx.step("add", fn, 1, executor=executor)
+                await ctx.step("add", CALLABLES[kind], 1, executor=executor)
             return 2
-        return await ctx.step("add", fn, 1, executor=executor)
+        return await ctx.step("add", CALLABLES[kind], 1, executor=executor)
 
     async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == 2
+        for kind in CALLABLES:
+            assert result(await run(it, partial(turn_of, kind=kind))) == 2, kind
 
 
 @ON_ASYNCIO

@@ -213,19 +213,15 @@ CASES: list[tuple[str, Callable[[], BaseException], str, str, dict[str, Any]]] =
 ]
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "message", "details"), [case[1:] for case in CASES], ids=[c[0] for c in CASES]
-)
-async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
-    tmp_path, error, code, message, details
-):
+async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(tmp_path):
     app = App()
+    makes: list[Callable[[], BaseException]] = []
 
     async def raises() -> None:
-        raise error()
+        raise makes[-1]()
 
     def raises_plainly() -> None:
-        raise error()
+        raise makes[-1]()
 
     async def raises_in_a_step(ctx: TaskContext) -> None:
         await ctx.step("raises", raises)
@@ -238,16 +234,19 @@ async def test_error_of_any_kind_is_recorded_with_a_code_and_the_engine_goes_on(
     async def good() -> None: ...
 
     async with lab(app, tmp_path) as it:
-        for kind in kinds:
-            row = await it.settled((await app.emit(kind)).id)
-            told = it.response(row["id"])["error"]
-            where = told["details"].pop("where", None)
-            assert (told["code"], told["message"], told["details"]) == (code, message, details), kind
-            assert (where is None) is ("exception_type" not in details), f"{kind}: said of what is no error of ours"
-            assert told["retryable"] is (row["status"] == "DEAD"), kind
-            assert (told["effect_possible"], told["retry_after"]) == (False, None), kind
-            assert (row["error_code"], row["error_message"]) == (code, message), kind
-            assert (await it.settled((await app.emit("good")).id))["status"] == "DONE", kind
+        for name, error, code, message, details in CASES:
+            makes.append(error)
+            for kind in kinds:
+                case = (name, kind)
+                row = await it.settled((await app.emit(kind)).id)
+                told = it.response(row["id"])["error"]
+                where = told["details"].pop("where", None)
+                assert (told["code"], told["message"], told["details"]) == (code, message, details), case
+                assert (where is None) is ("exception_type" not in details), f"{case}: said of what is no error of ours"
+                assert told["retryable"] is (row["status"] == "DEAD"), case
+                assert (told["effect_possible"], told["retry_after"]) == (False, None), case
+                assert (row["error_code"], row["error_message"]) == (code, message), case
+            assert (await it.settled((await app.emit("good")).id))["status"] == "DONE", name
 
 
 async def test_error_places_are_recorded_and_logged_without_engine_frames(tmp_path):

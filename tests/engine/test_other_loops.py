@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -51,11 +52,10 @@ def an_app(called: Counting) -> App:
     return app
 
 
-@pytest.mark.parametrize("name", CALLS)
-async def test_ctx_call_on_another_loop_is_refused_at_once_and_names_its_place(tmp_path, name):
+async def test_ctx_call_on_another_loop_is_refused_at_once_and_names_its_place(tmp_path):
     called, told = Counting(), list[str]()
 
-    async def turn(ctx: TaskContext) -> str:
+    async def turn_of(ctx: TaskContext, name: str) -> str:
         async def elsewhere() -> None:
             await CALLS[name](ctx, called)
 
@@ -68,12 +68,14 @@ async def test_ctx_call_on_another_loop_is_refused_at_once_and_names_its_place(t
         return "went on"
 
     async with lab(an_app(called), tmp_path) as it:
-        assert result(await run(it, turn)) == "went on"
-        assert not called.calls
-    call, line = name.split()[0], CALLS[name].__code__.co_firstlineno
+        for name in CALLS:
+            assert result(await run(it, partial(turn_of, name=name))) == "went on", name
+            assert not called.calls, name
     assert told == [
-        f"{call}(…) at {__file__}:{line} in <lambda> runs on another event loop than its turn, and did nothing: await "
-        "it in the workflow. The function of a step can return the values that the workflow then passes to ctx"
+        f"{name.split()[0]}(…) at {__file__}:{call.__code__.co_firstlineno} in <lambda> runs on another event loop "
+        "than its turn, and did nothing: await it in the workflow. The function of a step can return the values that "
+        "the workflow then passes to ctx"
+        for name, call in CALLS.items()
     ]
 
 

@@ -64,25 +64,23 @@ def test_ctx_methods_checked_for_await_are_all_coroutine_methods():
 
 @pytest.mark.anyio
 @ON_ASYNCIO
-@pytest.mark.parametrize("name", CALLS)
-async def test_ctx_call_without_await_fails_the_attempt_and_names_the_place(tmp_path, name):
+async def test_ctx_call_without_await_fails_the_attempt_and_names_the_place(tmp_path):
     counting = Counting()
 
-    async def turn(ctx: TaskContext) -> str:
+    async def turn_of(ctx: TaskContext, name: str) -> str:
         CALLS[name](ctx)
         return "done"
 
     async with lab(an_app(counting), tmp_path) as it:
-        row = await run(it, turn, max_attempts=1)
-        response = it.response(row["trigger_id"])
-
-    place = f"{__file__}:{CALLS[name].__code__.co_firstlineno} in <lambda>"
-    assert failure(row) == (
-        "INTERNAL_AGENT_ERROR",
-        f"{name}(…) at {place} was not awaited, so it did nothing. Write: await {name}(…)",
-    )
-    assert response["error"]["details"]["where"] == [place]
-    assert counting.calls == []
+        for name, call in CALLS.items():
+            row = await run(it, partial(turn_of, name=name), max_attempts=1)
+            place = f"{__file__}:{call.__code__.co_firstlineno} in <lambda>"
+            assert failure(row) == (
+                "INTERNAL_AGENT_ERROR",
+                f"{name}(…) at {place} was not awaited, so it did nothing. Write: await {name}(…)",
+            )
+            assert it.response(row["trigger_id"])["error"]["details"]["where"] == [place]
+            assert counting.calls == []
 
 
 @pytest.mark.anyio
