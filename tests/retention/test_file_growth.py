@@ -13,10 +13,13 @@ SHORT = RetentionSettings(triggers=DAY, dead=3 * DAY, keys=9 * DAY, bodies=2 * D
 """The proportions of the defaults, with a tenth of the days."""
 
 
+EACH_DAY = 5
+
+
 def a_day(core: VirtualCore, number: int) -> None:
-    for n in range(10):
-        begun = begin(core, payload={"text": "x" * 2_000}, dedup_key=f"day-{number}-{n}", dedup_scope="ever")
-        end(core, begun, Succeeded(result_json=f'"{"y" * 2_000}"'))
+    for n in range(EACH_DAY):
+        begun = begin(core, payload={"text": "x" * 4_000}, dedup_key=f"day-{number}-{n}", dedup_scope="ever")
+        end(core, begun, Succeeded(result_json=f'"{"y" * 4_000}"'))
 
 
 def pages(core: VirtualCore) -> int:
@@ -43,7 +46,7 @@ def test_file_stops_growing_after_the_longest_horizon(core):
     assert_sound(core)
     assert max(sizes[15:]) <= max(sizes[:15])
     [rows] = core.rows("SELECT (SELECT count(*) FROM triggers) AS t, (SELECT count(*) FROM executions) AS e")
-    assert rows == {"t": 80, "e": 80}, "what is not nine days old"
+    assert rows == {"t": 8 * EACH_DAY, "e": 8 * EACH_DAY}, "what is not nine days old"
 
 
 def test_rows_stamped_a_year_ahead_do_not_keep_later_rows(core):
@@ -58,7 +61,7 @@ def test_rows_stamped_a_year_ahead_do_not_keep_later_rows(core):
         SELECT (SELECT count(*) FROM triggers) AS triggers,
                (SELECT count(*) FROM executions WHERE stripped_at IS NULL) AS with_bodies
         """)
-    assert left == {"triggers": 10 + 80, "with_bodies": 10 + 10}
+    assert left == {"triggers": 9 * EACH_DAY, "with_bodies": 2 * EACH_DAY}
 
 
 def test_free_pages_are_returned_except_a_mebibyte(core):

@@ -94,7 +94,7 @@ def test_size_limit_takes_the_oldest_bodies_first_and_no_more_than_needed(core):
 
 
 def test_size_limit_takes_the_oldest_rows_when_no_bodies_are_left(core):
-    work(core, 600, size=10)
+    work(core, 500, size=10)
     most = used(core) // 2
 
     for _ in range(5):  # what a row weighs is an estimate, which each pass corrects
@@ -102,8 +102,8 @@ def test_size_limit_takes_the_oldest_rows_when_no_bodies_are_left(core):
 
     assert used(core) <= most
     rows = [row["seq"] for row in core.rows("SELECT seq FROM executions ORDER BY seq")]
-    assert rows == list(range(601 - len(rows), 601))
-    assert 50 < len(rows) < 500
+    assert rows == list(range(501 - len(rows), 501))
+    assert 50 < len(rows) < 400
     assert_sound(core)
 
 
@@ -175,7 +175,7 @@ def test_size_limit_counts_the_rows_that_ages_take_first(core):
 
 
 def test_dry_run_under_a_size_limit_equals_the_rows_taken(core):
-    work(core, 200)
+    work(core, 100)
     begin_task(core)
     retention = limited(core, at_most(used(core) // 2))
     with core.reading() as reader:
@@ -184,7 +184,7 @@ def test_dry_run_under_a_size_limit_equals_the_rows_taken(core):
     taken, weight = take_all(core, limited(core, at_most(used(core) // 2)))
 
     assert due.weight.tables == weight.tables
-    assert due.weight.tables["executions"]["rows"] > 50
+    assert due.weight.tables["executions"]["rows"] > 25
     assert {table: told["rows"] for table, told in weight.tables.items()} == dict(+(taken.removed + taken.stripped))
 
 
@@ -233,7 +233,7 @@ def test_needed_size_is_estimated_from_the_recent_growth(core):
     settings = RetentionSettings(bodies=4 * DAY, history=40 * DAY, max_bytes=MEGABYTE)
     retention = Retention(settings)
     for _ in range(20):
-        work(core, 6, size=8_000, every=4 * HOUR)
+        work(core, 3, size=18_000, every=8 * HOUR)
         for _ in batches(core, settings):
             pass
     give_all_back(core)
@@ -242,7 +242,7 @@ def test_needed_size_is_estimated_from_the_recent_growth(core):
     assert size.needed_bytes is not None
 
     for _ in range(40):
-        work(core, 6, size=8_000, every=4 * HOUR)
+        work(core, 3, size=18_000, every=8 * HOUR)
         for _ in batches(core, replace(settings, max_bytes=0)):
             pass
     give_all_back(core)
