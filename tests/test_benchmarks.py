@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from contextlib import AbstractContextManager, nullcontext
 from importlib import import_module
 
@@ -14,6 +12,7 @@ from benchmarks import history
 from benchmarks.__main__ import NAMES
 from benchmarks.engine import end_to_end_rate
 from benchmarks.records import unrecorded
+from tests.support.command_calls import call_command
 from tests.support.engine_harness import look
 
 
@@ -32,8 +31,8 @@ def test_filled_file_is_sound_and_has_triggers_records_and_events(tmp_path):
         """,
     )
     assert counted == {"settled": 20, "pending": 3, "events": 100}
-    checked = subprocess.run([sys.executable, "-m", "craftcore", "--db", str(path), "db", "check"], capture_output=True)
-    assert checked.returncode == 0, checked.stdout
+    checked = call_command(path.parent, "db", "check", database=path.name)
+    assert checked.code == 0, checked.out
 
 
 def test_unrecorded_engine_writes_no_records_and_settles_the_same(tmp_path):

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -15,8 +13,8 @@ import pytest
 import craftcore
 from tests.support.code_blocks import COMMANDS
 from tests.support.code_blocks import PAGES as DOCS
-from tests.support.processes import PATIENCE
 from tests.support.processes import craftcore as craftcore_command
+from tests.support.processes import run_python
 
 ROOT = Path(__file__).parents[1]
 README = DOCS["README.md"]
@@ -121,9 +119,8 @@ def test_example_of_a_task_runs(tmp_path):
     page = DOCS["docs/tutorial/agent-with-approval.md"]
     [example] = [block for block in blocks(page, "python") if block.startswith("# watch.py")]
     (tmp_path / "watch.py").write_text(example, "utf-8")
-    command = [sys.executable, "-c", WATCH]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=PATIENCE)
-    assert ran.stdout.splitlines() == ["['\"lamp is ordered: receipt activity:', ':1.1\"']", "2 42.0"], ran.stderr
+    ran = run_python(["-c", WATCH], tmp_path)
+    assert ran.out.splitlines() == ["['\"lamp is ordered: receipt activity:', ':1.1\"']", "2 42.0"], ran.err
 
 
 def test_index_lists_every_document_once():

@@ -106,10 +106,10 @@ def test_full_size_is_as_large_as_promised():
         pytest.param("triggers", 20, marks=pytest.mark.acceptance),
         pytest.param("actions-ask", 5, marks=pytest.mark.acceptance),
         pytest.param("cluster", 5, marks=pytest.mark.cluster),
-        ("emits", 6),
-        ("power-cuts", 20),
-        ("full-disk", 4),
-        ("failed-flush", 3),
+        ("emits", 3),
+        ("power-cuts", 8),
+        ("full-disk", 2),
+        ("failed-flush", 2),
     ],
 )
 def test_small_experiment_loses_and_repeats_nothing(tmp_path, name, count):

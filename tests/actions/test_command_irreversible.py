@@ -21,8 +21,9 @@ from craftcore.actions.process.command_run import COMMAND, command_action, comma
 from craftcore.actions.process.program import Programs
 from craftcore.config import Config
 from craftcore.daemon.builtin_actions import declare_ready_made
+from tests.support.command_calls import call_command
 from tests.support.engine_harness import Lab, lab
-from tests.support.processes import PATIENCE, a_daemon, craftcore, processes_in, until
+from tests.support.processes import PATIENCE, a_daemon, processes_in, until
 from tests.support.turns import failure, result
 
 EFFECT = 'echo "$CRAFTCORE_ATTEMPT $CRAFTCORE_IDEMPOTENCY_KEY" >> effects; '
@@ -368,14 +369,14 @@ def test_app_with_a_custom_command_keeps_the_custom_command() -> None:
 
 def emitted(home: Path, script: str) -> str:
     payload = json.dumps({"argv": ["sh", "-c", script], "irreversible": True})
-    done = craftcore(home, "--json", "emit", "command.run", "--payload", payload)
+    done = call_command(home, "--json", "emit", "command.run", "--payload", payload)
     assert done.code == 0, done
     return str(done.json["id"])
 
 
 def the_question(home: Path) -> dict[str, Any]:
     """What the inbox asks, once it does."""
-    [question] = until(lambda: craftcore(home, "--json", "inbox", "list").json, "a question")
+    [question] = until(lambda: call_command(home, "--json", "inbox", "list").json, "a question")
     return dict(question)
 
 
@@ -396,9 +397,9 @@ def test_command_of_a_killed_daemon_is_run_again_only_after_a_resend_answer(home
         assert (question["kind"], question["task_id"]) == ("activity", task)
         assert "the process ended before it knew. An action that it began may still go on" in question["question"]
         assert len(effects(home)) == 1
-        answer = craftcore(home, "inbox", "answer", question["id"], choice)
+        answer = call_command(home, "inbox", "answer", question["id"], choice)
         assert answer.code == 0, answer
-        until(lambda: craftcore(home, "--json", "task", "show", task).json["status"] == "DONE", "the end")
+        until(lambda: call_command(home, "--json", "task", "show", task).json["status"] == "DONE", "the end")
 
     key = f"activity:{task}:1.1"
     assert effects(home) == ([(1, key)] if choice == "happened" else [(1, key), (2, key)])
@@ -419,7 +420,7 @@ def test_command_stopped_by_a_shutdown_waits_for_an_answer(home: Path) -> None:
     with a_daemon(home) as daemon:
         daemon.ready()
         assert the_question(home)["task_id"] == task
-        assert craftcore(home, "--json", "task", "show", task).json["status"] == "WAITING"
+        assert call_command(home, "--json", "task", "show", task).json["status"] == "WAITING"
 
     assert len(effects(home)) == 1
 
@@ -428,18 +429,18 @@ def test_schedule_occurrence_waits_for_the_answer_about_the_earlier_command(home
     """With the overlap policy of every schedule, buffer_one: the task of the one before has not ended."""
 
     def outcomes() -> list[str]:
-        return [line["outcome"] for line in craftcore(home, "--json", "schedule", "history", "s").json]
+        return [line["outcome"] for line in call_command(home, "--json", "schedule", "history", "s").json]
 
     with a_daemon(home) as daemon:
         daemon.ready()
         options = ["--max-runs", "2", "--irreversible", "--", "sh", "-c", EFFECT + "exit 3"]
-        added = craftcore(home, "schedule", "add", "s", "every 1s", *options)
+        added = call_command(home, "schedule", "add", "s", "every 1s", *options)
         assert added.code == 0, added
         first = the_question(home)
         until(lambda: "buffered" in outcomes(), "an occurrence that waits")
         assert len(effects(home)) == 1
 
-        craftcore(home, "inbox", "answer", first["id"], "happened")
+        call_command(home, "inbox", "answer", first["id"], "happened")
         until(lambda: len(effects(home)) == 2, "the occurrence that waited")
         second = the_question(home)
 

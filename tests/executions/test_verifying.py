@@ -123,9 +123,16 @@ def is_named(first: Fault, table: str, row: dict[str, Any], record: dict[str, An
 
 
 def changes(copy: Unguarded, table: str, column: str) -> Iterator[tuple[str, str, dict[str, Any], list[Fault]]]:
-    """(standing, the other value, row, what is found) for each row, and each other value of that column."""
+    """(standing, the other value, row, what is found) for each row, and each other value of that column.
+
+    Of events only one of each shape is changed: of a type, in a record of a standing, with values in the same columns.
+    """
     kind = columns(copy, table)[column]
-    for row in rows(copy, table):
+    changed = rows(copy, table)
+    if table == "event_rows":
+        shapes = {(row["standing"], row["type"], *(value is None for value in row.values())): row for row in changed}
+        changed = list(shapes.values())
+    for row in changed:
         condition, params = where(table, row)
         values = [OTHER[kind].format(column), *ALSO.get((table, column), ())]
         if row[column] is not None and _may_be_null(copy, table, column):
