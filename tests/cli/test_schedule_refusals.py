@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 
-from tests.support.made_schema import lay_schema
+from craftcore.schedules.model import Origin, ScheduleSpec
+from tests.support.fakes import VirtualClock, VirtualCore
+from tests.support.populated_database import NOON
 
 RUNS = ["--workflow", "greet"]
 
@@ -14,6 +18,15 @@ RUNS = ["--workflow", "greet"]
 @pytest.fixture(autouse=True)
 def _at_noon(clock):
     """Run every command of this file at noon."""
+
+
+@pytest.fixture(scope="module")
+def with_another(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a database with one schedule, which tests copy."""
+    core = VirtualCore(tmp_path_factory.mktemp("with_another") / "agent.db", VirtualClock(now=NOON))
+    core.do(core.schedules.put, ScheduleSpec(id="other", when="@daily", workflow="greet"), Origin.OPERATOR)
+    core.close()
+    return core.database.path
 
 
 @pytest.mark.parametrize(
@@ -78,7 +91,9 @@ def _at_noon(clock):
     ],
     ids=lambda value: " ".join(value)[:40].encode("ascii", "replace").decode() if isinstance(value, list) else None,
 )
-def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(cli, database, tmp_path, arguments, words):
+def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(
+    cli, with_another, database, tmp_path, arguments, words
+):
     refused = cli("schedule", "add", "s", *arguments)
 
     assert refused.code == 64, refused
@@ -89,10 +104,10 @@ def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(cli, datab
     assert list(tmp_path.iterdir()) == []
 
     assert cli("--json", "schedule", "add", "s", *arguments).json["error"]["exit_code"] == 64
-    lay_schema(database)
-    cli("schedule", "add", "other", "@daily", *RUNS)
+    shutil.copy(with_another, database)
     assert cli("schedule", "add", "s", *arguments).code == 64
-    assert [row["id"] for row in cli("--json", "schedule", "list").json] == ["other"]
+    assert database.read_bytes() == with_another.read_bytes()
+    assert not database.with_name("agent.db-wal").exists()
 
 
 @pytest.mark.parametrize("schedule_id", ["", "a b", "ü", "a/b", "x" * 151, "\udcff", "a\nb"])

@@ -261,7 +261,14 @@ def test_damaged_column_causes_no_bug_with_every_value_and_command(cli, full, da
     ],
 )
 @pytest.mark.parametrize("column", ["anchor_seq", "passed_seq", "anchor_record", "head_seq", "removed"])
-@pytest.mark.parametrize("words", [("db", "stats"), ("--json", "db", "stats"), ("db", "gc", "--dry-run")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("db", "stats"),
+        pytest.param(("--json", "db", "stats"), marks=pytest.mark.acceptance),
+        ("db", "gc", "--dry-run"),
+    ],
+)
 def test_damaged_chain_end_exits_65_when_records_are_due_for_retention(
     cli, full, database, clock, quiet, column, words, kinds
 ):
