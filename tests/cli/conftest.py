@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -66,3 +67,40 @@ def here(made: tuple[World, Path], database: Path, clock: VirtualClock) -> Itera
     core = VirtualCore(database, clock, database=RepeatedReads)
     yield Here(world=world, core=core)
     core.close()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shared:
+    """A copy of the populated database for commands that change nothing."""
+
+    world: World
+    sound: Path
+    path: Path
+
+    def is_unchanged(self) -> bool:
+        """Return whether the file has the bytes of the populated database, with nothing in its WAL."""
+        wal = self.path.with_name(self.path.name + "-wal")
+        is_in_file = not wal.exists() or not wal.stat().st_size
+        return is_in_file and self.path.read_bytes() == self.sound.read_bytes()
+
+
+@pytest.fixture(scope="module")
+def copy_of_module(made: tuple[World, Path], tmp_path_factory: pytest.TempPathFactory) -> Shared:
+    world, sound = made
+    path = tmp_path_factory.mktemp("shared") / "agent.db"
+    shutil.copy(sound, path)
+    return Shared(world=world, sound=sound, path=path)
+
+
+@pytest.fixture
+def shared(copy_of_module: Shared, cli: Cli, clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shared]:
+    """Return a copy of the populated database at noon, which the tests of a module share: commands find it unnamed.
+
+    A copy that a test has changed is made anew for the next one.
+    """
+    monkeypatch.setenv("STATE_DIRECTORY", str(copy_of_module.path.parent))
+    yield copy_of_module
+    if not copy_of_module.is_unchanged():
+        for path in copy_of_module.path.parent.iterdir():
+            path.unlink()
+        shutil.copy(copy_of_module.sound, copy_of_module.path)

@@ -174,14 +174,12 @@ def needs_a_database(name: str) -> bool:
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if needs_a_database(name)])
-def test_missing_database_exits_10_and_is_not_created(cli, here, database, name):
-    before = sorted(database.parent.iterdir())
-
-    refused = cli("--json", "--db", "no/agent.db", *line(name, CALLS[name], here.world))
+def test_missing_database_exits_10_and_is_not_created(cli, made, tmp_path, name):
+    refused = cli("--json", "--db", "no/agent.db", *line(name, CALLS[name], made[0]))
 
     assert refused.code == 10, refused
     assert "no such database" in refused.json["error"]["message"]
-    assert sorted(database.parent.iterdir()) == before
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("name", [name for name in NAMED if not needs_a_database(name)])

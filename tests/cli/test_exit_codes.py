@@ -184,10 +184,8 @@ def about(name: str, world: World, id: str) -> list[str]:
 
 
 @pytest.mark.parametrize("name", TAKES_AN_ID)
-def test_unknown_id_is_refused_with_the_command_to_list(cli, here, name):
-    before = here.rows()
-
-    refused = cli(*about(name, here.world, "no-such-id"))
+def test_unknown_id_is_refused_with_the_command_to_list(cli, shared, name):
+    refused = cli(*about(name, shared.world, "no-such-id"))
 
     assert (refused.code, refused.out) == (10, "")
     [error_line] = refused.err.splitlines()
@@ -195,7 +193,7 @@ def test_unknown_id_is_refused_with_the_command_to_list(cli, here, name):
         r"craftcore: (?:no \w+ has the (?:id|key) 'no-such-id'|no operator command has changed)", error_line
     )
     assert "; see: craftcore " in error_line or name == "audit"
-    assert here.rows() == before
+    assert shared.is_unchanged()
 
 
 @pytest.mark.parametrize("name", TAKES_AN_ID)
@@ -258,26 +256,21 @@ def with_option(name: str, world: World, option: str, value: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("name", "option"), [one[:2] for one in VALUED if one[2] not in ANY_TEXT])
-def test_invalid_option_value_is_refused_and_changes_nothing(cli, here, database, name, option):
-    before = here.rows()
-    here.core.close()
-
-    refused = cli(*with_option(name, here.world, option, "?!"))
+def test_invalid_option_value_is_refused_and_changes_nothing(cli, shared, name, option):
+    refused = cli(*with_option(name, shared.world, option, "?!"))
 
     assert (refused.code in (12, 64), refused.out) == (True, ""), refused
     [error_line] = refused.err.splitlines()
     assert "?!" in error_line or "the payload is not JSON" in error_line
-    assert here.rows() == before
+    assert shared.is_unchanged()
 
 
 @pytest.mark.parametrize(
     ("name", "option"), [one[:2] for one in VALUED if one[1] not in ("--description", "--task")], ids=str
 )
-def test_empty_option_value_is_refused_and_changes_nothing(cli, here, name, option):
-    before = here.rows()
-
-    refused = cli(*with_option(name, here.world, option, ""))
+def test_empty_option_value_is_refused_and_changes_nothing(cli, shared, name, option):
+    refused = cli(*with_option(name, shared.world, option, ""))
 
     assert (refused.code in (12, 64), refused.out) == (True, ""), refused
     assert len(refused.err.splitlines()) == 1
-    assert here.rows() == before
+    assert shared.is_unchanged()

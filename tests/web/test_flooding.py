@@ -305,8 +305,9 @@ def test_malformed_requests_cause_no_error_of_the_server(database, capfd, count)
     assert "Traceback" not in printed
 
 
-def test_reading_that_takes_too_long_has_a_page_that_says_so(database):
+def test_reading_that_takes_too_long_has_a_page_that_says_so(database, monkeypatch):
     """The page of an endless reading, in a site of this process: no page of the table has one."""
+    monkeypatch.setattr("craftcore.web.visit.READ_SECONDS", 0.1)  # a page has 2 s, and would use them all
     services = Services(database, Config())
     people = People(WebSettings(), lambda reference: reference, lambda: 0.0, read_only=False)
     site = WebSite(services, people, Door(on_port=False, cookie="x", trusted_secret=None))
@@ -329,5 +330,5 @@ def test_reading_that_takes_too_long_has_a_page_that_says_so(database):
     services.close()
 
     assert found.status_code == 503
-    assert "reading took longer than 2 s, and was ended" in found.text
+    assert "reading took longer than 0.1 s, and was ended" in found.text
     assert 'class="verdict' in found.text
