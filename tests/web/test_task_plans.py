@@ -19,7 +19,7 @@ from tests.support.filled_cores import filled_core
 from tests.support.task_steps import a_question, begin, complete, enter_next, for_event, go_on, look, suspend
 from tests.triggers.test_claim_plans import steps_of, undone
 
-MANY, FEW, SHOWN = 400, 20, 10
+MANY, FEW, SHOWN = 120, 20, 10
 
 TASKS = """
 WITH RECURSIVE numbers (n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM numbers WHERE n < 30000)
