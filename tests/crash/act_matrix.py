@@ -239,7 +239,7 @@ def _cells(refused: dict[str, str], only: str | None, *, thorough: bool, some: b
         for column, pair in enumerate(pairs)
         if not some or (row + column) % SOME == 0
     ]
-    return [cell for cell in cells if only is None or only in cell.name]
+    return [cell for cell in cells if only is None or only in f"{cell.name}$"]
 
 
 def _refused(home: Path) -> dict[str, str]:
@@ -314,7 +314,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--thorough", action="store_true", help="on both event loops, and more kinds of faults")
     parser.add_argument("--some", action="store_true", help="an eighth of the cells, always the same")
-    parser.add_argument("--only", help="cells with this in their name")
+    parser.add_argument("--only", help="cells with this in their name, which ends with a $")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the result for another program")
     args = parser.parse_args()
