@@ -41,7 +41,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the back
 ON_BOTH_LOOPS = {
     "daemon/test_doorbell",
     "daemon/test_embedded",
-    "daemon/test_retention",
     "daemon/test_signals",
     "daemon/test_watchdog",
     "engine/test_act_fail_closed",
@@ -64,7 +63,6 @@ ON_BOTH_LOOPS = {
     "engine/test_waits",
     "engine/test_worker_processes",
     "storage/test_checkpoints",
-    "storage/test_contention",
     "storage/test_writer",
     "storage/test_writer_faults",
 }

@@ -224,7 +224,7 @@ async def test_fault_in_any_function_with_a_trigger_fails_only_that_trigger(
 async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(tmp_path):
     """With a concurrency of 1 the commit of a settle starts the next trigger, too.
 
-    The functions of this commit meet each fault, those around them a fifth of their faults; the campaign has all.
+    The functions of this commit meet each fault, those around them a tenth of their faults; the campaign has all.
     """
     (known := tmp_path / "known").mkdir()
     shared = {f"craftcore.engine.{name}" for name in ("attempt_batches", "attempt_commits", "consumer")}
@@ -232,7 +232,7 @@ async def test_fault_in_a_commit_that_settles_and_starts_fails_only_its_trigger(
     cases = {
         f"{fn.__qualname__} {times} {when}": ("returns", fn, times, when) for fn in found for times, when in FAULTS
     }
-    chosen = [*(name for name in cases if ".settle_and_start " in name), *some_cells(list(cases))]
+    chosen = [*(name for name in cases if ".settle_and_start " in name), *some_cells(list(cases))[::2]]
 
     assert {"AttemptCommits.settle_and_start", "AttemptBatches.settle_and_start"} <= {fn.__qualname__ for fn in found}
     assert await harm_of((cases[name] for name in dict.fromkeys(chosen)), tmp_path, 1) == {}

@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any
 
 import anyio
@@ -127,17 +128,17 @@ async def works_on(ctx: TaskContext) -> None:
         await ctx.note("cleaned-up")
 
 
-@pytest.mark.parametrize("swallows", [ignores, continues, raises, waits_again, works_on])
-async def test_turn_that_swallows_the_suspension_fails_and_keeps_no_wait(tmp_path, swallows):
+async def test_turn_that_swallows_the_suspension_fails_and_keeps_no_wait(tmp_path):
     async with lab(App(), tmp_path) as it:
-        row = await run(it, swallows)
+        for swallows in (ignores, continues, raises, waits_again, works_on):
+            row = await run(it, swallows)
 
-        assert failure(row) == (
-            "INTERNAL_AGENT_ERROR",
-            "the workflow went on after sleep#1 had suspended it: let BaseException pass",
-        )
-        assert it.rows("SELECT * FROM waits") == []
-        assert row["turn"] == 1
+            assert failure(row) == (
+                "INTERNAL_AGENT_ERROR",
+                "the workflow went on after sleep#1 had suspended it: let BaseException pass",
+            ), swallows
+            assert it.rows("SELECT * FROM waits") == [], swallows
+            assert row["turn"] == 1, swallows
 
 
 async def test_suspension_is_not_caught_by_except_exception(tmp_path):
@@ -309,19 +310,18 @@ async def test_wait_key_used_twice_in_a_turn_is_refused(tmp_path):
 
 
 Ask = Callable[[TaskContext], Any]
-BESIDE: list[Ask] = [
-    lambda ctx: ctx.sleep(0),
-    lambda ctx: ctx.sleep_until(NEW_YEAR),
-    lambda ctx: ctx.wait_for("word"),
-    lambda ctx: ctx.ask("Send it?"),
-    lambda ctx: ctx.emit("other"),
-    lambda ctx: ctx.start_child("other"),
-]
+BESIDE: dict[str, Ask] = {
+    "sleep": lambda ctx: ctx.sleep(0),
+    "sleep_until": lambda ctx: ctx.sleep_until(NEW_YEAR),
+    "wait_for": lambda ctx: ctx.wait_for("word"),
+    "ask": lambda ctx: ctx.ask("Send it?"),
+    "emit": lambda ctx: ctx.emit("other"),
+    "start_child": lambda ctx: ctx.start_child("other"),
+}
 
 
-@pytest.mark.parametrize("ask", BESIDE)
-async def test_wait_emit_or_child_in_a_concurrent_task_needs_a_key(tmp_path, ask):
-    async def turn(ctx: TaskContext) -> list[str]:
+async def test_wait_emit_or_child_in_a_concurrent_task_needs_a_key(tmp_path):
+    async def turn_of(ctx: TaskContext, ask: Ask) -> list[str]:
         refused: list[str] = []
 
         async def beside() -> None:
@@ -335,29 +335,30 @@ async def test_wait_emit_or_child_in_a_concurrent_task_needs_a_key(tmp_path, ask
         return refused
 
     async with lab(App(), tmp_path) as it:
-        [refused] = result(await run(it, turn))
-        assert "in a task beside the turn's own needs key=" in refused
-        assert it.rows("SELECT * FROM waits") == []
+        for name, ask in BESIDE.items():
+            [refused] = result(await run(it, partial(turn_of, ask=ask)))
+            assert "in a task beside the turn's own needs key=" in refused, name
+            assert it.rows("SELECT * FROM waits") == [], name
 
 
-KEYED: list[Ask] = [
-    lambda ctx: ctx.sleep(0, key="k"),
-    lambda ctx: ctx.wait_for("word", key="k"),
-    lambda ctx: ctx.ask("Send it?", key="k"),
-]
+KEYED: dict[str, Ask] = {
+    "sleep": lambda ctx: ctx.sleep(0, key="k"),
+    "wait_for": lambda ctx: ctx.wait_for("word", key="k"),
+    "ask": lambda ctx: ctx.ask("Send it?", key="k"),
+}
 
 
-@pytest.mark.parametrize("ask", KEYED)
-async def test_keyed_wait_in_a_concurrent_task_cannot_suspend_the_turn(tmp_path, ask):
-    async def turn(ctx: TaskContext) -> None:
+async def test_keyed_wait_in_a_concurrent_task_cannot_suspend_the_turn(tmp_path):
+    async def turn_of(ctx: TaskContext, ask: Ask) -> None:
         async with anyio.create_task_group() as group:
             group.start_soon(ask, ctx)
 
     async with lab(App(), tmp_path) as it:
-        code, message = failure(await run(it, turn))
-        assert code == "VALIDATION_ERROR"
-        assert message.endswith("suspends the whole turn: await it in the turn's own task, not in one beside it")
-        assert it.rows("SELECT * FROM waits") == []
+        for name, ask in KEYED.items():
+            code, message = failure(await run(it, partial(turn_of, ask=ask)))
+            assert code == "VALIDATION_ERROR", name
+            assert message.endswith("suspends the whole turn: await it in the turn's own task, not in one beside it")
+            assert it.rows("SELECT * FROM waits") == [], name
 
 
 async def test_keyed_emit_in_a_concurrent_task_is_allowed_after_a_wait(tmp_path):

@@ -540,8 +540,9 @@ async def test_bug_in_the_writer_answers_every_caller_and_is_logged(database, mo
     assert rows(database) == [4]
 
 
-async def test_event_loop_is_not_blocked_by_a_checkpoint(database):
+async def test_event_loop_is_not_blocked_by_a_checkpoint(database, monkeypatch):
     """The checkpoint of an idle writer may take long; meanwhile the loop hands in work without waiting for a lock."""
+    monkeypatch.setattr("craftcore.storage.checkpoints.IDLE_SECONDS", 0.01)
     entered, release = threading.Event(), threading.Event()
 
     class SlowCheckpoint(Writer):

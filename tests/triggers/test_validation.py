@@ -8,7 +8,7 @@ import sys
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craftcore.errors import InvalidInput, PayloadTooLarge
@@ -296,6 +296,7 @@ JSON = st.recursive(
 )
 
 
+@settings(max_examples=40)
 @given(st.dictionaries(CHARACTERS, JSON, max_size=6))
 def test_any_json_object_that_is_accepted_reads_back_equal(payload):
     text = payload_text(payload, LIMIT)
@@ -305,6 +306,7 @@ def test_any_json_object_that_is_accepted_reads_back_equal(payload):
     assert text.isascii()
 
 
+@settings(max_examples=50)
 @given(st.text(max_size=300), st.sampled_from([*NAMED, "source", "description", "dedup_scope", "supersedes", "at"]))
 def test_any_text_in_any_field_is_accepted_or_refused_but_never_an_accident(text, field):
     try:
