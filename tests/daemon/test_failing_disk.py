@@ -10,6 +10,7 @@ import apsw
 import pytest
 
 from craftcore import Producer
+from tests.support.command_calls import call_command
 from tests.support.processes import PATIENCE, DaemonProcess, a_daemon, craftcore, read_trace, until
 
 APP = """
@@ -64,7 +65,7 @@ def emit(folder: Path, workflow: str, **payload: float) -> None:
 
 
 def reasons(folder: Path) -> list[str]:
-    return [reason["code"] for reason in craftcore(folder, "--json", "status").json["reasons"]]
+    return [reason["code"] for reason in call_command(folder, "--json", "status").json["reasons"]]
 
 
 def test_failing_checkpoints_degrade_status_and_fail_doctor_until_success(folder):
@@ -72,7 +73,7 @@ def test_failing_checkpoints_degrade_status_and_fail_doctor_until_success(folder
         daemon.ready()
         emit(folder, "checkpoints_fail", ends_after=10 * PATIENCE)
         until(lambda: "checkpoint" in reasons(folder), "status to say so")
-        doctor = craftcore(folder, "doctor")
+        doctor = call_command(folder, "doctor")
         first = daemon.wait_for_notification("STATUS=checkpoints fail")
         emit(folder, "heal")
         until(lambda: "checkpoint" not in reasons(folder), "status to forget it")
@@ -94,7 +95,7 @@ def test_failing_checkpoints_end_the_daemon_with_74_and_accepted_work_runs_later
     assert "Checkpoints have failed for" in daemon.log
     emit(folder, "heal")
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
-    assert {row["status"] for row in craftcore(folder, "--json", "trigger", "list").json} == {"DONE"}
+    assert {row["status"] for row in call_command(folder, "--json", "trigger", "list").json} == {"DONE"}
 
 
 def slow_daemon(daemon: DaemonProcess, folder: Path, seconds: float) -> None:
@@ -111,7 +112,7 @@ def test_slow_disk_degrades_status_and_sigterm_ends_within_grace_and_margin(fold
     (folder / "craftcore.toml").write_text(f"[daemon]\nshutdown_grace = {grace}\n")
     with a_daemon(folder, "--config", "craftcore.toml", "app:app") as daemon:
         slow_daemon(daemon, folder, flush)
-        told = craftcore(folder, "--json", "status").json
+        told = call_command(folder, "--json", "status").json
         began = time.monotonic()
         daemon.signal(signal.SIGTERM)
         code = daemon.wait()
@@ -123,7 +124,7 @@ def test_slow_disk_degrades_status_and_sigterm_ends_within_grace_and_margin(fold
     assert took < grace + margin, daemon.log
     connection = apsw.Connection(str(folder / "agent.db"))
     assert connection.execute("SELECT ended_at IS NOT NULL FROM epochs").get, "it ended in order"
-    [row] = craftcore(folder, "--json", "trigger", "list", "--workflow", "endless").json
+    [row] = call_command(folder, "--json", "trigger", "list", "--workflow", "endless").json
     assert (row["status"], row["attempts"]) == ("PENDING", 0)
 
 
@@ -135,10 +136,10 @@ def test_daemon_frozen_in_a_commit_stops_producers_until_resumed_or_killed(folde
         emit(folder, "frozen")
         status = Path(f"/proc/{daemon.pid}/status")
         until(lambda: "State:\tT" in status.read_text(), "the daemon to freeze")
-        refused = craftcore(folder, "--config", "impatient.toml", "emit", "heal")
+        refused = call_command(folder, "--config", "impatient.toml", "emit", "heal")
         told = reasons(folder)
         daemon.signal(way_out)
-        accepted = craftcore(folder, "emit", "heal")
+        accepted = call_command(folder, "emit", "heal")
 
     assert refused.code == 75
     assert "stuck" in told

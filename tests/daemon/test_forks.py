@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import PATIENCE, a_daemon, craftcore, read_trace, until
+from tests.support.command_calls import call_command
+from tests.support.processes import PATIENCE, a_daemon, read_trace, until
 
 APP = """
 import asyncio, os, signal, sys, time
@@ -122,12 +123,12 @@ def test_child_of_a_killed_daemon_does_not_keep_other_daemons_out(folder, workfl
     """A flock is inherited: the orphan held the lock of the dead daemon until somebody ended it."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        craftcore(folder, "emit", workflow)
+        call_command(folder, "emit", workflow)
         child = child_of(folder)
         daemon.kill()
     try:
         assert Path(f"/proc/{child}").exists()
-        assert craftcore(folder, "--json", "status").json["health"] == "down"
+        assert call_command(folder, "--json", "status").json["health"] == "down"
         with a_daemon(folder, "app:app", "--paused") as second:
             second.ready()
             second.signal(signal.SIGTERM)
@@ -141,11 +142,11 @@ def test_signal_to_a_child_ends_only_the_child(folder, number):
     """What a child catches would wake its parent's loop, and stop the daemon."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        craftcore(folder, "emit", "asleep")
+        call_command(folder, "emit", "asleep")
         child = child_of(folder)
         os.kill(child, number)
         until(lambda: "zombie" in Path(f"/proc/{child}/status").read_text(), "the child to end")
-        greeted = craftcore(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
+        greeted = call_command(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
 
         assert greeted["status"] == "DONE"
         assert "daemon.stopping" not in daemon.log
@@ -157,8 +158,8 @@ def test_child_that_returns_from_its_handler_ends_and_the_daemon_still_responds(
     """It would go on as a second engine on the first one's connections, and take down its event loop."""
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        ended = craftcore(folder, "--json", "emit", workflow, "--wait", f"{PATIENCE:g}").json
-        greeted = craftcore(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
+        ended = call_command(folder, "--json", "emit", workflow, "--wait", f"{PATIENCE:g}").json
+        greeted = call_command(folder, "--json", "emit", "greet", "--wait", f"{PATIENCE:g}").json
         daemon.signal(signal.SIGTERM)
 
         assert daemon.wait() == 0
@@ -172,7 +173,7 @@ def test_child_that_returns_from_its_handler_ends_and_the_daemon_still_responds(
 def test_child_may_not_write_the_database_of_its_parent(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        ended = craftcore(folder, "--json", "emit", "emits", "--wait", f"{PATIENCE:g}").json
+        ended = call_command(folder, "--json", "emit", "emits", "--wait", f"{PATIENCE:g}").json
 
     assert (ended["status"], ended["result"]) == ("DONE", 3)
     [said] = read_trace(folder)

@@ -15,6 +15,7 @@ from craftcore.daemon.config_reload import list_changed_keys
 from craftcore.daemon.lock import DaemonLock
 from craftcore.daemon.status_line import Condition, status_text
 from craftcore.producer import Producer
+from tests.support.command_calls import call_command
 from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, read_trace, until
 
 
@@ -26,7 +27,7 @@ def folder(tmp_path: Path) -> Path:
 
 def statuses(folder: Path) -> dict[str, tuple[str, str]]:
     """workflow -> (status, reason)."""
-    rows = craftcore(folder, "--json", "trigger", "list").json
+    rows = call_command(folder, "--json", "trigger", "list").json
     return {row["workflow"]: (row["status"], row["reason"]) for row in rows}
 
 
@@ -34,7 +35,7 @@ def test_ready_is_sent_after_the_boot_and_work_begins_at_once(folder):
     with a_daemon(folder, "app:app") as daemon:
         ready = daemon.wait_for_notification("READY=1")
 
-        status = craftcore(folder, "--json", "status").json
+        status = call_command(folder, "--json", "status").json
         assert ready in ("READY=1\nSTATUS=running 0, due 0", "READY=1\nSTATUS=running 0")
         assert (status["ok"], status["epoch"], status["daemon"]["pid"]) == (True, 1, daemon.pid)
         done = craftcore(folder, "emit", "greet", "--payload", '{"name": "Ada"}', "--wait", str(PATIENCE))
@@ -57,7 +58,7 @@ def test_ready_is_sent_before_any_handler_runs(folder):
     """Until then no watchdog counts: a loop that hangs would hang for as long as systemd lets a start take."""
     (folder / "app.py").write_text(HOLDS_THE_LOOP)
     for _ in range(3):
-        craftcore(folder, "emit", "holds")
+        call_command(folder, "emit", "holds")
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
 
@@ -75,7 +76,7 @@ def test_second_daemon_exits_75_and_names_the_first(folder):
         assert second.code == 75
         [line] = second.err.splitlines()
         assert line.startswith(f"craftcore: another daemon holds this database: pid {daemon.pid} on ")
-        assert craftcore(folder, "db", "migrate").code == 75
+        assert call_command(folder, "db", "migrate").code == 75
 
 
 def test_removed_lock_file_is_restored_and_keeps_a_second_daemon_out(folder):
@@ -110,7 +111,7 @@ def test_daemon_whose_lock_was_taken_by_another_ends_and_reports_the_cause(folde
 def test_sigterm_lets_running_work_finish_within_the_grace(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        craftcore(folder, "emit", "slow")
+        call_command(folder, "emit", "slow")
         until(lambda: "slow begins" in read_trace(folder))
 
         daemon.signal(signal.SIGTERM)
@@ -125,7 +126,7 @@ def test_sigterm_lets_running_work_finish_within_the_grace(folder):
 def test_second_signal_cancels_at_once_and_returns_the_attempt(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        craftcore(folder, "emit", "slow")
+        call_command(folder, "emit", "slow")
         until(lambda: "slow begins" in read_trace(folder))
         daemon.signal(signal.SIGINT)
         daemon.wait_for_notification("STOPPING=1")
@@ -134,14 +135,14 @@ def test_second_signal_cancels_at_once_and_returns_the_attempt(folder):
 
         assert daemon.wait() == 0
     assert read_trace(folder) == ["slow begins", "slow cancelled"]
-    [row] = craftcore(folder, "--json", "trigger", "list").json
+    [row] = call_command(folder, "--json", "trigger", "list").json
     assert (row["status"], row["reason"], row["attempts"]) == ("PENDING", "shutdown", 0)
 
 
 def test_thread_that_never_returns_does_not_hold_the_process(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        craftcore(folder, "emit", "stuck")
+        call_command(folder, "emit", "stuck")
         until(lambda: "stuck begins" in read_trace(folder))
         daemon.signal(signal.SIGTERM)
         daemon.wait_for_notification("STOPPING=1")
@@ -155,10 +156,10 @@ def test_thread_that_never_returns_does_not_hold_the_process(folder):
 def test_running_code_is_cancelled_by_the_command(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        emitted = craftcore(folder, "--json", "emit", "slow").json
+        emitted = call_command(folder, "--json", "emit", "slow").json
         until(lambda: "slow begins" in read_trace(folder))
 
-        cancelled = craftcore(folder, "trigger", "cancel", emitted["id"])
+        cancelled = call_command(folder, "trigger", "cancel", emitted["id"])
 
         assert cancelled.out == f"{emitted['id']} has started; asked to cancel\n"
         until(lambda: statuses(folder)["slow"] == ("DONE", "cancelled"))
@@ -171,7 +172,7 @@ def test_running_code_is_cancelled_by_the_command(folder):
 )
 def test_until_idle_leaves_when_nothing_is_due_and_says_whether_work_failed(folder, workflow, code, status):
     """`later` is in its backoff: left for later, and no failure."""
-    craftcore(folder, "emit", workflow)
+    call_command(folder, "emit", workflow)
 
     left = craftcore(folder, "run", "app:app", "--until-idle")
 
@@ -182,7 +183,7 @@ def test_until_idle_leaves_when_nothing_is_due_and_says_whether_work_failed(fold
 def test_paused_accepts_and_claims_nothing(folder):
     with a_daemon(folder, "--paused", "app:app") as daemon:
         assert "paused" in daemon.wait_for_notification("READY=1")
-        waited = craftcore(folder, "emit", "greet", "--wait", "0.3")
+        waited = call_command(folder, "emit", "greet", "--wait", "0.3")
 
     assert waited.code == 75
     assert "still PENDING" in waited.err
@@ -190,11 +191,11 @@ def test_paused_accepts_and_claims_nothing(folder):
 
 
 def test_daemon_without_an_app_runs_programs(folder):
-    craftcore(folder, "emit", "command.run", "--payload", '{"argv": ["echo", "it works"]}')
+    call_command(folder, "emit", "command.run", "--payload", '{"argv": ["echo", "it works"]}')
 
     assert craftcore(folder, "run", "--until-idle").code == 0
-    [row] = craftcore(folder, "--json", "trigger", "list").json
-    shown = craftcore(folder, "--json", "trigger", "show", row["id"]).json
+    [row] = call_command(folder, "--json", "trigger", "list").json
+    shown = call_command(folder, "--json", "trigger", "show", row["id"]).json
     assert shown["executions"][0]["response"]["payload"]["stdout"] == "it works\n"
 
 
@@ -209,7 +210,7 @@ def test_sighup_applies_a_new_log_level_and_lists_settings_that_need_a_restart(f
         return [line for line in daemon.log.splitlines() if "config." in line][-1]
 
     def failures():
-        assert craftcore(folder, "emit", "fails", "--wait", str(PATIENCE)).code == 4
+        assert call_command(folder, "emit", "fails", "--wait", str(PATIENCE)).code == 4
         return daemon.log.count("trigger.settled")
 
     with a_daemon(folder, "app:app", "--config", "craftcore.toml") as daemon:
@@ -245,7 +246,7 @@ def test_sighup_takes_over_the_schedules_of_the_file_at_once(folder):
         assert "every weekday at 9am" in reload(table.format("every weekday"))
         reload("")
 
-    [schedule] = craftcore(folder, "--json", "schedule", "list").json
+    [schedule] = call_command(folder, "--json", "schedule", "list").json
     assert (schedule["status"], schedule["reason"]) == ("DISABLED", "no longer declared in the configuration file")
 
 
@@ -269,7 +270,7 @@ def test_write_lock_of_another_process_causes_no_restart(folder):
         assert len(heard) == 30
         somebody.execute("ROLLBACK")
         somebody.close()
-        emitted = craftcore(folder, "--json", "emit", "greet", "--wait", "60").json
+        emitted = call_command(folder, "--json", "emit", "greet", "--wait", "60").json
         assert emitted["status"] == "DONE"
 
 
@@ -312,10 +313,10 @@ def test_engine_error_is_a_single_line_and_a_bug_has_its_traceback_in_the_log(fo
 def test_killed_daemon_leaves_its_work_to_the_next(folder):
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        emitted = craftcore(folder, "--json", "emit", "slow").json
+        emitted = call_command(folder, "--json", "emit", "slow").json
         until(lambda: "slow begins" in read_trace(folder))
         daemon.kill()
-    why = craftcore(folder, "trigger", "why", emitted["id"])
+    why = call_command(folder, "trigger", "why", emitted["id"])
     said = " ".join(why.out.split())
     assert re.search(
         r"cut off: attempt 1, started [\d.]+ s ago, ended with the daemon of epoch 1; due when a daemon starts:", said

@@ -14,8 +14,9 @@ import pytest
 from craftcore import Producer
 from craftcore.daemon.lock import DaemonLock, read_note
 from craftcore.errors import StorageFull
+from tests.support.command_calls import call_command
 from tests.support.metrics_client import ask, free_port, scraped
-from tests.support.processes import DaemonProcess, a_daemon, craftcore, read_trace, run_python, until
+from tests.support.processes import DaemonProcess, a_daemon, read_trace, run_python, until
 
 FULL = """
 import os, threading, time
@@ -297,12 +298,12 @@ def test_status_and_doctor_tell_of_a_directory_that_the_daemon_cannot_enter(fold
         daemon.ready()
 
         def told() -> dict[str, str]:
-            return {one["code"]: one["text"] for one in craftcore(folder, "--json", "status").json["reasons"]}
+            return {one["code"]: one["text"] for one in call_command(folder, "--json", "status").json["reasons"]}
 
         with closed(folder):
             until(lambda: "directory" in told(), "status to tell of it")
             text = told()["directory"]
-            doctor = craftcore(folder, "doctor")
+            doctor = call_command(folder, "doctor")
         until(lambda: "directory" not in told(), "status to forget it")
 
     assert "cannot enter the directory of its database" in text

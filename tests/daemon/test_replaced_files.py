@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.processes import APP, DaemonProcess, Result, a_daemon, craftcore, until
+from tests.support.command_calls import call_command
+from tests.support.processes import APP, DaemonProcess, Result, a_daemon, until
 
 NAMES = {"database": "agent.db", "WAL": "agent.db-wal", "shared memory": "agent.db-shm"}
 CODES = {"database": 65, "WAL": 74, "shared memory": 74}
@@ -39,7 +40,7 @@ def move(path: Path) -> None:
 
 
 def emit(folder: Path, number: int) -> Result:
-    return craftcore(folder, "--json", "emit", "greet", "--payload", f'{{"name": "number {number}"}}')
+    return call_command(folder, "--json", "emit", "greet", "--payload", f'{{"name": "number {number}"}}')
 
 
 def greeted(folder: Path) -> list[str]:
@@ -52,7 +53,7 @@ def accepted_ids(results: list[Result]) -> list[str]:
 
 
 def is_done(folder: Path, id: str) -> bool:
-    return bool(craftcore(folder, "--json", "trigger", "show", id).json["status"] == "DONE")
+    return bool(call_command(folder, "--json", "trigger", "show", id).json["status"] == "DONE")
 
 
 def busy(daemon: DaemonProcess, folder: Path) -> list[Result]:
@@ -81,7 +82,7 @@ def test_daemon_whose_file_was_replaced_ends_and_producers_are_refused(folder, w
         how(name)
 
         refused = emit(folder, 3)
-        status = craftcore(folder, "--json", "status")
+        status = call_command(folder, "--json", "status")
         daemon.signal(signal.SIGCONT)
 
         assert daemon.wait() == refused.code == CODES[what]
@@ -113,7 +114,7 @@ def test_lost_shared_memory_file_loses_no_accepted_trigger(folder, how):
         for id in accepted_ids(results):
             until(partial(is_done, folder, id))
     assert results[-1].code == 0
-    assert craftcore(folder, "db", "check").code == 0
+    assert call_command(folder, "db", "check").code == 0
 
 
 @pytest.mark.parametrize("how", ["deleted", "replaced"])
@@ -159,12 +160,12 @@ def test_foreign_sqlite3_in_the_engine_process_is_noticed(folder):
     (folder / "app.py").write_text(PEEKS)
     with a_daemon(folder, "app:app") as daemon:
         daemon.ready()
-        results = [emit(folder, 1), craftcore(folder, "--json", "emit", "peek")]
+        results = [emit(folder, 1), call_command(folder, "--json", "emit", "peek")]
         (folder / "others-are-gone").touch()  # a command that still had the file open would keep its WAL
 
         assert daemon.wait(timeout=60.0) == 74
 
         assert "agent.db-wal was deleted or replaced" in daemon.log
-    rows = craftcore(folder, "--json", "trigger", "list").json
+    rows = call_command(folder, "--json", "trigger", "list").json
     assert set(accepted_ids(results)) <= {row["id"] for row in rows}
-    assert craftcore(folder, "db", "check").code == 0
+    assert call_command(folder, "db", "check").code == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.command_calls import call_command
 from tests.support.processes import craftcore
 
 ROOT = Path(__file__).parents[2]
@@ -26,9 +27,9 @@ def run(tmp_path):
     (tmp_path / "app.py").write_text(APP)
 
     def run(*workflows):
-        ids = [craftcore(tmp_path, "--json", "emit", *workflow).json["id"] for workflow in workflows]
+        ids = [call_command(tmp_path, "--json", "emit", *workflow).json["id"] for workflow in workflows]
         code = craftcore(tmp_path, "run", "app:app", "--until-idle").code
-        rows = [craftcore(tmp_path, "--json", "task", "show", task_id).json for task_id in ids]
+        rows = [call_command(tmp_path, "--json", "task", "show", task_id).json for task_id in ids]
         return code, *[row["status"] for row in rows]
 
     return run
@@ -49,7 +50,7 @@ def test_until_idle_leaves_a_task_in_backoff(run):
 def test_until_idle_logs_how_many_triggers_are_in_backoff(tmp_path):
     (tmp_path / "app.py").write_text(APP)
     for workflow in ("shaky", "shaky", "nap"):
-        craftcore(tmp_path, "emit", workflow)
+        call_command(tmp_path, "emit", workflow)
     ended = craftcore(tmp_path, "run", "app:app", "--until-idle")
     [line] = [line for line in ended.err.splitlines() if "daemon.idle" in line]
     assert json.loads(line)["backoffs"] == 2

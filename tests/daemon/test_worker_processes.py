@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
+from tests.support.command_calls import call_command
 from tests.support.engine_harness import look
 from tests.support.process_functions import is_alive
-from tests.support.processes import DaemonProcess, a_daemon, craftcore, processes_in, read_trace, until
+from tests.support.processes import DaemonProcess, a_daemon, processes_in, read_trace, until
 
 APP = """
 import functions
@@ -67,7 +68,7 @@ def daemon(folder: Path) -> Iterator[DaemonProcess]:
 
 def process_of(folder: Path, workflow: str) -> int:
     """The number of the worker process that runs a workflow, once it does."""
-    assert craftcore(folder, "emit", workflow).code == 0
+    assert call_command(folder, "emit", workflow).code == 0
     line = until(lambda: next((line for line in read_trace(folder) if line.startswith(workflow)), None), workflow)
     return int(line.split()[1])
 
@@ -103,7 +104,7 @@ def test_signal_to_a_worker_process_does_not_end_its_function(folder, daemon, nu
 
 def test_signal_while_a_worker_process_starts_prints_no_traceback(folder, daemon):
     """The signal comes before the process can handle it, and is held back until it can."""
-    assert craftcore(folder, "emit", "waits").code == 0
+    assert call_command(folder, "emit", "waits").code == 0
     started = until(lambda: [pid for pid in processes_in(folder) if pid != daemon.pid], "a worker process")
     for pid in started:
         os.kill(pid, signal.SIGINT)
@@ -134,14 +135,14 @@ def test_second_signal_kills_the_worker_process_and_gives_the_attempt_back(folde
 
     assert daemon.process.wait(120) == 0
     assert not is_alive(pid)
-    listed = craftcore(folder, "--json", "trigger", "list").out
+    listed = call_command(folder, "--json", "trigger", "list").out
     assert '"PENDING"' in listed
     assert "Traceback" not in daemon.log
 
 
 def test_worker_process_prints_where_the_daemon_does_and_is_closed_to_programs(folder, daemon):
     process_of(folder, "quick")
-    assert craftcore(folder, "emit", "dumpable").code == 0
+    assert call_command(folder, "emit", "dumpable").code == 0
 
     until(lambda: "printed in a process" in daemon.log, "the line")
     assert response_of(folder, "dumpable")["payload"] == 0

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from craftcore import Producer
+from tests.support.command_calls import call_command
 from tests.support.processes import a_daemon, craftcore, until
 from tests.support.warm_parent import FINALIZES
 
@@ -54,7 +55,7 @@ def test_daemon_whose_writer_dies_exits_70_and_the_next_continues(folder, is_ask
     assert '"writer.died"' in daemon.log
     (folder / "healed").touch()
     assert craftcore(folder, "run", "app:app", "--until-idle").code == 0
-    assert {row["status"] for row in craftcore(folder, "--json", "trigger", "list").json} == {"DONE"}
+    assert {row["status"] for row in call_command(folder, "--json", "trigger", "list").json} == {"DONE"}
 
 
 LINGERS = (
