@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craftcore import App, Rate, TaskContext
@@ -97,6 +97,7 @@ STEPS = st.lists(
 )
 
 
+@settings(max_examples=100)
 @given(steps=STEPS, count=st.integers(1, 5), per=st.sampled_from([0.25, 1.0, 10.0, 33.5]), most=st.integers(1, 4))
 def test_limits_are_never_exceeded_in_any_order_of_claims_starts_and_ends(steps, count, per, most):
     rate = Rate(count, per=per)
@@ -114,6 +115,7 @@ def test_limits_are_never_exceeded_in_any_order_of_claims_starts_and_ends(steps,
         assert most_within([at for started, at in world.started if started == name], per) <= count
 
 
+@settings(max_examples=100)  # fifty do not come to a claim that waits when its token returns
 @given(steps=STEPS, count=st.integers(1, 5))
 def test_next_token_time_after_a_poll_is_exact_or_pending_on_a_start(steps, count):
     """Nobody looks in between: a token must be awaited at exactly the moment it returns."""
