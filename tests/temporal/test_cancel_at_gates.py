@@ -54,7 +54,7 @@ async def client(app: App, cluster: TemporalSettings, runner: LateRunner) -> Asy
     ("job", "has_gate"),
     [
         pytest.param("initialize_workflow", False, id="begins", marks=pytest.mark.cluster),
-        pytest.param(SIGNALLED, False, id="finds no gate"),
+        pytest.param(SIGNALLED, False, id="finds no gate", marks=pytest.mark.cluster),
         pytest.param(SIGNALLED, True, id="has told its gate", marks=pytest.mark.cluster),
         pytest.param(STARTED, False, id="has started its gate"),
     ],

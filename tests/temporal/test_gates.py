@@ -99,10 +99,10 @@ async def client(app: App, cluster: TemporalSettings) -> AsyncIterator[TemporalC
 
 
 async def test_work_of_a_session_runs_in_the_order_of_emission(client, log):
-    tasks = [await client.emit("note", {"name": str(number)}, session_id="ada") for number in range(8)]
+    tasks = [await client.emit("note", {"name": str(number)}, session_id="ada") for number in range(5)]
     for task in tasks:
         assert (await client.result(task)).status == "DONE"
-    assert log.seen == [str(number) for number in range(8)]
+    assert log.seen == [str(number) for number in range(5)]
     assert log.most == 1
 
 
@@ -207,11 +207,11 @@ async def test_stale_trigger_is_not_run(client, log):
 
 async def test_message_goes_to_the_live_task_of_its_session(client, log):
     chat = await emit_and_wait(client, "chat", {"text": "hello"})
-    for text in ("well", "and", "bye"):
+    for text in ("well", "bye"):
         told = await client.emit(payload={"text": text}, source=TriggerSource.MESSAGE, session_id="ada")
         assert (await client.result(told)).reason == f"delivered to {chat}"
     end = await client.result(chat)
-    assert end.result_json == '["hello","well","and","bye"]'
+    assert end.result_json == '["hello","well","bye"]'
 
 
 @pytest.mark.cluster

@@ -77,7 +77,7 @@ async def test_dedup_key_emits_once(client):
         await client.emit("order", dedup_key="order:1", on_duplicate="error")
 
 
-@pytest.mark.parametrize("scope", ["active", "ever"])
+@pytest.mark.parametrize("scope", ["active", pytest.param("ever", marks=pytest.mark.cluster)])
 async def test_turn_that_emits_a_taken_key_has_the_task_that_holds_the_key(app, client, scope):
     @app.workflow("parent")
     async def parent(ctx: TaskContext) -> str:

@@ -25,7 +25,7 @@ async def judge(campaign: Campaign, seconds: float) -> None:
 async def test_killed_workers_lose_and_double_nothing(cluster, tmp_path):
     """The witness alone: it sees each result of a step and each effect."""
     cases = [Witness(tmp_path)]
-    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=3, live_max=2, timeout=1), 300)
+    await judge(Campaign(settings=cluster, folder=tmp_path, cases=cases, kills=2, live_max=2, timeout=1), 300)
 
 
 @pytest.mark.cluster
