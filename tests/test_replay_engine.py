@@ -75,7 +75,7 @@ class Ran:
     calls: list[str]
 
 
-@pytest.fixture(scope="module", params=[200, pytest.param(1_000, marks=pytest.mark.campaign)])
+@pytest.fixture(scope="module", params=[100, pytest.param(1_000, marks=pytest.mark.campaign)])
 def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     many: int = request.param
     path = tmp_path_factory.mktemp("ran") / "agent.db"
@@ -84,10 +84,10 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     results: dict[str, Any] = {}
     calls: list[str] = []
     for number in range(many):
-        large = "é😀x" * (LARGE // 19) if number in (10, 11, 12, 150, 190) else ""
+        large = "é😀x" * (LARGE // 19) if number in (10, 11) else ""
         asked[f"t{number}"] = {
             "id": f"t{number}",
-            "body": [any_value(chance), large if number in (11, 12, 190) else ""],
+            "body": [any_value(chance), large if number == 11 else ""],
         }
         results[f"t{number}"] = {"large": large} if large else any_value(chance)
 
@@ -131,7 +131,7 @@ def test_records_are_replayed_to_the_byte_without_effects(ran):
     )
     recorded = {row["id"]: row for row in rows}
     assert len(recorded) == len(ran.asked)
-    assert sum(len(row["response"]) > LARGE for row in rows) == 5
+    assert sum(len(row["response"]) > LARGE for row in rows) == 2
 
     with ReplayEngine(ran.core) as replays:
         for entry in replays.replay_all(recorded):
@@ -157,7 +157,7 @@ def test_records_are_replayed_to_the_byte_without_effects(ran):
 
 def test_replay_belongs_to_its_envelope_only(ran):
     with ReplayEngine(ran.core) as replays:
-        for number in [10, 11, *range(100, 130)]:
+        for number in [10, 11, *range(50, 80)]:
             envelope = look(ran.core, f"exec-t{number}.1").envelope
             assert envelope is not None
             assert envelope["payload"] == ran.asked[f"t{number}"]

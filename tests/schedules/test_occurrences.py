@@ -408,7 +408,7 @@ def check_against_the_walk(said: Said, span: tuple[str, float, float, float]) ->
         assert newest_occurrences(timing, start, end, 4) == found[-4:]
 
 
-@settings(max_examples=30, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(an_expression(), a_span())
 def test_cron_around_a_clock_change_matches_a_walk_through_minutes(said, span):
     check_against_the_walk(said, span)
