@@ -327,7 +327,7 @@ def ended(path, task_id):
 # One key, many hands
 
 
-@pytest.mark.parametrize("threads", [16, pytest.param(50, marks=pytest.mark.acceptance)])
+@pytest.mark.parametrize("threads", [8, pytest.param(50, marks=pytest.mark.acceptance)])
 def test_threads_with_their_own_producers_emit_a_key_as_a_single_row(path, threads):
     def emit(_):
         with Producer(path) as producer:
@@ -354,7 +354,7 @@ def test_fifty_threads_can_share_a_producer(path):
 @pytest.mark.parametrize(
     ("racing", "exists"),
     [
-        pytest.param(12, False, id="a file that is not there yet"),
+        pytest.param(6, False, id="a file that is not there yet"),
         pytest.param(50, False, id="fifty and no file", marks=pytest.mark.acceptance),
         pytest.param(50, True, id="fifty and an existing file", marks=pytest.mark.acceptance),  # only the key is raced
     ],

@@ -22,7 +22,7 @@ import msgspec
 
 from craftcore.serialization.decode import decode
 
-TYPES, THREADS = 300, 4
+TYPES, THREADS = 150, 4
 NAMES = [f"part{number}" for number in range(10)]
 TEXT = '{"inner": {%s}}' % ", ".join(f'"{name}": 1' for name in NAMES)
 make = {"dataclass": make_dataclass, "struct": msgspec.defstruct}[sys.argv[1]]
