@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craftcore.config.web_people import WebPerson
@@ -137,6 +137,7 @@ def test_unlisted_user_may_look_at_most(clock, unknown, may):
     assert people.find_proxy_user("<b>") is None
 
 
+@settings(max_examples=40)
 @given(
     st.lists(st.tuples(st.sampled_from(["host", "origin", "sec-fetch-site", "cookie", "x"]), st.binary(max_size=40)))
 )

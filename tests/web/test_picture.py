@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from craftcore.diagnostics.tasks.task_history import Start, TaskHistory
@@ -102,6 +102,7 @@ def test_events_waits_and_deaths_of_seeded_crash_histories_are_drawn_once_in_ord
         judge(HistoryBuilder(seed).build())
 
 
+@settings(max_examples=25)
 @given(seed=st.integers(min_value=1_000), steps=st.integers(min_value=0, max_value=120), setbacks=st.booleans())
 def test_crash_history_of_any_length_is_drawn_once_in_order(seed, steps, setbacks):
     known = HistoryBuilder(seed, steps=steps, setbacks=setbacks).build()

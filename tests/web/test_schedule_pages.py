@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import shutil
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -45,10 +46,11 @@ def a_core(path: Path, *, before: float = 0.0) -> tuple[VirtualCore, VirtualCloc
     return VirtualCore(path, clock), clock
 
 
-@pytest.fixture
-def backup(tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
-    """A daily schedule of Berlin with 30 days: one late, three in a pause, one dead."""
-    core, clock = a_core(tmp_path / "agent.db", before=30 * DAY)
+@pytest.fixture(scope="module")
+def thirty_days(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of a daily schedule of Berlin with 30 days: one late, three in a pause, one dead."""
+    path = tmp_path_factory.mktemp("thirty_days") / "agent.db"
+    core, clock = a_core(path, before=30 * DAY)
     now = clock.now() + 30 * DAY
     daily = datetime.fromtimestamp(now - 3600, ZoneInfo("Europe/Berlin"))
     when = f"every day at {daily:%H:%M}"
@@ -70,8 +72,15 @@ def backup(tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
         policy = RetryPolicy(max_attempts=1) if number == 20 else None
         end(core, again(core, epoch=1), BROKEN if policy else Succeeded(), policy)
     core.close()
+    return path
+
+
+@pytest.fixture
+def backup(thirty_days: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
+    """A copy of it for one test."""
+    shutil.copy(thirty_days, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
-        yield site, core
+        yield site, a_core(tmp_path / "agent.db")[0]
 
 
 def test_schedule_page_draws_thirty_days_with_their_deviations(backup):

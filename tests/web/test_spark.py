@@ -64,6 +64,7 @@ def test_sample_is_even_and_within_its_minute(low, count, most):
     assert not steps or max(steps) - min(steps) <= 1
 
 
+@settings(max_examples=25)
 @given(st.lists(minutes, max_size=60))
 def test_sum_of_minutes_counts_each_attempt_once(found):
     rates = sum_minutes(found, uncertain=False)
@@ -78,6 +79,7 @@ def test_sum_of_minutes_counts_each_attempt_once(found):
     assert rates.sampled == any(one.begun > SAMPLED for one in found)
 
 
+@settings(max_examples=25)
 @given(st.lists(minutes, max_size=60), st.floats(10, 1000), st.floats(5, 100))
 def test_bars_are_inside_the_picture_and_show_every_minute_with_an_end(found, width, height):
     bars = draw_bars(found, width, height)

@@ -166,15 +166,23 @@ def test_looking_person_changes_no_dead_letter(buried):
     assert dead_count(core) == 62
 
 
-@pytest.fixture
-def several(tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
-    """Sixty triggers, one of the session `lobby`."""
-    core = a_core(tmp_path / "agent.db")
+@pytest.fixture(scope="module")
+def sixty(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database of sixty triggers, one of the session `lobby`."""
+    path = tmp_path_factory.mktemp("sixty") / "agent.db"
+    core = a_core(path)
     for number in range(60):
         emit(core, workflow="sweep", session_id="lobby" if number == 3 else None, payload={"token": "s3cret", "x": 1})
     core.close()
+    return path
+
+
+@pytest.fixture
+def several(sixty: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
+    """A copy of it for one test."""
+    shutil.copy(sixty, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
-        yield site, core
+        yield site, a_core(tmp_path / "agent.db")
 
 
 def test_triggers_are_paged_newest_first(several):
