@@ -306,6 +306,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 """
 
 
+@pytest.mark.acceptance  # the default run has test_tab_at_a_terminal_completes_the_line_in_each_shell
 @pytest.mark.skipif(shutil.which("bash") is None, reason="there is no bash")
 def test_bash_completes_an_id_with_the_script(here, database, tmp_path):
     program = tmp_path / "craftcore"
