@@ -255,19 +255,17 @@ def test_preview_omits_occurrences_already_late(cli, clock):
     ("arguments", "words"),
     [
         ([], "give the ID of a schedule, or --expr; not both"),
-        (["s", "--expr", "@daily"], "not both"),
-        (["s", "--timezone", "UTC"], "--timezone belongs to --expr"),
-        (["s", "--count", "0"], "1<=x<=1000"),
-        (["s", "--count", "1001"], "1<=x<=1000"),
-        (["s", "--from", "2026-11-21T12:00"], "no time zone"),
+        (["nightly", "--expr", "@daily"], "not both"),
+        (["nightly", "--timezone", "UTC"], "--timezone belongs to --expr"),
+        (["nightly", "--count", "0"], "1<=x<=1000"),
+        (["nightly", "--count", "1001"], "1<=x<=1000"),
+        (["nightly", "--from", "2026-11-21T12:00"], "no time zone"),
         (["--expr", "every weekday"], "add a time"),
         (["--expr", "@daily", "--timezone", "Mars/Olympus"], "'Mars/Olympus' is unknown"),
     ],
     ids=str,
 )
-def test_invalid_preview_arguments_are_refused(cli, arguments, words):
-    add(cli, "s", "@daily", "--workflow", "greet")
-
+def test_invalid_preview_arguments_are_refused(cli, shared, arguments, words):
     refused = cli("--json", "schedule", "preview", *arguments)
 
     assert (refused.code, words in refused.err) == (64, True), refused
