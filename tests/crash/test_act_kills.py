@@ -50,7 +50,7 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return result_of(MATRIX, tmp_path_factory.mktemp("some"), 1800, "--some")
+    return result_of(MATRIX, tmp_path_factory.mktemp("some"), 1800, "--some", "--workers", "1")
 
 
 @pytest.fixture(scope="module")

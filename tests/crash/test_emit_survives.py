@@ -25,7 +25,7 @@ def test_process_killed_right_after_emit_has_lost_nothing(tmp_path, door, kills)
     assert found.damage is None
 
 
-@pytest.mark.parametrize("files", [20, pytest.param(60, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("files", [10, pytest.param(60, marks=pytest.mark.campaign)])
 def test_database_of_a_process_killed_during_creation_can_be_used(tmp_path, files):
     emitters(tmp_path, "create", files)
 

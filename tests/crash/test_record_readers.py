@@ -144,7 +144,7 @@ def an_onlooker(cradle: Cradle) -> Iterator[Onlooker]:
         onlooker.close()
 
 
-@pytest.mark.parametrize("backend", ["asyncio", "trio"])
+@pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.acceptance)])
 def test_record_is_whole_or_open_before_and_after_each_flush(lives, backend):
     """The writer waits at each while somebody looks: what a batch wrote is all there, or not at all."""
     cradle = lives.cradle(f"watched-{backend}")
@@ -161,7 +161,7 @@ def test_record_is_whole_or_open_before_and_after_each_flush(lives, backend):
     assert onlooker.closed_meanwhile == 4 * 4
 
 
-@pytest.mark.parametrize("count", [10, pytest.param(LIVES, marks=pytest.mark.campaign)])
+@pytest.mark.parametrize("count", [7, pytest.param(LIVES, marks=pytest.mark.campaign)])
 def test_reader_never_sees_half_a_record_while_writers_are_killed(lives, count):
     """Nobody waits for the reader here: it looks as often as it can while each life is lived, and once it is over."""
     chance = random.Random(7)
