@@ -66,7 +66,10 @@ def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
         connection.close()
 
 
-@pytest.mark.parametrize(("concurrency", "backend"), [(16, "asyncio"), (16, "trio"), (1, "asyncio")])
+@pytest.mark.parametrize(
+    ("concurrency", "backend"),
+    [(16, "asyncio"), (1, "asyncio"), pytest.param(16, "trio", marks=pytest.mark.acceptance)],
+)
 def test_poison_trigger_dies_alone_and_the_fifteen_others_are_done(tmp_path, concurrency, backend):
     path = tmp_path / "agent.db"
     with Producer(path) as producer:
