@@ -9,16 +9,16 @@ from tests.support.hourly_watch import TWENTIETH, evenings, is_said
 
 
 def test_hourly_task_stays_within_its_space_for_ever(tmp_path):
-    """Four times the longest age, at a twentieth of the defaults."""
-    seen = list(evenings(tmp_path, 20, TWENTIETH))
+    """Three times the longest age, at a twentieth of the defaults."""
+    seen = list(evenings(tmp_path, 15, TWENTIETH))
 
-    settled, later = seen[10:15], seen[15:]
+    settled, later = seen[5:10], seen[10:]
     for name in ("bytes", "records", "events", "triggers", "waits"):
         most = max(getattr(one, name) for one in settled)
         assert all(getattr(one, name) <= most * 1.01 for one in later), name
     assert later[-1].records <= 6 * 25
-    assert not is_said(tmp_path / "agent.db", "secret-of-day-6."), "of somebody else, 13 days ago"
-    assert is_said(tmp_path / "agent.db", "secret-of-day-19.")
+    assert not is_said(tmp_path / "agent.db", "secret-of-day-6."), "of somebody else, 8 days ago"
+    assert is_said(tmp_path / "agent.db", "secret-of-day-14.")
 
 
 @pytest.mark.campaign
