@@ -471,11 +471,11 @@ async def test_many_callers_read_nothing_while_nothing_changes(tmp_path):
 
     with record_statements() as statements:
         async with lab(app, tmp_path) as it, anyio.create_task_group() as callers:
-            works = await app.emit_many([TriggerSpec(workflow="waits") for _ in range(100)])
+            works = await app.emit_many([TriggerSpec(workflow="waits") for _ in range(30)])
             for work in works:
                 callers.start_soon(ask, work)
             waiting = "SELECT count(*) AS n FROM tasks WHERE status = 'WAITING'"
-            await it.until(lambda: it.rows(waiting) == [{"n": 100}])
+            await it.until(lambda: it.rows(waiting) == [{"n": 30}])
             await it.idle()
             await anyio.sleep(0.2)  # the reads after the last commit
 

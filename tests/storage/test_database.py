@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
-import sys
 from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
@@ -19,6 +17,7 @@ from craftcore.storage.connection import APPLICATION_ID
 from craftcore.storage.database import Database
 from craftcore.storage.migrate import migrate
 from tests.support.fakes import VirtualClock, VirtualCore, a_trigger
+from tests.support.processes import run_python
 
 NOBODY = 65_534
 
@@ -246,14 +245,9 @@ def test_missing_permission_is_reported(tmp_path, clock, locked, door, said):
     for above in (tmp_path, *tmp_path.parents[:2]):
         above.chmod(above.stat().st_mode | 0o055)
 
-    child = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY.format(nobody=NOBODY), str(home / "agent.db"), door],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    child = run_python(["-c", AS_NOBODY.format(nobody=NOBODY), home / "agent.db", door], tmp_path)
 
-    assert child.stdout.strip() == said, child.stderr
+    assert child.out.strip() == said, child.err
 
 
 # Reading

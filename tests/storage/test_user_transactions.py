@@ -407,7 +407,7 @@ async def test_random_mixtures_of_commits_match_their_answers(database):
             caller.cancel_scope.cancel()
 
     async with Writer(database) as writer:
-        for number in range(200):
+        for number in range(80):
             rounds.append(Round(chance, 1000 + 100 * number))
             async with anyio.create_task_group() as tasks:
                 for kind, item in rounds[-1].calls:
