@@ -169,32 +169,29 @@ async def test_engine_stops_in_order_when_an_act_ends_on_a_full_disk(tmp_path, m
             assert it.rows("SELECT crash_count FROM triggers WHERE crash_count > 0") == []
 
 
-@ON_ASYNCIO
-@pytest.mark.parametrize(
-    ("returned", "reference"),
-    [
-        ("msg-7", "msg-7"),
-        ({"provider_ref": "msg-7", "cost": 3}, "msg-7"),
-        ({"provider_ref": 7}, None),
-        ({"id": 7}, None),
-        ("", None),
-        (None, None),
-        ("é\ud800", None),
-        ("x" * 5000, "x" * 997 + "…"),
-    ],
-)
-async def test_provider_reference_is_the_returned_text_or_the_provider_ref_field(tmp_path, returned, reference):
-    app = App()
-    send = app.action("send", irreversible=True)(Provider(returned))
+REFERENCES: list[tuple[Any, str | None]] = [
+    ("msg-7", "msg-7"),
+    ({"provider_ref": "msg-7", "cost": 3}, "msg-7"),
+    ({"provider_ref": 7}, None),
+    ({"id": 7}, None),
+    ("", None),
+    (None, None),
+    ("é\ud800", "é?"),
+    ("x" * 5000, "x" * 997 + "…"),
+]
 
-    async def turn(ctx: TaskContext) -> Any:
-        await ctx.act(send)
+
+@ON_ASYNCIO
+async def test_provider_reference_is_the_returned_text_or_the_provider_ref_field(tmp_path):
+    app, sends = App(), []
+    for number, (returned, _) in enumerate(REFERENCES):
+        sends.append(app.action(f"send-{number}", irreversible=True)(Provider(returned)))
 
     async with lab(app, tmp_path) as it:
-        await run(it, turn)
-        [row] = ledger(it)
-        assert row["status"] == "DONE"
-        assert row["provider_ref"] == ("é?" if returned == "é\ud800" else reference)
+        for send in sends:
+            await run(it, lambda ctx, send=send: ctx.act(send))  # type: ignore[misc]
+        assert [row["status"] for row in ledger(it)] == ["DONE"] * len(sends)
+        assert [row["provider_ref"] for row in ledger(it)] == [reference for _, reference in REFERENCES]
 
 
 @ON_ASYNCIO

@@ -15,6 +15,7 @@ import pytest
 
 from craftcore import App, Call, ConfigInvalid, Continue, Done, InvalidInput, OnUnknown, RetryPolicy, TaskContext
 from craftcore.results.result_value import result_type
+from tests.support import process_functions as functions
 from tests.support.engine_harness import lab
 from tests.support.loops import ON_ASYNCIO
 from tests.support.turns import failure, result, run
@@ -290,18 +291,14 @@ async def test_coroutine_of_a_cancelled_plain_step_is_closed_and_never_runs(tmp_
 @ON_ASYNCIO
 async def test_function_that_returns_an_awaitable_is_refused_in_a_worker_process(tmp_path):
     async def turn(ctx: TaskContext) -> Any:
-        return await ctx.step("add", timed_add, 1, executor="process")
+        return await ctx.step("wait", functions.return_awaitable, executor="process")
 
     async with lab(App(), tmp_path) as it:
         assert failure(await run(it, turn)) == (
             "VALIDATION_ERROR",
-            "the function of step add returned something to await, and a worker process has no event loop: leave out "
+            "the function of step wait returned something to await, and a worker process has no event loop: leave out "
             'executor="process", or make it a plain function',
         )
-
-
-def timed_add(a: int) -> Any:
-    return add(a)
 
 
 @ON_ASYNCIO

@@ -677,13 +677,13 @@ STEPS: list[tuple[Callable[[], Any], bool]] = [
 ]
 
 
-@pytest.mark.parametrize(("fn", "on_the_loop"), STEPS)
-async def test_step_that_is_not_async_runs_in_a_thread(tmp_path, fn, on_the_loop):
-    async def turn(ctx: TaskContext) -> Any:
+async def test_step_that_is_not_async_runs_in_a_thread(tmp_path):
+    async def turn_of(ctx: TaskContext, fn: Callable[[], Any]) -> Any:
         return await ctx.step("fetch", fn)
 
     async with lab(App(), tmp_path) as it:
-        assert result(await run(it, turn)) == [7, on_the_loop]
+        for fn, on_the_loop in STEPS:
+            assert result(await run(it, partial(turn_of, fn=fn))) == [7, on_the_loop], fn
 
 
 async def test_plain_step_that_blocks_does_not_delay_other_tasks(tmp_path):

@@ -96,6 +96,12 @@ def make_lock() -> Any:
     return threading.Lock()
 
 
+def return_awaitable() -> Any:
+    async def wait() -> None: ...
+
+    return wait()
+
+
 def make_text(length: int) -> str:
     return "x" * length
 
