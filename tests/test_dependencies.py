@@ -16,15 +16,20 @@ COMES_WITH_ANOTHER = {"pytest", "httpcore2", "h11", "markupsafe"}
 """pytest loads the pytest plugin; httpx2 is built on httpcore2, uvicorn on h11, jinja2 on markupsafe."""
 
 
+STATEMENTS = ("body", "orelse", "finalbody", "handlers", "cases")
+"""The parts of a statement that contain statements. An import is nowhere else."""
+
+
 def imported(node: ast.AST) -> Iterator[str]:
     """Yield the top-level packages that code imports, also inside functions, but for those of a type checker."""
     if isinstance(node, ast.Import):
         yield from (alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
         yield node.module.partition(".")[0]
-    elif not isinstance(node, ast.expr) and not _is_for_checkers(node):  # an expression contains no import
-        for child in ast.iter_child_nodes(node):
-            yield from imported(child)
+    elif not _is_for_checkers(node):
+        for part in STATEMENTS:
+            for child in getattr(node, part, ()):
+                yield from imported(child)
 
 
 def _is_for_checkers(node: ast.AST) -> bool:

@@ -55,9 +55,8 @@ MESSAGE_ID = "<activity.d96509284361ba076148e45828ce7962@example.org>"
 LONGER_AND_LONGER = (0.2, 1, 8, 30, PATIENCE)
 """Seconds until it is out of time: it is tried again where a slow machine had not even come to the place."""
 
-LARGE = "é" * (3 << 20)
-"""Much more than the buffers between two programs hold."""
-"""More, once encoded, than the buffers between two sockets hold."""
+LARGE = f"{'x' * 20}\n" * 249_000
+"""As much as an email may have, and more than the buffers between two sockets hold. ASCII needs no encoding."""
 
 
 @pytest.fixture
