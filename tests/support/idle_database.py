@@ -22,6 +22,10 @@ HOUR = 3600.0
 _RUN: dict[tuple[str, ClockState], tuple[Any, dict[str, bytes], ClockState]] = {}
 """The answer, the files and the clock of a run on a new file, by its description and the clock before it."""
 
+FILES = ("", ".lock")
+"""The ends of the names of the files of a closed database."""
+
+
 _RUN_MAX = 40
 
 
@@ -123,16 +127,21 @@ def run_once(path: Path, clock: Clock | None, description: str, run: Callable[[]
     began = description, clock.state
     if began not in _RUN:
         answer = run()
-        files = {end: path.with_name(path.name + end).read_bytes() for end in ("", ".lock")}
+        files = {end: path.with_name(path.name + end).read_bytes() for end in FILES}
         if len(_RUN) == _RUN_MAX:
             del _RUN[next(iter(_RUN))]
         _RUN[began] = answer, files, clock.state
         return answer
     known: T
     known, files, clock.state = _RUN[began]
+    restore_files(path, files)
+    return known
+
+
+def restore_files(path: Path, files: dict[str, bytes]) -> None:
+    """Write the files of a closed database, with the permissions that a new one has."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     for end, content in files.items():
         file = path.with_name(path.name + end)
         file.touch(mode=0o600)
         file.write_bytes(content)
-    return known

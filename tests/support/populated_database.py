@@ -13,7 +13,7 @@ from craftcore.schedules.model import Origin, ScheduleSpec
 from craftcore.storage.facts import set_fact
 from tests.support.fake_payments import LOST, NOTHING, Bank
 from tests.support.fakes import VirtualClock, VirtualCore, a_trigger
-from tests.support.idle_database import a_task
+from tests.support.idle_database import FILES, a_task, restore_files
 
 NOON = 1_795_262_400.0
 """2026-11-21T12:00:00Z, a Saturday."""
@@ -57,8 +57,27 @@ class Here:
             return list(list_rows(reader))
 
 
+_made: dict[float, tuple[World, dict[str, bytes]]] = {}
+"""The first world of each moment that had a file of its own, and its files by the end of their names."""
+
+
 def a_world(path: Path, now: float = NOON) -> World:
-    """Populate a database. Schedules wait for the clock, and everything is held."""
+    """Populate a database. Schedules wait for the clock, and everything is held.
+
+    A world in a new file is made once for each moment, and then copied.
+    """
+    if path.exists() or path.is_symlink():
+        return _make(path, now)
+    if now not in _made:
+        world = _make(path, now)
+        _made[now] = world, {end: path.with_name(path.name + end).read_bytes() for end in FILES}
+        return world
+    world, files = _made[now]
+    restore_files(path, files)
+    return world
+
+
+def _make(path: Path, now: float) -> World:
     clock = VirtualClock(now=now, seed=1)  # its ids are none that a command of the test's own clock will take
     core = VirtualCore(path, clock)
     _schedules(core)
