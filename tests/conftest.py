@@ -97,7 +97,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(RunCosts(config))
     if hasattr(config, "workerinput"):
         return
-    compileall.compile_dir(HERE.parent / "craftcore", quiet=2, workers=0)
+    compileall.compile_dir(HERE.parent / "craftcore", quiet=2)
     if config.option.basetemp is not None:
         return
     if SHARED_MEMORY.is_dir() and shutil.disk_usage(SHARED_MEMORY).free > SPACE_NEEDED:
