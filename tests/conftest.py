@@ -29,7 +29,7 @@ from tests.support.skips import is_permitted
 
 # The same examples in every run and no clock that judges them: a slow machine is not a bug, and a new example is found
 # when somebody looks for it (`--hypothesis-profile=default`), not when somebody else's change is tested.
-# Fifty of them, as many again would show the same in every run.
+# Fifty of them: a property that needs more to come to a known fault names its number.
 settings.register_profile(
     "same everywhere",
     max_examples=50,
