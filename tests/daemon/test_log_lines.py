@@ -152,7 +152,7 @@ def test_long_value_keeps_both_ends() -> None:
     assert shorten("abcdefghij", 10) == "abcdefghij"
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(st.dictionaries(st.text(), VALUES), st.sampled_from([1024, LINE_MAX_BYTES]))
 def test_event_of_any_kind_has_a_line_within_bounds(fields: dict[str, Any], max_bytes: int) -> None:
     text, as_json = text_line(fields, max_bytes=max_bytes), json_line(fields, max_bytes=max_bytes)

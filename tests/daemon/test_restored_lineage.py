@@ -91,8 +91,9 @@ MADE: dict[str, Makes] = {
 }
 
 
-@pytest.mark.parametrize("parent_id", [None, "order-7"])
-@pytest.mark.parametrize("made", MADE)
+@pytest.mark.parametrize(
+    ("made", "parent_id"), [*((made, None) for made in MADE), ("a child", "order-7"), ("an emit", "order-7")]
+)
 async def test_payment_of_work_that_is_made_again_after_a_restore_is_asked_about(tmp_path, made, parent_id):
     provider = Provider()
     app = an_app(provider, MADE[made])
