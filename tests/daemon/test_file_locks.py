@@ -176,7 +176,7 @@ async def test_engine_keeps_its_locks_despite_other_file_access_in_its_process(t
 
         for way in WAYS:
             await way(place)
-            place.require_locks(f"after {way.__name__}")
+            assert locks_of(os.getpid(), path) == HELD, way.__name__
 
 
 def test_daemon_keeps_its_locks_through_a_reload_and_every_command(tmp_path):
