@@ -132,7 +132,7 @@ class _Check:
                     pass
                 case "FAILED" if row["workflow"] == "broken":
                     pass
-                case "DEAD" if row["reason"] == "poison" and cut_off[id] >= CRASHES_OF_POISON:
+                case "DEAD" if died_of_poison(row) and cut_off[id] >= CRASHES_OF_POISON:
                     self.verdict.poisoned += 1
                 case status:
                     self.blame([f"trigger {id} ({row['workflow']}) is {status}: {row['reason']}"])
@@ -167,7 +167,7 @@ class _Check:
 
     def died_on_their_way(self) -> set[str]:
         """Return the names that messages were for which died of poison before a router could send them on."""
-        dead = (row for row in self.triggers.values() if (row["status"], row["reason"]) == ("DEAD", "poison"))
+        dead = filter(died_of_poison, self.triggers.values())
         return {str(json.loads(row["payload_json"] or "{}").get("to")) for row in dead}
 
     def turns_follow_each_other(self) -> None:
@@ -354,7 +354,8 @@ class _Check:
         self.verdict.answers = len(answers)
 
     def messages_are_read_once(self) -> None:
-        """Each message is in one mailbox, or began a task; read once, or emitted anew when its task had ended."""
+        """Each message is in one mailbox, or began a task, or died before; read once, or emitted anew when its task had
+        ended."""
         by_trigger = Counter(mail["trigger_id"] for mail in self.mails if mail["trigger_id"] is not None)
         by_wait = Counter(mail["wait_seq"] for mail in self.mails if mail["wait_seq"] is not None)
         self.blame(f"message {id} was put into {count} mailboxes" for id, count in by_trigger.items() if count > 1)
@@ -364,7 +365,8 @@ class _Check:
             if row["source"] != "MESSAGE":
                 continue
             anew += row["dedup_key"] is None
-            if (id in self.tasks) == (by_trigger[id] == 1):
+            began, was_delivered = id in self.tasks, by_trigger[id] == 1
+            if began == was_delivered and (began or not died_of_poison(row)):
                 self.blame([f"message {id} ({row['reason']}) began a task and was delivered, or neither"])
         if anew != sum(mail["status"] == "EMITTED" for mail in self.mails):
             self.blame([f"{anew} messages came anew; {[mail['status'] for mail in self.mails]} are the mails"])
@@ -478,6 +480,10 @@ class _Check:
             return []
         names = [column[0] for column in cursor.get_description()]
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
+
+
+def died_of_poison(trigger: Row) -> bool:
+    return (trigger["status"], trigger["reason"]) == ("DEAD", "poison")
 
 
 def _was_cut_off(record: Row) -> bool:

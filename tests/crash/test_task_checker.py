@@ -275,6 +275,22 @@ def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
     assert any(found in one for one in wrong), wrong
 
 
+@pytest.mark.parametrize(("status", "is_blamed"), [("DEAD", False), ("DONE", True)])
+def test_checker_lets_a_message_of_no_task_die_of_poison_only(sound, tmp_path, status, is_blamed):
+    """Kills may meet a message three times before it has reached its task: the operator finds it among the dead."""
+    folder = copy_of(sound, tmp_path)
+    copied(
+        "triggers",
+        "source = 'MESSAGE'",
+        f"UPDATE copied SET seq = 1000000, id = 'copy', dedup_key = 'copy', task_id = NULL, status = '{status}', "
+        "reason = 'poison'",
+    )(folder)
+
+    blamed = [one for one in check(folder).wrong if one.startswith("message copy")]
+
+    assert bool(blamed) == is_blamed, blamed
+
+
 # Broken engines
 
 
