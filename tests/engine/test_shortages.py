@@ -15,8 +15,11 @@ import pytest
 
 from craftcore import App, Fail, NoEffect, RetryPolicy, TaskContext
 from craftcore.clock import SystemClock
+from craftcore.engine.attempt import Attempt
+from craftcore.engine.attempt_commits import AttemptCommits
 from craftcore.engine.failure import outcome_of
 from craftcore.engine.limits.shortages import HAND_BACKS_MAX, Shortages, describe_shortage, find_shortage
+from craftcore.storage.transaction import Transaction
 from craftcore.triggers.settlement import Failed, Snoozed
 from tests.support.engine_harness import lab, settings
 
@@ -99,6 +102,53 @@ async def test_plain_work_spends_no_attempt_while_there_are_no_threads(tmp_path,
 
     assert (row["status"], row["attempts"]) == ("DONE", 1)
     assert "craftcore-call" in refused
+
+
+@pytest.mark.parametrize("step", ["start_all", "settle_all"])
+async def test_commit_of_the_engine_is_made_once_the_shortage_is_over(tmp_path, monkeypatch, step):
+    """A refused start leaves the trigger to be claimed again, and a refused end is written later: it runs once."""
+    monkeypatch.setattr("craftcore.engine.attempt_batches.LOOK_SECONDS", 0.001)
+    app, ran, refused = App(), list[str](), list[str]()
+    commit = getattr(AttemptCommits, step)
+
+    def refuse(self: AttemptCommits, *given: object) -> object:
+        if len(refused) < 3:
+            refused.append(step)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return commit(self, *given)
+
+    @app.workflow("plain", max_attempts=1)
+    async def plain(ctx: TaskContext) -> None:
+        ran.append(ctx.task_id)
+
+    async with lab(app, tmp_path) as it:
+        monkeypatch.setattr(AttemptCommits, step, refuse)
+        row = await it.settled((await app.emit("plain")).id)
+
+    assert (row["status"], row["attempts"], len(ran), len(refused)) == ("DONE", 1, 1, 3)
+
+
+async def test_end_that_a_shortage_refuses_too_often_is_a_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr("craftcore.engine.attempt_batches.LOOK_SECONDS", 0.001)
+    app, refused = App(), list[str]()
+    settle = AttemptCommits.settle_all
+
+    def refuse(self: AttemptCommits, tx: Transaction, runs: list[Attempt]) -> object:
+        if len(refused) < HAND_BACKS_MAX:
+            refused.append("settle_all")
+            raise OSError(errno.EMFILE, "Too many open files")
+        return settle(self, tx, runs)
+
+    @app.workflow("plain", max_attempts=1)
+    async def plain() -> None:
+        pass
+
+    async with lab(app, tmp_path) as it:
+        monkeypatch.setattr(AttemptCommits, "settle_all", refuse)
+        row = await it.settled((await app.emit("plain")).id)
+
+    assert (row["status"], row["error_code"]) == ("FAILED", "INTERNAL_AGENT_ERROR")
+    assert "Too many open files" in row["error_message"]
 
 
 def test_shortage_is_handed_back_with_growing_waits_and_in_the_end_counts():
