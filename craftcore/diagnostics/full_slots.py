@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from craftcore.engine.engine_facts import read_engine_facts
 from craftcore.storage.transaction import Reader
 
 AT_WORK = """
@@ -28,15 +27,14 @@ SELECT id, due_at
 """A claimed trigger waits for nothing but a slot. The finding `behind` reports others."""
 
 
-def find_full(reader: Reader, now: float, allowed: float) -> dict[str, Any] | None:
-    """Return the trigger that waits longest for a slot, and for how long nothing has started; None when that is at most
-    `allowed` seconds, or a slot is free.
+def find_full(reader: Reader, slots: int, now: float, allowed: float) -> dict[str, Any] | None:
+    """Return the trigger that waits longest for one of the slots, and for how long nothing has started; None when that
+    is at most `allowed` seconds, or a slot is free.
 
     While triggers wait, the end of one is the start of another. So nothing has ended since the last start.
     """
-    facts = read_engine_facts(reader)
     work = reader.fetch_one(AT_WORK)
-    if facts is None or work is None or work["running"] < facts.places or now - work["last_start"] <= allowed:
+    if work is None or work["running"] < slots or now - work["last_start"] <= allowed:
         return None
     found = reader.fetch_one(NEXT, before=now - allowed)
     if found is None:
@@ -44,6 +42,6 @@ def find_full(reader: Reader, now: float, allowed: float) -> dict[str, Any] | No
     return {
         "id": found["id"],
         "seconds": now - found["due_at"],
-        "places": facts.places,
+        "places": slots,
         "still_seconds": now - work["last_start"],
     }

@@ -20,7 +20,7 @@ from craftcore.diagnostics.idle import Idle, find_idle, idle
 from craftcore.diagnostics.live_counts import has_not_booted
 from craftcore.diagnostics.reasons.limit_reasons import find_reached_limit
 from craftcore.diagnostics.work import LEASES_MISSED
-from craftcore.engine.engine_facts import is_paused, read_engine_facts
+from craftcore.engine.engine_facts import EngineFacts, read_engine_facts
 from craftcore.engine.live_state import LiveState, live_state
 from craftcore.retention.service import Retention
 from craftcore.schedules.clock_event_store import last_clock_event
@@ -140,7 +140,8 @@ def read_status(core: Services, *, within: float | None = None) -> Status:
 
 def _read_rows(core: Services, reader: Reader, now: float) -> dict[str, Any]:
     """Return all that comes from the tables, of one snapshot."""
-    holds = read_holds(reader)
+    holds, facts = read_holds(reader), read_engine_facts(reader)
+    overdue_after = core.config.triggers.overdue_after
     epoch = reader.fetch_one(LAST_EPOCH) or {"epoch": None, "started_at": None, "ended_at": None}
     return {
         "epoch": epoch,
@@ -148,14 +149,14 @@ def _read_rows(core: Services, reader: Reader, now: float) -> dict[str, Any]:
         "held": holds.everything,
         "safe_mode": holds.safe_mode,
         "holds": [{"kind": target.kind, "name": target.name, "reason": why} for target, why in holds.targets.items()],
-        "paused": is_paused(reader),
+        "paused": facts is not None and facts.paused,
         "live": live_state(reader),
         "counts": TriggerLists().live_counts(reader, now),
         "oldest_due": reader.fetch_value(OLDEST_DUE, now=now),
         "oldest_claimed": reader.fetch_value(OLDEST_CLAIMED),
         "lease_until": reader.fetch_value(OLDEST_LEASE),
-        "behind": _behind_document(reader, now, core.config.triggers.overdue_after),
-        "full": find_full(reader, now, core.config.triggers.overdue_after),
+        "behind": _behind_document(reader, facts, now, overdue_after),
+        "full": None if facts is None else find_full(reader, facts.places, now, overdue_after),
         "failed_lately": asdict(TriggerLists().count_failed_since(reader, now - LATELY)),
         "dead_lately": TriggerLists().count_dead_since(reader, now - LATELY),
         "schedules": _schedules_document(reader, now),
@@ -185,10 +186,9 @@ def _engine_document(live: LiveState) -> dict[str, Any]:
     return add_iso_times({name: value for name, value in asdict(live).items() if name != "epoch"})
 
 
-def _behind_document(reader: Reader, now: float, allowed: float) -> dict[str, Any]:
+def _behind_document(reader: Reader, facts: EngineFacts | None, now: float, allowed: float) -> dict[str, Any]:
     """Return the trigger that is due for longest with nothing of its own lane before it, and no limit of its workflow
     reached; `id` None: there is none."""
-    facts = read_engine_facts(reader)
     at_limit: list[str] = []
     while True:
         sources = [source for name in at_limit if facts for source in facts.limits[name]["sources"]]
