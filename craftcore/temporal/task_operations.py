@@ -3,44 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
-from datetime import timedelta
 from typing import Any
 
 from temporalio.client import (
     Client,
-    WorkflowExecutionDescription,
-    WorkflowExecutionStatus,
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import SearchAttributePair, WorkflowIDReusePolicy
-from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from craftcore.activities.model import Activity, Decision
 from craftcore.errors import NotFound, StateRefused, StillWaiting
 from craftcore.serialization.encode import encode
-from craftcore.tasks.model import Question, Resume, Task, TaskStatus
+from craftcore.tasks.model import Question
 from craftcore.temporal.ids import workflow_id_of_task
-from craftcore.temporal.records.history import RETRIED_RUN, read_history, read_runs
+from craftcore.temporal.records.history import read_history, read_runs
 from craftcore.temporal.records.history_events import Operation
 from craftcore.temporal.records.recorded_state import read_state
 from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.records.task_list import find_task_of_activity, find_workflow_id
 from craftcore.temporal.records.task_records import list_questions
-from craftcore.temporal.records.task_runs import RETRIED_TASK, find_last_run, find_run, open_task, signal_task
+from craftcore.temporal.records.task_runs import find_last_run, open_task, signal_task
 from craftcore.temporal.rpc_errors import is_of_no_task
-from craftcore.temporal.workflow import carried, mailbox
-from craftcore.temporal.workflow.messages import WORKFLOW, Mail, TaskStart, TaskState, first_arguments, write_child_end
-from craftcore.temporal.workflow.priorities import make_priority
-from craftcore.temporal.workflow.search_attributes import STATUS_KEY
+from craftcore.temporal.task_retry import TaskRetry
+from craftcore.temporal.workflow.messages import Mail
 
 ANSWER_SECONDS = 10.0
 """How long a call waits for a worker that takes it."""
-
-RUNNING = SearchAttributePair(STATUS_KEY, TaskStatus.RUNNING.value)
-"""The status of a retried task in lists, before a worker takes it."""
 
 
 class TaskOperations:
@@ -145,84 +134,9 @@ class TaskOperations:
         for a state that a run cannot carry.
         """
         try:
-            run = await find_run(self._client, task_id)
-            run_id = None if run is None else run.run_id
-            seen = await self._client.get_workflow_handle(workflow_id_of_task(task_id), run_id=run_id).describe()
+            await TaskRetry(self._client, self.load, by=by, note=note).retry(task_id)
         except RPCError as error:
             raise _make_refusal(task_id, error) from error
-        task = await self.load(task_id)
-        if seen.status is not WorkflowExecutionStatus.FAILED or task.state is None:
-            status = task.state.task.status if task.state is not None else "not begun"
-            raise StateRefused(f"task {task_id} is {status}; only a FAILED task can be retried")
-        await self._go_on(seen, task, task.state, by, note)
-
-    async def _go_on(
-        self, seen: WorkflowExecutionDescription, task: RecordedTask, state: TaskState, by: str, note: str | None
-    ) -> None:
-        """Start a run of an ended task after its children. Tell it of those that ended before it was there to hear."""
-        ends = await self._revive_children(task.workflow_id, state, by, note)
-        await self._start_again(seen, task, replace(make_retry(state), child_ends=ends), by, note)
-        for child in state.children_to_cancel + state.children_to_leave:
-            late = None if child in ends else (await self.load(child)).task
-            if late is not None and not late.status.is_live:
-                await signal_task(self._client, task.id, "ended", child, write_end(late))
-
-    async def _revive_children(self, parent: str, state: TaskState, by: str, note: str | None) -> dict[str, str]:
-        """Let the children that were cancelled with their parent go on, and theirs. Return how the others ended."""
-        ends = dict(state.child_ends)
-        for child in state.children_to_leave:
-            if child not in ends and not (left := await self.load(child)).task.status.is_live:
-                ends[child] = write_end(left.task)
-        for child in state.children_to_cancel:
-            seen = await self._client.get_workflow_handle(child).describe()
-            if seen.status is WorkflowExecutionStatus.RUNNING:
-                if await seen.memo_value(RETRIED_RUN, None) is None:
-                    raise StateRefused(f"child {child} is still being cancelled: retry the task when it has ended")
-                ends.pop(child, None)  # an earlier call came so far
-                continue
-            task = await self.load(child)
-            if not was_cut_off(task, parent):
-                ends[child] = write_end(task.task)
-                continue
-            ends.pop(child, None)
-            if task.state is None:
-                await self._start_again(seen, task, None, by, note)
-            else:
-                await self._go_on(seen, task, task.state, by, note)
-        return ends
-
-    async def _start_again(
-        self, seen: WorkflowExecutionDescription, task: RecordedTask, state: TaskState | None, by: str, note: str | None
-    ) -> None:
-        """Start a run of the workflow of an ended task. `state` None: no worker had taken it."""
-        first = task.runs.last.events[0].workflow_execution_started_event_attributes
-        [start] = await self._client.data_converter.decode([first.input.payloads[0]], [TaskStart])
-        arguments = first_arguments(start) if state is None else carried.pack(start, state)
-        if arguments is None:
-            assert state is not None, task.id
-            raise carried.make_refusal(state)
-        memo = {
-            RETRIED_RUN: seen.run_id,
-            RETRIED_TASK: task.id,
-            "craftcore_retried_by": by,
-            "craftcore_retried_note": note,
-        }
-        has_failed = seen.status is WorkflowExecutionStatus.FAILED
-        policy = WorkflowIDReusePolicy
-        try:
-            await self._client.start_workflow(
-                WORKFLOW,
-                args=arguments,
-                id=seen.id,
-                task_queue=seen.task_queue,
-                task_timeout=timedelta(milliseconds=first.workflow_task_timeout.ToMilliseconds()),
-                id_reuse_policy=policy.ALLOW_DUPLICATE_FAILED_ONLY if has_failed else policy.ALLOW_DUPLICATE,
-                memo=memo,
-                search_attributes=seen.typed_search_attributes.updated(RUNNING),
-                priority=make_priority(start),
-            )
-        except WorkflowAlreadyStartedError as error:
-            raise StateRefused(f"task {task.id} was retried meanwhile, and goes on") from error
 
     async def _update(self, task_id: str, name: str, args: list[Any]) -> None:
         try:
@@ -241,40 +155,6 @@ class TaskOperations:
     async def _find_operation(self, task_id: str, action: str, subject: str) -> Operation | None:
         found = (await self.load(task_id)).history.operations
         return next((one for one in found if one.action == action and one.subject == subject), None)
-
-
-def make_retry(state: TaskState) -> TaskState:
-    """Return the state with which a failed task goes on: its last turn again, with all its attempts."""
-    task = replace(state.task, status=TaskStatus.RUNNING, reason="retried", deadline_at=None, ended_at=None)
-    return replace(
-        state,
-        task=task,
-        resume=Resume.RETRY,
-        attempts=0,
-        attempt_entry=state.entries + 1,
-        starts=0,
-        crashes=0,
-        idle_entries=[],
-        first_at=None,
-        open_waits=[],
-        asked={},
-        mail_bytes=sum(map(mailbox.size_of, state.mails)),
-    )
-
-
-def was_cut_off(task: RecordedTask, parent: str) -> bool:
-    """Return whether a child was cancelled because its parent ended, and not by a person."""
-    asked = (
-        event.workflow_execution_cancel_requested_event_attributes.external_workflow_execution.workflow_id
-        for event in task.runs.last.events
-        if event.HasField("workflow_execution_cancel_requested_event_attributes")
-    )
-    return task.task.status is TaskStatus.CANCELLED and parent in asked
-
-
-def write_end(task: Task) -> str:
-    """Return the text that tells a parent how a child has ended."""
-    return write_child_end(task.status, task.result_json, task.error_code, task.error_message)
 
 
 def _make_refusal(task_id: str, error: RPCError) -> Exception:

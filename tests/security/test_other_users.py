@@ -125,7 +125,7 @@ ATTACKS = [to_directory, to_file, to_nothing, to_own]
 IN_PART = [*ATTACKS[:2], *(pytest.param(attack, marks=pytest.mark.acceptance) for attack in ATTACKS[2:])]
 
 
-@pytest.mark.parametrize("step", [pytest.param(3 * STEP, id="a third"), ALL_LINES])
+@pytest.mark.parametrize("step", [pytest.param(2 * STEP, id="a half"), ALL_LINES])
 @pytest.mark.parametrize("attack", IN_PART, ids=lambda attack: attack.__name__)
 def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step):
     core = VirtualCore(tmp_path / "agent.db", VirtualClock())
@@ -162,7 +162,7 @@ def test_backup_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, atta
     core.close()
 
 
-@pytest.mark.parametrize("step", [pytest.param(10 * STEP, id="a tenth"), ALL_LINES])
+@pytest.mark.parametrize("step", [pytest.param(5 * STEP, id="a fifth"), ALL_LINES])
 @pytest.mark.parametrize("attack", IN_PART, ids=lambda attack: attack.__name__)
 def test_restore_into_a_foreign_folder_writes_nowhere_else(tmp_path, shared, attack, step, capsys):
     """The daemon's user has become hostile, and root puts a backup in the place of its database."""

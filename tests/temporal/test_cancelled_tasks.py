@@ -11,9 +11,12 @@ from temporalio.api.enums.v1 import EventType
 
 from craftcore import App, Call, Continue, Fail, Retry, RetryPolicy, TaskContext
 from craftcore.activities.model import Decision
+from craftcore.errors import StateRefused
 from craftcore.tasks.model import Resume, TaskStatus, Wait, WaitKind
+from craftcore.temporal.records.recorded_task import RecordedTask
 from craftcore.temporal.settings import TemporalSettings
 from craftcore.temporal.task_operations import TaskOperations
+from craftcore.temporal.task_retry import TaskRetry
 from craftcore.temporal.temporal_client import TemporalClient
 from craftcore.temporal.worker import working
 from craftcore.temporal.workflow.messages import TaskStart, TaskState
@@ -22,7 +25,7 @@ from tests.support.processes import PATIENCE
 from tests.temporal.cluster_history import record_cancel
 from tests.temporal.replayed import replay
 from tests.temporal.test_task_ledger import TASK
-from tests.temporal.views import see_waiting
+from tests.temporal.views import see, see_waiting
 from tests.temporal.worker_processes import lines
 
 pytestmark = pytest.mark.anyio
@@ -212,5 +215,146 @@ async def test_child_that_ended_while_its_parent_had_failed_is_known_at_the_retr
     fixed.append(True)
 
     await TaskOperations(client.connection).retry(task, by="ada", note=None)
+
+    assert (await client.result(task)).result_json == '"done"'
+
+
+@pytest.mark.cluster
+async def test_result_of_a_child_in_doubt_is_known_at_the_retry_of_its_parent(app, client):
+    """Its workflow stays open until a person has decided, and its end found no parent."""
+    fixed: list[bool] = []
+    ids: list[str] = []
+    scopes: list[anyio.CancelScope] = []
+
+    @app.action("send", irreversible=True, timeout=0.3)
+    async def send(call: Call) -> None:
+        scopes[-1].cancel()
+        await anyio.sleep_forever()
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> str:
+        await ctx.wait_for("go")
+        with anyio.CancelScope() as scope:
+            scopes.append(scope)
+            await ctx.act(send)
+        return "went on"
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> str:
+        one = await ctx.start_child("child")
+        await ctx.step("child", ids.append, one.id)
+        if not fixed:
+            raise Fail("VALIDATION_ERROR", "not yet")
+        return str(await one.result(str))
+
+    task = await client.emit("parent")
+    assert (await client.result(task)).status == "FAILED"
+    await client.signal(ids[0], "go", None)
+    await see(client, ids[0], lambda view: view.status == "DONE")
+    fixed.append(True)
+
+    await TaskOperations(client.connection).retry(task, by="ada", note=None)
+
+    assert (await client.result(task)).result_json == '"went on"'
+    await client.cancel(ids[0])
+
+
+@pytest.mark.cluster
+async def test_end_that_a_broken_off_retry_has_not_told_is_told_by_the_next_call(app, client):
+    """The child ends after the look and before the new run of its parent, and the call breaks off before it is told."""
+    fixed: list[bool] = []
+    ids: list[str] = []
+    looks: list[str] = []
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> str:
+        return str(await ctx.wait_for("go"))
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> str:
+        one = await ctx.start_child("child")
+        await ctx.step("child", ids.append, one.id)
+        if not fixed:
+            raise Fail("VALIDATION_ERROR", "not yet")
+        return str(await one.result(str))
+
+    operations = TaskOperations(client.connection)
+
+    async def load(task_id: str) -> RecordedTask:
+        found = await operations.load(task_id)
+        if task_id == ids[0]:
+            looks.append(task_id)
+            if len(looks) == 1:
+                await client.signal(task_id, "go", "done")
+                await client.result(task_id)
+            elif len(looks) == 2:
+                raise ConnectionError("the program was killed here")
+        return found
+
+    task = await client.emit("parent")
+    assert (await client.result(task)).status == "FAILED"
+    await see_waiting(client, ids[0])
+    fixed.append(True)
+    with pytest.raises(ConnectionError):
+        await TaskRetry(client.connection, load, by="ada", note=None).retry(task)
+    await see_waiting(client, task)
+
+    with pytest.raises(StateRefused, match="only a FAILED task"):
+        await operations.retry(task, by="ada", note=None)
+
+    assert (await client.result(task)).result_json == '"done"'
+
+
+@pytest.mark.cluster
+async def test_retry_waits_for_the_second_cancel_of_a_child_that_was_retried_before(app, client):
+    """That the child was retried once does not say that it goes on now."""
+    rounds, ids, began, released = [1], list[str](), list[bool](), list[bool]()
+
+    async def work() -> None:
+        began.append(True)
+        with anyio.CancelScope(shield=True):
+            while not released:  # noqa: ASYNC110 - it is of another loop
+                await anyio.sleep(0.02)
+
+    @app.workflow("child")
+    async def child(ctx: TaskContext) -> str:
+        await ctx.wait_for("work")
+        await ctx.step("work", work)
+        return str(await ctx.wait_for("go"))
+
+    @app.workflow("parent")
+    async def parent(ctx: TaskContext) -> str:
+        one = await ctx.start_child("child", on_parent_end="cancel")
+        await ctx.step("child", ids.append, one.id)
+        if rounds[-1] < 3:
+            for number in range(rounds[-1]):
+                await ctx.wait_for(f"fail.{number + 1}")
+            raise Fail("VALIDATION_ERROR", "not yet")
+        return str(await one.result(str))
+
+    operations = TaskOperations(client.connection)
+    task = await client.emit("parent")
+    await see_waiting(client, task)
+    await client.signal(task, "fail.1", None)
+    assert (await client.result(task)).status == "FAILED"
+    assert (await client.result(ids[0])).status == "CANCELLED"
+    rounds.append(2)
+    await operations.retry(task, by="ada", note=None)
+    await see_waiting(client, task)
+    await see_waiting(client, ids[0])
+    await client.signal(ids[0], "work", None)
+    while not began:  # noqa: ASYNC110 - it is of another loop
+        await anyio.sleep(0.02)
+    await client.signal(task, "fail.2", None)
+    assert (await client.result(task)).status == "FAILED"
+    rounds.append(3)
+
+    with pytest.raises(StateRefused, match="still being cancelled"):
+        await operations.retry(task, by="ada", note=None)
+    released.append(True)
+    assert (await client.result(ids[0])).status == "CANCELLED"
+    await operations.retry(task, by="ada", note=None)
+    await see_waiting(client, ids[0])
+    await client.signal(ids[0], "go", "done")
 
     assert (await client.result(task)).result_json == '"done"'

@@ -70,7 +70,13 @@ class TaskWorkflow(TaskMoves):
             end = make_failure("too large", error.code, error.message)
         if self._is_inside and workflow.patched(PUTS_IN_DOUBT):  # a cancel came with the end of its entry
             await run_shielded(self._leave_entry())
-        self._set_task(status=TaskStatus(end.status), reason=end.reason)
+        self._set_task(
+            status=TaskStatus(end.status),
+            reason=end.reason,
+            result_json=end.result_json,
+            error_code=end.error_code,
+            error_message=end.error_message,
+        )
         await run_shielded(self._finish(end))
         self._refuse_intents()
         if end.status == TaskStatus.FAILED:
