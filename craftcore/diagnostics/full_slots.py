@@ -28,8 +28,9 @@ SELECT id, due_at
 
 
 def find_full(reader: Reader, slots: int, now: float, allowed: float) -> dict[str, Any] | None:
-    """Return the trigger that waits longest for one of the slots, and for how long nothing has started; None when that
-    is at most `allowed` seconds, or a slot is free.
+    """Return the trigger that waits longest for a slot, and for how long nothing has started.
+
+    None: that is at most `allowed` seconds, or a slot is free.
 
     While triggers wait, the end of one is the start of another. So nothing has ended since the last start.
     """

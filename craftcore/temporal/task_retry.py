@@ -50,7 +50,7 @@ class TaskRetry:
         self._note = note
 
     async def retry(self, task_id: str) -> None:
-        """Raises what TaskOperations.retry raises, and an RPCError for a task that is not there."""
+        """Retry a failed task. Raises what TaskOperations.retry raises, and an RPCError for a task that is not there."""
         run = await find_run(self._client, task_id)
         run_id = None if run is None else run.run_id
         seen = await self._client.get_workflow_handle(workflow_id_of_task(task_id), run_id=run_id).describe()
@@ -196,7 +196,7 @@ def make_retry(state: TaskState) -> TaskState:
 def find_end(task: RecordedTask) -> str | None:
     """Return the text that tells a parent how a child has ended; None: it goes on.
 
-    Its workflow may still be open: it closes after its end is told, and waits for a decision about an action in doubt.
+    The workflow of an ended child may still be open. It closes once its parent has got the end, and no action is in doubt.
     """
     row = task.task if task.history.end is not None or task.state is None else task.state.task
     return (
