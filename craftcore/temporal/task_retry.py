@@ -50,7 +50,7 @@ class TaskRetry:
         self._note = note
 
     async def retry(self, task_id: str) -> None:
-        """Retry a failed task. Raises what TaskOperations.retry raises, and an RPCError for a task that is not there."""
+        """Retry a task. Raises what TaskOperations.retry raises, and an RPCError for a task that is not there."""
         run = await find_run(self._client, task_id)
         run_id = None if run is None else run.run_id
         seen = await self._client.get_workflow_handle(workflow_id_of_task(task_id), run_id=run_id).describe()
@@ -196,12 +196,13 @@ def make_retry(state: TaskState) -> TaskState:
 def find_end(task: RecordedTask) -> str | None:
     """Return the text that tells a parent how a child has ended; None: it goes on.
 
-    The workflow of an ended child may still be open. It closes once its parent has got the end, and no action is in doubt.
+    The workflow of an ended child may still be open. It closes once its parent has got the end,
+    and no action is in doubt.
     """
-    row = task.task if task.history.end is not None or task.state is None else task.state.task
-    return (
-        None if row.status.is_live else write_child_end(row.status, row.result_json, row.error_code, row.error_message)
-    )
+    row = _find_row(task)
+    if row.status.is_live:
+        return None
+    return write_child_end(row.status, row.result_json, row.error_code, row.error_message)
 
 
 def is_cancelled_by(task: RecordedTask, parent: str) -> bool:

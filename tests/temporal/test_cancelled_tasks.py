@@ -260,7 +260,7 @@ async def test_result_of_a_child_in_doubt_is_known_at_the_retry_of_its_parent(ap
 
 
 @pytest.mark.cluster
-async def test_end_that_a_broken_off_retry_has_not_told_is_told_by_the_next_call(app, client):
+async def test_retry_that_broke_off_is_completed_by_the_next_call(app, client):
     """The child ends after the look and before the new run of its parent, and the call breaks off before it is told."""
     fixed: list[bool] = []
     ids: list[str] = []
