@@ -17,6 +17,7 @@ from craftcore.daemon.status_line import Condition, status_text
 from craftcore.producer import Producer
 from tests.support.command_calls import call_command
 from tests.support.processes import APP, PATIENCE, a_daemon, craftcore, read_trace, until
+from tests.support.warm_parent import FINALIZES
 
 
 @pytest.fixture
@@ -109,7 +110,8 @@ def test_daemon_whose_lock_was_taken_by_another_ends_and_reports_the_cause(folde
 
 
 def test_sigterm_lets_running_work_finish_within_the_grace(folder):
-    with a_daemon(folder, "app:app") as daemon:
+    """The interpreter of this daemon ends as a whole, as that of each real one does."""
+    with a_daemon(folder, "app:app", **{FINALIZES: "yes"}) as daemon:
         daemon.ready()
         call_command(folder, "emit", "slow")
         until(lambda: "slow begins" in read_trace(folder))

@@ -33,6 +33,16 @@ async def writes(ctx: TaskContext) -> None:
     await ctx.transaction("write", lambda tx: None)
 """
 
+TELLS_ITS_END = """
+import os
+
+class Told:
+    def __del__(self, write=os.write):
+        write(1, b"destroyed at the end of Python")
+
+told = Told()
+"""
+
 Craftcore = Callable[..., Result]
 
 
@@ -96,6 +106,14 @@ def test_check_warns_of_calls_that_a_cluster_refuses_and_of_a_short_retention(cr
     [transaction, retention] = told["warnings"]
     assert transaction.startswith("workflow writes has a call of ctx.transaction")
     assert "retention.keys" in retention
+
+
+def test_process_of_a_command_ends_without_the_end_of_python(craftcore, tmp_path):
+    """Threads of the library may call Python while it ends. Now and then a command hung or aborted there."""
+    (tmp_path / "shop.py").write_text(APP + TELLS_ITS_END)
+    done = craftcore("check", "shop:app", "--json")
+    assert "destroyed" not in done.out
+    assert (done.code, json.loads(done.out)["problems"]) == (0, [])
 
 
 def test_check_names_every_problem(craftcore):

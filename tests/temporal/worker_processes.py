@@ -1,7 +1,8 @@
 """Worker processes that tests kill, freeze and continue.
 
 An interpreter takes two seconds of processor time to import the library of Temporal. These processes are forked from a
-parent that has imported it.
+parent that has imported it. They end as a whole interpreter does, because the library has threads that may call Python
+while it ends.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.support.processes import PATIENCE, Result
-from tests.support.warm_parent import WarmProcess, start
+from tests.support.warm_parent import FINALIZES, WarmProcess, start
 
 ROOT = Path(__file__).parents[2]
 
@@ -27,9 +28,12 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """The program that runs a module of the tests in another folder."""
 
 
-def start_on_cluster(arguments: Sequence[str | Path], **options: Any) -> WarmProcess:
+def start_on_cluster(
+    arguments: Sequence[str | Path], *, env: Mapping[str, str] | None = None, **options: Any
+) -> WarmProcess:
     """Start a process that imports the library of Temporal. The parameters are those of `start`."""
-    return start(arguments, library="craftcore.temporal.worker", **options)
+    env = {**(os.environ if env is None else env), FINALIZES: "yes"}
+    return start(arguments, library="craftcore.temporal.worker", env=env, **options)
 
 
 def run_on_cluster(arguments: Sequence[str | Path], **options: Any) -> Result:
