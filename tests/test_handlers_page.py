@@ -289,9 +289,17 @@ def test_first_of_several_withdraws_the_others(folder):
     assert call_command(folder, "--json", "inbox", "list").json == []
 
 
-def test_model_is_paid_once_per_message_despite_kills(folder):
-    """The models of the campaigns kill at the other points."""
-    for number, point in enumerate(["step.committed", "handler.returned"]):
+@pytest.mark.parametrize(
+    "points",
+    [
+        ("step.committed", "handler.returned"),
+        pytest.param(("activity.settled", "settle.committed"), marks=pytest.mark.acceptance),
+    ],
+    ids=" and ".join,
+)
+def test_model_is_paid_once_per_message_despite_kills(folder, points):
+    """The kill campaigns cover the other points."""
+    for number, point in enumerate(points):
         say(folder, f"message {number}")
         run_killed_at(folder, "assistant", point)
         run(folder, "assistant")

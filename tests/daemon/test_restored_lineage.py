@@ -92,7 +92,13 @@ MADE: dict[str, Makes] = {
 
 
 @pytest.mark.parametrize(
-    ("made", "parent_id"), [*((made, None) for made in MADE), ("a child", "order-7"), ("an emit", "order-7")]
+    ("made", "parent_id"),
+    [
+        *((made, None) for made in MADE),
+        ("a child", "order-7"),
+        ("an emit", "order-7"),
+        *(pytest.param(made, "order-7", marks=pytest.mark.acceptance) for made in [*MADE][1:] if made != "an emit"),
+    ],
 )
 async def test_payment_of_work_that_is_made_again_after_a_restore_is_asked_about(tmp_path, made, parent_id):
     provider = Provider()

@@ -272,11 +272,12 @@ DAYS = [0.3, 1.1, 2.2, 5.0, 9.5]
 STEPS_OF_LIFE = st.lists(st.one_of(st.sampled_from(HAPPENINGS), st.sampled_from(DAYS)), min_size=3, max_size=30)
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_retention_never_touches_live_rows_and_removes_all_expired_rows(seed):
-    """Everything that can happen, in an order of this seed, with days between."""
+@pytest.mark.parametrize(("seed", "is_repeated"), [*((seed, False) for seed in range(5)), (5, True)])
+def test_retention_never_touches_live_rows_and_removes_all_expired_rows(seed, is_repeated):
+    """Everything that can happen, in an order of this seed, with days between. The last life repeats some of it."""
     drawn = random.Random(seed)
-    life = [*HAPPENINGS, *drawn.choices(DAYS, k=6)]
+    happenings = drawn.choices(HAPPENINGS, k=20) if is_repeated else HAPPENINGS
+    life = [*happenings, *drawn.choices(DAYS, k=6)]
     drawn.shuffle(life)
 
     assert live(life) == 7
