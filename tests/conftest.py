@@ -29,7 +29,7 @@ from tests.support.skips import is_permitted
 
 # The same examples in every run and no clock that judges them: a slow machine is not a bug, and a new example is found
 # when somebody looks for it (`--hypothesis-profile=default`), not when somebody else's change is tested.
-# Fifty of them: a property that needs more to come to a known fault names its number.
+# Fifty of them: a property that needs more to find a known fault names its number.
 settings.register_profile(
     "same everywhere",
     max_examples=50,
@@ -73,7 +73,7 @@ ON_BOTH_LOOPS = {
     "storage/test_writer_faults",
 }
 """Modules that test the bridge to the event loop, cancellation, suspension and the end of an engine. All other
-asynchronous tests run on asyncio only, and with `-m campaign` on trio."""
+asynchronous tests run on asyncio only, and with `-m campaign` on trio, unless they name their loops."""
 
 HERE = Path(__file__).parent
 
@@ -156,7 +156,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     """Leave most tests on trio to the campaigns, and shuffle where it is asked for."""
     for item in items:
         callspec = getattr(item, "callspec", None)
-        if callspec is not None and callspec.params.get("anyio_backend") == "trio" and not _is_on_both_loops(item.path):
+        is_on_trio = callspec is not None and callspec.params.get("anyio_backend") == "trio"
+        if is_on_trio and not _is_on_both_loops(item.path) and not _names_its_loops(item):
             item.add_marker(pytest.mark.campaign)
     if config.option.shuffle is not None:  # each worker must come to the same order
         places = {item.nodeid: sha256(f"{config.option.shuffle} {item.nodeid}".encode()).digest() for item in items}
@@ -189,6 +190,11 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _is_on_both_loops(path: Path) -> bool:
     return path.relative_to(HERE).with_suffix("").as_posix() in ON_BOTH_LOOPS
+
+
+def _names_its_loops(item: pytest.Item) -> bool:
+    """Return whether a mark of the test itself, not of its module, says on which loops it runs."""
+    return any(mark.name == "parametrize" and "anyio_backend" in mark.args[0] for mark in item.own_markers)
 
 
 def _anyio_backend(request: pytest.FixtureRequest) -> str:

@@ -74,6 +74,7 @@ def triggers(it: Lab) -> int:
     return len(it.rows("SELECT 1 FROM triggers"))
 
 
+@pytest.mark.parametrize("anyio_backend", ["asyncio", "trio"])
 async def test_retention_removes_finished_work_while_the_engine_runs(tmp_path, clock):
     async with a_day_later(tmp_path, clock) as (it, own):
         await it.until(lambda: triggers(it) == 1)
