@@ -86,13 +86,13 @@ def test_audit_without_actions_has_no_rows(cli, here):
 
 @pytest.fixture(scope="module")
 def kept() -> list[bytes]:
-    """Return the place for the file of `done`, which the first of the tests makes that only read it."""
+    """Return a list for the bytes of the file that `done` leaves. The first test fills it."""
     return []
 
 
 @pytest.fixture
 def read(kept, cli, clock, database, request):
-    """Lay the file of `done`."""
+    """Write that file."""
     if not kept:
         core = request.getfixturevalue("done").core
         core.do(lambda tx: None)  # the connection that writes moves the WAL into the file when it is closed

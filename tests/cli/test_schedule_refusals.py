@@ -107,7 +107,8 @@ def test_refused_schedule_add_prints_a_single_line_and_stores_nothing(
     shutil.copy(with_another, database)
     assert cli("schedule", "add", "s", *arguments).code == 64
     assert database.read_bytes() == with_another.read_bytes()
-    assert not database.with_name("agent.db-wal").exists()
+    wal = database.with_name("agent.db-wal")
+    assert not wal.exists() or wal.stat().st_size == 0
 
 
 @pytest.mark.parametrize("schedule_id", ["", "a b", "ü", "a/b", "x" * 151, "\udcff", "a\nb"])

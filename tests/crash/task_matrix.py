@@ -1,6 +1,6 @@
 """The kill matrix of tasks: small stories, each cut off at every point it passes, and then at a second point.
 
-    python -m tests.crash.task_matrix --part 5 --pairs 1       # as the normal tests do
+    python -m tests.crash.task_matrix --part 40 --pairs 1      # as the normal tests do
     python -m tests.crash.task_matrix --thorough --pairs all   # every pass of every point, and every pair of them
 
 An uninterrupted life of each story shows how it ends. A second life is stopped (SIGSTOP) at every pass of every point,

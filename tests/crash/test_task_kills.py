@@ -39,7 +39,10 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
 
 
 def test_workflow_ends_equally_after_a_kill_at_any_place(tmp_path):
-    """A fortieth of the places and passes, each place once at least. One crew, because each stops a life of its own."""
+    """A fortieth of the places and passes, each place once at least.
+
+    One crew, because a second one would stop the same lives again.
+    """
     some = ("--part", "40", "--pairs", "1", "--workers", "1")
     judge_matrix(result_of(MATRIX, tmp_path, 1800, *some), len(WAYS), relays=0)
 

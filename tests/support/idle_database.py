@@ -120,7 +120,8 @@ def run_once(path: Path, clock: Clock | None, description: str, run: Callable[[]
     """Return what `run` returns, which an engine leaves at rest on the file.
 
     On a new file with a virtual clock it is called once for each description and state of the clock. Then its files and
-    its clock are copied. The description names everything else that the run depends on.
+    its clock are copied. The description names everything else that the run depends on. The cache does not know of
+    monkeypatch, so nothing is patched before the first call.
     """
     if not isinstance(clock, VirtualClock) or path.exists() or path.is_symlink():
         return run()

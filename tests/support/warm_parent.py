@@ -4,8 +4,8 @@ An interpreter takes a third of a second to import craftcore. The warm parent im
 runs no thread and opens no database, so a fork copies nothing that it would break. A child has its own folder,
 mask, environment, arguments and files, and runs its program as `__main__`. At its end it waits for its threads, calls
 what is registered at `atexit`, flushes its output and destroys the objects of the program, as an interpreter does. It
-does not destroy the modules of its parent, unless FINALIZES is in its environment: to copy their memory for that takes
-60 ms of processor.
+does not destroy the modules of its parent, unless FINALIZES is in its environment. Destroying them would copy their
+memory, which takes 60 ms of processor.
 
 A test of the interpreter itself (imports, memory, encodings, closed files, Ctrl-C in a terminal) starts a new one.
 """

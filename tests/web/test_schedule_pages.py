@@ -40,9 +40,9 @@ def words_of(text: str) -> str:
     return " ".join(html.unescape(re.sub("<[^>]*>", " ", text)).split())
 
 
-def a_core(path: Path, *, before: float = 0.0) -> tuple[VirtualCore, VirtualClock]:
+def a_core(path: Path, *, before: float = 0.0, seed: int = 3) -> tuple[VirtualCore, VirtualClock]:
     """A file of so many seconds before now: the page has the clock of the machine."""
-    clock = VirtualClock(now=SystemClock().now() - before, seed=3)
+    clock = VirtualClock(now=SystemClock().now() - before, seed=seed)
     return VirtualCore(path, clock), clock
 
 
@@ -80,7 +80,9 @@ def backup(thirty_days: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCor
     """A copy of it for one test."""
     shutil.copy(thirty_days, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
-        yield site, a_core(tmp_path / "agent.db")[0]
+        core = a_core(tmp_path / "agent.db", seed=5)[0]
+        yield site, core
+        core.close()
 
 
 def test_schedule_page_draws_thirty_days_with_their_deviations(backup):

@@ -36,8 +36,8 @@ def links_of(text: str, word: str) -> list[str]:
     return [html.unescape(address) for address in re.findall(rf'<a href="([^"]*)">{word}</a>', text)]
 
 
-def a_core(path: Path) -> VirtualCore:
-    return VirtualCore(path, VirtualClock(now=SystemClock().now(), seed=4))
+def a_core(path: Path, *, seed: int = 4) -> VirtualCore:
+    return VirtualCore(path, VirtualClock(now=SystemClock().now(), seed=seed))
 
 
 def ended(core: VirtualCore, outcome: Outcome, **spec: object) -> str:
@@ -65,7 +65,9 @@ def buried(graveyard: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]
     """A copy of it for one test."""
     shutil.copy(graveyard, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
-        yield site, a_core(tmp_path / "agent.db")
+        core = a_core(tmp_path / "agent.db", seed=5)
+        yield site, core
+        core.close()
 
 
 def dead_count(core: VirtualCore) -> int:
@@ -182,7 +184,9 @@ def several(sixty: Path, tmp_path: Path) -> Iterator[tuple[Site, VirtualCore]]:
     """A copy of it for one test."""
     shutil.copy(sixty, tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
-        yield site, a_core(tmp_path / "agent.db")
+        core = a_core(tmp_path / "agent.db", seed=5)
+        yield site, core
+        core.close()
 
 
 def test_triggers_are_paged_newest_first(several):
