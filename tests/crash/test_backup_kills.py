@@ -39,8 +39,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 EVERY = 90
 FIRST = {"backup": 65, "restore": 46, "copying": 46}
 """A normal run kills before each ninetieth line from this one. With these, a backup dies with its manifest written and
-its copy not yet renamed, and a restore dies while it closes the old file. A restore by copying also dies with its copy
-kept and the old file not yet replaced."""
+its copy not yet renamed. A restore dies when the old file has a second name and is not yet replaced, and so does a
+restore by copying when it has kept a copy."""
 
 EACH_SIXTH = pytest.param(6, marks=pytest.mark.acceptance)
 EACH_LINE = pytest.param(1, marks=pytest.mark.campaign)
