@@ -138,7 +138,7 @@ ALL_PAIRS = pytest.param("all pairs", marks=pytest.mark.acceptance)
 
 @pytest.fixture(scope="module", params=["one point", ALL_PAIRS])
 def own_tests(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What a run of the page's own tests prints. By default a crash test crashes at one point."""
+    """Run the tests of the page and return the output of pytest. By default a crash test crashes at one point."""
     folder = tmp_path_factory.mktemp("own")
     save(folder)
     if request.param == "one point":

@@ -89,7 +89,7 @@ OF_TURN = """
                         ORDER BY seq DESC
                         LIMIT 1), 0)
 """
-"""The activities of the current turn of a task come after those of its earlier turns, which are not read."""
+"""The activities of the current turn of a task have higher numbers than those of earlier turns, which are not read."""
 
 UNDECIDED = """
 SELECT *

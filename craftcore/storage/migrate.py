@@ -118,8 +118,8 @@ def _apply(
                 sha256=migration.sha256,
             )
             applied.append(migration.name)
-        if whole:
-            _whole_schemas.setdefault(whole, write_schema(connection))
+        if whole and not is_made:
+            _whole_schemas[whole] = write_schema(connection)
         if also is not None and (names := [*before, *applied]):
             also(tx, names)
         commit(connection, path)

@@ -36,6 +36,7 @@ NOT_KEPT = write_child_end(
     ErrorCode.WORKFLOW_ABORTED,
     "how it ended is not known: its history is not kept any more",
 )
+"""The end of a child that the cluster does not know any more."""
 
 
 class TaskRetry:
@@ -124,7 +125,7 @@ class TaskRetry:
             found = await self._load(child)
         except NotFound:
             return NOT_KEPT
-        except StateRefused:  # of another version: it is told when it ends
+        except StateRefused:  # its history is of another version: its own signal reports the end
             return None
         return None if but_by is not None and was_cut_off(found, but_by) else find_end(found)
 
@@ -196,7 +197,7 @@ def make_retry(state: TaskState) -> TaskState:
 def find_end(task: RecordedTask) -> str | None:
     """Return the text that tells a parent how a child has ended; None: it goes on.
 
-    The workflow of an ended child may still be open. It closes once its parent has got the end,
+    The workflow of an ended child may still be open. It closes once its parent has received the end,
     and no action is in doubt.
     """
     row = _find_row(task)

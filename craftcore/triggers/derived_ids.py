@@ -30,4 +30,4 @@ def is_derived(id: str) -> bool:
 def can_be_used_again(id: str) -> bool:
     """Return whether there may be a second maker with this id, once retention has removed the first. Its id was given,
     or that of what made it."""
-    return _UUID.fullmatch(id) is None or id[14] == "8"
+    return _UUID.fullmatch(id) is None or is_derived(id)

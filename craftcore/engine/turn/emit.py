@@ -85,7 +85,7 @@ async def commit_emit(
         }
         return turn.event(type_, canonicalize(answer), identity)
 
-    emitted = await turn.doors.journal.emit(row, event, child, may_be_taken=can_be_used_again(turn.task.id))
+    emitted = await turn.doors.journal.emit(row, event, child, id_may_be_used=can_be_used_again(turn.task.id))
     turn.add_completed(identity, event(emitted).payload_json)
     return emitted
 

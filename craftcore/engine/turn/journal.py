@@ -36,10 +36,10 @@ class Journal(Protocol):
         event_of: Callable[[Emitted], NewEvent],
         child: NewTask | None,
         *,
-        may_be_taken: bool = False,
+        id_may_be_used: bool = False,
     ) -> Emitted:
         """Emit a trigger and record what `event_of` says of it at once. `child`: the task that the trigger creates.
-        `may_be_taken`: earlier work may have its id, and then it is given another.
+        `id_may_be_used`: earlier work may have its id. It is then given another.
 
         Raises DuplicateTrigger when the spec asked for it.
         """

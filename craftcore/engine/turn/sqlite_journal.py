@@ -60,10 +60,10 @@ class SqliteJournal:
         event_of: Callable[[Emitted], NewEvent],
         child: NewTask | None,
         *,
-        may_be_taken: bool = False,
+        id_may_be_used: bool = False,
     ) -> Emitted:
         def emit_recorded(tx: Transaction, row: NewTrigger, child: NewTask | None) -> Emitted:
-            if may_be_taken and is_derived(row.id) and self._triggers.is_id_used(tx, row.id):
+            if id_may_be_used and is_derived(row.id) and self._triggers.is_id_used(tx, row.id):
                 row, child = with_id(row, child, self._clock.new_id())
             return self._recording.emit_recorded(tx, row, event_of, child)
 

@@ -89,7 +89,7 @@ class TemporalJournal:
         event_of: Callable[[Emitted], NewEvent],
         child: NewTask | None,
         *,
-        may_be_taken: bool = False,
+        id_may_be_used: bool = False,
     ) -> Emitted:
         workflow_id = find_target(row, is_child=row.task_id == row.id)
         draft = event_of(replace(make_emitted(row, "@ID@", created=True), created="@CREATED@"))  # type: ignore[arg-type]
