@@ -1,4 +1,4 @@
-"""The layers of the package: folders import in one direction, and SQL, libraries and file sizes have limits.
+"""The layers of the package: folders import in one direction, and SQL and libraries have their places.
 
 The rules read only imports and names, so they cost nothing at run time and cannot be turned off by accident.
 """
@@ -8,9 +8,8 @@ from __future__ import annotations
 import ast
 import re
 import sys
-from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 
 import pytest
 
@@ -73,9 +72,6 @@ ALLOWED = {
 
 SQL = re.compile(r"\b(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\b.*\bSET|DELETE\s+FROM)\b", re.DOTALL)
 
-FILES_MAX = 30
-LINES_MIN, LINES_MAX = 10, 300
-
 
 def edges() -> set[str]:
     """Return the imports between folders that the table does not allow."""
@@ -120,23 +116,6 @@ def holds_sql(tree: ast.Module) -> bool:
         isinstance(node, ast.Constant) and isinstance(node.value, str) and SQL.search(node.value)
         for node in prose.nodes(tree)
     )
-
-
-def sizes() -> set[str]:
-    """Return the modules that are too short or too long, and the folders with too many of them."""
-    paths = [path for path, _ in prose.modules()]
-    files = Counter(path.parent for path in paths)
-    texts = {path: path.read_text(encoding="utf-8") for path in paths if path.stem not in ("__init__", "__main__")}
-    lines = {path: text.count("\n") for path, text in texts.items() if not text.startswith('"""Alias of ')}
-    return {
-        *(f"{_name(one)}: more than {FILES_MAX} files" for one in files if files[one] > FILES_MAX),
-        *(f"{_name(one)}: more than {LINES_MAX} lines" for one in lines if lines[one] > LINES_MAX),
-        *(f"{_name(one)}: fewer than {LINES_MIN} lines" for one in lines if lines[one] < LINES_MIN),
-    }
-
-
-def _name(path: Path) -> str:
-    return path.relative_to(prose.ROOT).as_posix()
 
 
 STORES = "*/*store.py"
@@ -252,7 +231,8 @@ def lives_in(path: PurePosixPath, homes: list[str]) -> bool:
 
 def test_module_imports_only_allowed_folders():
     found = {
-        _name(path): violations(PurePosixPath(path.relative_to(prose.PACKAGE)), tree) for path, tree in prose.modules()
+        path.relative_to(prose.ROOT).as_posix(): violations(PurePosixPath(path.relative_to(prose.PACKAGE)), tree)
+        for path, tree in prose.modules()
     }
 
     assert len(found) > 100
@@ -341,7 +321,7 @@ def test_write_transaction_of_a_command_is_refused(source, found):
     assert [fault.split()[1].strip(",:") for fault in faults] == found
 
 
-@pytest.mark.parametrize("rule", [edges, circles, sql, sizes])
+@pytest.mark.parametrize("rule", [edges, circles, sql])
 def test_layout_follows_the_rules(rule):
     assert sorted(rule()) == []
 
