@@ -52,7 +52,7 @@ def main() -> int:
         began = time.monotonic()
         with under(load) as (options, folder), tempfile.TemporaryFile("w+") as output:
             where = [] if folder is None else ["--basetemp", str(folder / "tests")]
-            command = [sys.executable, "-m", "pytest", "--shuffle", order, *options, *where, *given.tests]
+            command = [sys.executable, "-m", "pytest", "-rfE", "--shuffle", order, *options, *where, *given.tests]
             code = subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT).returncode
             output.seek(0)
             text = output.read()
@@ -64,7 +64,7 @@ def main() -> int:
         [counts] = re.findall(r"^(?:=+ )?(\d+ .*) in [\d.]+s", text, re.MULTILINE)[-1:] or ["no counts"]
         print(f"{number:3} {load:9} {time.monotonic() - began:6.0f} s  {counts}", flush=True)
         if failed:
-            print(text[text.find("= FAILURES") :][:20_000], flush=True)
+            print(text[text.find("= FAILURES") :][:60_000], flush=True)
     print(f"{len(failures)} tests failed in {given.runs} runs")
     for name, runs in sorted(failures.items()):
         print(f"  {name}: {len(runs)} times ({'; '.join(runs)})")
