@@ -42,7 +42,7 @@ from tests.crash.act_client import ask_in_thread, quiet
 from tests.crash.act_person import SHRUGS
 from tests.crash.act_provider import Provider, a_provider
 from tests.crash.child import FROM_OUTSIDE, PRODUCER, QUIET
-from tests.crash.crews import command, judged_in_a_process, last_words, one_life
+from tests.crash.crews import check_in_process, command, logged_errors, run_life
 from tests.crash.forks import fork, wait
 from tests.crash.task_child import LEAVES
 
@@ -79,7 +79,7 @@ FAULTS = [
 
 
 @dataclass(slots=True)
-class Result(crews.Counted):
+class Result(crews.CountedResult):
     """What a campaign came to. `kills` by what a life died of, `found` by what the checker counts."""
 
     def table(self) -> str:
@@ -112,7 +112,7 @@ def _one_database(
         ask_in_thread(provider.port, quiet())
     if result.wrong:
         return
-    verdict = judged_in_a_process(home, lambda: check(home))
+    verdict = check_in_process(home, lambda: check(home))
     result.wrong += [f"{wrong} ({home})" for wrong in verdict["wrong"]]
     result.found.update({name: verdict[name] for name in COUNTED})
 
@@ -145,7 +145,7 @@ def _lives(
             backend=shape[0],
             concurrency=shape[1],
         )
-        pid = fork(one_life, life, live)
+        pid = fork(run_life, life, live)
         if number > 1 and chance.random() < 0.3:
             _somebody_beside(life, chance, result)
         ended = wait(pid, chance.uniform(0.02, 0.2) if way == FROM_OUTSIDE else None)
@@ -154,7 +154,7 @@ def _lives(
             of = life.died.read_text() if life.died.exists() else ""
             result.kills[of or FROM_OUTSIDE] += 1
         elif ended != 0:
-            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
+            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {logged_errors(home)}")
             return
         if life.over.exists() and number > with_new_tasks:
             return
@@ -165,11 +165,11 @@ def _somebody_beside(life: ActLife, chance: random.Random, result: Result) -> No
     """A person answers at a command line meanwhile, which is killed on the way, most of the time."""
     place = chance.choice([*POINTS_BESIDE, FROM_OUTSIDE])
     other = replace(life, number=1000 + life.number, ends=place, at_pass=chance.randint(1, 2))
-    pid = fork(one_life, other, lambda one: beside(one, 10))
+    pid = fork(run_life, other, lambda one: beside(one, 10))
     ended = wait(pid, chance.uniform(0.02, 0.1) if place == FROM_OUTSIDE else None)
     result.kills[PRODUCER] += ended == -signal.SIGKILL
     if ended not in (0, -signal.SIGKILL):
-        result.wrong.append(f"the person beside life {life.number} ended with {ended}: {last_words(life.folder)}")
+        result.wrong.append(f"the person beside life {life.number} ended with {ended}: {logged_errors(life.folder)}")
 
 
 def _a_task(name: str, chance: random.Random, actions: list[str]) -> TriggerSpec:

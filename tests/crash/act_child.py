@@ -19,7 +19,7 @@ from tests.crash.act_app import LATER, Deeds, an_app
 from tests.crash.act_person import Beside, Outside
 from tests.crash.act_provider import Provider
 from tests.crash.act_time import LoopTime, World
-from tests.crash.child import QUIET, forgive
+from tests.crash.child import QUIET, forget_crashes
 from tests.crash.task_app import Seen
 from tests.crash.task_child import LEAVES
 from tests.crash.task_never import impossible
@@ -98,7 +98,7 @@ def live(life: ActLife) -> None:
     seen = Seen(life.folder, life.number)
     for path in (life.over, life.died):
         path.unlink(missing_ok=True)
-    if forgive(life.db, restarts=True):
+    if forget_crashes(life.db, restarts=True):
         with a_reader(life.db) as connection:
             _find(connection, seen)
     if life.ends in POINTS:

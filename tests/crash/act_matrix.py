@@ -61,8 +61,8 @@ from tests.crash.act_checker import COUNTED, check
 from tests.crash.act_child import ActLife, live
 from tests.crash.act_client import ask_in_thread, quiet
 from tests.crash.act_provider import Kind, Provider, a_provider
-from tests.crash.crews import judged_in_a_process, last_words, one_life, text_of
-from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.crews import check_in_process, logged_errors, run_life, to_json
+from tests.crash.forks import fork, prepare_forks, wait
 from tests.crash.task_matrix import memory
 
 PLACES = {
@@ -199,7 +199,7 @@ def _table(how: str, cells: Mapping[str, str], refused: Mapping[str, str]) -> st
 def matrix(*, thorough: bool, workers: int, only: str | None = None, some: bool = False) -> Result:
     """Every cell, an eighth of them, or those with this in their name; what went wrong is kept on disk."""
     began = time.monotonic()
-    be_a_warm_parent()
+    prepare_forks()
     result = Result()
     with tempfile.TemporaryDirectory(prefix="craftcore-acts-", dir=memory()) as folder:
         home = Path(folder)
@@ -277,7 +277,7 @@ def _crew(home: Path, jobs: list[tuple[tuple[str, int], list[Cell]]], answer: Pa
             see_through(folder, provider, shape, [cell.spec() for cell in cells], result)
         if result.wrong:
             break
-    answer.write_text(text_of(result))
+    answer.write_text(to_json(result))
 
 
 def see_through(
@@ -294,17 +294,17 @@ def see_through(
             backend=shape[0],
             concurrency=shape[1],
         )
-        ended = wait(fork(one_life, life, live), None)
+        ended = wait(fork(run_life, life, live), None)
         ask_in_thread(provider.port, quiet(clock=0.0))
         result.kills += ended == -signal.SIGKILL
         if ended not in (0, -signal.SIGKILL):
-            result.wrong.append(f"life {number} ({shape}, {folder}) ended with {ended}: {last_words(folder)}")
+            result.wrong.append(f"life {number} ({shape}, {folder}) ended with {ended}: {logged_errors(folder)}")
             return
         if life.over.exists():
             break
         result.stops += ended == 0
     ask_in_thread(provider.port, quiet())
-    verdict = judged_in_a_process(folder, lambda: check(folder))
+    verdict = check_in_process(folder, lambda: check(folder))
     result.wrong += [f"{shape}: {wrong}" for wrong in verdict["wrong"]]
     result.cells.update(verdict["outcomes"])
     result.found.update({name: verdict[name] for name in COUNTED})
@@ -329,7 +329,7 @@ def main() -> int:
     print()
     print(result.last_line())
     if args.json:
-        args.json.write_text(text_of(result))
+        args.json.write_text(to_json(result))
     return 1 if result.wrong else 0
 
 

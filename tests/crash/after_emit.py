@@ -1,4 +1,4 @@
-"""Processes that are killed right after `emit` returned, and what is on disk then."""
+"""Processes that are killed right after `emit` returned, and the triggers that are on disk then."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import apsw
 from tests.crash.crews import run_program
 from tests.support.processes import PATIENCE
 
-DOORS = ("producer", "asyncio", "trio")
-"""Where they emit: a Producer, and an engine on each of the two loops."""
+WAYS = ("producer", "asyncio", "trio")
+"""The ways to emit: a Producer, and an engine on each of the two event loops."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterEmits:
-    """The ids that the processes received and those in the database. `damage`: of the file; None: it is intact."""
+    """The ids that the processes received and those in the database. `damage` is None when the file is intact."""
 
     accepted: list[str]
     present: set[str]
@@ -27,15 +27,15 @@ class AfterEmits:
         return set(self.accepted) - self.present
 
 
-def emitters(folder: Path, door: str, kills: int) -> None:
-    """Run so many processes of `tests.crash.emitter`. Raises AssertionError when it fails."""
-    child = run_program("-m", "tests.crash.emitter", str(folder), door, str(kills), timeout=10 * PATIENCE)
+def run_emitters(folder: Path, way: str, kills: int) -> None:
+    """Run `tests.crash.emitter` with `kills` processes. Raises AssertionError when the program fails."""
+    child = run_program("-m", "tests.crash.emitter", str(folder), way, str(kills), timeout=10 * PATIENCE)
     assert child.returncode == 0, child.stdout + child.stderr
 
 
-def kill_after_emits(folder: Path, door: str, kills: int) -> AfterEmits:
-    """Kill so many processes, each right after its `emit`, on one new database in `folder`."""
-    emitters(folder, door, kills)
+def kill_after_emits(folder: Path, way: str, kills: int) -> AfterEmits:
+    """Kill `kills` processes, each right after its `emit`, on one new database in `folder`."""
+    run_emitters(folder, way, kills)
     connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         present = {id for (id,) in connection.execute("SELECT id FROM triggers")}

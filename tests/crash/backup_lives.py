@@ -1,12 +1,12 @@
-"""Processes that run `db backup` or `db restore` and are killed before each line that they run.
+"""Processes that run `db backup` or `db restore` and are killed before each line that they execute.
 
 python -m tests.crash.backup_lives FOLDER backup|restore|copying [FIRST EVERY]     prints the number of the last line
 
-FIRST and EVERY: kill before line FIRST and then before each EVERYth line only.
+FIRST and EVERY: kill before line FIRST, and then before each EVERYth line only.
 
 copying: a restore on a file system without hard links.
 
-FOLDER/made holds the initial files: agent.db as a killed daemon left it, its WAL, and backups.
+FOLDER/made holds the initial files: the agent.db of a killed daemon, its WAL, and backups.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ from craftcore.storage.backup.backup import complete
 from craftcore.storage.backup.manifest import manifest_path
 from craftcore.storage.backup.staging_file import BEGINS
 from craftcore.storage.files import whole_file
-from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.forks import fork, prepare_forks, wait
 from tests.support.fakes import NEW_YEAR, VirtualClock
 
 WATCHED = {module.__file__ for module in (cli_backup, cli_restore, boot, backup, staging_file, restore, whole_file)}
 
 OLD, NEW = 5, 2
-"""Triggers in agent.db, and in backup.db."""
+"""The number of triggers in agent.db, and in backup.db."""
 
 KEEP = 2
 
 
 def run(home: Path, now: float, *arguments: str) -> int:
-    """The command in this process, at that moment."""
+    """Run the command in this process, with a clock that shows `now`."""
     os.chdir(home)
     setattr(services, "SystemClock", lambda: VirtualClock(now=now, seed=int(now)))  # noqa: B010 - as a test does
     out = os.open("out", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -54,17 +54,19 @@ def run(home: Path, now: float, *arguments: str) -> int:
     return craftcore(["--db", "agent.db", "db", *arguments])
 
 
-def without_links(*_: object) -> None:
-    """What vfat says."""
+def refuse_link(*_: object) -> None:
+    """Raise the error of a file system without hard links."""
     raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
 
-def arguments_of(what: str) -> list[str]:
-    return ["backup", "--dir", "kept", "--keep", str(KEEP)] if what == "backup" else ["restore", "backup.db", "--yes"]
+def command_arguments(operation: str) -> list[str]:
+    return (
+        ["backup", "--dir", "kept", "--keep", str(KEEP)] if operation == "backup" else ["restore", "backup.db", "--yes"]
+    )
 
 
-def killed_before_line(number: int, home: Path, what: str) -> None:
-    """Run it to the line of that number, counted in the modules watched, and be gone."""
+def kill_before_line(number: int, home: Path, operation: str) -> None:
+    """Run the command and kill the process before a line, counted in the watched modules."""
     left = number
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
@@ -78,50 +80,50 @@ def killed_before_line(number: int, home: Path, what: str) -> None:
         return trace
 
     sys.settrace(trace)
-    code = run(home, NEW_YEAR + 1000, *arguments_of(what))
+    code = run(home, NEW_YEAR + 1000, *command_arguments(operation))
     sys.settrace(None)
     assert code == 0, code
 
 
-def look(home: Path, what: str) -> None:
-    """Whoever comes next: nothing is half, and the same command works."""
-    if what == "backup":
-        look_after_backup(home)
+def check_afterwards(home: Path, operation: str) -> None:
+    """Require that no file is partial, and that the same command works."""
+    if operation == "backup":
+        check_after_backup(home)
     else:
-        look_after_restore(home)
+        check_after_restore(home)
 
 
-def look_after_backup(home: Path) -> None:
+def check_after_backup(home: Path) -> None:
     assert triggers(home / "agent.db") == OLD
     for file in (home / "kept").glob("*.db"):
         if not file.name.startswith(BEGINS):
             assert triggers(file) == OLD, file
-            assert manifest_path(file).exists(), f"{file} can be restored by nobody, and no rotation counts it"
-    assert len(list(complete(home / "kept"))) >= KEEP, "none goes before the new one is whole"
-    assert run(home, NEW_YEAR + 2000, *arguments_of("backup")) == 0
-    there = [file.name for file, _ in complete(home / "kept")]
-    assert len(there) == KEEP
-    assert there[-1] == "agent-20260101T003320Z.db"
+            assert manifest_path(file).exists(), f"{file} cannot be restored, and no rotation counts it"
+    assert len(list(complete(home / "kept"))) >= KEEP, "an old backup was removed before the new one was complete"
+    assert run(home, NEW_YEAR + 2000, *command_arguments("backup")) == 0
+    backups = [file.name for file, _ in complete(home / "kept")]
+    assert len(backups) == KEEP
+    assert backups[-1] == "agent-20260101T003320Z.db"
     left = {name for name in os.listdir(home / "kept") if not name.startswith(".craftcore-") or name.startswith(BEGINS)}
-    assert left == {name for file in there for name in (file, f"{file}.manifest.json")}
+    assert left == {name for file in backups for name in (file, f"{file}.manifest.json")}
 
 
-def look_after_restore(home: Path) -> None:
+def check_after_restore(home: Path) -> None:
     found = triggers(home / "agent.db")
     assert found in (OLD, NEW)
-    is_held = ask(home / "agent.db", "SELECT count(*) FROM facts WHERE name IN ('held', 'restored_at')") == 2
-    is_audited = ask(home / "agent.db", "SELECT count(*) FROM audit_log WHERE action = 'db restore'") == 1
+    is_held = query(home / "agent.db", "SELECT count(*) FROM facts WHERE name IN ('held', 'restored_at')") == 2
+    is_audited = query(home / "agent.db", "SELECT count(*) FROM audit_log WHERE action = 'db restore'") == 1
     assert is_held == is_audited == (found == NEW)
-    already = [path for path in kept(home) if path.stat().st_nlink == 1]
+    already_copied = [path for path in kept(home) if path.stat().st_nlink == 1]
     if found == NEW:
         assert [triggers(path) for path in kept(home)] == [OLD]
     assert triggers(home / "backup.db") == NEW
 
-    assert run(home, NEW_YEAR + 2000, *arguments_of("restore")) == 0
+    assert run(home, NEW_YEAR + 2000, *command_arguments("restore")) == 0
 
     assert triggers(home / "agent.db") == NEW
-    # without hard links, what a killed one had copied already is left to who may want it
-    copies = [OLD] if found == OLD and already else []
+    # without hard links, the copy of a killed restore stays
+    copies = [OLD] if found == OLD and already_copied else []
     assert sorted(triggers(path) for path in kept(home)) == ([OLD, *copies] if found == OLD else [NEW, OLD])
     assert {path.stat().st_nlink for path in (home / "agent.db", *kept(home))} == {1}
     assert not [name for name in os.listdir(home) if name.startswith(BEGINS)]
@@ -132,7 +134,7 @@ def kept(home: Path) -> list[Path]:
 
 
 def triggers(path: Path) -> int:
-    """How many, in a file that is whole."""
+    """Return the number of triggers in a file whose integrity check passes."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         assert connection.pragma("integrity_check") == "ok", path
@@ -141,7 +143,7 @@ def triggers(path: Path) -> int:
         connection.close()
 
 
-def ask(path: Path, sql: str) -> Any:
+def query(path: Path, sql: str) -> Any:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
         return connection.execute(sql).get
@@ -150,17 +152,17 @@ def ask(path: Path, sql: str) -> Any:
 
 
 def main() -> None:
-    folder, what = Path(sys.argv[1]), sys.argv[2]
+    folder, operation = Path(sys.argv[1]), sys.argv[2]
     first, every = map(int, sys.argv[3:] or (1, 1))
-    be_a_warm_parent()
-    if what == "copying":
-        setattr(os, "link", without_links)  # noqa: B010 - as a test does
+    prepare_forks()
+    if operation == "copying":
+        setattr(os, "link", refuse_link)  # noqa: B010 - as a test does
     for number in count(first, every):
         home = folder / str(number)
         shutil.copytree(folder / "made", home)
-        ended = wait(fork(killed_before_line, number, home, what), None)
-        looked = wait(fork(look, home, what), None)
-        assert looked == 0, f"after a kill before line {number} ({home}): {(home / 'out').read_text()}"
+        ended = wait(fork(kill_before_line, number, home, operation), None)
+        checked = wait(fork(check_afterwards, home, operation), None)
+        assert checked == 0, f"after a kill before line {number} ({home}): {(home / 'out').read_text()}"
         shutil.rmtree(home)
         if ended == 0:
             print(number - 1)

@@ -2,8 +2,8 @@
 
     python -m tests.crash.campaign --kills 500
 
-Each life is a process forked from a warm parent (`forks.py`), so it costs tens of milliseconds. It ends by SIGKILL, at
-a named point or from outside. The next life boots the database that it left.
+Each life is a process forked from a warm parent (`forks.py`), so it costs tens of milliseconds. SIGKILL ends it, at a
+failpoint or from outside. The next life boots the database of the killed one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from tests.crash import crews
 from tests.crash.checker import check
 from tests.crash.child import FROM_OUTSIDE, KILLS, PRODUCER, QUIET, Life, live, produce
-from tests.crash.crews import command, judged_in_a_process, last_words, one_life
+from tests.crash.crews import check_in_process, command, logged_errors, run_life
 from tests.crash.forks import fork, wait
 
 LIVES_A_DATABASE = 60
@@ -31,7 +31,7 @@ SHAPES = (("asyncio", 16), ("asyncio", 1), ("asyncio", 16), ("trio", 16))
 
 @dataclass(slots=True)
 class Result:
-    """What a campaign came to; counters are by the way a life ended."""
+    """The result of a campaign, with counters by the way a life ended."""
 
     seconds: float = 0.0
     databases: int = 0
@@ -66,7 +66,7 @@ class Result:
 
 
 def campaign(kills: int, seed: int, workers: int) -> Result:
-    """Kill at least this often, evenly over all points, on databases of about sixty lives each."""
+    """Kill at least `kills` lives, evenly over all points, on databases of about sixty lives each."""
     return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
 
 
@@ -82,7 +82,7 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
         life = Life(
             folder=home, number=number, backend=backend, concurrency=concurrency, ends=way, seed=chance.getrandbits(32)
         )
-        pid = fork(one_life, life, live)
+        pid = fork(run_life, life, live)
         ends[number], life_of_pid[pid] = way, number
         if way != QUIET and chance.random() < 0.2:
             producer = wait(fork(produce, life), chance.uniform(0.002, 0.04))
@@ -93,14 +93,14 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
         if ended == -signal.SIGKILL:
             result.kills[way] += 1
         elif ended != 0:
-            said = last_words(home)
-            result.wrong.append(f"life {number} ({way}, {backend}, {concurrency}) ended with {ended}: {said}")
+            errors = logged_errors(home)
+            result.wrong.append(f"life {number} ({way}, {backend}, {concurrency}) ended with {ended}: {errors}")
             return
         elif way != QUIET and number <= LIVES_A_DATABASE // 2:
-            ways.insert(0, way)  # it ended before its point: a later life tries again, in the first half only
+            ways.insert(0, way)  # the life ended before its point: a later life of the first half tries again
         if enough:
             break
-    verdict = judged_in_a_process(home, lambda: check(home, life_of_pid))
+    verdict = check_in_process(home, lambda: check(home, life_of_pid))
     result.accepted += verdict["accepted"]
     result.poisoned += verdict["poisoned"]
     result.wrong += [f"{wrong} ({backend}, {concurrency}, {home})" for wrong in verdict["wrong"]]

@@ -18,7 +18,7 @@ CRASHES_OF_POISON = 3
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What the checker found in one folder, by life where it can be told."""
+    """The findings of the checker in one folder, by the number of the life where that is known."""
 
     accepted: int = 0
     poisoned: int = 0
@@ -26,13 +26,13 @@ class Verdict:
     lost: Counter[int] = field(default_factory=Counter)
     doubled: Counter[int] = field(default_factory=Counter)
     interrupted: Counter[int] = field(default_factory=Counter)
-    """Attempts that were cut off, by the life that was killed over them; each was run again."""
+    """Attempts that a kill interrupted, by the number of the killed life; each was run again."""
 
 
 def check(folder: Path, life_of_pid: dict[int, int]) -> Verdict:
-    """Compare the database with what the journals say happened. Call it when the last life ended idle."""
+    """Compare the database with the journals. Call it when the last life ended idle."""
     connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
-    connection.set_busy_timeout(60_000)  # a foreign program that was killed just now may not be gone
+    connection.set_busy_timeout(60_000)  # a foreign program that was killed just now may still hold a lock
     try:
         return _Check(folder, connection, life_of_pid).verdict
     finally:
@@ -128,7 +128,7 @@ class _Check:
                 continue
             row = self.triggers.get(id)
             if row is None:
-                self.blame([f"the handler ran {id}, which the table does not know"])
+                self.blame([f"the handler ran {id}, which is not in the table"])
                 continue
             if id in settled_before and int(life) >= settled_before[id]:
                 self.verdict.doubled[int(life)] += 1

@@ -1,9 +1,9 @@
 """The process that the campaign forks for each life: a program that embeds craftcore, from its boot to the kill.
 
-The events outside of the database are written to append-only files, one `os.write` a line. So the checker does not
-depend on the database:
+The process writes its events to append-only files, one `os.write` a line. So the checker does not depend on the
+database:
 
-    accepted    "<trigger id> <life>"               after emit returned
+    accepted    "<trigger id> <life>"               `emit` returned
     ran         "+ <trigger id> <start> <life>"     the handler began; "-": it is about to return
     observed    "<trigger id> <life>"               a boot found the trigger settled on disk
 """
@@ -31,7 +31,7 @@ FROM_OUTSIDE = "from outside"
 QUIET = "until idle"
 PRODUCER = "a producer beside"
 
-OF_TASKS = {
+TASK_POINTS = {
     Failpoint.STEP_ENTERED,
     Failpoint.STEP_RAN,
     Failpoint.STEP_COMMITTED,
@@ -42,25 +42,25 @@ OF_TASKS = {
     Failpoint.TURN_SUSPENDED,
     Failpoint.ANSWER_COMMITTED,
 }
-"""What nothing here passes; `task_campaign` and `act_campaign` do."""
+"""The failpoints of tasks and activities, which only `task_campaign` and `act_campaign` pass."""
 
-KILLS = (*(point for point in Failpoint if point not in OF_TASKS), IN_HANDLER, FROM_OUTSIDE)
-"""Every way in which a life may end."""
+KILLS = (*(point for point in Failpoint if point not in TASK_POINTS), IN_HANDLER, FROM_OUTSIDE)
+"""Every way in which a life may be killed."""
 
 ROUND = 12
-"""Triggers emitted at once; a life that is still alive when they are settled emits another round."""
+"""Triggers emitted at once. A life that still runs when they are settled emits another round."""
 
 ROUNDS = 40
 KEYS = 8
 """Dedup keys that every life emits again."""
 
 REACHED_ONCE = (Failpoint.RECLAIM_COMMITTED, Failpoint.TICK_WRITTEN, Failpoint.TICK_COMMITTED)
-"""Without schedules the scheduler looks once, and not again for half a minute; see `schedule_child` for the others."""
+"""Points that a life without schedules passes once: its scheduler polls again only after half a minute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Life:
-    """Which database, which number, and how it ends."""
+    """One process of a campaign: its database, its number, and the way it ends."""
 
     folder: Path
     number: int
@@ -75,7 +75,7 @@ class Life:
 
 
 class Journal:
-    """An append-only file of one program: a line is one write, so a kill never leaves half of one."""
+    """An append-only file of one program. A line is one write, so a kill never leaves a partial line."""
 
     def __init__(self, path: Path) -> None:
         self._descriptor = os.open(path, os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_CLOEXEC, 0o600)
@@ -85,19 +85,19 @@ class Journal:
 
 
 class Rule:
-    """The router: what names no workflow goes to `work`, in the session its payload names."""
+    """The router: a trigger without a workflow goes to `work`, in the session that its payload names."""
 
     async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
         return Route(workflow="work", session_id=json.loads(trigger.payload_json).get("join"))
 
 
 def live(life: Life) -> None:
-    """Live it. Returns only from a life that nobody killed."""
+    """Run a life. Returns only when nothing kills it."""
     anyio.run(_live, life, backend=life.backend)
 
 
 def an_app(life: Life, ran: Journal) -> App:
-    """Handlers that write down when they run, and fail, wait or die as their payload says."""
+    """Return an app whose handlers record their runs, and fail, wait or kill the process as their payload says."""
     app = App("mortal", router=Rule())
     patient = RetryPolicy(max_attempts=50, base=0, cap=0)
     chance = random.Random(life.seed)
@@ -131,8 +131,8 @@ def an_app(life: Life, ran: Journal) -> App:
     return app
 
 
-def prepared(life: Life) -> tuple[Config, random.Random]:
-    """Arm the cut point that ends this life, if one does. Return the settings and the randomness of the life."""
+def prepare(life: Life) -> tuple[Config, random.Random]:
+    """Arm the failpoint that ends this life, if one does. Return the settings and the randomness of the life."""
     config = Config(
         daemon=DaemonSettings(concurrency=life.concurrency, shutdown_grace=60.0, poll_seconds=1.0),
         retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
@@ -146,9 +146,9 @@ def prepared(life: Life) -> tuple[Config, random.Random]:
 
 async def _live(life: Life) -> None:
     observed = _observe(life)
-    forgive(life.db)
+    forget_crashes(life.db)
     accepted, ran = Journal(life.folder / "accepted"), Journal(life.folder / "ran")
-    config, chance = prepared(life)
+    config, chance = prepare(life)
     app = an_app(life, ran)
     async with app.running(life.db, config=config) as engine:
         if life.ends != QUIET:
@@ -170,7 +170,7 @@ async def until_idle(engine: Engine) -> None:
 
 
 async def _emit(app: App, accepted: Journal, life: Life, chance: float, number: int) -> None:
-    """One of the ways to emit, chosen by `chance`; the id goes to the journal only once emit returned."""
+    """Emit in a way chosen by `chance`, and write the id to the journal when `emit` has returned."""
     payload: dict[str, Any] = {"failures": int(chance * 1000) % 3 // 2, "turns": int(chance * 100) % 4}
     if chance < 0.5:
         emitted = await app.emit("frail" if number % 3 else "work", payload)
@@ -188,7 +188,7 @@ async def _emit(app: App, accepted: Journal, life: Life, chance: float, number: 
 
 
 def produce(life: Life) -> None:
-    """Another process that emits into the same database, from its very first instant on; killed from outside."""
+    """Emit into the database of a life from a second process, which is killed from outside."""
     accepted = Journal(life.folder / "accepted")
     chance = random.Random(life.seed)
     with Producer(life.db) as producer:
@@ -204,17 +204,17 @@ def produce(life: Life) -> None:
 HAS_RESTARTS = "SELECT count(*) FROM pragma_table_info('triggers') WHERE name = 'machine_restarts'"
 
 
-def forgive(db: Path, *, restarts: bool = False) -> bool:
-    """What `craftcore release` does, before it is needed: six deaths in ten minutes would hold what is scheduled.
+def forget_crashes(db: Path, *, restarts: bool = False) -> bool:
+    """Reset the crash count as `craftcore release` does. Returns False when the database does not exist yet.
 
-    With plain SQL, on a connection of its own. False when there is no database yet. `restarts` forgets the restarts of
-    the machine, too: every second one of those that hit a trigger counts as a crash.
+    Six crashes in ten minutes would hold scheduled work. The function uses plain SQL on its own connection. `restarts`
+    also resets the machine restarts of triggers, because every second restart of a trigger counts as a crash.
     """
     if not db.exists():
         return False
     connection = apsw.Connection(str(db))
     connection.set_busy_timeout(5000)
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the boot is to find the WAL as the dead left it
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)  # the boot must find the WAL of the killed process
     try:
         if connection.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('facts', 'epochs')").get != 2:
             return False
@@ -232,7 +232,7 @@ def forgive(db: Path, *, restarts: bool = False) -> bool:
 
 
 def _observe(life: Life) -> int:
-    """Write down what is settled on disk before this life begins, with plain SQL on a connection of its own."""
+    """Record the triggers that are settled on disk before this life begins, with plain SQL on its own connection."""
     if not life.db.exists():
         return 0
     path = life.folder / "observed"
@@ -246,7 +246,7 @@ def _observe(life: Life) -> int:
     except apsw.ReadOnlyError as error:
         if getattr(error, "extendedresult", None) != apsw.SQLITE_READONLY_ROLLBACK:
             raise
-        return 0  # whoever made the file was killed on the way: it has to be undone before it can be read
+        return 0  # a kill during the creation of the file left a journal, which only a writer can roll back
     finally:
         connection.close()
     observed = Journal(path)

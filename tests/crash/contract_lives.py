@@ -2,8 +2,8 @@
 
     python -m tests.crash.contract_lives < {"folder": …, "number": 1, "ends": "boot"} …
 
-It answers each line with the end of the life. A life boots the database that the previous life left, at any hour. It
-consumes triggers, or is killed before it consumes any.
+The parent answers each line with the exit code of the life. A life boots the database of the previous one, with a clock
+that may be hours ahead. It consumes triggers, or is killed before it consumes any.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSetti
 from craftcore.daemon.lifespan import running
 from craftcore.failpoints import kill_process
 from tests.crash.child import QUIET, until_idle
-from tests.crash.crews import one_life
-from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.crews import run_life
+from tests.crash.forks import fork, prepare_forks, wait
 from tests.crash.task_app import PATIENT, Deeds, Seen
 from tests.crash.task_child import Places, TaskLife
 from tests.crash.task_outside import Story
 
 BOOT = "boot"
-"""It boots, consumes nothing, and is killed."""
+"""The end of a life that boots, consumes nothing, and is killed."""
 
 GO = "go"
-"""While there is no such file in the folder, held tasks are held, in their step."""
+"""The file that ends the step of each `held` task."""
 
 TURNS = 3
 HOUR = 3600.0
@@ -40,7 +40,7 @@ HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractLife:
-    """`hours` later than now; `system`: its app has a workflow that takes SYSTEM."""
+    """A life whose clock is `hours` ahead. `system`: its app has a workflow with the source SYSTEM."""
 
     folder: Path
     number: int
@@ -51,7 +51,7 @@ class ContractLife:
 
 
 class LaterClock(SystemClock):
-    """The machine's own time and some hours, as after a long suspend."""
+    """A clock that is some hours ahead of the machine's, as after a long suspend."""
 
     def __init__(self, hours: float) -> None:
         super().__init__()
@@ -84,13 +84,13 @@ def an_app(deeds: Deeds, places: Places, folder: Path, *, system: bool) -> App:
             places.in_step()
             while not (folder / GO).exists():  # noqa: ASYNC110 - a file has no event to wait on
                 await anyio.sleep(0.005)
-            return "gone on"
+            return "released"
 
         return await ctx.step("hold", hold)
 
     @app.workflow("broken", retry=PATIENT)
     async def broken(ctx: TaskContext) -> None:
-        raise Fail("BROKEN", "it never will")
+        raise Fail("BROKEN", "it always fails")
 
     if system:
 
@@ -102,7 +102,7 @@ def an_app(deeds: Deeds, places: Places, folder: Path, *, system: bool) -> App:
 
 
 def live(life: ContractLife) -> None:
-    """Live it, as a process of its own."""
+    """Run a life in this process."""
     folder = life.folder
     task_life = TaskLife(folder=folder, number=life.number, story=Story("", ()), ends=life.ends, at_pass=life.at_pass)
     deeds, places = Deeds(), Places(task_life)
@@ -125,16 +125,16 @@ async def _live(life: ContractLife, app: App) -> None:
 
 
 def main() -> None:
-    be_a_warm_parent()
+    prepare_forks()
     for line in sys.stdin:
         words = json.loads(line)
         life = ContractLife(**{**words, "folder": Path(words["folder"])})
-        ended = wait(fork(one_life, life, live), None)
+        ended = wait(fork(run_life, life, live), None)
         print(json.dumps({"ended": ended}), flush=True)
 
 
-def told(life: ContractLife) -> str:
-    """The line that asks for it."""
+def to_line(life: ContractLife) -> str:
+    """Return the line of input that starts a life."""
     return json.dumps({**asdict(life), "folder": str(life.folder)}) + "\n"
 
 

@@ -1,4 +1,7 @@
-"""The shared code of kill campaigns: crews of forked lives, each on its own databases, and their command."""
+"""The shared code of kill campaigns: crews of forked processes, each crew on its own databases, and their command.
+
+A life is one process of a campaign, from its boot to its end.
+"""
 
 from __future__ import annotations
 
@@ -17,14 +20,14 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.forks import fork, prepare_forks, wait
 from tests.support.warm_parent import start
 
 ROOT = Path(__file__).parents[2]
 
 
 class Result(Protocol):
-    """What a campaign came to: a dataclass that goes through JSON."""
+    """The result of a campaign: a dataclass that can be written as JSON."""
 
     seconds: float
     databases: int
@@ -32,15 +35,15 @@ class Result(Protocol):
     wrong: list[str]
 
     def add(self, other: dict[str, Any]) -> None:
-        """What another crew came to."""
+        """Add the result of another crew."""
 
     def table(self) -> str:
-        """For people."""
+        """Return a table for people."""
 
 
 @dataclass(slots=True)
-class Counted:
-    """What most campaigns count: `kills` by what a life died of, `found` by what their checker counts."""
+class CountedResult:
+    """The result of most campaigns: `kills` by the way a life ended, `found` by the name of the checker's counter."""
 
     seconds: float = 0.0
     databases: int = 0
@@ -57,37 +60,40 @@ class Counted:
 
 R = TypeVar("R", bound=Result)
 OneDatabase = Callable[[Path, int, int, random.Random, list[str], R], None]
-"""Lives on one database: its folder, its number, how many kills are enough, chance, the ways that are still to be
-taken, and the result to add to."""
+"""A function that runs lives on one database.
+
+Its arguments are the folder, the number of the database, the number of kills to reach, the randomness, the remaining
+ways to end a life, and the result to update.
+"""
 
 
 def campaign(result: R, new: Callable[[], R], one_database: OneDatabase[R], *, kills: int, seed: int, crews: int) -> R:
-    """Kill at least this often, in as many crews at once; what went wrong is kept on disk."""
-    began = time.monotonic()
-    be_a_warm_parent()
+    """Kill at least `kills` lives, in `crews` processes at once. Keeps the databases on disk when a check fails."""
+    started = time.monotonic()
+    prepare_forks()
     with tempfile.TemporaryDirectory(prefix="craftcore-crash-") as folder:
-        at_work = []
+        running = []
         for crew in range(crews):
             share = kills // crews + (crew < kills % crews)
-            answer = Path(folder, f"answer-{crew}.json")
+            result_file = Path(folder, f"result-{crew}.json")
             home = Path(folder, str(crew))
-            at_work.append((fork(_crew, new(), one_database, home, share, seed + crew, answer), answer))
-        for process, answer in at_work:
+            running.append((fork(_run_crew, new(), one_database, home, share, seed + crew, result_file), result_file))
+        for process, result_file in running:
             status = os.waitpid(process, 0)[1]
-            if status or not answer.exists():
+            if status or not result_file.exists():
                 result.wrong.append(f"a crew of the campaign ended with wait status {status}")
             else:
-                result.add(json.loads(answer.read_text()))
+                result.add(json.loads(result_file.read_text()))
         if result.wrong:
             kept = Path(tempfile.mkdtemp(prefix="craftcore-crash-kept-"))
             shutil.copytree(folder, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.bell"))
             result.wrong.append(f"kept in {kept}, seed {seed}")
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - started
     return result
 
 
-def _crew(result: R, one_database: OneDatabase[R], folder: Path, kills: int, seed: int, answer: Path) -> None:
-    """One database after the other until there were enough kills."""
+def _run_crew(result: R, one_database: OneDatabase[R], folder: Path, kills: int, seed: int, result_file: Path) -> None:
+    """Run lives on one database after another until `kills` of them were killed."""
     chance = random.Random(seed)
     ways: list[str] = []
     while sum(result.kills.values()) < kills and not result.wrong:
@@ -97,11 +103,11 @@ def _crew(result: R, one_database: OneDatabase[R], folder: Path, kills: int, see
         result.databases += 1
         if not result.wrong:
             shutil.rmtree(home)
-    answer.write_text(text_of(result))
+    result_file.write_text(to_json(result))
 
 
-class Numbered(Protocol):
-    """One of several lives in a folder."""
+class NumberedLife(Protocol):
+    """A life with its number in the folder of its database."""
 
     @property
     def folder(self) -> Path: ...
@@ -110,11 +116,11 @@ class Numbered(Protocol):
     def number(self) -> int: ...
 
 
-L = TypeVar("L", bound=Numbered)
+L = TypeVar("L", bound=NumberedLife)
 
 
-def one_life(life: L, live: Callable[[L], None]) -> None:
-    """In a process of its own: live it; what it raises stands in `errors`."""
+def run_life(life: L, live: Callable[[L], None]) -> None:
+    """Run a life in this process. Appends the traceback of an exception to the file `errors`."""
     try:
         live(life)
     except BaseException:
@@ -123,27 +129,30 @@ def one_life(life: L, live: Callable[[L], None]) -> None:
         raise
 
 
-def last_words(home: Path) -> str:
-    """What lives on this database raised."""
+def logged_errors(home: Path) -> str:
+    """Return the end of the tracebacks that lives on this database wrote."""
     return (home / "errors").read_text()[-4000:] if (home / "errors").exists() else ""
 
 
-def judged_in_a_process(home: Path, check: Callable[[], Any]) -> dict[str, Any]:
-    """The checker opens the database, and whoever forks lives must not: it gets a process of its own."""
-    answer = home / "verdict.json"
-    status = wait(fork(lambda: answer.write_text(text_of(check()))), None)
+def check_in_process(home: Path, check: Callable[[], Any]) -> dict[str, Any]:
+    """Run the checker in a forked process, because a process that forks lives must not open the database."""
+    verdict_file = home / "verdict.json"
+    status = wait(fork(lambda: verdict_file.write_text(to_json(check()))), None)
     assert status == 0, f"the checker ended with {status}"
-    verdict: dict[str, Any] = json.loads(answer.read_text())
+    verdict: dict[str, Any] = json.loads(verdict_file.read_text())
     return verdict
 
 
-def text_of(found: Any) -> str:
-    """The fields of a dataclass as JSON."""
-    return json.dumps({item.name: getattr(found, item.name) for item in fields(found)})
+def to_json(record: Any) -> str:
+    """Return the fields of a dataclass as JSON."""
+    return json.dumps({item.name: getattr(record, item.name) for item in fields(record)})
 
 
 def command(description: str | None, run: Callable[..., Result], *, kills: int, only: Iterable[str] = ()) -> int:
-    """`python -m tests.crash.… --kills N --seed S`: the exit code. `only`: what `run` may be told as its fourth."""
+    """Run `python -m tests.crash.… --kills N --seed S` and return its exit code.
+
+    `only`: the values of the option `--only`, which becomes the fourth argument of `run`.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=kills)
     parser.add_argument("--seed", type=int, default=None)
@@ -158,36 +167,39 @@ def command(description: str | None, run: Callable[..., Result], *, kills: int, 
     for wrong in result.wrong:
         print(f"WRONG (seed {seed}): {wrong}")
     if args.json:
-        args.json.write_text(text_of(result))
+        args.json.write_text(to_json(result))
     return 1 if result.wrong else 0
 
 
-def campaign_of(module: str, folder: Path, kills: int, timeout: float, *more: str) -> dict[str, Any]:
-    """Run a campaign's command that kills at least so often."""
-    return result_of(module, folder, timeout, "--kills", str(kills), *more)
+def campaign_result(module: str, folder: Path, kills: int, timeout: float, *options: str) -> dict[str, Any]:
+    """Run a campaign's command with at least `kills` kills, and return its result."""
+    return command_result(module, folder, timeout, "--kills", str(kills), *options)
 
 
-def result_of(module: str, folder: Path, timeout: float, *options: str) -> dict[str, Any]:
-    """Run a campaign's command in a process of its own: a test has threads and open databases, and must not fork."""
-    answer = folder / "result.json"
-    child = run_command(module, answer, *options, timeout=timeout)
+def command_result(module: str, folder: Path, timeout: float, *options: str) -> dict[str, Any]:
+    """Run a campaign's command in its own process, and return its result.
+
+    A test has threads and open databases, so it must not fork.
+    """
+    result_file = folder / "result.json"
+    child = run_command(module, result_file, *options, timeout=timeout)
     print(child.stdout)
     assert child.returncode == 0, child.stdout + child.stderr
-    result: dict[str, Any] = json.loads(answer.read_text())
+    result: dict[str, Any] = json.loads(result_file.read_text())
     return result
 
 
 def run_command(
-    module: str, answer: Path, *options: str, timeout: float | None = None
+    module: str, result_file: Path, *options: str, timeout: float | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a campaign's command, which writes its result into the file `answer`."""
-    return run_program("-m", module, "--json", str(answer), *options, timeout=timeout)
+    """Run a campaign's command, which writes its result into `result_file`."""
+    return run_program("-m", module, "--json", str(result_file), *options, timeout=timeout)
 
 
 def run_program(
     *arguments: str, timeout: float | None = None, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of a test to its end, in a process that the warm parent of the tests forks."""
+    """Run a test's program to its end, in a process that the warm parent of the tests forks."""
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         with start(arguments, cwd=ROOT, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err) as process:
             code = process.wait(timeout)

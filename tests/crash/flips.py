@@ -1,4 +1,4 @@
-"""Flipped bits in copies of a database: their place, and the commands that find them."""
+"""Flipped bits in copies of a database, and the commands that find them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PAGE = 4096
 HEADER = 100
 
 Place = tuple[str, str]
-"""A table or index and the kind of its pages; or what else there is in a file."""
+"""A table or index and the kind of its pages. The first part is "" for the header and for other pages."""
 
 PAGES = "SELECT name, pagetype, pageno FROM dbstat"
 OWN = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite!_%' ESCAPE '!' ORDER BY name"
@@ -30,7 +30,7 @@ OWN = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sq
 
 @dataclass(frozen=True, slots=True)
 class Flip:
-    """Bit `bit` of byte `offset` of the file."""
+    """One flipped bit: its byte offset in the file, and its number in the byte."""
 
     place: Place
     offset: int
@@ -38,17 +38,20 @@ class Flip:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """`found_by`: the commands that say so, [] when none does; then `differs`: the cells that read otherwise than
-    before, as (table, column, key of the row)."""
+class FlipResult:
+    """The result of one flip.
+
+    `found_by`: the commands that report a fault. `differs`: when no command does, the cells with a changed value, as
+    (table, column, key of the row).
+    """
 
     flip: Flip
     found_by: list[str]
     differs: set[tuple[str, str, Any]]
 
 
-def pages_of(path: Path) -> dict[Place, list[int]]:
-    """Every page of the file, counted from 0."""
+def read_pages(path: Path) -> dict[Place, list[int]]:
+    """Return the numbers of all pages of the file, counted from 0, by their place."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     pages: dict[Place, list[int]] = defaultdict(list)
     count = connection.execute("PRAGMA page_count").get
@@ -61,21 +64,24 @@ def pages_of(path: Path) -> dict[Place, list[int]]:
     return dict(pages)
 
 
-def flips_of(path: Path, rng: random.Random, how_many: dict[str, int], otherwise: int) -> Iterator[Flip]:
-    """Some of every kind of page, most of them where something is written; `how_many` by the name of the table."""
+def choose_flips(path: Path, rng: random.Random, counts: dict[str, int], default_count: int) -> Iterator[Flip]:
+    """Yield flips in every kind of page, most of them in bytes that are not 0.
+
+    `counts`: the number of flips by the name of the table; `default_count` applies to the others.
+    """
     text = path.read_bytes()
-    for _ in range(otherwise * 3):
+    for _ in range(default_count * 3):
         yield Flip(("", "header"), rng.randrange(HEADER), rng.randrange(8))
-    for place, pages in sorted(pages_of(path).items()):
-        for _ in range(how_many.get(place[0], otherwise)):
+    for place, pages in sorted(read_pages(path).items()):
+        for _ in range(counts.get(place[0], default_count)):
             start = rng.choice(pages) * PAGE
             written = [start + n for n in range(PAGE) if text[start + n]]
             offset = rng.choice(written) if written and rng.random() < 0.8 else start + rng.randrange(PAGE)
             yield Flip(place, offset, rng.randrange(8))
 
 
-def look_at(flip: Flip, sound: Path, folder: Path) -> Seen:
-    """Turn the bit over in a copy, and ask both commands. Raises AssertionError when one of them breaks or hangs."""
+def check_flip(flip: Flip, sound: Path, folder: Path) -> FlipResult:
+    """Flip a bit in a copy, and run both commands. Raises AssertionError when one of them breaks or hangs."""
     path = folder / "flipped.db"
     for left in folder.glob("flipped.db*"):
         left.unlink()
@@ -85,27 +91,27 @@ def look_at(flip: Flip, sound: Path, folder: Path) -> Seen:
         [byte] = file.read(1)
         file.seek(flip.offset)
         file.write(bytes([byte ^ 1 << flip.bit]))
-    found_by = [" ".join(command) for command in (("db", "check"), ("verify",)) if _ask(path, flip, *command)]
-    return Seen(flip, found_by, set() if found_by else differences(sound, path))
+    found_by = [" ".join(command) for command in (("db", "check"), ("verify",)) if _reports_fault(path, flip, *command)]
+    return FlipResult(flip, found_by, set() if found_by else differences(sound, path))
 
 
-def _ask(path: Path, flip: Flip, *command: str) -> bool:
-    """Whether it says that something is wrong."""
+def _reports_fault(path: Path, flip: Flip, *command: str) -> bool:
+    """Return whether the command reports a fault."""
     out, err = StringIO(), StringIO()
-    with redirect_stdout(out), redirect_stderr(err), _in_time():
+    with redirect_stdout(out), redirect_stderr(err), _time_limit():
         code = main(["--db", str(path), *command])
-    said = f"{flip}: {command} ended with {code}\n{out.getvalue()[-2000:]}\n{err.getvalue()[-2000:]}"
-    assert code != BUG, said
-    assert code == 0 or out.getvalue() + err.getvalue(), said
+    report = f"{flip}: {command} ended with {code}\n{out.getvalue()[-2000:]}\n{err.getvalue()[-2000:]}"
+    assert code != BUG, report
+    assert code == 0 or out.getvalue() + err.getvalue(), report
     return code != 0
 
 
 @contextmanager
-def _in_time() -> Iterator[None]:
-    def late(*_: object) -> None:
-        raise AssertionError("it hangs")
+def _time_limit() -> Iterator[None]:
+    def raise_hung(*_: object) -> None:
+        raise AssertionError("the command hangs")
 
-    before = signal.signal(signal.SIGALRM, late)
+    before = signal.signal(signal.SIGALRM, raise_hung)
     signal.setitimer(signal.ITIMER_REAL, PATIENCE)
     try:
         yield
@@ -115,13 +121,13 @@ def _in_time() -> Iterator[None]:
 
 
 def differences(sound: Path, flipped: Path) -> set[tuple[str, str, Any]]:
-    """The cells of all tables that do not read as they did; a row that is there in one only differs in every column."""
-    before, after = cells_of(sound), cells_of(flipped)
+    """Return the cells of all tables that differ between two files, with all cells of a row that one file lacks."""
+    before, after = read_cells(sound), read_cells(flipped)
     return {cell for cell in before.keys() | after.keys() if before.get(cell, cell) != after.get(cell, cell)}
 
 
-def cells_of(path: Path) -> dict[tuple[str, str, Any], Any]:
-    """Every value of every table, with its type; texts as bytes."""
+def read_cells(path: Path) -> dict[tuple[str, str, Any], Any]:
+    """Return the values of all tables with their types. Texts are bytes."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     cells: dict[tuple[str, str, Any], Any] = {}
     for table in ["sqlite_schema", *(str(name) for (name,) in connection.execute(OWN))]:

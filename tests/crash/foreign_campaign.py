@@ -2,7 +2,7 @@
 
     python -m tests.crash.foreign_campaign --kills 500
 
-The campaign works as `campaign` does. The lives and the programs are those of `foreign_child`, and both are killed.
+The campaign works like `campaign`. It kills the lives and the programs of `foreign_child`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import apsw
 from tests.crash import crews
 from tests.crash.checker import Verdict, check
 from tests.crash.child import FROM_OUTSIDE, KILLS, QUIET, Life
-from tests.crash.crews import command, judged_in_a_process, last_words, one_life
-from tests.crash.foreign_child import live, meddle
+from tests.crash.crews import check_in_process, command, logged_errors, run_life
+from tests.crash.foreign_child import live, run_foreign_programs
 from tests.crash.forks import fork, wait
 
 LIVES_A_DATABASE = 40
@@ -34,8 +34,8 @@ SHAPES = (("asyncio", 16), ("trio", 16))
 
 
 @dataclass(slots=True)
-class Result(crews.Counted):
-    """What a campaign came to. `kills` by the way a life ended, `found` by what the checkers count."""
+class Result(crews.CountedResult):
+    """The result of a campaign: `kills` by the way a life ended, `found` by the name of the checkers' counters."""
 
     def table(self) -> str:
         found = self.found
@@ -52,7 +52,7 @@ class Result(crews.Counted):
 
 
 def campaign(kills: int, seed: int, workers: int) -> Result:
-    """Kill at least this often, on databases of about forty lives each."""
+    """Kill at least `kills` lives, on databases of about forty lives each."""
     return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
 
 
@@ -68,45 +68,48 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
             folder=home, number=number, backend=backend, concurrency=concurrency, ends=way, seed=chance.getrandbits(32)
         )
         programs = [
-            fork(one_life, life, lambda life, n=n: meddle(life, n)) for n in range(PROGRAMS if number > 1 else 0)
+            fork(run_life, life, lambda life, n=n: run_foreign_programs(life, n))
+            for n in range(PROGRAMS if number > 1 else 0)
         ]
-        pid = fork(one_life, life, live)
+        pid = fork(run_life, life, live)
         life_of_pid[pid] = number
         ended = wait(pid, chance.uniform(0.05, 0.5) if way == FROM_OUTSIDE else None)
         for program in programs:
-            left = wait(program, chance.uniform(0.0, 0.05))
+            program_end = wait(program, chance.uniform(0.0, 0.05))
             with suppress(ProcessLookupError):
                 os.killpg(program, signal.SIGKILL)
-            result.kills[FOREIGN] += left == -signal.SIGKILL
-            if left not in (0, -signal.SIGKILL):
-                result.wrong.append(f"a foreign program beside life {number} ended with {left}: {last_words(home)}")
+            result.kills[FOREIGN] += program_end == -signal.SIGKILL
+            if program_end not in (0, -signal.SIGKILL):
+                errors = logged_errors(home)
+                result.wrong.append(f"a foreign program beside life {number} ended with {program_end}: {errors}")
         if ended == -signal.SIGKILL:
             result.kills[way] += 1
         elif ended != 0:
-            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
+            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {logged_errors(home)}")
         if result.wrong:
             return
         if is_last:
             break
-    verdict = judged_in_a_process(home, lambda: check(home, life_of_pid))
+    verdict = check_in_process(home, lambda: check(home, life_of_pid))
     result.wrong += [f"{wrong} ({shape}, {home})" for wrong in verdict["wrong"]]
     result.found.update({name: verdict[name] for name in ("accepted", "poisoned")})
     result.found.update({name: sum(verdict[name].values()) for name in ("lost", "doubled", "interrupted")})
-    theirs = judged_in_a_process(home, lambda: _of_theirs(home))
-    result.wrong += [f"{wrong} ({shape}, {home})" for wrong in theirs["wrong"]]
-    result.found.update({"foreign": theirs["accepted"], "foreign_lost": len(theirs["wrong"])})
+    foreign_rows = check_in_process(home, lambda: _check_foreign_rows(home))
+    result.wrong += [f"{wrong} ({shape}, {home})" for wrong in foreign_rows["wrong"]]
+    result.found.update({"foreign": foreign_rows["accepted"], "foreign_lost": len(foreign_rows["wrong"])})
 
 
-def _of_theirs(home: Path) -> Verdict:
-    """Each row that a foreign program has committed is there."""
-    said = (home / "foreign").read_text().split() if (home / "foreign").exists() else []
+def _check_foreign_rows(home: Path) -> Verdict:
+    """Require that each row that a foreign program committed is still there."""
+    committed = (home / "foreign").read_text().split() if (home / "foreign").exists() else []
     connection = apsw.Connection(str(home / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
     connection.set_busy_timeout(60_000)
     try:
-        there = {who for (who,) in connection.execute("SELECT who FROM theirs")} if said else set()
+        present = {name for (name,) in connection.execute("SELECT name FROM foreign_rows")} if committed else set()
     finally:
         connection.close()
-    return Verdict(accepted=len(said), wrong=[f"the row {who} of theirs is gone" for who in said if who not in there])
+    lost = [f"the row {name} of foreign_rows is gone" for name in committed if name not in present]
+    return Verdict(accepted=len(committed), wrong=lost)
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
 """Real processes that cost milliseconds, forked from one warm parent.
 
-The parent has imported all modules, runs no thread and has opened no database, so the fork copies nothing that it would
-break. A forked process has its own connection, event loop and writer thread, and SIGKILL ends it as any other process.
-The missing `exec` makes no difference to the kernel.
+The parent has imported all modules, runs no thread and has opened no database, so forking it is safe. A forked process
+has its own connection, event loop and writer thread. SIGKILL ends it like any other process: the missing `exec` makes
+no difference to the kernel.
 """
 
 from __future__ import annotations
@@ -23,24 +23,25 @@ from tests.support.log_capture import suppress_log
 HUNG_SECONDS = 300.0
 HUNG = 255
 
-IMPORTED_BY_EVERY_LIFE = ("anyio._backends._asyncio", "anyio._backends._trio", "craftcore.daemon.lifespan")
+PRELOADED = ("anyio._backends._asyncio", "anyio._backends._trio", "craftcore.daemon.lifespan")
+"""Modules that each forked process uses."""
 
 P = ParamSpec("P")
 
 
-def be_a_warm_parent() -> None:
-    """Call it once, before the first fork."""
-    for module in IMPORTED_BY_EVERY_LIFE:  # here once, so that no child pays for it
+def prepare_forks() -> None:
+    """Import the modules that forked processes use. Call it once, before the first fork."""
+    for module in PRELOADED:
         import_module(module)
-    installed_version()  # reads a file, and imports what that takes
+    installed_version()  # imports the modules that read the version's file
     suppress_log()
     gc.collect()
     gc.freeze()
 
 
 def fork(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> int:
-    """Run `work` in a forked process, which ends with it."""
-    assert threading.active_count() == 1, "a thread's locks would be copied in whatever state they are"
+    """Run `work` in a forked process, and return the process id. The process ends when `work` returns."""
+    assert threading.active_count() == 1, "the fork would copy a lock that another thread may hold"
     pid = os.fork()
     if pid:
         return pid
@@ -55,7 +56,10 @@ def fork(work: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> int:
 
 
 def wait(pid: int, kill_after: float | None) -> int:
-    """How the process ended: its exit code, or minus the signal. `kill_after` seconds we end it, if it still runs."""
+    """Wait for the end of a process, and return its exit code, or minus the signal.
+
+    `kill_after`: the seconds after which a process that still runs is killed.
+    """
     descriptor = os.pidfd_open(pid)
     try:
         if kill_after is not None and not select.select([descriptor], [], [], kill_after)[0]:
@@ -63,7 +67,7 @@ def wait(pid: int, kill_after: float | None) -> int:
         if not select.select([descriptor], [], [], HUNG_SECONDS)[0]:
             os.kill(pid, signal.SIGKILL)
             os.waitpid(pid, 0)
-            return HUNG  # killed, but not as planned
+            return HUNG  # killed because it hung, which no campaign plans
     finally:
         os.close(descriptor)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -44,7 +44,7 @@ async def breaks() -> None:
     raise RuntimeError("it broke")
 
 @app.on_failure
-async def told(notification: dict) -> None: ...
+async def record(notification: dict) -> None: ...
 """
 
 SETTINGS = """
@@ -73,11 +73,11 @@ SELECT count(*) FROM triggers
  WHERE status IN ('PENDING', 'CLAIMED') OR EXISTS (SELECT 1 FROM tasks WHERE status = 'RUNNING')
 """
 SENT = "SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:1:*'"
-CALLED = "SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:on_failure.told:*'"
+CALLED = "SELECT payload_json FROM triggers WHERE dedup_key GLOB 'notify:on_failure.record:*'"
 
 
 class Verdict(NamedTuple):
-    """The events of a campaign by the number of their notifications; each must have one."""
+    """The result of a campaign. Each event must have exactly one notification."""
 
     kills: int
     events: int
@@ -95,7 +95,7 @@ class Verdict(NamedTuple):
 
 
 def run(folder: Path, kills: int, seed: int) -> Verdict:
-    """Kill a daemon so many times, let the last one end its work, and count."""
+    """Kill a daemon `kills` times, let the last one finish all work, and count the notifications."""
     chance = random.Random(seed)
     (folder / "app.py").write_text(APP)
     (folder / "craftcore.toml").write_text(SETTINGS)
@@ -120,19 +120,19 @@ def _is_settled(folder: Path) -> bool:
 
 
 def judge(folder: Path, kills: int) -> Verdict:
-    """Compare the events with the notifications of them."""
+    """Compare the events with their notifications."""
     with Services(folder / "agent.db", Config()).reading() as reader:
         events = [row["id"] for row in reader.fetch_all(EVENTS)]
         payloads = [json.loads(row["payload_json"]) for row in reader.fetch_all(SENT)]
         called = [json.loads(row["payload_json"])["notification"]["id"] for row in reader.fetch_all(CALLED)]
         failures = [row["id"] for row in reader.fetch_all(EVENTS.partition("UNION ALL")[2])]
-    told = Counter(one["id"] for payload in payloads for one in json.loads(payload["stdin"])["notifications"])
+    sent = Counter(one["id"] for payload in payloads for one in json.loads(payload["stdin"])["notifications"])
     return Verdict(
         kills=kills,
         events=len(events),
         triggers=len(payloads),
-        lost=[id for id in events if told[id] == 0],
-        doubled=[id for id, times in told.items() if times > 1],
+        lost=[id for id in events if sent[id] == 0],
+        doubled=[id for id, times in sent.items() if times > 1],
         failures_called=len(set(called)) if len(set(called)) == len(called) else -1,
         failures=len(failures),
     )
@@ -143,9 +143,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=500)
     parser.add_argument("--seed", type=int, default=1)
-    given = parser.parse_args()
+    args = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="craftcore-notifications-", dir="/dev/shm") as folder:
-        verdict = run(Path(folder), given.kills, given.seed)
+        verdict = run(Path(folder), args.kills, args.seed)
     print(
         f"{verdict.kills} kills, {verdict.events} events, {verdict.triggers} triggers: {len(verdict.lost)} lost, "
         f"{len(verdict.doubled)} doubled; {verdict.failures_called} of {verdict.failures} failures called the code"

@@ -2,8 +2,7 @@
 
     python -m tests.crash.record_lives < {"folder": …, "number": 1, "ends": "writer.flushed", "at_pass": 7} …
 
-It answers each line with the end of the life. The actions of a life outside of the database are in two append-only
-files:
+The parent answers each line with the exit code of the life. A life writes two append-only files:
 
     flushed   [pass, events]            a commit is on disk, and the number of events that another connection reads
     known     [type, field, value]      user code begins or continues because of an event of this type and value
@@ -26,27 +25,27 @@ import apsw
 from craftcore import App, Call, Continue, Retry, TaskContext, TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
 from craftcore.failpoints import Failpoint, arm, kill_process
-from tests.crash.child import IN_HANDLER, QUIET, Journal, forgive
-from tests.crash.crews import one_life
-from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.child import IN_HANDLER, QUIET, Journal, forget_crashes
+from tests.crash.crews import run_life
+from tests.crash.forks import fork, prepare_forks, wait
 from tests.crash.task_app import PATIENT
 from tests.crash.task_outside import a_reader
 
 FLUSHED, KNOWN = "flushed", "known"
 
 EVENTS_FLUSHED = "events flushed"
-"""A commit with events is on disk, and nobody knows yet: those of its passes of WRITER_FLUSHED that brought some."""
+"""The passes of WRITER_FLUSHED whose commit added events. The commit is on disk, and no caller has its result yet."""
 
 ASKED = "SELECT id FROM questions WHERE status = 'OPEN' AND kind = 'ask'"
-"""What `whole` asks; of an act whose task ended before it was known what it came to, nobody is to say anything."""
+"""The questions of the workflow `whole`. The question about an act of an ended task stays open."""
 
 HERE, GO_ON = "here", "go on"
-"""Pipes with a name, of a life that is watched: it says that a batch is about to be flushed, or was, and waits."""
+"""Named pipes of a watched life: it writes to `here` before and after each flush, and then waits for `go on`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLife:
-    """`emits`: the workflow of the triggers it begins with, `count` of them; "": it goes on with what is there."""
+    """A life that emits `count` triggers of the workflow `emits`. With "", it emits none and runs the existing ones."""
 
     folder: Path
     number: int
@@ -63,16 +62,16 @@ class RecordLife:
 
 
 def an_app(life: RecordLife) -> App:
-    """`whole` does everything that is recorded, one thing after the other, and falls back; `plain` is one function."""
+    """Return an app with two workflows. `whole` makes each kind of event and falls back; `plain` is one function."""
     app = App("recorded")
     known = Journal(life.folder / KNOWN)
 
-    def knows(type_: str, field: str, value: Any) -> None:
+    def record(type_: str, field: str, value: Any) -> None:
         known.line(json.dumps([type_, field, value]))
 
     @app.action("pay", irreversible=True, on_unknown="assume_done")
     async def pay(call: Call) -> str:
-        knows("ACTIVITY_INTENT", "key", call.key)
+        record("ACTIVITY_INTENT", "key", call.key)
         return "ref-1"
 
     async def fetch(what: str) -> str:
@@ -80,37 +79,37 @@ def an_app(life: RecordLife) -> App:
 
     @app.workflow("whole", fallback=["second"], retry=PATIENT)
     async def whole(ctx: TaskContext) -> None:
-        knows("AGENT_ATTEMPT_START", "agent", "whole")
+        record("AGENT_ATTEMPT_START", "agent", "whole")
         await ctx.step("first", fetch, "one")
-        knows("STEP_COMPLETED", "name", "first")
+        record("STEP_COMPLETED", "name", "first")
         await ctx.sleep(0)
-        knows("TURN_SUSPENDED", "wait", "sleep#1")
-        knows("TURN_ENTERED", "resume", "TIMER")
+        record("TURN_SUSPENDED", "wait", "sleep#1")
+        record("TURN_ENTERED", "resume", "TIMER")
         raise Retry("another one is to do it")
 
     @app.workflow("second")
     async def second(ctx: TaskContext[int]) -> Any:
-        knows("FALLBACK_TRIGGERED", "to_agent", "second")
-        knows("AGENT_ATTEMPT_START", "agent", "second")
+        record("FALLBACK_TRIGGERED", "to_agent", "second")
+        record("AGENT_ATTEMPT_START", "agent", "second")
         if ctx.state is not None:
-            knows("TURN_CONTINUED", "", None)
-            knows("TURN_ENTERED", "turn", 2)
+            record("TURN_CONTINUED", "", None)
+            record("TURN_ENTERED", "turn", 2)
             await ctx.step("third", fetch, "three")
-            knows("STEP_COMPLETED", "name", "third")
+            record("STEP_COMPLETED", "name", "third")
             return "done"
         await ctx.step("second", fetch, "two")
-        knows("STEP_COMPLETED", "name", "second")
+        record("STEP_COMPLETED", "name", "second")
         await ctx.note("noted", {"n": 1})
-        knows("NOTE", "name", "noted")
+        record("NOTE", "name", "noted")
         await ctx.act(pay)
-        knows("ACTIVITY_DONE", "action", "pay")
+        record("ACTIVITY_DONE", "action", "pay")
         await ctx.ask("Go on?", ["yes", "no"])
-        knows("TURN_ENTERED", "resume", "ANSWER")
+        record("TURN_ENTERED", "resume", "ANSWER")
         return Continue(1)
 
     @app.workflow("plain", retry=PATIENT)
     async def plain() -> str:
-        knows("AGENT_ATTEMPT_START", "agent", "plain")
+        record("AGENT_ATTEMPT_START", "agent", "plain")
         if life.ends == IN_HANDLER:
             kill_process()
         return "done"
@@ -119,7 +118,7 @@ def an_app(life: RecordLife) -> App:
 
 
 class Flushes:
-    """Counts the writer's commits, and writes down how many events are on disk after each."""
+    """A counter of the writer's commits, which records the number of events on disk after each."""
 
     def __init__(self, life: RecordLife) -> None:
         self._life = life
@@ -132,8 +131,8 @@ class Flushes:
             arm(point, self._at(point))
 
     def _at(self, point: Failpoint) -> Callable[[], None]:
-        def passes() -> None:
-            arm(point, passes)
+        def on_pass() -> None:
+            arm(point, on_pass)
             if point is Failpoint.WRITER_FLUSHED:
                 before, self._events = self._events, self._on_disk()
                 self._journal.line(json.dumps([self._passed[point] + 1, self._events]))
@@ -142,7 +141,7 @@ class Flushes:
             self._wait()
             self._pass(point)
 
-        return passes
+        return on_pass
 
     def _pass(self, place: str) -> None:
         self._passed[place] += 1
@@ -166,8 +165,8 @@ def _watch(folder: Path) -> Callable[[], None]:
 
 
 def live(life: RecordLife) -> None:
-    """Live it, as a process of its own."""
-    forgive(life.db)
+    """Run a life in this process."""
+    forget_crashes(life.db)
     Flushes(life)
     if life.ends in tuple(Failpoint) and life.ends not in (Failpoint.WRITER_FLUSHING, Failpoint.WRITER_FLUSHED):
         arm(Failpoint(life.ends), kill_process, at_pass=life.at_pass)
@@ -178,7 +177,7 @@ async def _live(life: RecordLife, app: App) -> None:
     config = Config(
         daemon=DaemonSettings(concurrency=4, shutdown_grace=60.0),
         retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
-        storage=StorageSettings(synchronous="normal"),  # no power is cut: the kernel keeps what a dead process wrote
+        storage=StorageSettings(synchronous="normal"),  # a kill without a power cut loses no write
     )
     async with app.running(life.db, config=config):
         if life.emits:
@@ -192,24 +191,24 @@ async def _live(life: RecordLife, app: App) -> None:
 
 
 def _is_over(reader: apsw.Connection) -> bool:
-    live = """
+    unfinished = """
     SELECT (SELECT count(*) FROM triggers WHERE settled_at IS NULL)
          + (SELECT count(*) FROM tasks WHERE ended_at IS NULL)
     """
-    return not reader.execute(live).get
+    return not reader.execute(unfinished).get
 
 
 def main() -> None:
-    be_a_warm_parent()
+    prepare_forks()
     for line in sys.stdin:
         words = json.loads(line)
         life = RecordLife(**{**words, "folder": Path(words["folder"])})
-        ended = wait(fork(one_life, life, live), None)
+        ended = wait(fork(run_life, life, live), None)
         print(json.dumps({"ended": ended}), flush=True)
 
 
-def told(life: RecordLife) -> str:
-    """The line that asks for it."""
+def to_line(life: RecordLife) -> str:
+    """Return the line of input that starts a life."""
     return json.dumps({**asdict(life), "folder": str(life.folder)}) + "\n"
 
 

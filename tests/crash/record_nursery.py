@@ -1,4 +1,4 @@
-"""Helpers that run lives with records, and read the database they leave in plain SQL."""
+"""Helpers that run lives with records, and read their database in plain SQL."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from typing import Any
 from craftcore.config import Config
 from craftcore.services import Services
 from tests.crash.child import QUIET
-from tests.crash.crews import ROOT, last_words
-from tests.crash.record_lives import FLUSHED, KNOWN, RecordLife, told
+from tests.crash.crews import ROOT, logged_errors
+from tests.crash.record_lives import FLUSHED, KNOWN, RecordLife, to_line
 from tests.crash.task_app import lines_of
 from tests.crash.task_outside import a_reader
 from tests.support.warm_parent import WarmProcess, start
@@ -26,18 +26,18 @@ KILLED = -signal.SIGKILL
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
-OF_A_CLOCK = re.compile(r'"(timestamp|latency_ms|due_at|overdue_seconds)":[0-9.e+-]+')
-"""What an event says of time, which is another one in each run."""
+TIME_FIELDS = re.compile(r'"(timestamp|latency_ms|due_at|overdue_seconds)":[0-9.e+-]+')
+"""The fields of an event that depend on the clock, so that they differ between two runs."""
 
 CLOSING = ("FINAL_RESPONSE", "TURN_SUSPENDED", "ATTEMPT_RELEASED")
 """The events that end a record."""
 
 Event = tuple[int, int, str, str, str | None, int | None]
-"""An event on disk as two runs can be compared by it: of which record, number, type, payload, memo, activity."""
+"""An event on disk, comparable between two runs: record, number, type, payload, memo, activity."""
 
 
-class Nursery:
-    """Lives in folders of their own, each on a database whose schema is there already."""
+class RecordRunner:
+    """A runner of lives on new databases, each in its own folder and with its schema."""
 
     def __init__(self, process: WarmProcess, home: Path) -> None:
         self._process = process
@@ -47,16 +47,16 @@ class Nursery:
         core.prepare()
         core.close()
 
-    def cradle(self, name: str) -> Cradle:
+    def new_database(self, name: str) -> RecordDatabase:
         folder = self._home / name
         folder.mkdir()
         shutil.copy(self._empty, folder / "agent.db")
-        return Cradle(self._process, folder)
+        return RecordDatabase(self._process, folder)
 
 
 @dataclass
-class Cradle:
-    """One database, and the lives on it, one after the other."""
+class RecordDatabase:
+    """One database, and the lives that run on it one after another."""
 
     process: WarmProcess
     folder: Path
@@ -66,27 +66,27 @@ class Cradle:
     def db(self) -> Path:
         return self.folder / "agent.db"
 
-    def begin(self, **how: Any) -> None:
-        """A life begins; hear how it `ended` before the next one."""
+    def start(self, **options: Any) -> None:
+        """Start a life. Call `wait_for_end` before the next one."""
         assert self.process.stdin is not None
         self.lives += 1
-        self.process.stdin.write(told(RecordLife(folder=self.folder, number=self.lives, **how)).encode())
+        self.process.stdin.write(to_line(RecordLife(folder=self.folder, number=self.lives, **options)).encode())
         self.process.stdin.flush()
 
-    def ended(self) -> int:
-        """Wait until it is over: 0, or minus the signal."""
+    def wait_for_end(self) -> int:
+        """Wait for the end of the life, and return 0 or minus the signal."""
         assert self.process.stdout is not None
         ended: int = json.loads(self.process.stdout.readline())["ended"]
-        assert ended in (0, KILLED), last_words(self.folder)
+        assert ended in (0, KILLED), logged_errors(self.folder)
         return ended
 
-    def life(self, **how: Any) -> None:
-        """One life, which must end as it is to."""
-        self.begin(**how)
-        assert self.ended() == (0 if how.get("ends", QUIET) == QUIET else KILLED), last_words(self.folder)
+    def run(self, **options: Any) -> None:
+        """Run a life, and require that it ends in its way."""
+        self.start(**options)
+        assert self.wait_for_end() == (0 if options.get("ends", QUIET) == QUIET else KILLED), logged_errors(self.folder)
 
     def rows(self, sql: str) -> list[dict[str, Any]]:
-        """What the file says, read by nobody but SQLite."""
+        """Return the rows of a query, read without code of craftcore."""
         with a_reader(self.db) as connection:
             cursor = connection.execute(sql)
             first = cursor.fetchone()
@@ -96,36 +96,36 @@ class Cradle:
             return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
     def stream(self) -> list[Event]:
-        """Every event, in the order in which they came about: one attempt runs after the other."""
+        """Return all events in the order of their creation. Attempts run one after another."""
         rows = self.rows(
             "SELECT execution_seq, seq, type, payload_json, memo, activity_seq FROM events ORDER BY execution_seq, seq"
         )
         return [
-            (row["execution_seq"], row["seq"], row["type"], _timeless(row["payload_json"]), *last)
+            (row["execution_seq"], row["seq"], row["type"], _without_times(row["payload_json"]), *last)
             for row in rows
             for last in [(row["memo"], row["activity_seq"])]
         ]
 
     def flushed(self) -> list[int]:
-        """How many events were on disk after each commit of the writer, in all lives."""
+        """Return the number of events on disk after each commit of the writer, in all lives."""
         path = self.folder / FLUSHED
         return [events for _, events in lines_of(path)] if path.exists() else []
 
     def known(self) -> list[list[Any]]:
-        """Of which events user code knew: [type, field, value]."""
+        """Return the events that user code acted on, as [type, field, value]."""
         path = self.folder / KNOWN
         return list(lines_of(path)) if path.exists() else []
 
 
-def _timeless(payload: str) -> str:
-    return OF_A_CLOCK.sub(r'"\1":0', UUID.sub("id", payload))
+def _without_times(payload: str) -> str:
+    return TIME_FIELDS.sub(r'"\1":0', UUID.sub("id", payload))
 
 
 @contextmanager
-def nursery(home: Path) -> Iterator[Nursery]:
-    """A warm parent, which ends with the block."""
+def record_runner(home: Path) -> Iterator[RecordRunner]:
+    """Run a warm parent until the block ends."""
     command = ["-m", "tests.crash.record_lives"]
     with start(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
-        yield Nursery(process, home)
+        yield RecordRunner(process, home)
         assert process.stdin is not None
         process.stdin.close()

@@ -2,8 +2,8 @@
 
     python -m tests.crash.schedule_campaign --kills 200
 
-The campaign works as `campaign` does. Its lives have schedules and a clock that they move, and `schedule_checker`
-checks the database that they leave.
+The campaign works like `campaign`. Its lives have schedules and a clock that they move, and `schedule_checker` checks
+their database.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from tests.crash import crews, schedule_checker
 from tests.crash.child import FROM_OUTSIDE, QUIET, Life
-from tests.crash.crews import command, judged_in_a_process, last_words, one_life
+from tests.crash.crews import check_in_process, command, logged_errors, run_life
 from tests.crash.forks import fork, wait
 from tests.crash.schedule_child import LAST, WAYS, live
 
@@ -30,8 +30,8 @@ COUNTED = ("occurrences", "triggers", "one_time", "skipped", "run_again", "poiso
 
 
 @dataclass(slots=True)
-class Result(crews.Counted):
-    """What a campaign came to. `kills` by the way a life ended, `found` by what the checker counts."""
+class Result(crews.CountedResult):
+    """The result of a campaign: `kills` by the way a life ended, `found` by the name of the checker's counter."""
 
     def table(self) -> str:
         found = self.found
@@ -49,7 +49,7 @@ class Result(crews.Counted):
 
 
 def campaign(kills: int, seed: int, workers: int) -> Result:
-    """Kill at least this often, on databases of about fifty lives each."""
+    """Kill at least `kills` lives, on databases of about fifty lives each."""
     return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
 
 
@@ -63,17 +63,17 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
         life = Life(
             folder=home, number=number, backend=backend, concurrency=concurrency, ends=way, seed=chance.getrandbits(32)
         )
-        ended = wait(fork(one_life, life, live), chance.uniform(0.01, 0.15) if way == FROM_OUTSIDE else None)
+        ended = wait(fork(run_life, life, live), chance.uniform(0.01, 0.15) if way == FROM_OUTSIDE else None)
         if ended == -signal.SIGKILL:
             result.kills[way] += 1
         elif ended != 0:
-            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
+            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {logged_errors(home)}")
             return
         elif way not in (QUIET, LAST) and number <= LIVES_A_DATABASE // 2:
-            ways.insert(0, way)  # it ended before its point: a later life tries again, in the first half only
+            ways.insert(0, way)  # the life ended before its point: a later life of the first half tries again
         if is_last:
             break
-    verdict = judged_in_a_process(home, lambda: schedule_checker.check(home))
+    verdict = check_in_process(home, lambda: schedule_checker.check(home))
     result.wrong += [f"{wrong} ({shape}, {home})" for wrong in verdict["wrong"]]
     result.found.update({name: verdict[name] for name in COUNTED})
 

@@ -1,7 +1,7 @@
 """The independent checker of schedules: invariants in plain SQL and text files, with its own arithmetic.
 
-Each schedule of the campaign fires at `origin + n * step`: intervals from their anchor, and `*/5` from 1970. So an
-occurrence is a whole number. The account of a schedule must name each number once, from the first to the mark.
+Each schedule of the campaign fires at `origin + n * step`: intervals from their anchor, and `*/5` from 1970. So the
+whole number n identifies an occurrence. The account of a schedule must name each n once, from the first to the mark.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.crash.task_never import broken_invariants
 FIVE_MINUTES = 300
 
 DROPPED = ("paused at ", "removed", "no longer declared", "its schedule was changed", "fired before")
-"""Why one that waited may never fire."""
+"""The reasons for which a buffered occurrence may never fire."""
 
 Row = dict[str, Any]
 Generation = tuple[str, int]
@@ -32,7 +32,7 @@ Generation = tuple[str, int]
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What the checker found in one folder. `lost` and `doubled` count occurrences, `triggers` those that fired."""
+    """The findings of the checker in one folder. `lost` and `doubled` count occurrences, `triggers` the fired ones."""
 
     occurrences: int = 0
     triggers: int = 0
@@ -47,14 +47,14 @@ class Verdict:
 
 
 class Grid(NamedTuple):
-    """All moments of a schedule; `first` is the number of the first that was to be accounted for."""
+    """The occurrences of a schedule. `first` is the number of the first one that the account must contain."""
 
     origin: int
     step: int
     first: int
 
     def number(self, moment: float) -> int:
-        """Of the newest at or before that moment."""
+        """Return the number of the newest occurrence at or before a moment."""
         return floor((moment - self.origin) / self.step)
 
     def moment(self, number: int) -> float:
@@ -62,7 +62,7 @@ class Grid(NamedTuple):
 
 
 def check(folder: Path) -> Verdict:
-    """Compare the database with what must have come, and with what the journals say ran. Call it after a LAST life."""
+    """Compare the database with the expected occurrences and with the journals. Call it after a LAST life."""
     connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return _Check(folder, connection).verdict
@@ -115,62 +115,62 @@ class _Check:
         for row in self.account:
             if row["cause"] == "time":
                 lines[row["schedule_id"], row["generation"]].append(row)
-                waited = (row["reason"] or "").startswith(("waits for ", *DROPPED))  # and the clock went back
-                if row["decided_at"] < row["last_at"] and not waited:
+                was_buffered = (row["reason"] or "").startswith(("waits for ", *DROPPED))  # the clock was set back
+                if row["decided_at"] < row["last_at"] and not was_buffered:
                     decided = f"{row['last_at']} was decided at {row['decided_at']}, before it"
                     self.blame([f"{row['schedule_id']}: {decided}"])
         for key in {**lines, **self.marks}:
             if self.schedules[key[0]]["kind"] not in ("once", "startup") and (grid := self.grid(key)):
-                self.account_of(key, grid, lines[key])
+                self.lines_have_no_gap(key, grid, lines[key])
 
-    def account_of(self, key: Generation, grid: Grid, lines: list[Row]) -> None:
-        """The lines must follow each other without a gap, from the first occurrence to the mark."""
+    def lines_have_no_gap(self, key: Generation, grid: Grid, lines: list[Row]) -> None:
+        """Require that the lines follow each other without a gap, from the first occurrence to the mark."""
         name = f"{key[0]} in generation {key[1]}"
-        awaited = grid.first
+        expected = grid.first
         for row in lines:
             first, last = grid.number(row["nominal_at"]), grid.number(row["last_at"])
-            so = (grid.moment(first), grid.moment(last), last - first + 1)
-            if so != (row["nominal_at"], row["last_at"], row["count"]):
-                self.blame([f"{name}: {row['count']} from {row['nominal_at']} to {row['last_at']} is not so"])
-            self.gap(name, grid, awaited, first)
-            if first < awaited:
-                self.verdict.doubled += awaited - first
+            on_grid = (grid.moment(first), grid.moment(last), last - first + 1)
+            if on_grid != (row["nominal_at"], row["last_at"], row["count"]):
+                self.blame([f"{name}: {row['count']} from {row['nominal_at']} to {row['last_at']} is not on the grid"])
+            self.count_gap(name, grid, expected, first)
+            if first < expected:
+                self.verdict.doubled += expected - first
                 self.blame([f"{name}: {grid.moment(first)} is accounted for twice"])
-            awaited = max(awaited, last + 1)
+            expected = max(expected, last + 1)
             self.verdict.occurrences += row["count"]
             self.verdict.skipped += row["count"] if row["outcome"] == "skipped" else 0
         schedule = self.schedules[key[0]]
-        if key in self.marks:  # one that is resumed after its end has a mark beyond it
+        if key in self.marks:  # a schedule that is resumed after its end has a mark after that end
             end = self.marks[key] if schedule["until_at"] is None else min(self.marks[key], schedule["until_at"])
-            self.gap(name, grid, awaited, grid.number(end) + 1)
+            self.count_gap(name, grid, expected, grid.number(end) + 1)
         if key[1] == schedule["generation"]:
             mark = grid.number(schedule["high_water_at"])
-            if awaited > max(mark + 1, grid.first):
+            if expected > max(mark + 1, grid.first):
                 self.blame([f"{name}: its mark is {schedule['high_water_at']}, and more is accounted for"])
-            self.goes_on_after(name, schedule, grid.moment(max(mark + 1, grid.first)))
+            self.next_is(name, schedule, grid.moment(max(mark + 1, grid.first)))
 
-    def goes_on_after(self, name: str, schedule: Row, moment: float) -> None:
-        """`moment` is the first that is not accounted for."""
+    def next_is(self, name: str, schedule: Row, moment: float) -> None:
+        """Require that a schedule continues at `moment`, the first occurrence without a line, unless it has ended."""
         match schedule["status"]:
             case "ACTIVE":
                 if schedule["next_at"] != moment or moment <= self.now:
-                    self.blame([f"{name} awaits {schedule['next_at']} at {self.now}, and {moment} is next"])
+                    self.blame([f"{name} expects {schedule['next_at']} at {self.now}, and {moment} is next"])
             case "FINISHED":
                 is_spent = schedule["max_runs"] is not None and schedule["runs"] >= schedule["max_runs"]
                 if not is_spent and (schedule["until_at"] is None or moment <= schedule["until_at"]):
                     self.blame([f"{name} is FINISHED ({schedule['reason']}), and {moment} is to come"])
 
-    def gap(self, name: str, grid: Grid, awaited: int, found: int) -> None:
-        if found > awaited:
-            self.verdict.lost += found - awaited
-            self.blame([f"{name}: {found - awaited} from {grid.moment(awaited)} on are in no line"])
+    def count_gap(self, name: str, grid: Grid, expected: int, found: int) -> None:
+        if found > expected:
+            self.verdict.lost += found - expected
+            self.blame([f"{name}: {found - expected} from {grid.moment(expected)} on are in no line"])
 
     def each_that_fired_has_one_trigger_of_its_own(self) -> None:
         owners: dict[str, Row] = {}
         of_moment: dict[tuple[str, float], set[str]] = defaultdict(set)
         for row in self.account:
             if row["outcome"] == "buffered":
-                self.blame([f"{row['schedule_id']}: {row['nominal_at']} waits for ever"])
+                self.blame([f"{row['schedule_id']}: {row['nominal_at']} waits forever"])
             if row["outcome"] != "fired":
                 continue
             id, nominal = row["trigger_id"], row["nominal_at"]
@@ -183,7 +183,7 @@ class _Check:
                 self.verdict.lost += 1
                 self.blame([f"{row['schedule_id']}: {nominal} fired trigger {id}, which is not there"])
             elif id in self.triggers:
-                self.is_of(self.triggers[id], row)
+                self.trigger_matches(self.triggers[id], row)
         for key, ids in of_moment.items():
             if len(ids) > 1:
                 self.verdict.doubled += 1
@@ -195,12 +195,14 @@ class _Check:
             owner = owners.get(id)
             if owner is None:
                 self.blame([f"a handler ran {id} of {schedule}, which no line names"])
-            elif (owner["schedule_id"], _as_told(owner["nominal_at"])) != (schedule, nominal):
+            elif (owner["schedule_id"], _in_microseconds(owner["nominal_at"])) != (schedule, nominal):
                 self.blame([f"a handler ran {id} as {nominal} of {schedule}, and its line is {owner}"])
 
-    def is_of(self, trigger: Row, row: Row) -> None:
-        """The trigger is for this occurrence, and was not to start before it. One that was due as soon as somebody or a
-        start asked for it goes back with the clock."""
+    def trigger_matches(self, trigger: Row, row: Row) -> None:
+        """Require that a trigger is for this occurrence, and was not due before it.
+
+        A trigger of `run-now` or of a startup may be due earlier, when the clock was set back.
+        """
         if (trigger["schedule_id"], trigger["nominal_at"]) != (row["schedule_id"], row["nominal_at"]):
             self.blame([f"trigger {trigger['id']} is for {trigger['nominal_at']}, its line for {row['nominal_at']}"])
         latest = row["nominal_at"] + self.schedules[row["schedule_id"]]["jitter"]
@@ -218,9 +220,8 @@ class _Check:
             removed = status == "DONE" and reason.endswith(" was removed")
             if (status, reason) not in (("DONE", "succeeded"), ("DEAD", "poison")) and not removed:
                 self.blame([f"trigger {id} is {status} ({reason})"])
-            if (
-                not begun[id] and not removed and reason != "poison"
-            ):  # one may die three times on its way to the handler
+            # a poisoned trigger may have crashed three times before its handler began
+            if not begun[id] and not removed and reason != "poison":
                 self.verdict.lost += 1
                 self.blame([f"trigger {id} is {status}, and no handler ever ran it"])
 
@@ -258,7 +259,7 @@ class _Check:
                 self.blame([f"{id} of {row['at']}, at {self.now}, is {why}, and its lines are {outcomes}"])
 
     def each_start_fired_what_is_for_a_start(self) -> None:
-        """In each epoch once, whatever the clock showed."""
+        """Require that a startup schedule fired once in each epoch."""
         starts = [row["started_at"] for row in self.rows("SELECT started_at FROM epochs ORDER BY epoch")]
         for id in (id for id, row in self.schedules.items() if row["kind"] == "startup"):
             lines = [row for row in self.account if row["schedule_id"] == id and row["cause"] == "startup"]
@@ -269,7 +270,7 @@ class _Check:
                 )
 
     def runs_are_counted(self) -> None:
-        """Each occurrence that fired is a run; one that waited and was dropped is none."""
+        """Require that the runs of a schedule are its fired occurrences. A dropped occurrence does not count."""
         runs: Counter[str] = Counter()
         for row in self.account:
             schedule = self.schedules[row["schedule_id"]]
@@ -281,10 +282,8 @@ class _Check:
             if row["max_runs"] is not None and runs[id] > row["max_runs"]:
                 self.blame([f"{id} fired {runs[id]} times, and was to fire {row['max_runs']} times at most"])
 
-    # What is known from where
-
     def grid(self, key: Generation) -> Grid | None:
-        """None for a generation whose life was too short for anybody to write down its mark."""
+        """Return the grid of a generation, or None when a kill came before its mark was recorded."""
         anchor, step = self.timings.get(key, ("None", "None"))
         written = self.declared.get(key)
         if anchor == "None" and written is not None:
@@ -311,6 +310,6 @@ class _Check:
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
 
-def _as_told(moment: float) -> float:
-    """As a handler is told it: a datetime has microseconds, a row has more."""
+def _in_microseconds(moment: float) -> float:
+    """Return a moment with the precision of the handler's datetime, which is lower than that of a row."""
     return datetime.fromtimestamp(moment, UTC).timestamp()

@@ -15,8 +15,8 @@ Spoil = Callable[[Path], None]
 SCHEMA = ("CREATE", "DROP", "ALTER")
 
 
-def copy_of(sound: Path, tmp_path: Path) -> Path:
-    """The files of lives that are over, to be spoiled."""
+def copy_files(sound: Path, tmp_path: Path) -> Path:
+    """Copy the files of ended lives, for a test that changes them."""
     for path in sound.iterdir():
         if path.is_file() and not path.name.endswith((".lock", "-shm")):
             (tmp_path / path.name).write_bytes(path.read_bytes())
@@ -24,27 +24,27 @@ def copy_of(sound: Path, tmp_path: Path) -> Path:
 
 
 def drop_guards(connection: apsw.Connection) -> list[str]:
-    """Take away the SQL triggers, which refuse to have a record changed; what makes them again."""
+    """Drop the SQL triggers that refuse changes of records, and return the statements that create them again."""
     guards = connection.execute("SELECT name, sql FROM sqlite_schema WHERE type = 'trigger'").fetchall()
     for name, _ in guards:
         connection.execute(f"DROP TRIGGER {name}")
-    return [str(made) for _, made in guards]
+    return [str(statement) for _, statement in guards]
 
 
 @contextmanager
 def unguarded(connection: apsw.Connection) -> Iterator[None]:
-    """In here nothing refuses to have a record changed."""
+    """Drop the guards of records until the block ends."""
     guards = drop_guards(connection)
     yield
-    for made in guards:
-        connection.execute(made)
+    for statement in guards:
+        connection.execute(statement)
 
 
 @contextmanager
 def lax(connection: apsw.Connection, table: str) -> Iterator[None]:
-    """In here a column of this table takes what is of another kind, as a bad disk makes it."""
-    was = ") STRICT"
-    for before, after in ((was, ")"), (")", was)):
+    """Make a table accept values of the wrong type, as a damaged disk produces, until the block ends."""
+    strict = ") STRICT"
+    for before, after in ((strict, ")"), (")", strict)):
         connection.config(apsw.SQLITE_DBCONFIG_DEFENSIVE, 0)
         connection.execute("PRAGMA writable_schema = 1")
         connection.execute(
@@ -52,12 +52,12 @@ def lax(connection: apsw.Connection, table: str) -> Iterator[None]:
             (len(before), after, table),
         )
         connection.execute("PRAGMA writable_schema = RESET")
-        if after != was:
+        if after != strict:
             yield
 
 
 def sql(*statements: str) -> Spoil:
-    """Each of these that is about rows changes some."""
+    """Return a function that runs the statements on the folder's database. Each of them must change rows or schema."""
 
     def spoil(folder: Path) -> None:
         connection = apsw.Connection(str(folder / "agent.db"))

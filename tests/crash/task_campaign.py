@@ -20,7 +20,7 @@ from craftcore import TriggerSpec
 from craftcore.failpoints import Failpoint
 from tests.crash import crews
 from tests.crash.child import FROM_OUTSIDE, PRODUCER, QUIET
-from tests.crash.crews import command, judged_in_a_process, last_words, one_life
+from tests.crash.crews import check_in_process, command, logged_errors, run_life
 from tests.crash.forks import fork, wait
 from tests.crash.task_checker import check
 from tests.crash.task_child import IN_STEP, LEAVES, POINTS, TaskLife, beside, live
@@ -54,7 +54,7 @@ CHATS = 3
 
 
 @dataclass(slots=True)
-class Result(crews.Counted):
+class Result(crews.CountedResult):
     """What a campaign came to. `kills` by the way a life ended, `found` by what the checker counts."""
 
     def table(self) -> str:
@@ -93,19 +93,19 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
             concurrency=concurrency,
             reboots=reboots,
         )
-        pid = fork(one_life, life, live)
+        pid = fork(run_life, life, live)
         if way != QUIET and chance.random() < 0.25:
             _somebody_beside(life, chance, result)
         ended = wait(pid, chance.uniform(0.02, 0.2) if way == FROM_OUTSIDE else None)
         if ended == -signal.SIGKILL:
             result.kills[way] += 1
         elif ended != 0:
-            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {last_words(home)}")
+            result.wrong.append(f"life {number} ({way}, {shape}) ended with {ended}: {logged_errors(home)}")
         if is_last or result.wrong:
             break
     if result.wrong:
         return
-    verdict = judged_in_a_process(home, lambda: check(home))
+    verdict = check_in_process(home, lambda: check(home))
     result.wrong += [f"{wrong} ({shape}, {home})" for wrong in verdict["wrong"]]
     result.found.update({name: verdict[name] for name in FOUND})
     if reboots and verdict["poisoned"]:
@@ -118,10 +118,10 @@ def _somebody_beside(life: TaskLife, chance: random.Random, result: Result) -> N
     other = TaskLife(
         folder=life.folder, number=1000 + life.number, story=life.story, ends=place, at_pass=chance.randint(1, 3)
     )
-    ended = wait(fork(one_life, other, _work_beside), chance.uniform(0.02, 0.1) if place == FROM_OUTSIDE else None)
+    ended = wait(fork(run_life, other, _work_beside), chance.uniform(0.02, 0.1) if place == FROM_OUTSIDE else None)
     result.kills[PRODUCER] += ended == -signal.SIGKILL
     if ended not in (0, -signal.SIGKILL):
-        result.wrong.append(f"the program beside life {life.number} ended with {ended}: {last_words(life.folder)}")
+        result.wrong.append(f"the program beside life {life.number} ended with {ended}: {logged_errors(life.folder)}")
 
 
 def _work_beside(life: TaskLife) -> None:

@@ -19,7 +19,7 @@ import anyio
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings
 from craftcore.daemon import lifespan
 from craftcore.failpoints import Failpoint, arm, kill_process
-from tests.crash.child import QUIET, forgive
+from tests.crash.child import QUIET, forget_crashes
 from tests.crash.task_app import Deeds, Seen, an_app
 from tests.crash.task_never import impossible, standing
 from tests.crash.task_outside import Beside, Story, a_reader, outside_within
@@ -153,7 +153,7 @@ async def _live(life: TaskLife, seen: Seen) -> None:
 
 def find(life: TaskLife, seen: Seen) -> None:
     """Write down how the file is found."""
-    if not forgive(life.db, restarts=life.reboots):
+    if not forget_crashes(life.db, restarts=life.reboots):
         return
     with a_reader(life.db) as connection:
         for task in standing(connection):

@@ -34,8 +34,8 @@ from craftcore.config import Config
 from craftcore.failpoints import Failpoint
 from craftcore.services import Services
 from tests.crash.child import QUIET
-from tests.crash.crews import last_words, one_life, text_of
-from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.crews import logged_errors, run_life, to_json
+from tests.crash.forks import fork, prepare_forks, wait
 from tests.crash.task_checker import check
 from tests.crash.task_child import COUNTED, STOPPED, WAYS, TaskLife, live
 from tests.crash.task_outside import LONG_CHAT, STORIES, Story
@@ -164,7 +164,7 @@ def matrix(
 ) -> Result:
     """Every row of the matrix, or those of one story, or of some places; what went wrong is kept on disk."""
     began = time.monotonic()
-    be_a_warm_parent()
+    prepare_forks()
     result = Result()
     with tempfile.TemporaryDirectory(prefix="craftcore-matrix-", dir=memory()) as folder:
         home = Path(folder)
@@ -252,7 +252,7 @@ def _crew(home: Path, root: Path, jobs: list[Job], known: list[Known], plan: Pla
         if result.wrong:
             break
         shutil.rmtree(case.home, ignore_errors=True)
-    answer.write_text(text_of(result))
+    answer.write_text(to_json(result))
 
 
 class Case:
@@ -322,7 +322,7 @@ class Case:
         share = 2 + known.passes[place] // 3
         for number in range(1, RELAY_MAX):
             life = self.life(number, ends=place, at_pass=chance.randint(1 + share // 4, share), reboots=True)
-            ended = wait(fork(one_life, life, live), None)
+            ended = wait(fork(run_life, life, live), None)
             if ended != -signal.SIGKILL:
                 break
             self.result.kills[place] += 1
@@ -351,7 +351,7 @@ class Case:
     def to_the_end(self, number: int, *, ends: str = QUIET) -> Any:
         """A life that nobody cuts off, and the checker after it: how the story ended."""
         life = self.life(number, ends=ends)
-        if not self.ended_well(number, wait(fork(one_life, life, _live_and_judge), None)):
+        if not self.ended_well(number, wait(fork(run_life, life, _live_and_judge), None)):
             return None
         verdict = json.loads((self.home / "verdict.json").read_text())
         self.result.found.update({name: verdict[name] for name in FOUND})
@@ -372,7 +372,7 @@ class Case:
 
     def ended_well(self, number: int, ended: int) -> bool:
         if ended not in (0, -signal.SIGKILL):
-            said = last_words(self.home)
+            said = logged_errors(self.home)
             self.result.wrong.append(f"{self.story.name}: life {number} ended with {ended} ({self.home}): {said}")
         return ended == 0
 
@@ -384,12 +384,12 @@ def _only(some: list[Any], others: list[Any]) -> list[Any]:
 def _until_we_die(life: TaskLife) -> None:
     """A process that stands still hears of nothing: the kernel ends it with the one that looks at it."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    one_life(life, live)
+    run_life(life, live)
 
 
 def _live_and_judge(life: TaskLife) -> None:
     live(life)
-    (life.folder / "verdict.json").write_text(text_of(check(life.folder)))
+    (life.folder / "verdict.json").write_text(to_json(check(life.folder)))
 
 
 def copied(home: Path, to: Path) -> Path:
@@ -426,7 +426,7 @@ def main() -> int:
     for wrong in result.wrong:
         print(f"WRONG (seed {args.seed}): {wrong}")
     if args.json:
-        args.json.write_text(text_of(result))
+        args.json.write_text(to_json(result))
     return 1 if result.wrong else 0
 
 

@@ -17,7 +17,7 @@ from tests.crash.act_checker import check
 from tests.crash.act_person import SHRUGS
 from tests.crash.act_provider import ANSWERS, BOOK, DROP_A_SECOND
 from tests.crash.crews import run_program
-from tests.crash.spoiling import Spoil, copy_of, sql
+from tests.crash.spoiling import Spoil, copy_files, sql
 from tests.crash.task_app import SEEN
 from tests.support.cells import cells
 
@@ -45,9 +45,9 @@ from pathlib import Path
 from craftcore import TriggerSpec
 from tests.crash.act_matrix import Result, see_through
 from tests.crash.act_provider import a_provider
-from tests.crash.forks import be_a_warm_parent
+from tests.crash.forks import prepare_forks
 
-be_a_warm_parent()
+prepare_forks()
 folder, result = Path(sys.argv[1]), Result()
 specs = [
     TriggerSpec(
@@ -137,7 +137,7 @@ def test_contradictory_declaration_is_refused_at_registration():
 
 
 def test_checker_accepts_a_sound_history(sound, tmp_path):
-    verdict = check(copy_of(sound, tmp_path))
+    verdict = check(copy_files(sound, tmp_path))
 
     assert verdict.wrong == []
     assert (verdict.tasks, verdict.acts, verdict.effects, verdict.duplicates, verdict.losses) == (11, 16, 13, 0, 0)
@@ -232,7 +232,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
     ],
 )
 def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
 
     spoil(folder)
 

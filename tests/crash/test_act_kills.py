@@ -12,7 +12,7 @@ from tests.crash.act_app import CRASH, WHERE
 from tests.crash.act_child import POINTS
 from tests.crash.act_matrix import BESIDE, IN_THE_TABLES, MORE, read_tables, tables
 from tests.crash.child import FROM_OUTSIDE, PRODUCER
-from tests.crash.crews import campaign_of, result_of
+from tests.crash.crews import campaign_result, command_result
 
 MATRIX = "tests.crash.act_matrix"
 CAMPAIGN = "tests.crash.act_campaign"
@@ -50,12 +50,12 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
 
 @pytest.fixture(scope="module")
 def some(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return result_of(MATRIX, tmp_path_factory.mktemp("some"), 1800, "--some", "--workers", "1")
+    return command_result(MATRIX, tmp_path_factory.mktemp("some"), 1800, "--some", "--workers", "1")
 
 
 @pytest.fixture(scope="module")
 def matrix(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return result_of(MATRIX, tmp_path_factory.mktemp("matrix"), 1800)
+    return command_result(MATRIX, tmp_path_factory.mktemp("matrix"), 1800)
 
 
 def documented() -> str:
@@ -96,15 +96,15 @@ def test_tables_in_the_docs_match_the_whole_matrix(matrix):
 @pytest.mark.parametrize(("kills", "crews"), [(8, 1), pytest.param(80, 2, marks=pytest.mark.campaign)])
 def test_kills_lose_and_repeat_no_effect_unreported(tmp_path, kills, crews):
     """The tasks of seed 8 crash at two places or more around a call, on one database. The matrix has each place."""
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "8", "--workers", str(crews)), kills)
+    judge_campaign(campaign_result(CAMPAIGN, tmp_path, kills, 1800, "--seed", "8", "--workers", str(crews)), kills)
 
 
 @pytest.mark.campaign
 def test_cell_in_every_shape_with_more_faults_loses_nothing_unreported(tmp_path):
-    result = result_of(MATRIX, tmp_path, 4 * 3600, "--thorough")
+    result = command_result(MATRIX, tmp_path, 4 * 3600, "--thorough")
     judge_matrix(result, DECLARED * len([*IN_THE_TABLES, *BESIDE, *MORE]), 4 * DECLARED * len(WHERE))
 
 
 @pytest.mark.campaign
 def test_two_thousand_kills_lose_and_repeat_no_effect_unreported(tmp_path):
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 2000, 7200), 2000)
+    judge_campaign(campaign_result(CAMPAIGN, tmp_path, 2000, 7200), 2000)

@@ -15,7 +15,7 @@ from tests.support.processes import PATIENCE
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database and its backups, of which each life gets a copy."""
+    """Return a folder with a database and its backups, of which each process gets a copy."""
     root = tmp_path_factory.mktemp("lives")
     folder = root / "made"
     folder.mkdir()
@@ -38,9 +38,11 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 EVERY = 90
 FIRST = {"backup": 65, "restore": 46, "copying": 46}
-"""A normal run kills before each ninetieth line from this one. With these, a backup dies with its manifest written and
-its copy not yet renamed. A restore dies when the old file has a second name and is not yet replaced, and so does a
-restore by copying when it has kept a copy."""
+"""The first line of a normal run, which kills before each ninetieth line from there.
+
+The kills then hit the critical states. A backup has written its manifest and not yet renamed its copy. A restore has
+kept the old file under a second name, or a copy of it, and not yet replaced it.
+"""
 
 EACH_SIXTH = pytest.param(6, marks=pytest.mark.acceptance)
 EACH_LINE = pytest.param(1, marks=pytest.mark.campaign)

@@ -9,12 +9,12 @@ import pytest
 
 from tests.crash.checker import check
 from tests.crash.child import QUIET, Journal, Life, live
-from tests.crash.spoiling import Spoil, copy_of, sql
+from tests.crash.spoiling import Spoil, copy_files, sql
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What one quiet life leaves, with nothing wrong in it."""
+    """Return the files of one quiet life, without a fault."""
     from craftcore import Producer
 
     folder = tmp_path_factory.mktemp("sound")
@@ -27,7 +27,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def line(journal: str, *words: str) -> Spoil:
-    """Append a line; `{first}` stands for the first accepted id."""
+    """Return a function that appends a line to a journal. `{first}` in a word is the first accepted id."""
 
     def spoil(folder: Path) -> None:
         first = (folder / "accepted").read_text().split()[0]
@@ -37,7 +37,7 @@ def line(journal: str, *words: str) -> Spoil:
 
 
 def test_process_starts_on_a_file_left_unfinished_by_a_kill(tmp_path):
-    """Killed in the very first transaction, before the file was switched to WAL: only who may write can undo that."""
+    """A kill in the first transaction, before the switch to WAL, leaves a journal that only a writer can roll back."""
     maker = apsw.Connection(str(tmp_path / "maker.db"))
     maker.execute("PRAGMA cache_size = 1; BEGIN; CREATE TABLE half (x)")
     maker.executemany("INSERT INTO half VALUES (randomblob(?))", [(100,)] * 20_000)
@@ -51,7 +51,7 @@ def test_process_starts_on_a_file_left_unfinished_by_a_kill(tmp_path):
 
 
 def test_checker_accepts_a_sound_history(sound, tmp_path):
-    verdict = check(copy_of(sound, tmp_path), {})
+    verdict = check(copy_files(sound, tmp_path), {})
 
     assert verdict.wrong == []
     assert verdict.accepted == 5
@@ -92,12 +92,12 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         (sql("UPDATE triggers SET starts = starts + 1 WHERE seq = 1"), "was started 2 times"),
         (line("ran", "+", "{first}", "1", "1"), "ran {first} start 1"),
         (line("ran", "+", "{first}", "2", "1"), "start 2 in life 1; it was started 1 times"),
-        (line("ran", "+", "stranger", "1", "1"), "does not know"),
+        (line("ran", "+", "unknown", "1", "1"), "which is not in the table"),
         (line("observed", "{first}", "1"), "settled on disk before it began"),
     ],
 )
 def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
 
     spoil(folder)
     verdict = check(folder, {})
@@ -107,7 +107,7 @@ def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
 
 
 def test_checker_finds_two_concurrent_runs_of_a_lane(sound, tmp_path):
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
     lines = (folder / "ran").read_text().splitlines()
 
     (folder / "ran").write_text("\n".join(line for line in lines if not line.startswith("-")) + "\n")

@@ -1,4 +1,4 @@
-"""Corrupt rows of the ledger: the call is not repeated unasked, and the daemon and other tasks continue."""
+"""Corrupt rows of the ledger: a person decides about the call, and the daemon and other tasks continue."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SPOILED = [
     "policy = 'moon'",
     "decision = 'sure'",
 ]
-"""What can become of a row that is being called, or in doubt."""
+"""Corruptions of the row of a call that is in flight or in doubt."""
 
 
 def spoil(path: Path, change: str, where: str = "seq = 1") -> None:
@@ -39,9 +39,8 @@ def spoil(path: Path, change: str, where: str = "seq = 1") -> None:
     connection.close()
 
 
-class World:
-    """Two tasks that pay once each: `died` was being called when its daemon was killed, or is in doubt; `fine` pays as
-    if nothing had been."""
+class Shop:
+    """An app whose tasks pay once each. The call of `died` is in flight or in doubt, and `fine` pays normally."""
 
     def __init__(self, policy: OnUnknown = OnUnknown.RESEND) -> None:
         self.app = App("test")
@@ -61,18 +60,18 @@ class World:
         return f"paid {name}"
 
 
-async def in_doubt(folder: Path, status: str, policy: OnUnknown = OnUnknown.RESEND) -> None:
-    """One activity, of a task that still goes on; its daemon is gone."""
-    world = World(policy)
-    async with lab(world.app, folder, settings(shutdown_grace=0.0)):
-        await world.app.emit("shop", {"name": "died"})
-        await world.inside.wait()
+async def leave_in_doubt(folder: Path, status: str, policy: OnUnknown = OnUnknown.RESEND) -> None:
+    """Leave one activity in flight or in doubt, of a running task, without a daemon."""
+    shop = Shop(policy)
+    async with lab(shop.app, folder, settings(shutdown_grace=0.0)):
+        await shop.app.emit("shop", {"name": "died"})
+        await shop.inside.wait()
     if status == "INTENT":  # as after a kill
         spoil(folder / "agent.db", "status = 'INTENT', in_doubt = 0")
 
 
-async def fine(it: Lab, world: World) -> None:
-    emitted = await world.app.emit("shop", {"name": "fine"})
+async def require_payment(it: Lab, shop: Shop) -> None:
+    emitted = await shop.app.emit("shop", {"name": "fine"})
     assert (await it.ended(emitted.id))["result_json"] == '"paid fine"'
 
 
@@ -90,55 +89,55 @@ MOMENTS = ["last_call_at = 9e999", "first_call_at = -1e300"]
     ),
 )
 async def test_corrupt_activity_in_flight_or_in_doubt_is_asked_about_and_not_called_again(tmp_path, status, change):
-    """Its policy would call it again. The daemon starts, and the other task pays."""
-    await in_doubt(tmp_path, status)
+    """Its policy would repeat the call. The daemon starts, and the other task pays."""
+    await leave_in_doubt(tmp_path, status)
     spoil(tmp_path / "agent.db", change)
-    world = World()
-    world.calls.append("died")
+    shop = Shop()
+    shop.calls.append("died")
 
-    async with lab(world.app, tmp_path) as it:
-        await fine(it, world)
+    async with lab(shop.app, tmp_path) as it:
+        await require_payment(it, shop)
         await it.until(lambda: it.rows("SELECT status FROM tasks WHERE seq = 1")[0]["status"] == "FAILED")
         [row, _] = ledger(it)
         question = await it.question("activity")
 
-        assert world.calls == ["died", "fine"]
+        assert shop.calls == ["died", "fine"]
         assert (row["status"], row["reason"], row["policy"]) == ("UNKNOWN", "corrupt row", "ask")
         assert "activity" in row["error_message"]
         assert question["activity_seq"] == row["seq"]
-        assert [one.activity_key for one in await world.app.questions()] == [row["idem_key"]]
+        assert [one.activity_key for one in await shop.app.questions()] == [row["idem_key"]]
 
 
 @pytest.mark.anyio
 async def test_timestamp_outside_the_calendar_does_not_prevent_the_question(tmp_path):
-    await in_doubt(tmp_path, "UNKNOWN", OnUnknown.ASK)
+    await leave_in_doubt(tmp_path, "UNKNOWN", OnUnknown.ASK)
     spoil(tmp_path / "agent.db", "last_call_at = 9e999")
-    world = World(OnUnknown.ASK)
-    world.calls.append("died")
+    shop = Shop(OnUnknown.ASK)
+    shop.calls.append("died")
 
-    async with lab(world.app, tmp_path) as it:
-        await fine(it, world)
+    async with lab(shop.app, tmp_path) as it:
+        await require_payment(it, shop)
         assert (await it.question("activity"))["activity_seq"] == 1
-        assert world.calls == ["died", "fine"]
+        assert shop.calls == ["died", "fine"]
 
 
 @pytest.mark.anyio
 async def test_unreadable_key_falls_back_to_the_stream_so_a_retry_finds_the_activity(tmp_path):
-    """Found under no key, it would be called again although somebody said that it happened."""
-    await in_doubt(tmp_path, "INTENT")
+    """Without a key to find it by, the activity would be called again although a person answered that it happened."""
+    await leave_in_doubt(tmp_path, "INTENT")
     spoil(tmp_path / "agent.db", f"idem_key = {NOT_UTF8}")
-    world = World()
-    world.calls.append("died")
+    shop = Shop()
+    shop.calls.append("died")
 
-    async with lab(world.app, tmp_path) as it:
+    async with lab(shop.app, tmp_path) as it:
         [task] = it.rows("SELECT * FROM tasks")
         await it.ended(task["id"])
-        await world.app.answer((await it.question("activity"))["id"], "happened", reference="7", answered_by="ada")
-        await world.app.retry_task(task["id"])
+        await shop.app.answer((await it.question("activity"))["id"], "happened", reference="7", answered_by="ada")
+        await shop.app.retry_task(task["id"])
         await it.until(lambda: it.task(task["id"])["status"] == "DONE")
 
         assert it.task(task["id"])["result_json"] == '"7"'
-        assert world.calls == ["died"]
+        assert shop.calls == ["died"]
         assert ledger(it)[0]["idem_key"] == f"activity:{task['id']}:1.1"
 
 
@@ -175,10 +174,7 @@ async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(tmp_path
             assert [one.status for one in await app.questions()] == ["OPEN"]
 
 
-# What is made of each
-
-
-def mended(core: VirtualCore, activity: Activity, change: str) -> Activity:
+def quarantine(core: VirtualCore, activity: Activity, change: str) -> Activity:
     spoil(core.database.path, change, f"seq = {activity.seq}")
     [wrong] = core.do(core.tasks.set_aside_corrupt)
     assert wrong.startswith("activity ")
@@ -191,7 +187,7 @@ def test_done_activity_stays_done(core, change):
     running = begin(core)
     activity = an_activity(core, running, DONE)
 
-    after = mended(core, activity, change)
+    after = quarantine(core, activity, change)
 
     assert (after.status, after.result_json) == ("DONE", None)
     assert after.result_unstored is not None
@@ -202,7 +198,7 @@ def test_done_activity_stays_done(core, change):
 
 @pytest.mark.parametrize("end", [NOTHING, REFUSED], ids=["may", "no"])
 def test_verdict_not_done_is_not_accepted_for_a_corrupt_row(core, end):
-    after = mended(core, an_activity(core, begin(core), end), f"error_message = {NOT_UTF8}")
+    after = quarantine(core, an_activity(core, begin(core), end), f"error_message = {NOT_UTF8}")
     assert (after.status, after.in_doubt) == ("UNKNOWN", True)
     assert the_question(core)["activity_seq"] == after.seq
 
@@ -213,7 +209,7 @@ def test_activity_of_an_ended_task_is_asked_about(core, end):
     activity = an_activity(core, running, end)
     finish(core, running)
 
-    after = mended(core, activity, f"reason = {NOT_UTF8}")
+    after = quarantine(core, activity, f"reason = {NOT_UTF8}")
 
     assert after.status == "UNKNOWN"
     assert the_question(core)["activity_seq"] == after.seq
@@ -224,7 +220,7 @@ def test_unattended_corrupt_activity_is_searched_for_when_nothing_else_is_wrong(
     running = begin(core)
     activity = an_activity(core, running, DONE)
     finish(core, running)
-    assert mended(core, activity, f"error_message = {NOT_UTF8}").status == "DONE"
+    assert quarantine(core, activity, f"error_message = {NOT_UTF8}").status == "DONE"
 
 
 def test_sound_activity_is_left_unchanged(core):

@@ -33,7 +33,7 @@ NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 )
 @pytest.mark.parametrize("steps", [0, 1])
 async def test_open_unreadable_record_stops_nothing_and_is_named(tmp_path, change, end, steps):
-    """Without a step it is sealed as it was opened, with one it would have to be read, and stays open."""
+    """A record without steps is closed without a read. A record with steps must be read, so it stays open."""
     app, go_on = App("test"), anyio.Event()
     ready: list[int] = []
 
@@ -69,7 +69,7 @@ async def test_open_unreadable_record_stops_nothing_and_is_named(tmp_path, chang
 
 
 RENUMBERED = "UPDATE event_rows SET seq = 6 WHERE execution_seq = :seq AND seq = 3"
-"""One bit of a number: where the last event of its record would have to stand."""
+"""An event with the number that the record's last event would get: one bit differs."""
 
 NO_MOMENT = "UPDATE executions SET created_at = 'soon' WHERE seq = :seq"
 
@@ -105,7 +105,7 @@ def test_record_with_wrong_numbers_stays_open_and_the_others_are_closed(tmp_path
     "change", ["DELETE FROM record_chain", "UPDATE record_chain SET head_hash = CAST(x'ff' AS TEXT)"]
 )
 async def test_triggers_do_not_run_when_the_chain_has_lost_its_end(tmp_path, change):
-    """It could not be settled, and would be blamed for the crash."""
+    """A trigger that ran could not be settled, and the crash would count against it."""
     app, ran = App("test"), []
 
     @app.workflow("work")

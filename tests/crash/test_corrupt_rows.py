@@ -98,7 +98,7 @@ async def test_corrupt_row_ends_dead_with_its_reason_and_the_others_run(tmp_path
 
 
 @pytest.mark.anyio
-@pytest.mark.parametrize("change", ["lease_token = 'nobody'", "priority = -5", "lease_until = -1.0"])
+@pytest.mark.parametrize("change", ["lease_token = 'unknown'", "priority = -5", "lease_until = -1.0"])
 async def test_irrelevant_corruption_does_not_stop_a_waiting_row(tmp_path, change):
     path = tmp_path / "agent.db"
     ids = emit_nine(path)
@@ -112,7 +112,7 @@ async def test_irrelevant_corruption_does_not_stop_a_waiting_row(tmp_path, chang
 
 @pytest.mark.anyio
 async def test_reused_start_number_is_quarantined(tmp_path):
-    """The record of that start is already there, so it can never be opened again."""
+    """The record of that start already exists, so no attempt can open it again."""
     path = tmp_path / "agent.db"
     ids = emit_nine(path)
     ran: list[int] = []
@@ -130,7 +130,7 @@ async def test_reused_start_number_is_quarantined(tmp_path):
 
 
 def test_overwritten_page_of_triggers_ends_the_daemon_as_a_corrupt_database(tmp_path):
-    """With the exit code at which systemd does not try it again: a person has to restore a backup."""
+    """The exit code keeps systemd from a restart, because a person has to restore a backup."""
     (tmp_path / "test_app.py").write_text(APP)
     path = tmp_path / "agent.db"
     with Producer(path) as producer:

@@ -19,10 +19,7 @@ from tests.support.task_steps import begin, finish, look, rows
 
 NOT_UTF8 = "CAST(x'7b22ff227d' AS TEXT)"
 
-SPOILED = 2
-"""Of three tasks, the one in the middle."""
-
-OF_ITS_TASK = {
+ROW_OF_TASK = {
     "tasks": "seq = 2",
     "waits": "task_seq = 2 AND status = 'WAITING'",
     "questions": "task_seq = 2",
@@ -30,9 +27,10 @@ OF_ITS_TASK = {
     "event_rows": "task_seq = 2 AND memo IS NOT NULL",
     "triggers": "id = (SELECT id FROM tasks WHERE seq = 2)",
 }
+"""The row of each table that is corrupted. It belongs to the second of three tasks."""
 
 
-def look_at(n: int) -> int:
+def echo(n: int) -> int:
     return n
 
 
@@ -43,7 +41,7 @@ def an_app() -> App:
     async def talk(ctx: TaskContext[dict[str, int]], n: int) -> Any:
         if ctx.state is None:
             return Continue({"n": n})
-        seen = await ctx.step("look", look_at, ctx.state["n"])
+        seen = await ctx.step("look", echo, ctx.state["n"])
         await ctx.ask("Go on?", options=["yes"], timeout=3600, default="yes")
         message = await ctx.wait_for("message")
         return [seen, message["text"]]
@@ -53,7 +51,7 @@ def an_app() -> App:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database of three tasks, each at its second turn with a step on record, a question and an unread message."""
+    """Return a database of three tasks, each in its second turn, with a recorded step, a question and a message."""
     folder: Path = tmp_path_factory.mktemp("three")
 
     async def live() -> None:
@@ -81,24 +79,24 @@ def spoil(path: Path, table: str, change: str) -> None:
     connection.set_busy_timeout(60_000)
     connection.pragma("ignore_check_constraints", True)
     with connection, unguarded(connection):
-        connection.execute(f"UPDATE {table} SET {change} WHERE {OF_ITS_TASK[table]}")
+        connection.execute(f"UPDATE {table} SET {change} WHERE {ROW_OF_TASK[table]}")
         assert connection.changes() == 1
     connection.close()
 
 
-def an_hour_later() -> VirtualClock:
+def clock_after_an_hour() -> VirtualClock:
     clock = VirtualClock()
     clock.advance(hours=1.5)
     return clock
 
 
-async def the_others_are_done(it: Lab) -> None:
+async def require_others_done(it: Lab) -> None:
     others = "SELECT result_json FROM tasks WHERE seq <> 2 AND status = 'DONE' ORDER BY seq"
     await it.until(lambda: len(it.rows(others)) == 2)
     assert [row["result_json"] for row in it.rows(others)] == ['[0,"word 0"]', '[2,"word 2"]']
 
 
-async def spoiled_failed(it: Lab) -> dict[str, Any]:
+async def require_failed(it: Lab) -> dict[str, Any]:
     await it.until(lambda: bool(it.rows("SELECT 1 FROM tasks WHERE seq = 2 AND status = 'FAILED'")))
     [row] = it.rows("SELECT * FROM tasks WHERE seq = 2")
     assert row["error_message"]
@@ -136,7 +134,7 @@ SET_ASIDE = [
     ("tasks", f"agent = {NOT_UTF8}"),
     *(("waits", f"{name} = {NOT_UTF8}") for name in ("id", "name", "kind", "event", "value_json", "resolved_by")),
     ("waits", "kind = 'moon'"),
-    ("waits", "resolved_by = 'nobody'"),
+    ("waits", "resolved_by = 'unknown'"),
     ("waits", "status = 'NONSENSE'"),
     *(("questions", f"{name} = {NOT_UTF8}") for name in ("id", "kind", "question", "options_json", "default_json")),
     ("questions", "kind = 'moon'"),
@@ -157,9 +155,9 @@ SET_ASIDE = [
 async def test_corrupt_row_fails_its_task_with_the_reason_and_the_others_continue(folder, table, change):
     spoil(folder / "agent.db", table, change)
 
-    async with lab(an_app(), folder, clock=an_hour_later()) as it:
-        await the_others_are_done(it)
-        row = await spoiled_failed(it)
+    async with lab(an_app(), folder, clock=clock_after_an_hour()) as it:
+        await require_others_done(it)
+        row = await require_failed(it)
 
     assert row["reason"] == "corrupt row"
 
@@ -180,8 +178,8 @@ async def test_corrupt_row_fails_its_task_with_the_reason_and_the_others_continu
 async def test_fault_that_only_the_turn_can_find_fails_that_turn(folder, table, change):
     spoil(folder / "agent.db", table, change)
 
-    async with lab(an_app(), folder, clock=an_hour_later()) as it:
-        await the_others_are_done(it)
+    async with lab(an_app(), folder, clock=clock_after_an_hour()) as it:
+        await require_others_done(it)
         await it.until(lambda: not it.rows("SELECT 1 FROM tasks WHERE seq = 2 AND status IN ('RUNNING', 'WAITING')"))
 
 
@@ -190,7 +188,7 @@ async def test_fault_that_only_the_turn_can_find_fails_that_turn(folder, table, 
     ("table", "change"),
     [
         ("tasks", f"id = {NOT_UTF8}"),
-        ("tasks", "trigger_id = 'nobody'"),
+        ("tasks", "trigger_id = 'unknown'"),
         ("waits", f"event = {NOT_UTF8}, kind = 'event'"),
         ("mailbox", f"event = {NOT_UTF8}"),
         ("mailbox", "status = 'NONSENSE'"),
@@ -200,8 +198,8 @@ async def test_fault_that_only_the_turn_can_find_fails_that_turn(folder, table, 
 async def test_unread_corruption_blocks_nothing(folder, table, change):
     spoil(folder / "agent.db", table, change)
 
-    async with lab(an_app(), folder, clock=an_hour_later()) as it:
-        await the_others_are_done(it)
+    async with lab(an_app(), folder, clock=clock_after_an_hour()) as it:
+        await require_others_done(it)
         await it.idle()
 
 
@@ -210,8 +208,8 @@ async def test_unread_corruption_blocks_nothing(folder, table, change):
 async def test_corrupt_mailbox_row_is_kept_and_its_message_becomes_a_dead_letter(folder, change):
     spoil(folder / "agent.db", "mailbox", change)
     app = an_app()
-    async with lab(app, folder, clock=an_hour_later()) as it:
-        await the_others_are_done(it)
+    async with lab(app, folder, clock=clock_after_an_hour()) as it:
+        await require_others_done(it)
         await it.until(lambda: bool(it.rows("SELECT 1 FROM mailbox WHERE task_seq = 2 AND status = 'LEFT'")))
         [dead] = it.rows("SELECT * FROM triggers WHERE status = 'DEAD'")
         assert (dead["reason"], dead["source"], dead["payload_json"]) == ("corrupt row", "MESSAGE", '{"text":"word 1"}')
@@ -246,8 +244,8 @@ async def test_row_corrupted_under_a_running_daemon_stops_no_other_task(folder, 
         clock.advance(hours=1.5)
         it.engine.ring(schedules=True)
 
-        await the_others_are_done(it)
-        assert (await spoiled_failed(it))["reason"] == "corrupt row"
+        await require_others_done(it)
+        assert (await require_failed(it))["reason"] == "corrupt row"
 
 
 @pytest.mark.anyio
@@ -273,10 +271,10 @@ async def test_parent_is_informed_of_a_quarantined_child(tmp_path):
         clock.advance(hours=2)
         it.engine.ring(schedules=True)
 
-        told = (await it.ended(emitted.id))["result_json"]
+        result = (await it.ended(emitted.id))["result_json"]
 
-    assert "is FAILED: " in told
-    assert "state_json is not UTF-8" in told
+    assert "is FAILED: " in result
+    assert "state_json is not UTF-8" in result
 
 
 def test_ended_task_read_again_is_made_readable_and_keeps_its_state(core):

@@ -5,20 +5,20 @@ from __future__ import annotations
 import apsw
 import pytest
 
-from tests.crash.after_emit import emitters, kill_after_emits
+from tests.crash.after_emit import kill_after_emits, run_emitters
 
 KILLS = [
     *(("producer", 20), ("asyncio", 10), ("trio", 10)),
     *(
-        pytest.param(door, kills, marks=pytest.mark.campaign)
-        for door, kills in (("producer", 200), ("asyncio", 100), ("trio", 100))
+        pytest.param(way, kills, marks=pytest.mark.campaign)
+        for way, kills in (("producer", 200), ("asyncio", 100), ("trio", 100))
     ),
 ]
 
 
-@pytest.mark.parametrize(("door", "kills"), KILLS)
-def test_process_killed_right_after_emit_has_lost_nothing(tmp_path, door, kills):
-    found = kill_after_emits(tmp_path, door, kills)
+@pytest.mark.parametrize(("way", "kills"), KILLS)
+def test_process_killed_right_after_emit_has_lost_nothing(tmp_path, way, kills):
+    found = kill_after_emits(tmp_path, way, kills)
 
     assert len(found.accepted) == len(set(found.accepted)) == kills
     assert found.lost == set()
@@ -27,7 +27,7 @@ def test_process_killed_right_after_emit_has_lost_nothing(tmp_path, door, kills)
 
 @pytest.mark.parametrize("files", [10, pytest.param(60, marks=pytest.mark.campaign)])
 def test_database_of_a_process_killed_during_creation_can_be_used(tmp_path, files):
-    emitters(tmp_path, "create", files)
+    run_emitters(tmp_path, "create", files)
 
     schemas = set()
     for number in range(files):

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.crash.crews import campaign_of
+from tests.crash.crews import campaign_result
 from tests.crash.foreign_child import SHELL
 
 CAMPAIGN = "tests.crash.foreign_campaign"
@@ -28,10 +28,10 @@ needs_shell = pytest.mark.skipif(SHELL is None, reason="sqlite3 is not installed
 @needs_shell
 @pytest.mark.parametrize("kills", [10, pytest.param(60, marks=pytest.mark.campaign)])
 def test_kills_beside_foreign_programs_lose_nothing(tmp_path, kills):
-    judge(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
+    judge(campaign_result(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
 
 
 @pytest.mark.campaign
 @needs_shell
 def test_two_thousand_kills_beside_foreign_programs_lose_nothing(tmp_path):
-    judge(campaign_of(CAMPAIGN, tmp_path, 2000, 7200), 2000)
+    judge(campaign_result(CAMPAIGN, tmp_path, 2000, 7200), 2000)

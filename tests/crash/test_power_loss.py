@@ -1,4 +1,4 @@
-"""Power cuts at any moment: the disk keeps any part of the writes that were not flushed."""
+"""Power cuts at any moment: the disk keeps any subset of the writes that were not flushed."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ from tests.crash.task_never import broken_invariants
 CUTS = 250
 
 
-class Past(NamedTuple):
-    """A disk's journal, and by which moment of it what was known to be so."""
+class Workload(NamedTuple):
+    """A disk's journal, and the moments at which triggers were accepted and settled."""
 
     disk: ForgetfulDisk
     accepted: list[tuple[int, str]]
     settled: list[tuple[int, str]]
 
 
-def a_day_of_work(folder: Path, synchronous: Literal["full", "normal"]) -> Past:
-    """Emits and runs on a real engine, a few at a time, with the WAL moved into the file now and then."""
-    past = Past(ForgetfulDisk(), [], [])
+def run_workload(folder: Path, synchronous: Literal["full", "normal"]) -> Workload:
+    """Emit and run triggers on a real engine, a few at a time, with some checkpoints of the WAL."""
+    workload = Workload(ForgetfulDisk(), [], [])
     app = App("power")
 
     @app.workflow("work")
@@ -44,33 +44,33 @@ def a_day_of_work(folder: Path, synchronous: Literal["full", "normal"]) -> Past:
 
     async def live() -> None:
         async with app.running(folder / "agent.db", config=config) as engine:
-            beside = Database(folder / "agent.db", SystemClock(), synchronous=synchronous).connect()
+            second = Database(folder / "agent.db", SystemClock(), synchronous=synchronous).connect()
 
             async def emit(numbers: range) -> None:
                 for number in numbers:
                     emitted = await app.emit("work", {"n": number}, session_id="s" if number % 3 == 0 else None)
-                    past.accepted.append((past.disk.moment, emitted.id))
+                    workload.accepted.append((workload.disk.moment, emitted.id))
                     if number % 10 == 0:
                         try:
-                            beside.wal_checkpoint()
+                            second.wal_checkpoint()
                         except apsw.BusyError:
-                            pass  # the writer, which had nothing to do, does it just now
+                            pass  # the idle writer runs a checkpoint at this moment
 
             async with anyio.create_task_group() as tasks:
                 for _ in range(4):
                     tasks.start_soon(emit, range(30))
             while engine.counts["DONE"] < 120:
                 await engine.settled()
-            beside.close()
+            second.close()
 
-    with past.disk:
+    with workload.disk:
         anyio.run(live)
-    return past
+    return workload
 
 
-def cut(past: Past, moment: int, folder: Path, rng: random.Random) -> set[str]:
-    """Cut the power, start the machine again: the ids that are there, in a database that is whole."""
-    past.disk.after_a_cut(moment, folder, rng)
+def cut(workload: Workload, moment: int, folder: Path, rng: random.Random) -> set[str]:
+    """Cut the power, require that the database is intact after the restart, and return the ids of its triggers."""
+    workload.disk.after_a_cut(moment, folder, rng)
     connection = apsw.Connection(str(folder / "agent.db"))
     try:
         assert connection.pragma("integrity_check") == "ok"
@@ -88,35 +88,35 @@ def cut(past: Past, moment: int, folder: Path, rng: random.Random) -> set[str]:
         connection.close()
 
 
-def lost(past: Past, folder: Path, *, seed: int, cuts: int) -> Iterator[str]:
-    """Yield what was accepted before a cut and is gone after it, over many cuts."""
+def find_lost(workload: Workload, folder: Path, *, seed: int, cuts: int) -> Iterator[str]:
+    """Yield the triggers that were accepted before a cut and are lost after it, over many cuts."""
     rng = random.Random(seed)
     for number in range(cuts):
-        moment = rng.randrange(past.disk.moment + 1)
-        there = cut(past, moment, folder / f"cut-{number}", rng)
-        for acknowledged, identity in past.accepted:
-            if acknowledged <= moment and identity not in there:
+        moment = rng.randrange(workload.disk.moment + 1)
+        present = cut(workload, moment, folder / f"cut-{number}", rng)
+        for acknowledged, identity in workload.accepted:
+            if acknowledged <= moment and identity not in present:
                 yield identity
 
 
 @pytest.fixture(scope="module")
-def full(tmp_path_factory: pytest.TempPathFactory) -> Past:
-    return a_day_of_work(tmp_path_factory.mktemp("full"), "full")
+def full(tmp_path_factory: pytest.TempPathFactory) -> Workload:
+    return run_workload(tmp_path_factory.mktemp("full"), "full")
 
 
 @pytest.mark.parametrize("cuts", [CUTS // 5, pytest.param(CUTS, marks=pytest.mark.campaign)])
 def test_accepted_trigger_is_never_lost_in_a_power_cut(full, tmp_path, cuts):
     assert len(full.accepted) == 120
-    assert [*lost(full, tmp_path, seed=1, cuts=cuts)] == []
+    assert [*find_lost(full, tmp_path, seed=1, cuts=cuts)] == []
 
 
 @pytest.mark.campaign
 @pytest.mark.parametrize("seed", range(20))
 def test_accepted_trigger_is_never_lost_in_thousands_of_power_cuts(full, tmp_path, seed):
-    assert [*lost(full, tmp_path, seed=1000 + seed, cuts=CUTS)] == []
+    assert [*find_lost(full, tmp_path, seed=1000 + seed, cuts=CUTS)] == []
 
 
 def test_power_cuts_without_the_flush_lose_triggers(tmp_path):
-    """`synchronous = normal` acknowledges before the flush: this is what the default spares you."""
-    past = a_day_of_work(tmp_path / "past", "normal")
-    assert next(lost(past, tmp_path, seed=1, cuts=CUTS), None) is not None
+    """`synchronous = normal` acknowledges before the flush, unlike the default."""
+    workload = run_workload(tmp_path / "workload", "normal")
+    assert next(find_lost(workload, tmp_path, seed=1, cuts=CUTS), None) is not None

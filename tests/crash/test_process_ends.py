@@ -1,4 +1,4 @@
-"""Ends of a process that are not crashes, and restored databases that are held."""
+"""Ends of a process that do not count as crashes, and restored databases that are held."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from craftcore import App, TriggerSpec
 from craftcore.config import Config, DaemonSettings
 from craftcore.engine import engine as engine_module
 
-engine_module.DRAIN_SECONDS = 120.0  # a disk that is slow to flush is not what is tested here
+engine_module.DRAIN_SECONDS = 120.0  # a slow flush must not end the test
 app = App("test")
 
 @app.workflow("stuck")
@@ -75,7 +75,7 @@ async def until(condition: Any) -> None:
             await anyio.sleep(0.002)
 
 
-def nothing_is_held_against_them(path: Path, count: int) -> None:
+def require_no_crash(path: Path, count: int) -> None:
     assert ask(path, "SELECT status, attempts, crash_count, count(*) FROM triggers GROUP BY 1, 2, 3") == [
         ("PENDING", 0, 0, count)
     ]
@@ -97,7 +97,7 @@ def test_control_c_in_an_embedding_program_is_no_crash(tmp_path, backend):
     out, _ = child.communicate(timeout=PATIENCE)
 
     assert ("interrupted" in out, child.returncode) == (True, 0)
-    nothing_is_held_against_them(path, 10)
+    require_no_crash(path, 10)
 
 
 @pytest.mark.anyio
@@ -117,7 +117,7 @@ async def test_cancelling_the_block_from_outside_is_no_crash(tmp_path):
         await until(lambda: len(ran) == 16)
         tasks.cancel_scope.cancel()
 
-    nothing_is_held_against_them(path, 20)
+    require_no_crash(path, 20)
 
 
 @pytest.mark.anyio
@@ -132,7 +132,7 @@ async def test_exception_in_the_block_is_raised_unchanged_and_is_no_crash(tmp_pa
             await until(lambda: len(ran) == 3)
             raise ZeroDivisionError
 
-    nothing_is_held_against_them(path, 3)
+    require_no_crash(path, 3)
 
 
 @pytest.mark.parametrize("anyio_backend", ["asyncio"])
@@ -153,10 +153,10 @@ async def test_native_task_cancellation_is_no_crash(tmp_path):
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    nothing_is_held_against_them(path, 3)
+    require_no_crash(path, 3)
 
 
-# Restored behind our back
+# A restored database
 
 
 @pytest.mark.anyio

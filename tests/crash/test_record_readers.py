@@ -20,7 +20,7 @@ from craftcore.failpoints import Failpoint
 from craftcore.services import Services
 from tests.crash.child import IN_HANDLER, QUIET
 from tests.crash.record_lives import GO_ON, HERE
-from tests.crash.record_nursery import CLOSING, Cradle, Nursery, nursery
+from tests.crash.record_nursery import CLOSING, RecordDatabase, RecordRunner, record_runner
 from tests.support.golden_runs import all_records
 from tests.support.processes import PATIENCE
 
@@ -40,18 +40,18 @@ KILLS = (
 
 
 @pytest.fixture
-def lives(tmp_path: Path) -> Iterator[Nursery]:
-    """A parent for each test: one that fails leaves a life behind that is still to end."""
-    with nursery(tmp_path) as born:
-        yield born
+def runner(tmp_path: Path) -> Iterator[RecordRunner]:
+    """Return a new runner for each test, because a failed test leaves a life that still runs."""
+    with record_runner(tmp_path) as runner:
+        yield runner
 
 
 @contextmanager
-def pipes(cradle: Cradle) -> Iterator[tuple[int, int]]:
-    """Those of a watched life, which is let go when nobody watches it any more."""
+def pipes(database: RecordDatabase) -> Iterator[tuple[int, int]]:
+    """Open the pipes of a watched life, and let the life continue when the block ends."""
     for pipe in (HERE, GO_ON):
-        os.mkfifo(cradle.folder / pipe)
-    here, go_on = (os.open(cradle.folder / pipe, os.O_RDWR) for pipe in (HERE, GO_ON))
+        os.mkfifo(database.folder / pipe)
+    here, go_on = (os.open(database.folder / pipe, os.O_RDWR) for pipe in (HERE, GO_ON))
     try:
         yield here, go_on
     finally:
@@ -60,9 +60,8 @@ def pipes(cradle: Cradle) -> Iterator[tuple[int, int]]:
         os.close(go_on)
 
 
-class Seen(NamedTuple):
-    """What one snapshot showed. `settled`: triggers with an end; not by a boot, which buries what has killed too many
-    processes."""
+class Snapshot(NamedTuple):
+    """One snapshot of the records. `settled` leaves out the poisoned triggers, which a boot settles without a run."""
 
     records: list[ExecutionRecord]
     starts: dict[str, int]
@@ -70,11 +69,11 @@ class Seen(NamedTuple):
     head: tuple[int, str]
 
 
-class Onlooker:
-    """Reads everything, again and again, and judges each snapshot by itself and by the one before."""
+class Observer:
+    """A reader that checks each snapshot by itself and against the snapshot before it."""
 
-    def __init__(self, cradle: Cradle) -> None:
-        self._core = Services(cradle.db, Config())
+    def __init__(self, database: RecordDatabase) -> None:
+        self._core = Services(database.db, Config())
         self._before: dict[str, ExecutionRecord] = {}
         self.looks = self.open = self.closed_meanwhile = 0
 
@@ -82,49 +81,50 @@ class Onlooker:
         self._core.close()
 
     def look(self) -> None:
-        seen = self._snapshot()
-        for record in seen.records:
+        snapshot = self._read_snapshot()
+        for record in snapshot.records:
             assert faults(record) == []
             assert (record.ended_at is not None) == (record.record_hash is not None)
             assert (record.ended_at is not None) == (record.events[-1].type in CLOSING)
             if record.events[-1].type == "FINAL_RESPONSE":
                 assert record.response is not None
                 assert refusal_to_replay(record) is None
-        self._judge_chain(seen)
-        self._judge_triggers(seen)
-        self._judge_change(seen.records)
+        self._check_chain(snapshot)
+        self._check_triggers(snapshot)
+        self._check_changes(snapshot.records)
         self.looks += 1
-        self._before = {record.id: record for record in seen.records}
+        self._before = {record.id: record for record in snapshot.records}
 
-    def _snapshot(self) -> Seen:
+    def _read_snapshot(self) -> Snapshot:
         with self._core.reading() as reader:
             [(place, hash)] = reader.fetch_tuples("SELECT head_seq, head_hash FROM record_chain")
             triggers = list(reader.fetch_tuples("SELECT id, starts, settled_at, error_code FROM triggers"))
-            return Seen(
+            return Snapshot(
                 all_records(reader),
                 {id: starts for id, starts, *_ in triggers},
                 {id for id, _, settled_at, error in triggers if settled_at is not None and error != ErrorCode.POISON},
                 (place, hash),
             )
 
-    def _judge_chain(self, seen: Seen) -> None:
+    def _check_chain(self, snapshot: Snapshot) -> None:
         before = FIRST
-        closed = sorted((one for one in seen.records if one.chain_seq is not None), key=lambda one: one.chain_seq or 0)
+        in_chain = [record for record in snapshot.records if record.chain_seq is not None]
+        closed = sorted(in_chain, key=lambda record: record.chain_seq or 0)
         for place, record in enumerate(closed, 1):
             assert (record.chain_seq, record.prev_hash) == (place, before)
             before = record.record_hash or ""
-        assert seen.head == (len(closed), before)
+        assert snapshot.head == (len(closed), before)
 
-    def _judge_triggers(self, seen: Seen) -> None:
-        """As many records as starts, and nobody is told of an end that has no record."""
-        for id, starts in seen.starts.items():
-            records = [record for record in seen.records if record.trigger_id == id]
+    def _check_triggers(self, snapshot: Snapshot) -> None:
+        """Require a record for each start, and a closed last record for each settled trigger."""
+        for id, starts in snapshot.starts.items():
+            records = [record for record in snapshot.records if record.trigger_id == id]
             assert [record.id for record in records] == [f"exec-{id}.{n}" for n in range(1, starts + 1)]
-            if id in seen.settled and starts:
+            if id in snapshot.settled and starts:
                 assert records[-1].ended_at is not None
 
-    def _judge_change(self, records: list[ExecutionRecord]) -> None:
-        """None is gone, what was closed is as it was, and what was open has what it had."""
+    def _check_changes(self, records: list[ExecutionRecord]) -> None:
+        """Require that closed records are unchanged, and that open records keep their events."""
         now = {record.id: record for record in records}
         for id, before in self._before.items():
             if before.ended_at is not None:
@@ -136,52 +136,52 @@ class Onlooker:
 
 
 @contextmanager
-def an_onlooker(cradle: Cradle) -> Iterator[Onlooker]:
-    onlooker = Onlooker(cradle)
+def open_observer(database: RecordDatabase) -> Iterator[Observer]:
+    observer = Observer(database)
     try:
-        yield onlooker
+        yield observer
     finally:
-        onlooker.close()
+        observer.close()
 
 
 @pytest.mark.parametrize("backend", ["asyncio", pytest.param("trio", marks=pytest.mark.acceptance)])
-def test_record_is_whole_or_open_before_and_after_each_flush(lives, backend):
-    """The writer waits at each while somebody looks: what a batch wrote is all there, or not at all."""
-    cradle = lives.cradle(f"watched-{backend}")
-    with pipes(cradle) as (here, go_on), an_onlooker(cradle) as onlooker:
-        cradle.begin(emits="whole", count=4, backend=backend, is_watched=True)
-        while here in select.select([here, cradle.process.stdout], [], [], PATIENCE)[0]:
+def test_record_is_whole_or_open_before_and_after_each_flush(runner, backend):
+    """The writer waits at each flush while the observer reads: a batch is visible as a whole, or not at all."""
+    database = runner.new_database(f"watched-{backend}")
+    with pipes(database) as (here, go_on), open_observer(database) as observer:
+        database.start(emits="whole", count=4, backend=backend, is_watched=True)
+        while here in select.select([here, database.process.stdout], [], [], PATIENCE)[0]:
             os.read(here, 1)
-            onlooker.look()
+            observer.look()
             os.write(go_on, b".")
-        assert cradle.ended() == 0
-        onlooker.look()
+        assert database.wait_for_end() == 0
+        observer.look()
 
-    assert onlooker.looks > 2 * len(cradle.flushed())
-    assert onlooker.closed_meanwhile == 4 * 4
+    assert observer.looks > 2 * len(database.flushed())
+    assert observer.closed_meanwhile == 4 * 4
 
 
 @pytest.mark.parametrize("count", [7, pytest.param(LIVES, marks=pytest.mark.campaign)])
-def test_reader_never_sees_half_a_record_while_writers_are_killed(lives, count):
-    """Nobody waits for the reader here: it looks as often as it can while each life is lived, and once it is over."""
+def test_reader_never_sees_half_a_record_while_writers_are_killed(runner, count):
+    """The observer reads as often as it can while each life runs, and once after its end."""
     chance = random.Random(7)
-    cradle = lives.cradle(f"hunted-{count}")
-    with an_onlooker(cradle) as onlooker:
+    database = runner.new_database(f"hunted-{count}")
+    with open_observer(database) as observer:
         for number in range(count + 1):
             ends = QUIET if number == count else chance.choice(KILLS)
-            cradle.begin(
+            database.start(
                 emits="" if ends == QUIET else "plain" if ends == IN_HANDLER else "whole",
                 count=2,
                 backend=chance.choice(["asyncio", "trio"]),
                 ends=ends,
                 at_pass=chance.randint(1, 12) if "writer" in ends else chance.randint(1, 2),
             )
-            while not select.select([cradle.process.stdout], [], [], 0)[0]:
-                onlooker.look()
-            cradle.ended()
-            onlooker.look()
-        [left] = cradle.rows("SELECT count(*) AS open FROM executions WHERE ended_at IS NULL")
+            while not select.select([database.process.stdout], [], [], 0)[0]:
+                observer.look()
+            database.wait_for_end()
+            observer.look()
+        [interrupted] = database.rows("SELECT count(*) AS open FROM executions WHERE ended_at IS NULL")
 
-    assert onlooker.looks > count
-    assert left["open"] > 0, "some were interrupted, and stay as they are"
-    assert cradle.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL") == []
+    assert observer.looks > count
+    assert interrupted["open"] > 0, "no kill interrupted an attempt"
+    assert database.rows("SELECT 1 FROM triggers WHERE settled_at IS NULL") == []

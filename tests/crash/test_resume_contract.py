@@ -17,8 +17,8 @@ from craftcore.config import Config
 from craftcore.failpoints import Failpoint
 from craftcore.services import Services
 from tests.crash.child import QUIET
-from tests.crash.contract_lives import BOOT, GO, TURNS, ContractLife, LaterClock, told
-from tests.crash.crews import ROOT, last_words
+from tests.crash.contract_lives import BOOT, GO, TURNS, ContractLife, LaterClock, to_line
+from tests.crash.crews import ROOT, logged_errors
 from tests.crash.task_app import SEEN, lines_of
 from tests.crash.task_child import IN_STEP
 from tests.support.warm_parent import WarmProcess, start
@@ -26,8 +26,8 @@ from tests.support.warm_parent import WarmProcess, start
 KILLED = -signal.SIGKILL
 
 
-class Nursery:
-    """Has lives lived, one after the other, each on what the one before left."""
+class LifeRunner:
+    """A runner of lives, each on the database of the previous one."""
 
     def __init__(self, process: WarmProcess, folder: Path) -> None:
         self._process = process
@@ -35,20 +35,20 @@ class Nursery:
         self.folder = folder
         self.db = folder / "agent.db"
 
-    def life(self, ends: str = QUIET, **how: Any) -> None:
-        """One life, which must end as it is to."""
+    def run(self, ends: str = QUIET, **options: Any) -> None:
+        """Run a life, and require that it ends in its way."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._number += 1
         self._process.stdin.write(
-            told(ContractLife(folder=self.folder, number=self._number, ends=ends, **how)).encode()
+            to_line(ContractLife(folder=self.folder, number=self._number, ends=ends, **options)).encode()
         )
         self._process.stdin.flush()
         ended = json.loads(self._process.stdout.readline())["ended"]
-        assert ended == (0 if ends == QUIET else KILLED), last_words(self.folder)
+        assert ended == (0 if ends == QUIET else KILLED), logged_errors(self.folder)
 
-    def start(self, workflow: str, count: int = 1) -> list[str]:
-        """Tasks to be; their ids."""
+    def emit(self, workflow: str, count: int = 1) -> list[str]:
+        """Emit triggers that start tasks, and return their ids."""
         with Producer(self.db) as producer:
             return [producer.emit(workflow).id for _ in range(count)]
 
@@ -66,19 +66,19 @@ class Nursery:
         [row] = self.rows("SELECT * FROM tasks WHERE id = ?", id)
         return row
 
-    def of_source(self, source: str) -> list[dict[str, Any]]:
+    def triggers_from(self, source: str) -> list[dict[str, Any]]:
         return self.rows("SELECT * FROM triggers WHERE source = ? ORDER BY seq", source)
 
-    def lose_its_trigger(self, id: str) -> None:
-        """As no program of ours does."""
+    def delete_trigger_of(self, id: str) -> None:
+        """Delete the trigger of a task, as only a fault can."""
         assert self.rows("DELETE FROM triggers WHERE id = (SELECT trigger_id FROM tasks WHERE id = ?) RETURNING 1", id)
 
-    def begun(self, id: str) -> list[int]:
-        """The turns in which the function of its step began."""
+    def step_turns(self, id: str) -> list[int]:
+        """Return the turns in which the function of the task's step began."""
         return [line[3] for line in lines_of(self.folder / SEEN) if line[0] == "begin" and line[2] == id]
 
     def answer(self, choice: str, *, hours: float) -> None:
-        """A person answers the one open question."""
+        """Answer the only open question, as a person does."""
         [question] = self.rows("SELECT * FROM questions WHERE status = 'OPEN'")
         core = Services(self.db, Config(), LaterClock(hours))
         with core.transaction() as tx:
@@ -96,248 +96,253 @@ def warm_parent() -> Iterator[WarmProcess]:
 
 
 @pytest.fixture
-def nursery(warm_parent: WarmProcess, tmp_path: Path) -> Nursery:
-    return Nursery(warm_parent, tmp_path)
+def runner(warm_parent: WarmProcess, tmp_path: Path) -> LifeRunner:
+    return LifeRunner(warm_parent, tmp_path)
 
 
-def in_its_second_turn(nursery: Nursery) -> str:
-    """A task whose process died in the step of its second turn."""
-    [id] = nursery.start("steady")
-    nursery.life(IN_STEP, at_pass=2)
-    row = nursery.task(id)
+def interrupt_second_turn(runner: LifeRunner) -> str:
+    """Start a task, kill its process in the step of the second turn, and return the task's id."""
+    [id] = runner.emit("steady")
+    runner.run(IN_STEP, at_pass=2)
+    row = runner.task(id)
     assert (row["status"], row["turn"]) == ("RUNNING", 2)
     return id
 
 
-def test_task_of_a_reclaimed_trigger_continues_with_that_trigger(nursery):
-    id = in_its_second_turn(nursery)
-    before = nursery.task(id)
+def test_task_of_a_reclaimed_trigger_continues_with_that_trigger(runner):
+    id = interrupt_second_turn(runner)
+    before = runner.task(id)
 
-    nursery.life(BOOT)
-    nursery.life(BOOT)
+    runner.run(BOOT)
+    runner.run(BOOT)
 
-    assert nursery.task(id) == before
-    [trigger] = nursery.rows("SELECT * FROM triggers WHERE id = ?", before["trigger_id"])
+    assert runner.task(id) == before
+    [trigger] = runner.rows("SELECT * FROM triggers WHERE id = ?", before["trigger_id"])
     assert (trigger["status"], trigger["reason"]) == ("PENDING", "interrupted by a crash")
-    nursery.life()
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
-    assert nursery.begun(id) == [1, 2, 2, 3]
-    assert nursery.of_source("RESUME") == []
+    runner.run()
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", str(TURNS))
+    assert runner.step_turns(id) == [1, 2, 2, 3]
+    assert runner.triggers_from("RESUME") == []
 
 
-def test_task_without_a_trigger_is_resumed_once_after_several_boots(nursery):
-    id = in_its_second_turn(nursery)
-    nursery.lose_its_trigger(id)
+def test_task_without_a_trigger_is_resumed_once_after_several_boots(runner):
+    id = interrupt_second_turn(runner)
+    runner.delete_trigger_of(id)
 
-    nursery.life(BOOT)
-    [resume] = nursery.of_source("RESUME")
+    runner.run(BOOT)
+    [resume] = runner.triggers_from("RESUME")
     assert (resume["status"], resume["dedup_key"], resume["task_id"]) == ("PENDING", f"resume:{id}", id)
-    assert nursery.task(id)["trigger_id"] == resume["id"]
+    assert runner.task(id)["trigger_id"] == resume["id"]
 
-    nursery.life(BOOT)
-    assert nursery.of_source("RESUME") == [resume]
+    runner.run(BOOT)
+    assert runner.triggers_from("RESUME") == [resume]
 
-    nursery.life(Failpoint.TURN_ENTERED)
-    [taken] = nursery.of_source("RESUME")
+    runner.run(Failpoint.TURN_ENTERED)
+    [taken] = runner.triggers_from("RESUME")
     assert (taken["id"], taken["status"], taken["starts"]) == (resume["id"], "CLAIMED", 1)
 
-    nursery.life(BOOT)
-    [reclaimed] = nursery.of_source("RESUME")
+    runner.run(BOOT)
+    [reclaimed] = runner.triggers_from("RESUME")
     assert (reclaimed["id"], reclaimed["status"]) == (resume["id"], "PENDING")
     assert reclaimed["reason"] == "interrupted by a crash"
 
-    nursery.life()
-    [done] = nursery.of_source("RESUME")
+    runner.run()
+    [done] = runner.triggers_from("RESUME")
     assert (done["id"], done["status"], done["reason"]) == (resume["id"], "DONE", "continued")
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", str(TURNS))
 
 
-def test_finished_resume_does_not_block_another(nursery):
-    id = in_its_second_turn(nursery)
-    nursery.lose_its_trigger(id)
-    nursery.life(IN_STEP, at_pass=2)  # the RESUME ends the second turn, and the third is interrupted
-    assert nursery.task(id)["turn"] == 3
-    nursery.lose_its_trigger(id)
+def test_finished_resume_does_not_block_another(runner):
+    id = interrupt_second_turn(runner)
+    runner.delete_trigger_of(id)
+    runner.run(IN_STEP, at_pass=2)  # the RESUME trigger finishes the second turn, and the kill interrupts the third
+    assert runner.task(id)["turn"] == 3
+    runner.delete_trigger_of(id)
 
-    nursery.life(BOOT)
-    nursery.life(BOOT)
+    runner.run(BOOT)
+    runner.run(BOOT)
 
-    assert [row["status"] for row in nursery.of_source("RESUME")] == ["DONE", "PENDING"]
-    nursery.life()
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
-    assert [row["reason"] for row in nursery.of_source("RESUME")] == ["continued", "succeeded"]
-    assert nursery.begun(id) == [1, 2, 2, 3, 3]
+    assert [row["status"] for row in runner.triggers_from("RESUME")] == ["DONE", "PENDING"]
+    runner.run()
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", str(TURNS))
+    assert [row["reason"] for row in runner.triggers_from("RESUME")] == ["continued", "succeeded"]
+    assert runner.step_turns(id) == [1, 2, 2, 3, 3]
 
 
-def test_task_of_a_trigger_settled_elsewhere_is_resumed_with_its_input(nursery):
-    [id] = nursery.start("steady")
-    nursery.life(Failpoint.STEP_COMMITTED)
-    nursery.rows(
-        "UPDATE triggers SET status = 'DONE', reason = 'somebody did', claimed_epoch = NULL, lease_token = NULL, "
+def test_task_of_a_trigger_settled_elsewhere_is_resumed_with_its_input(runner):
+    [id] = runner.emit("steady")
+    runner.run(Failpoint.STEP_COMMITTED)
+    runner.rows(
+        "UPDATE triggers SET status = 'DONE', reason = 'settled elsewhere', claimed_epoch = NULL, lease_token = NULL, "
         "lease_until = NULL, settled_at = updated_at WHERE id = ?",
         id,
     )
 
-    nursery.life()
+    runner.run()
 
-    assert [row["reason"] for row in nursery.of_source("RESUME")] == ["continued"]
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
-    assert nursery.begun(id) == [1, 2, 3]
+    assert [row["reason"] for row in runner.triggers_from("RESUME")] == ["continued"]
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", str(TURNS))
+    assert runner.step_turns(id) == [1, 2, 3]
 
 
-def test_waiting_task_is_left_unchanged(nursery):
-    [id] = nursery.start("asks")
-    nursery.life()
+def test_waiting_task_is_left_unchanged(runner):
+    [id] = runner.emit("asks")
+    runner.run()
     everything = [
-        nursery.rows(f"SELECT * FROM {table}") for table in ("tasks", "waits", "questions", "triggers", "events")
+        runner.rows(f"SELECT * FROM {table}") for table in ("tasks", "waits", "questions", "triggers", "events")
     ]
-    assert nursery.task(id)["status"] == "WAITING"
+    assert runner.task(id)["status"] == "WAITING"
 
-    nursery.life(BOOT)
-    nursery.life(BOOT, hours=30)
-    nursery.life(hours=30, system=True)
+    runner.run(BOOT)
+    runner.run(BOOT, hours=30)
+    runner.run(hours=30, system=True)
 
     assert everything == [
-        nursery.rows(f"SELECT * FROM {table}") for table in ("tasks", "waits", "questions", "triggers", "events")
+        runner.rows(f"SELECT * FROM {table}") for table in ("tasks", "waits", "questions", "triggers", "events")
     ]
-    nursery.answer("yes", hours=31)
-    nursery.life(hours=31)
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", '"yes"')
+    runner.answer("yes", hours=31)
+    runner.run(hours=31)
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", '"yes"')
 
 
-def test_ended_task_is_never_resumed(nursery):
-    [done] = nursery.start("steady")
-    [failed] = nursery.start("broken")
-    [cancelled] = nursery.start("asks")
-    nursery.life()
-    core = Services(nursery.db, Config())
+def test_ended_task_is_never_resumed(runner):
+    [done] = runner.emit("steady")
+    [failed] = runner.emit("broken")
+    [cancelled] = runner.emit("asks")
+    runner.run()
+    core = Services(runner.db, Config())
     with core.transaction() as tx:
         core.tasks.cancel(tx, cancelled)
     core.close()
-    nursery.rows("DELETE FROM triggers")
-    before = [nursery.task(id) for id in (done, failed, cancelled)]
+    runner.rows("DELETE FROM triggers")
+    before = [runner.task(id) for id in (done, failed, cancelled)]
     assert [row["status"] for row in before] == ["DONE", "FAILED", "CANCELLED"]
 
-    nursery.life(BOOT, system=True)
-    nursery.life(hours=30, system=True)
+    runner.run(BOOT, system=True)
+    runner.run(hours=30, system=True)
 
-    assert nursery.rows("SELECT * FROM triggers") == []
-    assert [nursery.task(id) for id in (done, failed, cancelled)] == before
+    assert runner.rows("SELECT * FROM triggers") == []
+    assert [runner.task(id) for id in (done, failed, cancelled)] == before
 
 
 @pytest.mark.parametrize("system", [True, False])
-def test_ten_continuing_tasks_make_a_single_notice_for_a_workflow(nursery, system):
-    ids = nursery.start("held", 10)
-    nursery.life(IN_STEP, at_pass=10)
-    assert {nursery.task(id)["status"] for id in ids} == {"RUNNING"}
+def test_ten_continuing_tasks_make_a_single_notice_for_a_workflow(runner, system):
+    ids = runner.emit("held", 10)
+    runner.run(IN_STEP, at_pass=10)
+    assert {runner.task(id)["status"] for id in ids} == {"RUNNING"}
     for id in ids[:3]:
-        nursery.lose_its_trigger(id)
+        runner.delete_trigger_of(id)
 
-    nursery.life(BOOT, system=system)
-    nursery.life(BOOT, system=system)
+    runner.run(BOOT, system=system)
+    runner.run(BOOT, system=system)
 
-    notices = nursery.of_source("SYSTEM")
+    notices = runner.triggers_from("SYSTEM")
     assert len(notices) == system
-    [fact] = nursery.rows("SELECT value FROM facts WHERE name = 'restart'")
-    told = json.loads(notices[0]["payload_json"] if system else fact["value"])
-    assert (told["kind"], told["resumed"], told["stale"], sorted(told["tasks"])) == ("restart", 10, 0, sorted(ids))
-    assert len(nursery.of_source("RESUME")) == 3
-    (nursery.folder / GO).touch()
-    nursery.life(system=system)
-    assert {nursery.task(id)["status"] for id in ids} == {"DONE"}
-    assert len([line for line in lines_of(nursery.folder / SEEN) if line[0] == "effect"]) == system
+    [fact] = runner.rows("SELECT value FROM facts WHERE name = 'restart'")
+    notice = json.loads(notices[0]["payload_json"] if system else fact["value"])
+    assert (notice["kind"], notice["resumed"], notice["stale"], sorted(notice["tasks"])) == (
+        "restart",
+        10,
+        0,
+        sorted(ids),
+    )
+    assert len(runner.triggers_from("RESUME")) == 3
+    (runner.folder / GO).touch()
+    runner.run(system=system)
+    assert {runner.task(id)["status"] for id in ids} == {"DONE"}
+    assert len([line for line in lines_of(runner.folder / SEEN) if line[0] == "effect"]) == system
 
 
-def test_task_interrupted_too_long_ago_waits_for_a_person(nursery):
-    id = in_its_second_turn(nursery)
-    trigger_id = nursery.task(id)["trigger_id"]
+def test_task_interrupted_too_long_ago_waits_for_a_person(runner):
+    id = interrupt_second_turn(runner)
+    trigger_id = runner.task(id)["trigger_id"]
 
-    nursery.life(BOOT, hours=25, system=True)
+    runner.run(BOOT, hours=25, system=True)
 
-    row = nursery.task(id)
+    row = runner.task(id)
     assert (row["status"], row["reason"], row["trigger_id"]) == ("WAITING", "stale: waits for an answer", None)
-    [parked] = nursery.rows("SELECT * FROM triggers WHERE id = ?", trigger_id)
+    [parked] = runner.rows("SELECT * FROM triggers WHERE id = ?", trigger_id)
     assert (parked["status"], parked["reason"]) == ("DONE", f"parked: task {id} is stale")
-    [question] = nursery.rows("SELECT * FROM questions")
+    [question] = runner.rows("SELECT * FROM questions")
     assert (question["kind"], question["status"], question["options_json"]) == (
         "stale",
         "OPEN",
         '["continue","cancel"]',
     )
-    assert nursery.of_source("RESUME") == []
-    [notice] = nursery.of_source("SYSTEM")
+    assert runner.triggers_from("RESUME") == []
+    [notice] = runner.triggers_from("SYSTEM")
     assert [json.loads(notice["payload_json"])[name] for name in ("resumed", "stale", "tasks")] == [0, 1, [id]]
 
-    nursery.life(hours=26, system=True)  # nothing more happens until somebody answers
-    assert nursery.task(id) == row
-    assert len(nursery.rows("SELECT * FROM questions")) == len(nursery.of_source("SYSTEM")) == 1
+    runner.run(hours=26, system=True)  # nothing changes until a person answers
+    assert runner.task(id) == row
+    assert len(runner.rows("SELECT * FROM questions")) == len(runner.triggers_from("SYSTEM")) == 1
 
 
-def test_stale_task_continues_when_a_person_resumes(nursery):
-    id = in_its_second_turn(nursery)
-    nursery.life(BOOT, hours=25)
+def test_stale_task_continues_when_a_person_resumes(runner):
+    id = interrupt_second_turn(runner)
+    runner.run(BOOT, hours=25)
 
-    nursery.answer("continue", hours=60)
-    nursery.life(hours=60)
+    runner.answer("continue", hours=60)
+    runner.run(hours=60)
 
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
-    assert nursery.begun(id) == [1, 2, 2, 3]
-
-
-def test_stale_task_is_cancelled_when_a_person_cancels(nursery):
-    id = in_its_second_turn(nursery)
-    nursery.life(BOOT, hours=25)
-
-    nursery.answer("cancel", hours=25)
-    nursery.life(hours=25)
-
-    assert (nursery.task(id)["status"], nursery.task(id)["reason"]) == ("CANCELLED", "cancelled: stale")
-    assert nursery.begun(id) == [1, 2]
-    assert nursery.rows("SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", str(TURNS))
+    assert runner.step_turns(id) == [1, 2, 2, 3]
 
 
-def test_task_without_a_trigger_can_be_stale(nursery):
-    id = in_its_second_turn(nursery)
-    nursery.lose_its_trigger(id)
+def test_stale_task_is_cancelled_when_a_person_cancels(runner):
+    id = interrupt_second_turn(runner)
+    runner.run(BOOT, hours=25)
 
-    nursery.life(BOOT, hours=25)
+    runner.answer("cancel", hours=25)
+    runner.run(hours=25)
 
-    assert nursery.task(id)["status"] == "WAITING"
-    assert nursery.of_source("RESUME") == []
-    nursery.answer("continue", hours=25)
-    nursery.life(hours=25)
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
-
-
-def test_twenty_three_hours_are_not_too_long(nursery):
-    id = in_its_second_turn(nursery)
-
-    nursery.life(hours=23)
-
-    assert nursery.task(id)["status"] == "DONE"
-    assert nursery.rows("SELECT * FROM questions") == []
+    assert (runner.task(id)["status"], runner.task(id)["reason"]) == ("CANCELLED", "cancelled: stale")
+    assert runner.step_turns(id) == [1, 2]
+    assert runner.rows("SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED')") == []
 
 
-def test_killed_boot_does_not_make_a_task_younger(nursery):
-    """Reclaimed by one boot, which was killed before it consumed anything; the machine was off for a day after that."""
-    id = in_its_second_turn(nursery)
-    nursery.life(BOOT)
+def test_task_without_a_trigger_can_be_stale(runner):
+    id = interrupt_second_turn(runner)
+    runner.delete_trigger_of(id)
 
-    nursery.life(BOOT, hours=25)
+    runner.run(BOOT, hours=25)
 
-    assert nursery.task(id)["status"] == "WAITING"
-    nursery.answer("continue", hours=25)
-    nursery.life(hours=25)
-    assert (nursery.task(id)["status"], nursery.task(id)["result_json"]) == ("DONE", str(TURNS))
+    assert runner.task(id)["status"] == "WAITING"
+    assert runner.triggers_from("RESUME") == []
+    runner.answer("continue", hours=25)
+    runner.run(hours=25)
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", str(TURNS))
 
 
-def test_unclaimed_resume_does_not_make_a_task_younger(nursery):
-    id = in_its_second_turn(nursery)
-    nursery.lose_its_trigger(id)
-    nursery.life(BOOT)
+def test_twenty_three_hours_are_not_too_long(runner):
+    id = interrupt_second_turn(runner)
 
-    nursery.life(BOOT, hours=25)
+    runner.run(hours=23)
 
-    assert nursery.task(id)["status"] == "WAITING"
-    [resume] = nursery.of_source("RESUME")
+    assert runner.task(id)["status"] == "DONE"
+    assert runner.rows("SELECT * FROM questions") == []
+
+
+def test_killed_boot_does_not_make_a_task_younger(runner):
+    """A boot reclaims the task and is killed before it consumes anything. Then the machine is off for a day."""
+    id = interrupt_second_turn(runner)
+    runner.run(BOOT)
+
+    runner.run(BOOT, hours=25)
+
+    assert runner.task(id)["status"] == "WAITING"
+    runner.answer("continue", hours=25)
+    runner.run(hours=25)
+    assert (runner.task(id)["status"], runner.task(id)["result_json"]) == ("DONE", str(TURNS))
+
+
+def test_unclaimed_resume_does_not_make_a_task_younger(runner):
+    id = interrupt_second_turn(runner)
+    runner.delete_trigger_of(id)
+    runner.run(BOOT)
+
+    runner.run(BOOT, hours=25)
+
+    assert runner.task(id)["status"] == "WAITING"
+    [resume] = runner.triggers_from("RESUME")
     assert (resume["status"], resume["reason"]) == ("DONE", f"parked: task {id} is stale")

@@ -13,22 +13,22 @@ from craftcore.schedules.occurrence_store import AccountStore
 from tests.crash.child import QUIET, Journal, Life
 from tests.crash.schedule_checker import check
 from tests.crash.schedule_child import LAST, live
-from tests.crash.spoiling import Spoil, copy_of, sql
+from tests.crash.spoiling import Spoil, copy_files, sql
 
 ROOT = Path(__file__).parents[2]
 
 
-def live_through(folder: Path, number: int, ends: str) -> None:
+def run_life(folder: Path, number: int, ends: str) -> None:
     live(Life(folder=folder, number=number, backend="asyncio", concurrency=16, ends=ends, seed=number))
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a few quiet lives leave, with nothing wrong in it."""
+    """Return the files of a few quiet lives, without a fault."""
     folder = tmp_path_factory.mktemp("sound")
     for number in range(1, 4):
-        live_through(folder, number, QUIET)
-    live_through(folder, 4, LAST)
+        run_life(folder, number, QUIET)
+    run_life(folder, 4, LAST)
     return folder
 
 
@@ -52,14 +52,14 @@ A_TRIGGER = f"id = (SELECT trigger_id FROM schedule_occurrences WHERE {A_FIRED_L
 COLUMNS = "schedule_id, generation, cause, nominal_at, last_at, count, outcome, reason, trigger_id, decided_at"
 
 
-def another_like(which: str, **changed: str) -> str:
-    """A second line like the one there is."""
+def copy_line(which: str, **changed: str) -> str:
+    """Return an INSERT that copies a line of the account, with some columns changed."""
     values = ", ".join(changed.get(name, name) for name in COLUMNS.split(", "))
     return f"INSERT INTO schedule_occurrences ({COLUMNS}) SELECT {values} FROM schedule_occurrences WHERE {which}"
 
 
 def test_checker_accepts_a_sound_history(sound, tmp_path):
-    verdict = check(copy_of(sound, tmp_path))
+    verdict = check(copy_files(sound, tmp_path))
 
     assert verdict.wrong == []
     assert verdict.triggers > 50
@@ -71,13 +71,16 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
     [
         (sql(f"DELETE FROM schedule_occurrences WHERE {A_FIRED_LINE}"), "are in no line"),
         (sql(f"DELETE FROM schedule_occurrences WHERE {A_SKIPPED_LINE}"), "are in no line"),
-        (sql(another_like(A_SKIPPED_LINE)), "is accounted for twice"),
+        (sql(copy_line(A_SKIPPED_LINE)), "is accounted for twice"),
         (
-            sql("DROP INDEX occurrences_once", another_like(A_FIRED_LINE, trigger_id="'another'")),
+            sql("DROP INDEX occurrences_once", copy_line(A_FIRED_LINE, trigger_id="'another'")),
             "has the triggers",
         ),
-        (sql(f"UPDATE schedule_occurrences SET count = count + 1 WHERE {A_SKIPPED_LINE}"), "is not so"),
-        (sql(f"UPDATE schedule_occurrences SET nominal_at = nominal_at + 1 WHERE {A_SKIPPED_LINE}"), "is not so"),
+        (sql(f"UPDATE schedule_occurrences SET count = count + 1 WHERE {A_SKIPPED_LINE}"), "is not on the grid"),
+        (
+            sql(f"UPDATE schedule_occurrences SET nominal_at = nominal_at + 1 WHERE {A_SKIPPED_LINE}"),
+            "is not on the grid",
+        ),
         (
             sql(
                 "UPDATE schedules SET high_water_at = high_water_at + 600, next_at = next_at + 600 WHERE id = 'minute'"
@@ -113,7 +116,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         (sql(f"UPDATE schedule_occurrences SET decided_at = nominal_at - 1 WHERE {A_FIRED_LINE}"), "before it"),
         (
             sql(f"UPDATE schedule_occurrences SET outcome = 'buffered', trigger_id = NULL WHERE {A_FIRED_LINE}"),
-            "waits for ever",
+            "waits forever",
         ),
         (
             sql(f"UPDATE triggers SET status = 'PENDING', settled_at = NULL, started_at = NULL WHERE {A_TRIGGER}"),
@@ -131,14 +134,14 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         ),
         (sql(f"DELETE FROM schedule_occurrences WHERE {A_ONE_TIME_LINE}"), "and its lines are []"),
         (
-            sql("DROP INDEX occurrences_once", another_like(A_ONE_TIME_LINE, trigger_id="'another'")),
+            sql("DROP INDEX occurrences_once", copy_line(A_ONE_TIME_LINE, trigger_id="'another'")),
             "has 2 lines",
         ),
-        (line("ran", "+", "stranger", "minute", "1767225660.0", "1"), "which no line names"),
+        (line("ran", "+", "unknown", "minute", "1767225660.0", "1"), "which no line names"),
     ],
 )
 def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
 
     spoil(folder)
 
@@ -147,7 +150,7 @@ def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
 
 
 def test_checker_finds_a_job_that_ran_as_two_triggers(sound, tmp_path):
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
     ran = [text.split() for text in (folder / "ran").read_text().splitlines()]
     once = next(words for words in ran if words[2].startswith("once-"))
 
@@ -157,7 +160,7 @@ def test_checker_finds_a_job_that_ran_as_two_triggers(sound, tmp_path):
 
 
 def test_checker_finds_a_trigger_that_never_ran(sound, tmp_path):
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
     ran = (folder / "ran").read_text().splitlines()
     id = ran[-1].split()[1]
 
@@ -170,11 +173,11 @@ def test_checker_finds_a_trigger_that_never_ran(sound, tmp_path):
 
 
 def test_checker_finds_a_run_without_the_account_of_fired_occurrences(tmp_path, monkeypatch):
-    live_through(tmp_path, 1, QUIET)
-    with monkeypatch.context() as broken:
-        broken.setattr(AccountStore, "insert", lambda *_: True)
-        live_through(tmp_path, 2, QUIET)
-    live_through(tmp_path, 3, LAST)
+    run_life(tmp_path, 1, QUIET)
+    with monkeypatch.context() as patch:
+        patch.setattr(AccountStore, "insert", lambda *_: True)
+        run_life(tmp_path, 2, QUIET)
+    run_life(tmp_path, 3, LAST)
 
     verdict = check(tmp_path)
 
@@ -187,11 +190,11 @@ import sys, threading
 from craftcore.schedules.store import ScheduleStore
 from tests.crash.schedule_campaign import campaign
 
-def advance(self, tx, before, after, *, whole=ScheduleStore.advance):
+def advance(self, tx, before, after, *, original=ScheduleStore.advance):
     if threading.current_thread().name == "craftcore-writer":
         for step in ("COMMIT", "BEGIN IMMEDIATE", "SAVEPOINT work_group"):
             tx._connection.execute(step)
-    return whole(self, tx, before, after)
+    return original(self, tx, before, after)
 
 ScheduleStore.advance = advance
 print("\\n".join(campaign(30, 1, 2).wrong))
@@ -200,12 +203,12 @@ print("\\n".join(campaign(30, 1, 2).wrong))
 
 @pytest.mark.acceptance
 def test_checker_finds_a_scheduler_tick_split_over_two_commits(tmp_path):
-    """Account and triggers are written in one, the mark in the next: what is killed in the middle is done again."""
+    """A kill between the commit of account and triggers and the commit of the mark repeats the tick."""
     command = [sys.executable, "-c", A_TICK_OF_TWO_COMMITS]
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
-    played = subprocess.run(
+    child = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=600, check=True
     )
 
-    assert "is accounted for twice" in played.stdout, played.stdout + played.stderr
+    assert "is accounted for twice" in child.stdout, child.stdout + child.stderr

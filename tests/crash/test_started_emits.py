@@ -53,7 +53,7 @@ def test_trigger_whose_joint_commit_is_on_disk_is_started_and_runs_after_a_kill(
     assert live(tmp_path, point) == -signal.SIGKILL
     assert rows(tmp_path) == [{"status": "CLAIMED", "attempts": 1, "starts": 1, "crash_count": 0, "started": 1}]
     assert look(tmp_path / "agent.db", "SELECT status FROM executions") == [{"status": "incomplete"}]
-    assert not (tmp_path / "ran").exists(), "its code runs after the flush"
+    assert not (tmp_path / "ran").exists(), "the workflow ran before the flush"
 
     assert live(tmp_path) == 0
 

@@ -16,7 +16,7 @@ from craftcore.tasks.mailbox_store import MailStore
 from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.wait_store import WaitStore
 from tests.crash.crews import run_program
-from tests.crash.spoiling import Spoil, copy_of, sql
+from tests.crash.spoiling import Spoil, copy_files, sql
 from tests.crash.task_app import SEEN, lines_of
 from tests.crash.task_checker import Verdict, check
 from tests.crash.task_child import TaskLife, live
@@ -86,7 +86,7 @@ def copied(table: str, which: str, *changed: str) -> Spoil:
 
 
 def test_checker_accepts_a_sound_history(sound, tmp_path):
-    verdict = check(copy_of(sound, tmp_path))
+    verdict = check(copy_files(sound, tmp_path))
 
     assert verdict.wrong == []
     assert (verdict.tasks, verdict.steps, verdict.waits, verdict.answers, verdict.messages) == (13, 26, 23, 2, 3)
@@ -267,7 +267,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
     ],
 )
 def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
 
     spoil(folder)
 
@@ -278,7 +278,7 @@ def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
 @pytest.mark.parametrize(("status", "is_blamed"), [("DEAD", False), ("DONE", True)])
 def test_checker_lets_a_message_of_no_task_die_of_poison_only(sound, tmp_path, status, is_blamed):
     """Kills may meet a message three times before it has reached its task: the operator finds it among the dead."""
-    folder = copy_of(sound, tmp_path)
+    folder = copy_files(sound, tmp_path)
     copied(
         "triggers",
         "source = 'MESSAGE'",

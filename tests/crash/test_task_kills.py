@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.crash.child import PRODUCER
-from tests.crash.crews import campaign_of, result_of
+from tests.crash.crews import campaign_result, command_result
 from tests.crash.task_child import WAYS
 
 MATRIX = "tests.crash.task_matrix"
@@ -44,29 +44,29 @@ def test_workflow_ends_equally_after_a_kill_at_any_place(tmp_path):
     One crew, because a second one would stop the same lives again.
     """
     some = ("--part", "40", "--pairs", "1", "--workers", "1")
-    judge_matrix(result_of(MATRIX, tmp_path, 1800, *some), len(WAYS), relays=0)
+    judge_matrix(command_result(MATRIX, tmp_path, 1800, *some), len(WAYS), relays=0)
 
 
 @pytest.mark.acceptance
 def test_workflow_ends_equally_after_a_kill_at_each_place(tmp_path):
-    judge_matrix(result_of(MATRIX, tmp_path, 1800), 300)
+    judge_matrix(command_result(MATRIX, tmp_path, 1800), 300)
 
 
 @pytest.mark.parametrize("kills", [20, pytest.param(60, marks=pytest.mark.campaign)])
 def test_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path, kills):
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
+    judge_campaign(campaign_result(CAMPAIGN, tmp_path, kills, 1800, "--seed", "1"), kills)
 
 
 @pytest.mark.campaign
 def test_pass_of_every_place_in_every_shape_ends_equally(tmp_path):
-    judge_matrix(result_of(MATRIX, tmp_path, 4 * 3600, "--thorough", "--pairs", "20"), 5000)
+    judge_matrix(command_result(MATRIX, tmp_path, 4 * 3600, "--thorough", "--pairs", "20"), 5000)
 
 
 @pytest.mark.campaign
 def test_pair_of_places_ends_equally(tmp_path):
-    judge_matrix(result_of(MATRIX, tmp_path, 12 * 3600, "--pairs", "all"), 300)
+    judge_matrix(command_result(MATRIX, tmp_path, 12 * 3600, "--pairs", "all"), 300)
 
 
 @pytest.mark.campaign
 def test_two_thousand_kills_repeat_no_completed_step_and_lose_no_answer(tmp_path):
-    judge_campaign(campaign_of(CAMPAIGN, tmp_path, 2000, 7200), 2000)
+    judge_campaign(campaign_result(CAMPAIGN, tmp_path, 2000, 7200), 2000)

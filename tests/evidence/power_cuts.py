@@ -1,4 +1,4 @@
-"""Power cuts: the writes of a day are recorded, and cut at random moments with any part of the unflushed ones."""
+"""Power cuts at random moments of a recorded workload, each with a random subset of the unflushed writes."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ import random
 import shutil
 from pathlib import Path
 
-from tests.crash.test_power_loss import Past, a_day_of_work, cut
-from tests.evidence.model import Found
+from tests.crash.test_power_loss import Workload, cut, run_workload
+from tests.evidence.model import Findings
 
-STATES_A_DAY = 2_500
-"""Disk states of one recorded day; then another day is recorded."""
+STATES_EACH = 2_500
+"""The number of disk states of one recorded workload."""
 
 
-def power_cuts(states: int, seed: int, folder: Path) -> Found:
-    """Cut the power so many times."""
+def power_cuts(states: int, seed: int, folder: Path) -> Findings:
+    """Cut the power `states` times."""
     chance = random.Random(seed)
-    found = Found()
+    found = Findings()
     writes = accepted = 0
     while found.count < states and found.holds:
-        past = a_day_of_work(folder / f"day-{found.count}", "full")
-        writes, accepted = writes + past.disk.moment, accepted + len(past.accepted)
-        for _ in range(min(STATES_A_DAY, states - found.count)):
-            _cut(past, folder / "cut", chance, found)
+        workload = run_workload(folder / f"workload-{found.count}", "full")
+        writes, accepted = writes + workload.disk.moment, accepted + len(workload.accepted)
+        for _ in range(min(STATES_EACH, states - found.count)):
+            _cut(workload, folder / "cut", chance, found)
     found.more = f"{accepted:,} triggers accepted in {writes:,} recorded writes and flushes"
     return found
 
 
-def _cut(past: Past, folder: Path, chance: random.Random, found: Found) -> None:
-    moment = chance.randrange(past.disk.moment + 1)
+def _cut(workload: Workload, folder: Path, chance: random.Random, found: Findings) -> None:
+    moment = chance.randrange(workload.disk.moment + 1)
     try:
-        there = cut(past, moment, folder, chance)
+        present = cut(workload, moment, folder, chance)
     except AssertionError as error:
         found.wrong.append(f"moment {moment}: {error}")
-        there = set()
-    gone = [id for acknowledged, id in past.accepted if acknowledged <= moment and id not in there]
-    found.lost += len(gone)
+        present = set()
+    lost = [id for acknowledged, id in workload.accepted if acknowledged <= moment and id not in present]
+    found.lost += len(lost)
     found.count += 1
     shutil.rmtree(folder, ignore_errors=True)

@@ -20,7 +20,7 @@ import pytest
 
 from craftcore.failpoints import kill_process
 from craftcore.storage.commit import commit
-from tests.crash.forks import be_a_warm_parent, fork, wait
+from tests.crash.forks import fork, prepare_forks, wait
 from tests.support.fakes import VirtualClock
 from tests.support.populated_database import NOON, World
 from tests.support.processes import environment
@@ -72,7 +72,7 @@ def send_and_die(database: str, name: str, world: dict[str, str], seen: str, err
 
 def main() -> None:
     """Answer each line with the exit code of the process that was forked for it."""
-    be_a_warm_parent()
+    prepare_forks()
     for line in sys.stdin:
         print(wait(fork(send_and_die, *json.loads(line)), WAITS_SECONDS), flush=True)
 
