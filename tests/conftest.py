@@ -27,9 +27,8 @@ from tests.support.processes import PATIENCE
 from tests.support.run_costs import RunCosts
 from tests.support.skips import is_permitted
 
-# The same examples in every run and no clock that judges them: a slow machine is not a bug, and a new example is found
-# when somebody looks for it (`--hypothesis-profile=default`), not when somebody else's change is tested.
-# Fifty of them: a property that needs more to find a known fault names its number.
+# Each run has the same examples and no deadline, so that a slow machine or a new example fails no unrelated change.
+# `--hypothesis-profile=default` searches for new examples. A property that needs more than fifty sets its own number.
 settings.register_profile(
     "same everywhere",
     max_examples=50,
@@ -40,7 +39,7 @@ settings.register_profile(
 )
 settings.load_profile("same everywhere")
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a job in the background; programs would inherit it
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a background job; the programs of tests would inherit it
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
@@ -72,8 +71,10 @@ ON_BOTH_LOOPS = {
     "storage/test_writer",
     "storage/test_writer_faults",
 }
-"""Modules that test the bridge to the event loop, cancellation, suspension and the end of an engine. All other
-asynchronous tests run on asyncio only, and with `-m campaign` on trio, unless they name their loops."""
+"""Modules that test the bridge to the event loop, cancellation, suspension and the end of an engine.
+
+All other asynchronous tests run on asyncio only, and with `-m campaign` on trio, unless they name their loops.
+"""
 
 HERE = Path(__file__).parent
 
@@ -83,14 +84,14 @@ SPACE_NEEDED = 2 << 30
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
-    """Put the files of the tests into memory where there is space: a flush costs milliseconds on a disk.
+    """Put the files of the tests into memory if there is space, because a flush costs milliseconds on a disk.
 
-    Programs that the tests start find the bytecode of craftcore, which takes half a second to compile. They write none:
-    an app that a test changes within a second would run as it was. pytest keeps its own bytecode, with asserts that
-    explain themselves: to make it takes 40 seconds of processor, to read it two.
+    The bytecode of craftcore is compiled once, because each program of a test would need half a second for it. Programs
+    write no bytecode: Python would not notice an app that a test changes within a second. The bytecode of pytest has
+    rewritten asserts and is stored, because it takes 40 seconds of processor to make and two to read.
     """
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
-    os.environ.pop("PYTEST_ADDOPTS", None)  # it is for this run, and not for a run of pytest that a test starts
+    os.environ.pop("PYTEST_ADDOPTS", None)  # a run of pytest that a test starts must not inherit the options
     sys.dont_write_bytecode = False
     if config.option.seed is not None:
         os.environ[SEED] = config.option.seed
@@ -117,16 +118,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Return the workers of `-n auto`: two for each core, because a worker waits at times. Each more collects
-    the tests once more, for ten seconds of processor."""
+    """Return the number of workers of `-n auto`: two for each core, because workers wait at times.
+
+    Each worker collects the tests, which takes ten seconds of processor.
+    """
     return 2 * len(os.sched_getaffinity(0))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection(session: pytest.Session) -> None:
-    """Let each worker import the test files from another one on, so that a first run rewrites the asserts of each once.
+    """Import the test files, in each worker from another file on. So the workers rewrite the asserts of a file once.
 
-    An import that fails is left to the collection, which reports it.
+    The collection reports an import that fails.
     """
     worker = getattr(session.config, "workerinput", None)
     if worker is None or session.config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
@@ -140,26 +143,26 @@ def pytest_collection(session: pytest.Session) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
-    """Collect the tests without the garbage collector, which would look at all of them again and again."""
+    """Collect the tests without the garbage collector, which would scan all of them repeatedly."""
     gc.disable()
     return (yield)
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_finish() -> None:
-    """Take what the collection made out of the garbage collector: each full collection would look at all of it."""
+    """Freeze the collected objects, which each full garbage collection would scan."""
     gc.freeze()
     gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave most tests on trio to the campaigns, and shuffle where it is asked for."""
+    """Mark most tests on trio as campaigns, and shuffle the tests with `--shuffle`."""
     for item in items:
         callspec = getattr(item, "callspec", None)
         is_on_trio = callspec is not None and callspec.params.get("anyio_backend") == "trio"
         if is_on_trio and not _is_on_both_loops(item.path) and not _names_its_loops(item):
             item.add_marker(pytest.mark.campaign)
-    if config.option.shuffle is not None:  # each worker must come to the same order
+    if config.option.shuffle is not None:  # the order must be the same in each worker
         places = {item.nodeid: sha256(f"{config.option.shuffle} {item.nodeid}".encode()).digest() for item in items}
         files = {item.path: sha256(f"{config.option.shuffle} {item.path}".encode()).digest() for item in items}
         items.sort(key=lambda item: (files[item.path], places[item.nodeid]))
@@ -167,7 +170,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Fail a test that is skipped for another reason than what a fresh machine may lack."""
+    """Fail a test that is skipped for a reason that is not permitted."""
     report = yield
     if report.skipped and not hasattr(report, "wasxfail") and isinstance(report.longrepr, tuple):
         reason = report.longrepr[2].removeprefix("Skipped: ")
@@ -181,9 +184,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make a test marked `anyio` for each event loop, and only for asyncio if the others would be deselected."""
     fixtures = metafunc._arg2fixturedefs.get("anyio_backend", ())
     if not fixtures or fixtures[-1].func is not _anyio_backend:
-        return  # it uses none, or a fixture of its own
+        return  # the test has no event loop, or its own fixture
     if any("anyio_backend" in mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")):
-        return  # it names its loops
+        return  # the test names its loops
     is_alone = "not campaign" in metafunc.config.option.markexpr and not _is_on_both_loops(metafunc.definition.path)
     metafunc.parametrize("anyio_backend", ["asyncio"] if is_alone else ["asyncio", "trio"], indirect=True)
 
@@ -193,7 +196,7 @@ def _is_on_both_loops(path: Path) -> bool:
 
 
 def _names_its_loops(item: pytest.Item) -> bool:
-    """Return whether a mark of the test itself, not of its module, says on which loops it runs."""
+    """Return whether a mark of the test itself, not of its module, names its event loops."""
     return any(mark.name == "parametrize" and "anyio_backend" in mark.args[0] for mark in item.own_markers)
 
 
@@ -208,14 +211,13 @@ anyio_backend = pytest.fixture(_anyio_backend, name="anyio_backend")
 
 @pytest.fixture(autouse=True)
 def slow_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is cancelled at a shutdown is settled in order, however long a flush takes: nobody gives up on it after
-    some seconds, as a daemon would."""
+    """Let an engine wait for slow flushes when it stops. A daemon would stop waiting after a few seconds."""
     monkeypatch.setattr("craftcore.engine.engine.DRAIN_SECONDS", PATIENCE)
 
 
 @pytest.fixture(autouse=True)
-def nothing_configured_for_the_next() -> Iterator[None]:
-    """Logging is configured once per process. A test that configures it would silence the tests after it."""
+def restored_logging() -> Iterator[None]:
+    """Restore the configuration of logging, which is shared by all tests of a process."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     yield

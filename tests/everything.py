@@ -1,7 +1,7 @@
-"""`python -m tests.everything`: all tests except the campaigns, for the night and before an issue is closed.
+"""`python -m tests.everything`: all tests except the campaigns, for each night and for each closed issue.
 
-A seed selects the cells of large matrices that the default run leaves out: the day's seed, or that of `--seed`. So each
-cell runs within weeks. The tests of a booted systemd wait for their machine, and run beside the others.
+A seed selects the cells of large matrices that the default run leaves out: the day's seed, or the seed of `--seed`. So
+each cell runs within weeks. The tests of a booted systemd run in parallel, because they often wait for their machine.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 NO_TESTS = 5
-"""The exit code of pytest when it found no test."""
+"""The exit code of pytest when it finds no test."""
 
 PYTEST = (sys.executable, "-m", "pytest")
 
 
 def main() -> int:
-    """Run them. Return 0 when all passed, 1 when a test failed."""
+    """Run the tests. Return 0 when all passed, 1 when a test failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.everything")
     parser.add_argument("--seed", default=f"{datetime.now(UTC):%Y-%m-%d}", help="draw other cells (the day, in UTC)")
     parser.add_argument("--workers", default="auto", metavar="N", help="processes of pytest (auto)")
@@ -30,8 +30,8 @@ def main() -> int:
     draw = ["--seed", given.seed]
     spread = ["-n", given.workers, "--dist", "worksteal", "--durations=50", "--costs"]
     with tempfile.TemporaryFile("w+") as booted:
-        beside = [*PYTEST, "-m", "system and not campaign", *draw]
-        with subprocess.Popen(beside, cwd=ROOT, stdout=booted, stderr=subprocess.STDOUT) as system:
+        system_tests = [*PYTEST, "-m", "system and not campaign", *draw]
+        with subprocess.Popen(system_tests, cwd=ROOT, stdout=booted, stderr=subprocess.STDOUT) as system:
             code = subprocess.run([*PYTEST, "-m", "not campaign and not system", *draw, *spread], cwd=ROOT).returncode
             code_of_system = system.wait()
         booted.seek(0)

@@ -1,12 +1,12 @@
 """`python -m tests.flaky N`: run the default tests N times, in random order on a busy machine, to find flaky ones.
 
-A flaky test has a deadline that is too short, or depends on other tests. Each run is one attempt, and no test is
-repeated within a run. The runs alternate between four loads:
+A flaky test has a deadline that is too short, or depends on other tests. Each run runs each test once. The runs
+alternate between four loads:
 
-burners   as many busy processes as processors compete with the tests
+burners   one busy process for each processor competes with the tests
 one core  all workers share one processor
-flushes   files are on a disk, where another process writes and flushes all the time
-crowd     twice as many workers as usual
+flushes   the files are on a disk on which another process writes and flushes all the time
+crowd     twice the usual number of workers
 """
 
 from __future__ import annotations

@@ -10,15 +10,15 @@ import pytest
 
 from tests.evidence.__main__ import PAGE, options, write
 from tests.evidence.experiments import EXPERIMENTS
-from tests.evidence.model import Experiment, Found, load
+from tests.evidence.model import Experiment, Findings, load
 from tests.evidence.page import page
 from tests.temporal.kill_cases import CASES
 
 BY_NAME = {experiment.name: experiment for experiment in EXPERIMENTS}
 
 
-def made_up(name: str, found: Found) -> Experiment:
-    """An experiment of the page with another result."""
+def with_result(name: str, found: Findings) -> Experiment:
+    """Return an experiment of the page that yields another result."""
     return BY_NAME[name]._replace(run=lambda count, seed, folder: replace(found, count=count))
 
 
@@ -32,7 +32,7 @@ def test_page_of_the_repository_is_made_of_its_rows():
 
 
 def test_commands_of_the_page_have_options_that_exist():
-    """The block in docs/explanation/evidence.md, each line a python command."""
+    """Each line of the block in docs/explanation/evidence.md is a python command."""
     block = PAGE.read_text().partition("```sh\n")[2].partition("```")[0]
 
     commands = [line.partition("#")[0].split() for line in block.splitlines()]
@@ -42,7 +42,7 @@ def test_commands_of_the_page_have_options_that_exist():
 
 
 def test_measured_row_is_on_the_page_with_its_seed_and_commit(path):
-    code = write([made_up("triggers", Found(more="7 triggers"))], path, seed=42, full=True)
+    code = write([with_result("triggers", Findings(more="7 triggers"))], path, seed=42, full=True)
 
     [row] = load(path.with_suffix(".json")).values()
     text = path.read_text()
@@ -53,7 +53,7 @@ def test_measured_row_is_on_the_page_with_its_seed_and_commit(path):
 
 
 def test_experiment_that_was_not_run_is_named_as_such(path):
-    write([made_up("triggers", Found())], path, seed=1, full=False)
+    write([with_result("triggers", Findings())], path, seed=1, full=False)
 
     missing = path.read_text().partition("Not run yet:")[2].partition("The commit is")[0].split("\n- ")
 
@@ -63,8 +63,8 @@ def test_experiment_that_was_not_run_is_named_as_such(path):
 
 
 def test_refreshed_row_replaces_the_old_row_and_no_other(path):
-    write([made_up("triggers", Found()), made_up("tasks", Found())], path, seed=1, full=False)
-    write([made_up("triggers", Found())], path, seed=2, full=True)
+    write([with_result("triggers", Findings()), with_result("tasks", Findings())], path, seed=1, full=False)
+    write([with_result("triggers", Findings())], path, seed=2, full=True)
 
     rows = load(path.with_suffix(".json"))
 
@@ -76,10 +76,10 @@ def test_refreshed_row_replaces_the_old_row_and_no_other(path):
 
 
 @pytest.mark.parametrize(
-    "found", [Found(lost=1), Found(repeated=1), Found(wrong=["a question is open, and nobody was asked"])]
+    "found", [Findings(lost=1), Findings(repeated=1), Findings(wrong=["a question is open without a notification"])]
 )
 def test_anything_lost_or_repeated_fails_the_command_and_is_on_the_page(path, found, capsys):
-    code = write([made_up("tasks", found), made_up("triggers", Found())], path, seed=1, full=False)
+    code = write([with_result("tasks", found), with_result("triggers", Findings())], path, seed=1, full=False)
 
     assert code == 1
     assert f"| {found.lost} | {found.repeated} | {len(found.wrong)} |" in path.read_text()

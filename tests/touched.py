@@ -47,15 +47,17 @@ TOUCHED: dict[str, tuple[str, ...]] = {
     "systemd": ("tests/acceptance",),
     "tests/support": ALL,
 }
-"""By folder. A folder of tests stands for itself. What is not here, such as `migrations` or `pyproject.toml`, touches
-all."""
+"""The tests that a change in a folder can break. A folder of tests touches itself.
+
+A file outside of these folders, such as `migrations` or `pyproject.toml`, touches all tests.
+"""
 
 TOUCHES_NOTHING = (".md", ".txt", ".gitignore", "LICENSE", ".pre-commit-config.yaml")
-"""Ends of names, at the top and in `tests/`, that no marked test reads."""
+"""Ends of the names of files at the top and in `tests/` that no marked test reads."""
 
 
 def touched_tests(changed: Iterable[str]) -> list[str]:
-    """Return the files and folders of tests that the changed files touch, sorted; none for no changes."""
+    """Return the files and folders of tests that the changed files touch, sorted."""
     found: set[str] = set()
     for name in changed:
         folder = "/".join(name.split("/")[:2]) if name.startswith(("craftcore/", "tests/")) else name.split("/")[0]
@@ -72,7 +74,7 @@ def touched_tests(changed: Iterable[str]) -> list[str]:
 
 
 def main() -> int:
-    """Read names of files from the standard input, and print tests, one a line."""
+    """Read names of files from standard input, and print the touched tests, one in each line."""
     print("\n".join(touched_tests(sys.stdin.read().splitlines())))
     return 0
 

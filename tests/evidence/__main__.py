@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tests.evidence.experiments import EXPERIMENTS
-from tests.evidence.model import ROOT, Experiment, Row, load, measured, store
+from tests.evidence.model import ROOT, Experiment, Row, load, make_row, store
 from tests.evidence.page import page
 from tests.support.log_capture import suppress_log
 
@@ -22,12 +22,12 @@ PAGE = ROOT / "docs" / "explanation" / "evidence.md"
 
 
 def main() -> int:
-    """Return 1 when anything was lost or repeated, or when a checker complains."""
-    given = options(sys.argv[1:])
+    """Run the experiments. Return 1 when anything was lost or repeated, or when a checker found another fault."""
+    args = options(sys.argv[1:])
     suppress_log()
-    chosen = [one for one in EXPERIMENTS if given.only is None or one.name in given.only]
-    seed = random.SystemRandom().getrandbits(31) if given.seed is None else given.seed
-    return write(chosen, PAGE, seed=seed, full=given.full)
+    chosen = [one for one in EXPERIMENTS if args.only is None or one.name in args.only]
+    seed = random.SystemRandom().getrandbits(31) if args.seed is None else args.seed
+    return write(chosen, PAGE, seed=seed, full=args.full)
 
 
 def options(words: Sequence[str]) -> argparse.Namespace:
@@ -56,10 +56,10 @@ def write(chosen: Sequence[Experiment], path: Path, *, seed: int, full: bool) ->
 
 def measure(experiment: Experiment, *, seed: int, count: int) -> Row:
     """Run one experiment, and print its figures."""
-    began = time.monotonic()
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="craftcore-evidence-") as folder:
         found = experiment.run(count, seed, Path(folder))
-    row = measured(experiment, found, seed, time.monotonic() - began)
+    row = make_row(experiment, found, seed, time.monotonic() - started)
     figures = f"{row.count:,} {row.unit}, {row.lost} lost, {row.repeated} repeated, {len(row.wrong)} other faults"
     print(f"{row.name:20} {figures}, {row.seconds:.0f} s; {row.more}", flush=True)
     for text in row.wrong[:20]:

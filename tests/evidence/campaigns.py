@@ -1,4 +1,4 @@
-"""The kill campaigns as experiments, each in a process of its own that forks its lives."""
+"""The kill campaigns as experiments. Each runs in its own process, which forks the processes to kill."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 from tests.crash import notification_campaign
 from tests.crash.crews import run_command
-from tests.evidence.model import Found
+from tests.evidence.model import Findings
 
 Figures = Callable[[dict[str, Any]], tuple[int, int, str]]
-"""From the result of a campaign what it lost, what it repeated, and more for the reader."""
+"""A function that returns the lost and the repeated items of a campaign's result, and a text with other figures."""
 
 
 def triggers(result: dict[str, Any]) -> tuple[int, int, str]:
@@ -44,31 +44,31 @@ def actions(result: dict[str, Any]) -> tuple[int, int, str]:
     return found["losses"], found["duplicates"], f"{found['acts']:,} actions, {found['effects']:,} effects, {asked}"
 
 
-def campaign(module: str, figures: Figures, *options: str) -> Callable[[int, int, Path], Found]:
+def campaign(module: str, figures: Figures, *options: str) -> Callable[[int, int, Path], Findings]:
     """Return the experiment of a campaign."""
 
-    def run(kills: int, seed: int, folder: Path) -> Found:
-        answer = folder / "result.json"
+    def run(kills: int, seed: int, folder: Path) -> Findings:
+        result_file = folder / "result.json"
         words = ("--kills", str(kills), "--seed", str(seed), "--workers", str(os.cpu_count() or 1), *options)
-        ran = run_command(module, answer, *words)
-        if not answer.exists():
-            return Found(wrong=[f"{module} ended with {ran.returncode}: {ran.stderr[-1000:]}"])
-        result: dict[str, Any] = json.loads(answer.read_text())
+        child = run_command(module, result_file, *words)
+        if not result_file.exists():
+            return Findings(wrong=[f"{module} ended with {child.returncode}: {child.stderr[-1000:]}"])
+        result: dict[str, Any] = json.loads(result_file.read_text())
         lost, repeated, more = figures(result)
-        return Found(
+        return Findings(
             count=sum(result["kills"].values()), lost=lost, repeated=repeated, wrong=list(result["wrong"]), more=more
         )
 
     return run
 
 
-def notifications(kills: int, seed: int, folder: Path) -> Found:
+def notifications(kills: int, seed: int, folder: Path) -> Findings:
     """Kill a daemon that notifies."""
     verdict = notification_campaign.run(folder, kills, seed)
     wrong = [*verdict.wrong]
     if not verdict.holds and not wrong:
         wrong = [f"lost: {verdict.lost}, doubled: {verdict.doubled}, failures: {verdict.failures_called}"]
-    return Found(
+    return Findings(
         count=verdict.kills,
         lost=len(verdict.lost),
         repeated=len(verdict.doubled),

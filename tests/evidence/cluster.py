@@ -1,4 +1,4 @@
-"""The kill campaign of a cluster: each app in a campaign of its own, whose workers and server are killed."""
+"""The kill campaign of a cluster: each app has its own campaign, which kills its workers and its server."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from pathlib import Path
 
 import anyio
 
-from tests.evidence.model import Found
+from tests.evidence.model import Findings
 from tests.temporal.kill_campaign import a_campaign
 from tests.temporal.kill_cases import CASES
 
 SERVER_KILLS = 10
-"""Kills of the server in the campaign of each app."""
+"""The number of kills of the server in the campaign of each app."""
 
 
-def worker_kills(kills: int, seed: int, folder: Path) -> Found:
-    """Kill the workers of all apps so many times in all, each app equally often."""
-    found = Found()
+def worker_kills(kills: int, seed: int, folder: Path) -> Findings:
+    """Kill the workers of all apps `kills` times in total, those of each app equally often."""
+    found = Findings()
     tasks = crashes = doubts = 0
     for case in CASES:
         home = folder / case.name

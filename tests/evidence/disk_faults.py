@@ -1,8 +1,8 @@
-"""A disk that is full, or that cannot flush, at each place of a story: every write and every flush is one place.
+"""A disk that is full, or that cannot flush, at each place of a story: each written byte and each flush is a place.
 
 The story emits tasks, each with a step, an irreversible action and a second turn. A run on a healthy disk counts the
-places. Then each story has the fault at one place, and continues on a healthy disk until all work is done. The effects
-of the action are counted outside of the database.
+places. Then each story meets the fault at one place, and continues on a healthy disk until all work is done. The story
+counts the effects of the action outside of the database.
 """
 
 from __future__ import annotations
@@ -23,14 +23,16 @@ from craftcore.errors import CraftcoreError, StorageFull
 from craftcore.storage.transaction import Reader
 from craftcore.testing.faulty_disk import FaultyDisk
 from tests.crash.task_never import broken_invariants
-from tests.evidence.model import Found
+from tests.evidence.model import Findings
 
 CONFIG = Config(daemon=DaemonSettings(poll_seconds=0.05, concurrency=1))
 TASKS = 3
 PATIENCE = 60.0
-AMPLE = 1 << 40
-"""Bytes or flushes that no story needs. SQLite ignores the errors of a checkpoint at a close, and apsw raises those of
-this disk there nevertheless."""
+UNLIMITED = 1 << 40
+"""A number of bytes or flushes that no story reaches.
+
+SQLite ignores an error of the checkpoint when it closes a file, but apsw raises the errors of this disk.
+"""
 
 UNSETTLED = "SELECT count(*) FROM triggers WHERE status IN ('PENDING', 'CLAIMED')"
 OPEN = "SELECT task_seq FROM questions WHERE status = 'OPEN'"
@@ -51,7 +53,7 @@ class Story(NamedTuple):
 
 
 def a_story() -> Story:
-    """A story that has not begun."""
+    """Return a new story."""
     story = Story(App("disk"), Counter(), {})
 
     @story.app.action("send", irreversible=True)
@@ -70,10 +72,13 @@ def a_story() -> Story:
 
 
 async def live(story: Story, path: Path, disk: FaultyDisk, *, free: bool) -> None:
-    """Emit what is not accepted yet, and run until nothing is left. `free`: there is space again after a refusal."""
-    async with anyio.create_task_group() as beside, story.app.running(path, config=CONFIG) as engine:
+    """Emit the tasks that are not accepted yet, and run until all work is done.
+
+    `free`: the disk gets space again after it has refused a write.
+    """
+    async with anyio.create_task_group() as tasks, story.app.running(path, config=CONFIG) as engine:
         if free:
-            beside.start_soon(_free_soon, disk)
+            tasks.start_soon(_free_soon, disk)
         for n in range(TASKS):
             while n not in story.accepted:
                 try:
@@ -82,13 +87,13 @@ async def live(story: Story, path: Path, disk: FaultyDisk, *, free: bool) -> Non
                 except StorageFull:
                     await anyio.sleep(0.002)
         with anyio.fail_after(PATIENCE):
-            while _unsettled(path) or not engine.is_idle:  # noqa: ASYNC110 - the file is what counts
+            while _unsettled(path) or not engine.is_idle:  # noqa: ASYNC110 - a file has no event to wait on
                 await anyio.sleep(0.002)
-        beside.cancel_scope.cancel()
+        tasks.cancel_scope.cancel()
 
 
 async def _free_soon(disk: FaultyDisk) -> None:
-    while not disk.refused_writes:  # noqa: ASYNC110 - the disk has no event
+    while not disk.refused_writes:  # noqa: ASYNC110 - the disk has no event to wait on
         await anyio.sleep(0.001)
     await anyio.sleep(0.01)
     disk.free()
@@ -102,11 +107,11 @@ def _unsettled(path: Path) -> int:
         connection.close()
 
 
-def judge(story: Story, path: Path, place: str, found: Found) -> None:
-    """Compare the database with the effects, when nothing is left to do."""
+def judge(story: Story, path: Path, place: str, found: Findings) -> None:
+    """Compare the database with the effects. Call it when all work is done."""
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
-        there = {id for (id,) in connection.execute(TRIGGERS)}
+        present = {id for (id,) in connection.execute(TRIGGERS)}
         asked = {seq for (seq,) in connection.execute(OPEN)}
         tasks = {n: (seq, status) for n, seq, status in connection.execute(TASK_ROWS)}
         found.wrong += [f"{place}: {text}" for text in broken_invariants(Reader(connection))]
@@ -114,7 +119,7 @@ def judge(story: Story, path: Path, place: str, found: Found) -> None:
         connection.close()
     for n, id in story.accepted.items():
         seq, status = tasks.get(n, (0, "gone"))
-        if id not in there or (status == "DONE" and not story.effects[n]) or (status != "DONE" and seq not in asked):
+        if id not in present or (status == "DONE" and not story.effects[n]) or (status != "DONE" and seq not in asked):
             found.lost += 1
             found.wrong.append(f"{place}: task {n} is {status}, with {story.effects[n]} effects")
         if story.effects[n] > 1:
@@ -122,22 +127,24 @@ def judge(story: Story, path: Path, place: str, found: Found) -> None:
             found.wrong.append(f"{place}: task {n} had its effect {story.effects[n]} times")
 
 
-def failed_flushes(places: int, seed: int, folder: Path) -> Found:
-    """Let each flush of the story be the first that fails."""
-    return _each_place(folder, places, "flush", lambda disk: disk.fail_syncs(after=AMPLE), _flushes, _fail_flush)
+def failed_flushes(places: int, seed: int, folder: Path) -> Findings:
+    """Fail the flushes of a story from each place on, one story for each place."""
+    return _run_each_place(
+        folder, places, "flush", lambda disk: disk.fail_syncs(after=UNLIMITED), _flushes, _fail_flush
+    )
 
 
-def full_disks(places: int, seed: int, folder: Path) -> Found:
-    """Let the space end at places that are spread over all bytes that the story writes."""
-    return _each_place(folder, places, "byte", lambda disk: disk.fill(after_bytes=AMPLE), _bytes, _fill)
+def full_disks(places: int, seed: int, folder: Path) -> Findings:
+    """Fill the disk at places that are spread over all bytes of the story."""
+    return _run_each_place(folder, places, "byte", lambda disk: disk.fill(after_bytes=UNLIMITED), _bytes, _fill)
 
 
 def _flushes(disk: FaultyDisk) -> int:
-    return AMPLE - int(disk.syncs_left)
+    return UNLIMITED - int(disk.syncs_left)
 
 
 def _bytes(disk: FaultyDisk) -> int:
-    return AMPLE - int(disk.space_left)
+    return UNLIMITED - int(disk.space_left)
 
 
 def _fail_flush(story: Story, path: Path, disk: FaultyDisk, place: int) -> None:
@@ -154,28 +161,28 @@ def _fill(story: Story, path: Path, disk: FaultyDisk, place: int) -> None:
     disk.fill(after_bytes=place)
     try:
         anyio.run(lambda: live(story, path, disk, free=True))
-    except* (StorageFull, apsw.FullError):  # before the engine ran; a daemon waits and starts again
+    except* (StorageFull, apsw.FullError):  # the disk was full before the engine ran; a daemon would start again
         disk.free()
         anyio.run(lambda: live(story, path, disk, free=False))
 
 
-def _each_place(
+def _run_each_place(
     folder: Path,
     most: int,
     unit: str,
     limit: Callable[[FaultyDisk], object],
     used: Callable[[FaultyDisk], int],
     fault: Callable[[Story, Path, FaultyDisk, int], object],
-) -> Found:
-    """Count the places of a healthy story, and meet the fault at each, or at so many that are spread evenly."""
-    found, before = Found(), durable_commit.FULL_DISK_SECONDS
+) -> Findings:
+    """Count the places of a healthy story, and run a story with the fault at each, or at about `most` of them."""
+    found, before = Findings(), durable_commit.FULL_DISK_SECONDS
     durable_commit.FULL_DISK_SECONDS = 0.01
     try:
         with FaultyDisk() as disk:
             limit(disk)
             anyio.run(lambda: live(a_story(), folder / "healthy.db", disk, free=False))
-            there = used(disk)
-        for place in range(0, there, max(1, math.ceil(there / most))):
+            present = used(disk)
+        for place in range(0, present, max(1, math.ceil(present / most))):
             story, path = a_story(), folder / f"{place}.db"
             with FaultyDisk() as disk:
                 fault(story, path, disk, place)
@@ -185,5 +192,5 @@ def _each_place(
                 file.unlink()
     finally:
         durable_commit.FULL_DISK_SECONDS = before
-    found.more = f"of {there:,} {unit}s that the story writes" if unit == "byte" else f"of {there:,} flushes"
+    found.more = f"of {present:,} {unit}s that the story writes" if unit == "byte" else f"of {present:,} flushes"
     return found

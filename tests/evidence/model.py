@@ -20,10 +20,15 @@ Progress = Callable[[str], object]
 
 
 @dataclass(slots=True, kw_only=True)
-class Found:
-    """The outcome of one experiment. `count`: how many crashes, disk states or years there were. `lost`: accepted work
-    or effects that are gone. `repeated`: effects and settlements that happened again, without a person who decided
-    that. `wrong`: everything that a checker complains of, these included. `more`: other figures for the reader."""
+class Findings:
+    """The outcome of one experiment.
+
+    count     the number of crashes, disk states or years
+    lost      accepted work or effects that are gone
+    repeated  effects and settlements that happened again, without a person's decision
+    wrong     all faults that a checker found, with the lost and the repeated items
+    more      other figures for the reader
+    """
 
     count: int = 0
     lost: int = 0
@@ -37,7 +42,7 @@ class Found:
 
 
 class Experiment(NamedTuple):
-    """One row of the page. `unit`: what is counted. `run(count, seed, folder)` makes at least so many of it."""
+    """One row of the page. `run(count, seed, folder)` makes at least `count` of its unit."""
 
     name: str
     title: str
@@ -45,12 +50,12 @@ class Experiment(NamedTuple):
     checked: str
     quick: int
     full: int
-    run: Callable[[int, int, Path], Found]
+    run: Callable[[int, int, Path], Findings]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One measured row: a result, and what it was measured with."""
+    """One measured row: a result, with its seed, time, commit and machine."""
 
     name: str
     title: str
@@ -70,8 +75,8 @@ class Row:
     machine: str
 
 
-def measured(experiment: Experiment, found: Found, seed: int, seconds: float) -> Row:
-    """Return the row of a result that was measured just now, here."""
+def make_row(experiment: Experiment, found: Findings, seed: int, seconds: float) -> Row:
+    """Return the row of a new result, measured now on this machine."""
     return Row(
         name=experiment.name,
         title=experiment.title,
@@ -80,7 +85,7 @@ def measured(experiment: Experiment, found: Found, seed: int, seconds: float) ->
         **asdict(found),
         seed=seed,
         seconds=round(seconds, 1),
-        commit=commit_of_tree(),
+        commit=read_commit(),
         date=datetime.now(UTC).date().isoformat(),
         python=platform.python_version(),
         sqlite=apsw.sqlite_lib_version(),
@@ -88,8 +93,8 @@ def measured(experiment: Experiment, found: Found, seed: int, seconds: float) ->
     )
 
 
-def commit_of_tree() -> str:
-    """Return the short commit of the checkout, with a `+` when files of it have changed since."""
+def read_commit() -> str:
+    """Return the short commit of the checkout, with a `+` when its files have changed since."""
 
     def git(*words: str) -> str:
         return subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
@@ -102,7 +107,7 @@ def commit_of_tree() -> str:
 
 
 def load(path: Path) -> dict[str, Row]:
-    """Return the rows that were measured before, by the name of their experiment."""
+    """Return the stored rows by the name of their experiment."""
     if not path.exists():
         return {}
     return {row["name"]: Row(**row) for row in json.loads(path.read_text())}

@@ -1,4 +1,4 @@
-"""The page of evidence, made only of measured rows."""
+"""The page of evidence, built from measured rows only."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ from tests.support.simulated_year import Year, digest
 MONTH = 30
 
 SHORT = 8
-"""Days: the first three have most of the occurrences."""
+"""The number of days of a short run. The first three days have most of the occurrences."""
 
-LIVED = 100
-"""Days of the default run: it ends when the first operator commands are undone."""
+DAYS = 100
+"""The number of days of the default run, which ends when the first pauses are over."""
 
 REASONS = (
     "missed: ",
@@ -47,23 +47,23 @@ SELECT schedule_id, generation, nominal_at, last_at, count, outcome
 """
 
 
-def live(year: Year) -> str:
-    """Live a year, check its books at the end of each month; its digest."""
-    for _ in days_of(year):
+def run_year(year: Year) -> str:
+    """Run a year, check its account at the end of each month, and return its digest."""
+    for _ in run_days(year):
         pass
     return digest(year.core.database.path)
 
 
-def days_of(year: Year) -> Iterator[int]:
-    for day in year.live():
+def run_days(year: Year) -> Iterator[int]:
+    for day in year.run():
         if day % MONTH == 0 or day == year.days:
             check(year)
         yield day
 
 
-def live_short(year: Year) -> str:
-    """Live the first days of a year, check its books, and end; its digest."""
-    for day in days_of(year):
+def run_short_year(year: Year) -> str:
+    """Run the first days of a year, check its account, and return its digest."""
+    for day in run_days(year):
         if day == SHORT:
             break
     check(year)
@@ -72,14 +72,14 @@ def live_short(year: Year) -> str:
 
 
 def check(year: Year) -> None:
-    each_occurrence_is_in_the_books_once(year)
-    each_that_fired_has_one_trigger_of_its_own(year)
-    runs_are_those_that_fired_or_will(year.core)
+    occurrences_are_accounted_for_once(year)
+    fired_occurrences_have_their_triggers(year)
+    runs_are_counted(year.core)
     one_time_jobs_fire_once(year)
 
 
-def each_occurrence_is_in_the_books_once(year: Year) -> None:
-    """The lines of a generation, in order, are what had to come: from the first to the mark, nothing between."""
+def occurrences_are_accounted_for_once(year: Year) -> None:
+    """Require that the lines of a generation are the expected moments in order, from the first to the mark."""
     schedules = {row["id"]: row for row in year.core.rows("SELECT * FROM schedules")}
     position: dict[tuple[str, int], int] = defaultdict(int)
     with year.core.reading() as reader:
@@ -99,12 +99,12 @@ def each_occurrence_is_in_the_books_once(year: Year) -> None:
         following = moments[at] if at < len(moments) else None
         if row["status"] == "ACTIVE" and row["kind"] != "startup":
             assert following is None or row["next_at"] == following, (id, row["next_at"], following)
-            assert row["next_at"] > year.seen_at, (id, row["next_at"], "has come, and nobody accounted for it")
+            assert row["next_at"] > year.seen_at, (id, row["next_at"], "is past and in no line")
         if row["status"] == "FINISHED" and row["runs"] != row["max_runs"]:
             assert following is None, (id, row["reason"], following)
 
 
-def each_that_fired_has_one_trigger_of_its_own(year: Year) -> None:
+def fired_occurrences_have_their_triggers(year: Year) -> None:
     core = year.core
     strays = core.rows(
         """
@@ -133,10 +133,10 @@ def each_that_fired_has_one_trigger_of_its_own(year: Year) -> None:
     )
     assert counts["lines"] == counts["triggers"] == counts["rows"]
     early = core.rows("SELECT id, nominal_at, fire_at, created_at FROM triggers WHERE fire_at < nominal_at")
-    assert [row for row in early if not year.had_come(row["nominal_at"], row["fire_at"])] == []
+    assert [row for row in early if not year.was_due(row["nominal_at"], row["fire_at"])] == []
 
 
-def runs_are_those_that_fired_or_will(core: VirtualCore) -> None:
+def runs_are_counted(core: VirtualCore) -> None:
     wrong = core.rows(
         """
         SELECT id, runs, count(seq) AS lines
@@ -173,47 +173,47 @@ def one_time_jobs_fire_once(year: Year) -> None:
 
 
 @pytest.fixture(scope="module")
-def lived_and_digest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Year, str]:
-    """A year, and its digest after the first days."""
-    year = Year(tmp_path_factory.mktemp("lived"), seed=1, days=LIVED)
-    [after_short] = [digest(year.core.database.path) for day in days_of(year) if day == SHORT]
+def year_and_digest(tmp_path_factory: pytest.TempPathFactory) -> tuple[Year, str]:
+    """Return a year, and its digest after the first days."""
+    year = Year(tmp_path_factory.mktemp("year"), seed=1, days=DAYS)
+    [after_short] = [digest(year.core.database.path) for day in run_days(year) if day == SHORT]
     return year, after_short
 
 
 @pytest.fixture(scope="module")
-def lived(lived_and_digest: tuple[Year, str]) -> Year:
-    return lived_and_digest[0]
+def year(year_and_digest: tuple[Year, str]) -> Year:
+    return year_and_digest[0]
 
 
 @pytest.fixture(scope="module")
-def digest_of_short(lived_and_digest: tuple[Year, str]) -> str:
-    return lived_and_digest[1]
+def short_digest(year_and_digest: tuple[Year, str]) -> str:
+    return year_and_digest[1]
 
 
-def test_simulated_year_of_a_hundred_schedules_is_reproducible(digest_of_short, tmp_path):
-    assert live_short(Year(tmp_path, seed=1, days=LIVED)) == digest_of_short
+def test_simulated_year_of_a_hundred_schedules_is_reproducible(short_digest, tmp_path):
+    assert run_short_year(Year(tmp_path, seed=1, days=DAYS)) == short_digest
 
 
 @pytest.mark.campaign
 def test_whole_simulated_year_is_reproducible(tmp_path):
-    one, again = (live(Year(folder(tmp_path, name), seed=1)) for name in ("one", "again"))
+    one, again = (run_year(Year(folder(tmp_path, name), seed=1)) for name in ("one", "again"))
 
     assert one == again
 
 
 @pytest.mark.acceptance
-def test_simulated_year_of_another_seed_differs(digest_of_short, tmp_path):
-    assert live_short(Year(tmp_path, seed=2, days=LIVED)) != digest_of_short
+def test_simulated_year_of_another_seed_differs(short_digest, tmp_path):
+    assert run_short_year(Year(tmp_path, seed=2, days=DAYS)) != short_digest
 
 
-def test_hundred_simulated_days_have_every_kind_of_event(lived):
-    require_every_kind_of_event(lived)
+def test_hundred_simulated_days_have_every_kind_of_event(year):
+    require_every_kind_of_event(year)
 
 
 @pytest.mark.acceptance
 def test_whole_simulated_year_has_every_kind_of_event(tmp_path):
     year = Year(tmp_path, seed=1)
-    live(year)
+    run_year(year)
 
     require_every_kind_of_event(year)
 
@@ -236,11 +236,11 @@ def require_every_kind_of_event(year: Year) -> None:
     assert ends["DONE stale"] > 0
     assert set(lines) == {"fired", *(what for what in lines if what.startswith((*REASONS, *RARE_REASONS)))}
     assert min(reasons.values()) > 0, reasons
-    assert year.deaths > year.days // 4
+    assert year.crashes > year.days // 4
     assert year.core.rows("SELECT * FROM triggers WHERE crash_count > 0") != []
 
 
-# The books are read by somebody who can say no
+# Planted faults
 
 A_LINE = "seq = (SELECT max(seq) FROM schedule_occurrences WHERE outcome = 'fired' AND cause = 'time')"
 SKIPPED = "seq = (SELECT max(seq) FROM schedule_occurrences WHERE outcome = 'skipped' AND cause = 'time')"
@@ -264,8 +264,7 @@ COLUMNS = "schedule_id, generation, cause, nominal_at, last_at, count, outcome, 
         "UPDATE schedules SET status = 'FINISHED', reason = 'x', next_at = NULL WHERE kind = 'once'",
     ],
 )
-def test_books_that_do_not_balance_are_refused(spoil, lived, tmp_path, monkeypatch):
-    year = lived
+def test_faulty_account_is_refused(spoil, year, tmp_path, monkeypatch):
     copy = tmp_path / "agent.db"
     copy.write_bytes(year.core.database.path.read_bytes())
     monkeypatch.setattr(year, "core", VirtualCore(copy, year.clock))
@@ -282,7 +281,7 @@ def test_engine_that_forgets_skipped_occurrences_is_detected(tmp_path, monkeypat
     monkeypatch.setattr(tick_service, "decide", lambda schedule, now: replace(decide(schedule, now), skipped=[]))
 
     with pytest.raises(AssertionError):
-        live(Year(tmp_path, seed=1, days=SHORT))
+        run_year(Year(tmp_path, seed=1, days=SHORT))
 
 
 @pytest.mark.acceptance
@@ -297,7 +296,7 @@ def test_engine_without_the_end_of_winter_time_is_detected(tmp_path, monkeypatch
     monkeypatch.setattr(tick_service, "decide", always_in_winter)
 
     with pytest.raises(AssertionError):
-        live(Year(tmp_path, seed=1, days=4 * MONTH))
+        run_year(Year(tmp_path, seed=1, days=4 * MONTH))
 
 
 def folder(tmp_path: Path, name: str) -> Path:

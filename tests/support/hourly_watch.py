@@ -25,7 +25,7 @@ TWENTIETH = RetentionSettings(
 """The default settings with a twentieth of each period."""
 
 
-class Evening(NamedTuple):
+class DayEnd(NamedTuple):
     """The counts and the size of the file at the end of a day, after retention."""
 
     day: int
@@ -36,24 +36,24 @@ class Evening(NamedTuple):
     waits: int
 
 
-def evenings(folder: Path, days: int, settings: RetentionSettings) -> Iterator[Evening]:
-    """Yield each day: 24 turns of the task, and another trigger with a secret of that day."""
+def simulate_days(folder: Path, days: int, settings: RetentionSettings) -> Iterator[DayEnd]:
+    """Run and yield each day: 24 turns of the task, and another trigger with a secret of that day."""
     clock = VirtualClock()
-    unhurried = replace(Config(), storage=StorageSettings(synchronous="normal"))  # no power is cut here
-    core = VirtualCore(folder / "agent.db", clock, unhurried)
+    without_flush = replace(Config(), storage=StorageSettings(synchronous="normal"))  # the test cuts no power
+    core = VirtualCore(folder / "agent.db", clock, without_flush)
     running = begin(core, payload={"item": "lamp", "limit": 40.0}, workflow="watch")
     for day in range(days):
         for hour in range(24):
-            running = a_turn(core, running, price=42.0 + day + hour / 24)
+            running = run_turn(core, running, price=42.0 + day + hour / 24)
         end(core, begin_plain(core, payload={"secret": f"secret-of-day-{day}."}), Succeeded(result_json='"done"'))
         for _ in batches(core, settings):
             pass
         give_all_back(core)
-        yield evening(core, day)
+        yield measure_day_end(core, day)
     core.close()
 
 
-def a_turn(core: VirtualCore, running: Running, *, price: float) -> Running:
+def run_turn(core: VirtualCore, running: Running, *, price: float) -> Running:
     """Run one step, then `Continue(price, after=3600)`, and the next turn an hour later."""
     complete(core, running, "step:price", price)
     core.do(RECORDER.close_all, [(running.record, Suspended(reason="continues later"))])
@@ -66,7 +66,7 @@ def a_turn(core: VirtualCore, running: Running, *, price: float) -> Running:
     return entered
 
 
-def evening(core: VirtualCore, day: int) -> Evening:
+def measure_day_end(core: VirtualCore, day: int) -> DayEnd:
     [pages] = core.rows("SELECT page_count * page_size AS bytes FROM pragma_page_count(), pragma_page_size()")
     [rows] = core.rows(
         """
@@ -76,9 +76,9 @@ def evening(core: VirtualCore, day: int) -> Evening:
                (SELECT count(*) FROM waits)      AS waits
         """
     )
-    return Evening(day=day, **pages, **rows)
+    return DayEnd(day=day, **pages, **rows)
 
 
-def is_said(path: Path, word: str) -> bool:
+def file_contains(path: Path, word: str) -> bool:
     """Return whether the word is anywhere in the file or its WAL."""
     return any(word.encode() in part.read_bytes() for part in path.parent.glob(f"{path.name}*"))

@@ -1,8 +1,8 @@
 """A simulated year of a hundred schedules, in which time jumps from one event to the next.
 
-Each day the daemon ends, in order or by kill -9, and boots again after minutes, hours or a holiday. In between it works
-through the services of the engine: settle, tick, claim and start. All random choices come from one seed, so a year can
-be repeated.
+Each day the daemon ends, in order or by kill -9, and boots again after minutes, hours or a holiday. Between boot and
+end it calls the services of the engine: settle, tick, claim and start. All random choices come from one seed, so a year
+can be repeated.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from craftcore.config import Config, StorageSettings
-from craftcore.engine import boot as booting
+from craftcore.engine import boot as boot_module
 from craftcore.errors import CraftcoreError
 from craftcore.schedules.model import CatchUp, Origin, Overlap, ScheduleSpec
 from craftcore.storage.transaction import Transaction
@@ -73,7 +73,7 @@ class Declared(NamedTuple):
 
 
 class Year:
-    """A year in the life of one database, day by day."""
+    """A simulated year of one database."""
 
     def __init__(self, folder: Path, *, seed: int, days: int = 365) -> None:
         self.chance = random.Random(seed)
@@ -81,26 +81,24 @@ class Year:
         self.days = days
         self.last = NEW_YEAR + (days + 10) * DAY
         self.now = self.clock.now
-        self._put_aside: dict[str, Declared] = {}
-        unhurried = replace(Config(), storage=StorageSettings(synchronous="normal"))  # no power is cut here
-        self.core = VirtualCore(folder / "agent.db", self.clock, unhurried)
-        self.declared = {one.spec.id: one for one in a_hundred(self.chance, self.now())}
+        self._removed: dict[str, Declared] = {}
+        without_flush = replace(Config(), storage=StorageSettings(synchronous="normal"))  # the test cuts no power
+        self.core = VirtualCore(folder / "agent.db", self.clock, without_flush)
+        self.declared = {one.spec.id: one for one in hundred_schedules(self.chance, self.now())}
         self.moments: dict[Generation, list[int] | list[float]] = {}
         """The moments that the account must contain up to the end."""
-        self.by_hand = {id for number, id in enumerate(sorted(self.declared)) if number % 5}
+        self.operator_ids = {id for number, id in enumerate(sorted(self.declared)) if number % 5}
         self.seen_at = self.now()
         """The account contains the moments up to this time."""
-        self.deaths = 0
+        self.crashes = 0
         self.steps: list[tuple[float, float]] = []
         """The changes of the clock: its moment before the change, and the seconds by which it was set back."""
         self._epoch = 0
         self._running: list[tuple[float, Claim]] = []
 
-    # Live
-
-    def live(self) -> Iterator[int]:
+    def run(self) -> Iterator[int]:
         """Run each day, and yield its number at its end."""
-        for id in sorted(self.by_hand):
+        for id in sorted(self.operator_ids):
             self._put(self.declared[id], Origin.OPERATOR)
         for day in range(self.days):
             self._change_something(day)
@@ -111,9 +109,9 @@ class Year:
         self.core.close()
 
     def _boot(self) -> None:
-        process = booting.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="0")
+        process = boot_module.Process(boot_id="b", machine_boot_id=None, pid=1, host="h", version="0")
         with self.core.transaction() as tx:
-            boot = booting.boot(
+            boot = boot_module.boot(
                 tx,
                 self.core.claims,
                 self.core.acts,
@@ -123,10 +121,10 @@ class Year:
                 new_database_id="d",
                 last_seen=None,
             )
-            code = [one for id, one in sorted(self.declared.items()) if id not in self.by_hand]
+            code = [one for id, one in sorted(self.declared.items()) if id not in self.operator_ids]
             for put in self.core.schedules.declare(tx, Origin.CODE, [one.spec for one in code]):
                 if put.change in ("added", "changed"):
-                    self._note(put.schedule.id, put.schedule.generation)
+                    self._record_moments(put.schedule.id, put.schedule.generation)
             assert (boot.held, boot.safe_mode) == (None, None)
             self.core.ticks.fire_startup(tx)
         self._epoch = boot.epoch
@@ -134,15 +132,15 @@ class Year:
     def _end(self) -> None:
         """End the daemon in order or by a crash, and advance the clock."""
         if self.chance.random() < 0.5:
-            self.core.do(booting.end, self.core.claims, self.core.acts, self._epoch)
+            self.core.do(boot_module.end, self.core.claims, self.core.acts, self._epoch)
         else:
             self.core.do(self._claim_and_start, 2)
-            self.deaths += 1
+            self.crashes += 1
         self._running.clear()
-        how = self.chance.random()
-        if how < 0.70:
+        choice = self.chance.random()
+        if choice < 0.70:
             self.clock.advance(self.chance.uniform(1, 600))
-        elif how < 0.98:
+        elif choice < 0.98:
             self.clock.advance(hours=self.chance.uniform(0.5, 6))
         else:
             self.clock.advance(hours=self.chance.uniform(30, 60))
@@ -172,15 +170,16 @@ class Year:
         for claim, _ in started:
             assert claim.nominal_at is not None, claim
             assert claim.fire_at <= self.now(), claim
-            assert claim.nominal_at <= claim.fire_at or self.had_come(claim.nominal_at, claim.fire_at), claim
+            assert claim.nominal_at <= claim.fire_at or self.was_due(claim.nominal_at, claim.fire_at), claim
             is_slow = claim.workflow == "slow" and self.chance.random() < 0.5
             takes = self.chance.uniform(1, 10) * HOUR if is_slow else 0.0
             self._running.append((self.now() + takes, claim))
         return len(window.claims), window.next_due
 
-    def had_come(self, nominal_at: float, fire_at: float) -> bool:
-        """Return whether a trigger that fires before its moment was due by a clock that was ahead. The moment of the
-        trigger was set back by exactly the step of the clock.
+    def was_due(self, nominal_at: float, fire_at: float) -> bool:
+        """Return whether a trigger that fires before its moment was due before the clock was set back.
+
+        The step of the clock then also sets back the trigger's time to fire.
         """
         return any(nominal_at <= fire_at + step <= before for before, step in self.steps)
 
@@ -191,80 +190,80 @@ class Year:
             self.core.claims.settle_all(tx, [(claim, self._outcome()) for claim in ended], lambda _: POLICY)
 
     def _outcome(self) -> Outcome:
-        how = self.chance.random()
-        return Succeeded() if how < 0.93 else BROKEN if how < 0.99 else HOPELESS
+        choice = self.chance.random()
+        return Succeeded() if choice < 0.93 else BROKEN if choice < 0.99 else HOPELESS
 
     # Changes by operators and in the code
 
     def _change_something(self, day: int) -> None:
-        """Pause schedules for weeks, edit the code half-way, and later restore some schedules."""
+        """Pause schedules for weeks, edit the code in the middle of the year, and later restore some schedules."""
         ids = sorted(self.declared)
         if day in (60, 61):
             for id in ids[day % 2 :: 15]:
-                self._by_hand(self.core.schedules.pause, id, "holidays")
+                self._operate(self.core.schedules.pause, id, "holidays")
         if day in (84, 97):
             for id in ids[day % 2 :: 15]:
-                self._by_hand(self.core.schedules.resume, id)
+                self._operate(self.core.schedules.resume, id)
         if day % 9 == 0:
-            self._by_hand(self.core.schedules.skip_next, self.chance.choice(ids))
+            self._operate(self.core.schedules.skip_next, self.chance.choice(ids))
         if day % 5 == 0:
-            self._by_hand(self.core.schedules.run_now, self.chance.choice(ids))
+            self._operate(self.core.schedules.run_now, self.chance.choice(ids))
             since = self.now() - self.chance.uniform(1, 3) * DAY
-            self._by_hand(self.core.schedules.backfill, self.chance.choice(ids), since, self.now() - DAY / 2)
+            self._operate(self.core.schedules.backfill, self.chance.choice(ids), since, self.now() - DAY / 2)
         if day == self.days // 2:
             self._edit(ids)
-        again = next(id for id in sorted(self.by_hand)[1:] if self.declared[id].cron)
+        again = next(id for id in sorted(self.operator_ids)[1:] if self.declared[id].cron)
         if day == self.days // 3:
             self.core.do(self.core.schedules.remove, again)
         if day == self.days // 3 + 20:
             self._put(self.declared[again], Origin.OPERATOR)
         if day == self.days * 3 // 4:
-            self.declared.update(self._put_aside)
+            self.declared.update(self._removed)
 
     def _edit(self, ids: list[str]) -> None:
         """Change the timing of some schedules and the payload of others, and remove a few."""
-        in_code = [id for id in ids if id not in self.by_hand]
+        in_code = [id for id in ids if id not in self.operator_ids]
         for id in in_code[::10]:
             old = self.declared[id].spec
             self.declared[id] = Declared(replace(old, when="every 60h", start=None, until=None), every=60 * 3600)
         for id in in_code[1::10]:
             old = self.declared[id].spec
             self.declared[id] = self.declared[id]._replace(spec=replace(old, payload={"edited": 1}))
-        self._put_aside = {id: self.declared.pop(id) for id in in_code[2::10]}
-        changed = sorted(self.by_hand)[0]
+        self._removed = {id: self.declared.pop(id) for id in in_code[2::10]}
+        changed = sorted(self.operator_ids)[0]
         self.declared[changed] = Declared(replace(self.declared[changed].spec, when="30 4 * * *"), cron="30 4 * * *")
         self._put(self.declared[changed], Origin.OPERATOR)
 
-    def _by_hand(self, rule: Any, id: str, *words: object) -> None:
+    def _operate(self, rule: Any, id: str, *words: object) -> None:
         """Apply an operator action while no daemon runs."""
         try:
             self.core.do(rule, id, *words)
         except CraftcoreError:
-            pass  # it is not there, has finished, or is not paused
+            pass  # the schedule does not exist, has finished, or is not paused
 
     def _put(self, one: Declared, origin: Origin) -> None:
         put = self.core.do(self.core.schedules.put, one.spec, origin)
         assert put.change in ("added", "changed"), put
-        self._note(put.schedule.id, put.schedule.generation)
+        self._record_moments(put.schedule.id, put.schedule.generation)
 
-    def _note(self, id: str, generation: int) -> None:
+    def _record_moments(self, id: str, generation: int) -> None:
         if (id, generation) not in self.moments:
             self.moments[id, generation] = self.declared[id].moments(self.now(), self.last)
 
 
-def a_hundred(chance: random.Random, now: float) -> list[Declared]:
+def hundred_schedules(chance: random.Random, now: float) -> list[Declared]:
     """Return a hundred schedules of every kind, zone and policy; the seed sets their times of day."""
     found: list[Declared] = []
 
-    def add(when: str, *, workflow: str = "", **how: Any) -> None:
+    def add(when: str, *, workflow: str = "", **settings: Any) -> None:
         number = len(found)
-        timing = {name: how.pop(name) for name in ("cron", "every", "once") if name in how}
+        timing = {name: settings.pop(name) for name in ("cron", "every", "once") if name in settings}
         options = {
             "catch_up": tuple(CatchUp)[number % 3],
             "overlap": tuple(Overlap)[number // 3 % 3],
             "jitter": (0, 0, 0, 900, 5400)[number % 5],
             "catch_up_max": 1 + number % 7,
-            **how,
+            **settings,
         }
         workflow = workflow or ("slow" if number % 4 == 1 else "quick")
         spec = ScheduleSpec(id=f"job-{number:03}", when=when, workflow=workflow, **options)
@@ -275,7 +274,7 @@ def a_hundred(chance: random.Random, now: float) -> list[Declared]:
 
     for hours in (18, 24, 36, 48, 72, 72, 100, 168, 168, 240, 240, 300, 500, 700, 1000, 1500):
         add(f"every {hours}h", every=hours * 3600)
-    for zone in ZONES[1:]:  # where and when clocks are changed: hours that are skipped, hours that come twice
+    for zone in ZONES[1:]:  # times at which clocks change: some hours are skipped, and some come twice
         add(text := f"{chance.choice((0, 15, 59))} {chance.choice((0, 1, 2, 3))} * * 0-2", cron=text, timezone=zone)
         add(text := f"0,30 1,2,3 * {chance.choice(('3,10', '4,11'))} 0", cron=text, timezone=zone)
     for zone in ZONES[:3]:
