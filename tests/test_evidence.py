@@ -55,7 +55,7 @@ def test_measured_row_is_on_the_page_with_its_seed_and_commit(path):
 def test_experiment_that_was_not_run_is_named_as_such(path):
     write([with_result("triggers", Findings())], path, seed=1, full=False)
 
-    missing = path.read_text().partition("Not run yet:")[2].partition("The commit is")[0].split("\n- ")
+    missing = path.read_text().partition("Not run yet:")[2].partition("\n\nWhere a checker")[0].split("\n- ")
 
     assert "simulated years" in missing
     assert "triggers" not in missing
