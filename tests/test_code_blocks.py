@@ -1,4 +1,4 @@
-"""The code blocks of all documents: each is run, typed, loaded or compared by a test or by a rule of this file."""
+"""The code blocks of all documents: a test or a rule of this file runs, checks, loads or compares each."""
 
 from __future__ import annotations
 
@@ -33,74 +33,74 @@ from tests.support.warm_parent import start
 BLOCKS = all_blocks()
 
 
-def of(page: str, language: str, word: str = "") -> list[Block]:
+def find_blocks(page: str, language: str, word: str = "") -> list[Block]:
     return [block for block in BLOCKS if (block.page, block.language) == (page, language) and word in block.text]
 
 
 @cache
-def other_tests() -> dict[str, str]:
-    """The text of every test but this one, by its name."""
+def read_other_tests() -> dict[str, str]:
+    """Return the text of each test file except this one, by its path."""
     here = Path(__file__).name
     paths = [path for path in (ROOT / "tests").rglob("*.py") if path.name not in (here, "blocks.py")]
     return {str(path.relative_to(ROOT)): path.read_text(encoding="utf-8") for path in paths}
 
 
-def covering_test(*words: str) -> str | None:
-    """A test that has all of these words in it, the name of the page that it reads for one."""
-    return next((name for name, text in other_tests().items() if all(word in text for word in words)), None)
+def find_covering_test(*words: str) -> str | None:
+    """Return a test file that contains all of these words, such as the name of the page that it reads."""
+    return next((name for name, text in read_other_tests().items() if all(word in text for word in words)), None)
 
 
-# What knows a block
+# The rules that cover a block
 
 
 def is_named(block: Block) -> bool:
-    """A comment names it, and a test asks for that name."""
-    return block.name is not None and covering_test(*block.name.split(": ")) is not None
+    """Return whether a comment names the block, and a test uses that name."""
+    return block.name is not None and find_covering_test(*block.name.split(": ")) is not None
 
 
 def is_a_program_of_a_test(block: Block) -> bool:
-    """Its first line says what it is to be saved as; a test that reads the page runs it."""
+    """Return whether the first line names a file, and a test that reads the page runs that file."""
     named = re.fullmatch(r"# (\w+)\.py", block.first)
-    return named is not None and covering_test(block.page, named[1]) is not None
+    return named is not None and find_covering_test(block.page, named[1]) is not None
 
 
 def is_run_here(block: Block) -> bool:
-    return any(block in blocks for blocks in (ALONE, FRAGMENTS))
+    return any(block in blocks for blocks in (PROGRAMS, FRAGMENTS))
 
 
 def is_typed(block: Block) -> bool:
-    """Each line is a command of ours with options that it has, or one that a test runs which reads this page."""
+    """Return whether each line is a valid craftcore command, or a command of a test that reads the page."""
     return all(
-        mistake(words) is None if words[0] == "craftcore" else covering_test(block.page, words[0]) is not None
+        mistake(words) is None if words[0] == "craftcore" else find_covering_test(block.page, words[0]) is not None
         for words in typed(block)
-        if words[0] not in OF_THE_SHELL
+        if words[0] not in SHELL_COMMANDS
     )
 
 
 def is_read_by_a_test(block: Block) -> bool:
-    return covering_test(block.page, f"```{block.language}") is not None
+    return find_covering_test(block.page, f"```{block.language}") is not None
 
 
 RECORDS = "docs/explanation/records-and-integrity.md"
-ALONE = [
-    *of("docs/tutorial/first-workflow.md", "python", "with Producer("),
-    *of(RECORDS, "python"),
-    *of("docs/reference/python-api.md", "python", "App("),
-    *of("docs/reference/python-api.md", "python", "Producer("),
-    *of("docs/how-to/get-notified.md", "python"),
-    *of("docs/how-to/schedule-work.md", "python"),
+PROGRAMS = [
+    *find_blocks("docs/tutorial/first-workflow.md", "python", "with Producer("),
+    *find_blocks(RECORDS, "python"),
+    *find_blocks("docs/reference/python-api.md", "python", "App("),
+    *find_blocks("docs/reference/python-api.md", "python", "Producer("),
+    *find_blocks("docs/how-to/get-notified.md", "python"),
+    *find_blocks("docs/how-to/schedule-work.md", "python"),
 ]
-FRAGMENTS = of("docs/reference/python-api.md", "python", "send_invoice")
-OF_THE_SHELL = {"umask", "cd"}
+FRAGMENTS = find_blocks("docs/reference/python-api.md", "python", "send_invoice")
+SHELL_COMMANDS = {"umask", "cd"}
 PLAIN = {RECORDS: "events_hash", "docs/how-to/test-workflows.md": "crash at step.ran:1"}
-"""What is neither a picture nor typed, and is compared below."""
+"""The first words of the blocks that a test below compares."""
 
 KNOWN: dict[str, tuple[Callable[[Block], bool], ...]] = {
     "python": (is_a_program_of_a_test, is_run_here),
     "sh": (is_named, is_typed),
     "": (lambda block: block.is_picture, lambda block: block.first.startswith(PLAIN.get(block.page, "\0")), is_typed),
-    "toml": (lambda block: block in of(block.page, "toml"),),
-    "json": (lambda block: block in of("docs/reference/error-codes.md", "json"),),
+    "toml": (lambda block: block in find_blocks(block.page, "toml"),),
+    "json": (lambda block: block in find_blocks("docs/reference/error-codes.md", "json"),),
     "sql": (is_read_by_a_test,),
     "yaml": (is_read_by_a_test,),
     "ini": (is_named, is_read_by_a_test),
@@ -112,7 +112,7 @@ KNOWN: dict[str, tuple[Callable[[Block], bool], ...]] = {
 @pytest.mark.parametrize("block", BLOCKS, ids=str)
 def test_block_has_a_checker(block):
     checkers = KNOWN.get(block.language, ())
-    assert any(knows(block) for knows in checkers), f"nobody runs or checks this:\n{block.text}"
+    assert any(covers(block) for covers in checkers), f"no test runs or checks this block:\n{block.text}"
 
 
 def test_block_is_found():
@@ -126,7 +126,7 @@ def test_block_is_found():
         "```sh\ncraftcore --db a.db trigger show ID --events\n```\n",
         "```sh\nrm -rf /\n```\n",
         "```python\nprint(1)\n```\n",
-        "<!-- nobody: knows this -->\n```sh\nmake it so\n```\n",
+        "<!-- unknown: no test has this name -->\n```sh\nmake it so\n```\n",
         "```yaml\na: 1\n```\n",
         "```haskell\nmain\n```\n",
         "```\ncraftcore fly\n```\n",
@@ -134,10 +134,10 @@ def test_block_is_found():
 )
 def test_unchecked_block_is_reported(text):
     [block] = blocks_of("docs/reference/schema.md", text)
-    assert not any(knows(block) for knows in KNOWN.get(block.language, ()))
+    assert not any(covers(block) for covers in KNOWN.get(block.language, ()))
 
 
-# What is typed
+# Commands
 
 
 def test_inline_command_exists_with_its_options():
@@ -161,10 +161,10 @@ OPERATORS = (
     "docs/how-to/resolve-unknown-activities.md",
     "docs/explanation/records-and-integrity.md",
 )
-RUN_ON_A_WORLD = [
+OPERATOR_COMMANDS = [
     (page, words)
     for page in OPERATORS
-    for block in (*of(page, "sh"), *of(page, ""))
+    for block in (*find_blocks(page, "sh"), *find_blocks(page, ""))
     if block.name is None and not block.is_picture
     for words in typed(block)
     if words[0] == "craftcore"
@@ -172,14 +172,14 @@ RUN_ON_A_WORLD = [
 
 
 def test_operator_pages_have_the_described_effect_line_by_line(tmp_path):
-    """Each on a file of its own, in order of the page; what it names is put in."""
-    assert len(RUN_ON_A_WORLD) > 12
+    """Each command runs on its own copy of a database, with the ids of its rows in place of the placeholders."""
+    assert len(OPERATOR_COMMANDS) > 12
     first = tmp_path / "first"
     first.mkdir()
     world = a_world(first / "agent.db")
     assert call_command(first, "db", "backup", "-o", "kept.db").code == 0
     assert call_command(first, "verify", "--write-head", "head.json").code == 0
-    for number, (page, words) in enumerate(RUN_ON_A_WORLD):
+    for number, (page, words) in enumerate(OPERATOR_COMMANDS):
         folder = tmp_path / str(number)
         shutil.copytree(first, folder)
         ids = {"execution": world.died, "inspect": world.died, "replay": world.ended, "schedule": "nightly"}
@@ -199,31 +199,31 @@ def test_operator_pages_have_the_described_effect_line_by_line(tmp_path):
 
         done = call_command(folder, *[values.get(word, word) for word in words[1:]])
 
-        finds_something = {"doctor", "verify"} & set(words)
-        assert done.code in ({0, 1} if finds_something else {0}), (page, words, done)
+        may_find_faults = {"doctor", "verify"} & set(words)
+        assert done.code in ({0, 1} if may_find_faults else {0}), (page, words, done)
 
 
-# What is run
+# Programs
 
 
-@pytest.mark.parametrize("block", ALONE, ids=str)
+@pytest.mark.parametrize("block", PROGRAMS, ids=str)
 def test_program_of_a_page_runs_alone(tmp_path, block):
     with start(["-c", block.text], cwd=tmp_path, env=environment(), stderr=subprocess.PIPE) as process:
         _, printed = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, printed.decode()
 
 
-def defined_by(block: Block, **given: Any) -> dict[str, Any]:
-    """The names that a block of Python makes."""
-    names = {**vars(public), **{name: getattr(public, name) for name in public.__all__}, **given}
+def execute(block: Block, **variables: Any) -> dict[str, Any]:
+    """Execute a Python block, and return its namespace."""
+    names = {**vars(public), **{name: getattr(public, name) for name in public.__all__}, **variables}
     exec(compile(block.text, str(block), "exec"), names)
     return names
 
 
 @pytest.mark.anyio
 async def test_router_of_the_reference_sends_french_to_the_french_agent(tmp_path):
-    [block] = of("docs/reference/python-api.md", "python", "ByLanguage")
-    app = defined_by(block)["app"]
+    [block] = find_blocks("docs/reference/python-api.md", "python", "ByLanguage")
+    app = execute(block)["app"]
 
     @app.workflow("reply.french")
     async def french(text: str) -> str:
@@ -241,15 +241,15 @@ async def test_router_of_the_reference_sends_french_to_the_french_agent(tmp_path
 
 
 def test_llm_router_of_the_reference_can_be_made():
-    [block] = of("docs/reference/python-api.md", "python", "LLMRouter(")
-    names = defined_by(block)
+    [block] = find_blocks("docs/reference/python-api.md", "python", "LLMRouter(")
+    names = execute(block)
     assert isinstance(names["app"].router, LLMRouter)
 
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("arrives", [True, False])
 async def test_action_of_the_reference_is_reconciled_as_described(tmp_path, arrives):
-    """The answer is lost; what the provider then knows is believed, and one invoice is there in the end."""
+    """The answer of the first call is lost. The provider's reply to the query decides, and one invoice exists."""
     action, reconcile = FRAGMENTS
     made: dict[str, str] = {}
     calls: list[str] = []
@@ -267,9 +267,9 @@ async def test_action_of_the_reference_is_reconciled_as_described(tmp_path, arri
         return {"id": made[params["key"]]} if params["key"] in made else None
 
     app = App()
-    text = action.text.replace("timeout=30", "timeout=30, settle_after=0")  # nothing is on its way here
+    text = action.text.replace("timeout=30", "timeout=30, settle_after=0")  # no request is still in transit
     fragment = Block(page=action.page, line=action.line, name=None, language="python", text=text + reconcile.text)
-    defined_by(fragment, app=app, post=post, get=get, URL="http://provider.example")
+    execute(fragment, app=app, post=post, get=get, URL="http://provider.example")
 
     async with lab(app, tmp_path, settings()) as it:
         task_id = (await app.emit("bill", {"to": "ada", "amount": 7})).id
@@ -282,9 +282,9 @@ async def test_action_of_the_reference_is_reconciled_as_described(tmp_path, arri
 
 
 def test_record_hashes_can_be_computed_with_the_program_of_the_page(tmp_path):
-    [program] = of(RECORDS, "python")
-    independently = defined_by(program)["independently"]
-    [layout] = [block for block in of(RECORDS, "") if block.first.startswith("events_hash")]
+    [program] = find_blocks(RECORDS, "python")
+    compute_hash = execute(program)["independently"]
+    [layout] = [block for block in find_blocks(RECORDS, "") if block.first.startswith("events_hash")]
     [fields] = re.findall(r"^record_hash +\{(.*?)\}", layout.text, re.MULTILINE | re.DOTALL)
     a_world(tmp_path / "agent.db")
 
@@ -297,21 +297,21 @@ def test_record_hashes_can_be_computed_with_the_program_of_the_page(tmp_path):
         assert record is not None
         header = header_of(record)._asdict()
         assert set(re.findall(r'"(\w+)"', fields)) == set(header)
-        assert independently({**header, "routing_json": json.loads(header["routing_json"])}) == row["record_hash"]
+        assert compute_hash({**header, "routing_json": json.loads(header["routing_json"])}) == row["record_hash"]
 
 
-# What is loaded or compared
+# Settings and outputs
 
 
 @pytest.mark.parametrize("block", [block for block in BLOCKS if block.language == "toml"], ids=str)
 def test_settings_of_a_page_are_settings(tmp_path, block):
     path = tmp_path / "craftcore.toml"
     path.write_text(block.text, encoding="utf-8")
-    assert Config.load(path) != Config(), "it changes something"
+    assert Config.load(path) != Config(), "the block changes no setting"
 
 
 def test_failure_of_the_page_is_recorded_as_shown(tmp_path):
-    [block] = of("docs/reference/error-codes.md", "json")
+    [block] = find_blocks("docs/reference/error-codes.md", "json")
     app = App()
 
     @app.workflow("report", timeout=0.05, max_attempts=1)

@@ -1,4 +1,4 @@
-"""The documents: they name every command and setting, only existing ones, and their examples run."""
+"""The documents: they name exactly the existing commands and settings, and their examples run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_command_is_in_the_reference_and_has_a_help_text(name):
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_reference_names_exactly_the_options_of_each_command(name):
-    """Or says that they stand below; its own help has each of them."""
+    """A row may instead say that its options are below the table."""
     command = COMMANDS[name]
     rows = re.findall(rf"^\| `{name}(?: [^`]*)?` \|.*$", CLI, re.M)
     named = set(re.findall(r"(?<=[`· ])--[a-z-]+|(?<=`)-o\b", " ".join(re.findall(r"`[^`]*`", " ".join(rows)))))
@@ -72,10 +72,10 @@ def test_readme_example_prints_the_same_line_after_its_crash(tmp_path):
     [lines] = re.findall(r"<!-- crash-example -->\n```sh\n(.*?)```", README, re.DOTALL)
     assert len([line for line in example.splitlines() if line]) <= 15
     (tmp_path / "order.py").write_text(example, "utf-8")
-    emit, dies, goes_on = [shlex.split(line)[1:] for line in lines.splitlines() if line.startswith("craftcore")]
+    emit, crashes, continues = [shlex.split(line)[1:] for line in lines.splitlines() if line.startswith("craftcore")]
 
     assert craftcore_command(tmp_path, *emit).code == 0
-    killed, ended = craftcore_command(tmp_path, *dies), craftcore_command(tmp_path, *goes_on)
+    killed, ended = craftcore_command(tmp_path, *crashes), craftcore_command(tmp_path, *continues)
 
     assert (killed.code, ended.code) == (-signal.SIGKILL, 0)
     [before], [after] = [
@@ -119,8 +119,8 @@ def test_example_of_a_task_runs(tmp_path):
     page = DOCS["docs/tutorial/agent-with-approval.md"]
     [example] = [block for block in blocks(page, "python") if block.startswith("# watch.py")]
     (tmp_path / "watch.py").write_text(example, "utf-8")
-    ran = run_python(["-c", WATCH], tmp_path)
-    assert ran.out.splitlines() == ["['\"lamp is ordered: receipt activity:', ':1.1\"']", "2 42.0"], ran.err
+    child = run_python(["-c", WATCH], tmp_path)
+    assert child.out.splitlines() == ["['\"lamp is ordered: receipt activity:', ':1.1\"']", "2 42.0"], child.err
 
 
 def test_index_lists_every_document_once():
@@ -137,8 +137,8 @@ def test_link_has_a_target():
         for target, heading in re.findall(r"\]\((?!https://)([^)#]*)#?([^)]*)\)", text):
             assert (folder / target).exists(), f"{document} links to {target}"
             if heading:
-                of = DOCS[str((folder / target).resolve().relative_to(ROOT))] if target else text
-                assert heading in headings(of), f"{document} links to {target}#{heading}"
+                page = DOCS[str((folder / target).resolve().relative_to(ROOT))] if target else text
+                assert heading in headings(page), f"{document} links to {target}#{heading}"
 
 
 def test_pages_name_only_modules_that_exist():
@@ -163,7 +163,7 @@ def test_help_texts_name_pages_and_headings_that_exist():
 
 
 def headings(text: str) -> set[str]:
-    """What a link names them by: in small letters, without marks, a dash for each space."""
+    """Return the anchors of the headings: in lower case, without punctuation, with a dash for each space."""
     titles = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
     return {re.sub(r"[^\w -]", "", one.lower()).replace(" ", "-") for one in titles}
 

@@ -1,4 +1,4 @@
-"""The examples, run as a reader runs them: their effects, counted outside of craftcore."""
+"""The examples, run as a reader runs them. The tests count their effects outside of craftcore."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ point, at_pass, *sys.argv = sys.argv[1:]
 arm(Failpoint(point), kill_process, at_pass=int(at_pass))
 runpy.run_path(sys.argv[0], run_name="__main__")
 """
-"""Runs an example that gets a SIGKILL when it passes a cut point for the n-th time."""
+"""A program that runs an example and is killed at the nth pass of a failpoint."""
 
 
 class Program:
-    """An example that runs. What it says is in a file, which outlives it."""
+    """A running example, with its output in a file."""
 
     def __init__(self, process: WarmProcess, log: Path) -> None:
         self.process = process
@@ -42,7 +42,7 @@ class Program:
         return self._log.read_text()
 
     def wait_for(self, text: str) -> None:
-        """Wait until it has said it."""
+        """Wait until the output contains `text`."""
         until(lambda: text in self.output or self.process.poll() is not None, f"{text!r} in {self.output}")
         assert text in self.output, self.output
 
@@ -55,7 +55,7 @@ class Program:
         return self.process.wait(PATIENCE)
 
     def wait_for_success(self) -> str:
-        """Its last line."""
+        """Wait for exit code 0, and return the last line of the output."""
         assert self.wait() == 0, self.output
         return self.output.splitlines()[-1]
 
@@ -68,7 +68,7 @@ class Program:
 def an_example(
     folder: Path, name: str, *arguments: str, killed_at: tuple[str, int] | None = None, **env: str
 ) -> Iterator[Program]:
-    """`python examples/NAME ARGUMENTS` in a folder; gone when the block is left."""
+    """Run `python examples/NAME ARGUMENTS` in a folder, and kill it when the block ends."""
     log = folder / f"{name}.{len(list(folder.glob(f'{name}.*')))}.log"
     kill = () if killed_at is None else ("-c", KILLED, killed_at[0], str(killed_at[1]))
     with log.open("wb") as out:
@@ -87,12 +87,12 @@ def an_example(
             process.kill()
 
 
-def died(program: Program) -> bool:
+def was_killed(program: Program) -> bool:
     return program.wait() == -signal.SIGKILL
 
 
 class StubModel:
-    """The stub, as its own process, and what it was asked."""
+    """The stub of a model, in its own process."""
 
     def __init__(self, program: Program) -> None:
         self._program = program
@@ -101,7 +101,7 @@ class StubModel:
 
     @property
     def calls(self) -> dict[int, int]:
-        """How many messages -> how many calls had so many: a call that is repeated has as many as before."""
+        """Return the number of calls by their number of messages. A repeated call has the same number of messages."""
         return dict(
             Counter(int(size) for size in re.findall(r"^call \d+, of (\d+) messages", self._program.output, re.M))
         )
@@ -123,36 +123,36 @@ def test_agent_asks_before_a_purchase_and_ends_with_an_answer(tmp_path, stub):
 
 
 def test_agent_killed_repeatedly_pays_for_no_recorded_model_call_twice(tmp_path, stub):
-    def an_agent(killed_at: tuple[str, int] | None = None) -> contextlib.AbstractContextManager[Program]:
+    def run_agent(killed_at: tuple[str, int] | None = None) -> contextlib.AbstractContextManager[Program]:
         return an_example(tmp_path, "research_agent.py", killed_at=killed_at, MODEL_URL=stub.url)
 
-    with an_agent(("step.committed", 3)) as agent:  # after the model call of the second turn
-        assert died(agent)
+    with run_agent(("step.committed", 3)) as agent:  # after the model call of the second turn
+        assert was_killed(agent)
     assert stub.calls == {1: 1, 3: 1}
-    with an_agent() as agent:
+    with run_agent() as agent:
         agent.wait_for("(yes or no)")
         agent.kill()
     assert "turn 2 (CRASH)" in agent.output
     assert stub.calls == {1: 1, 3: 1, 5: 1}
-    with an_agent(("step.ran", 1)) as agent:  # it has bought, and nothing of that is on disk
+    with run_agent(("step.ran", 1)) as agent:  # the purchase is made, and not on disk
         agent.wait_for("(yes or no)")
         agent.type("yes")
-        assert died(agent)
+        assert was_killed(agent)
     bought = re.findall(r"^  buy .*", agent.output, re.M)
-    with an_agent(("step.ran", 2)) as agent:  # the last answer of the model has come, and is not on disk
-        assert died(agent)
+    with run_agent(("step.ran", 2)) as agent:  # the last answer of the model has arrived, and is not on disk
+        assert was_killed(agent)
     bought += re.findall(r"^  buy .*", agent.output, re.M)
-    assert len(bought) == 2, "a crash between a step's end and its commit runs it again"
+    assert len(bought) == 2, "a crash between the end of a step and its commit must repeat the step"
     assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 1}
 
-    with an_agent() as agent:
+    with run_agent() as agent:
         assert agent.wait_for_success().startswith("DONE after 4 turns")
 
     assert "turn 4 (CRASH)" in agent.output
-    assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 2}, "only what was not on record is asked again"
-    with an_agent() as agent:
+    assert stub.calls == {1: 1, 3: 1, 5: 1, 7: 2}, "only the unrecorded call must be repeated"
+    with run_agent() as agent:
         assert agent.wait_for_success().startswith("DONE after 4 turns")
-    assert sum(stub.calls.values()) == 5, "it has ended, and is not begun again"
+    assert sum(stub.calls.values()) == 5, "an ended task must not start again"
 
 
 def test_purchase_is_approved_in_the_asking_process(tmp_path):
@@ -189,32 +189,32 @@ def test_purchase_is_approved_by_a_message_while_no_process_waits(tmp_path):
     assert (question["answer"], question["answered_by"][:8]) == ("approve", "message ")
 
 
-def outside(folder: Path) -> list[str]:
-    """What the other side did, in order."""
+def read_bookings(folder: Path) -> list[str]:
+    """Return the bookings and cancellations of the provider, in order."""
     return [line.split(":")[0] for line in (folder / "bookings.txt").read_text().splitlines()]
 
 
 def test_trip_is_booked(tmp_path):
     with an_example(tmp_path, "saga.py", "Lisbon") as program:
         assert program.wait_for_success().startswith("DONE: ")
-    assert outside(tmp_path) == ["booked flight", "booked hotel", "booked car"]
+    assert read_bookings(tmp_path) == ["booked flight", "booked hotel", "booked car"]
 
 
 def test_failed_trip_is_undone_in_reverse_order_despite_kills(tmp_path):
     kills = [
-        ("step.ran", 1),  # the flight is booked, and not on record
-        ("step.committed", 2),  # the hotel is on record, the workflow does not know
-        ("step.ran", 1),  # the hotel is cancelled, and not on record
-        ("step.committed", 1),  # on record now, the flight is still booked
+        ("step.ran", 1),  # the flight is booked, and not recorded
+        ("step.committed", 2),  # the hotel is recorded, and the workflow has not continued
+        ("step.ran", 1),  # the hotel is cancelled, and not recorded
+        ("step.committed", 1),  # the cancellation is recorded, and the flight is still booked
     ]
     for killed_at in kills:
         with an_example(tmp_path, "saga.py", "Reykjavik", killed_at=killed_at) as program:
-            assert died(program), program.output
+            assert was_killed(program), program.output
 
     with an_example(tmp_path, "saga.py", "Reykjavik") as program:
         assert program.wait_for_success() == "FAILED: no car is left in Reykjavik"
 
-    assert outside(tmp_path) == ["booked flight", "booked hotel", "cancelled hotel", "cancelled flight"]
+    assert read_bookings(tmp_path) == ["booked flight", "booked hotel", "cancelled hotel", "cancelled flight"]
     [task] = look(tmp_path / "trips.db", "SELECT * FROM tasks")
     assert (task["status"], task["error_code"], task["turn"]) == ("FAILED", "NOT_BOOKED", 2)
 
@@ -239,9 +239,9 @@ def test_declined_order_is_neither_charged_nor_confirmed(tmp_path):
 
 @pytest.mark.parametrize("place", ["intent.committed", "provider.answered"])
 def test_interrupted_payment_is_sent_again_and_charged_once(tmp_path, place):
-    """Killed before the bank was asked, and after it had charged: in both cases the file says that it was about to."""
+    """The kill comes before the call of the bank, or after the charge. The file has an intent in both cases."""
     with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 1)) as program:
-        assert died(program), program.output
+        assert was_killed(program), program.output
     assert len(lines(tmp_path / "charges.txt")) == (place == "provider.answered")
     assert [row["status"] for row in look(tmp_path / "orders.db", "SELECT * FROM activity_log")] == ["INTENT"]
 
@@ -256,20 +256,20 @@ def test_interrupted_payment_is_sent_again_and_charged_once(tmp_path, place):
     assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
 
 
-@pytest.mark.parametrize(("place", "says"), [("intent.committed", "resend"), ("provider.answered", "happened")])
-def test_interrupted_message_is_asked_about_and_sent_once(tmp_path, place, says):
-    """Whoever is asked looks into the file: it is not there, or it is."""
+@pytest.mark.parametrize(("place", "answer"), [("intent.committed", "resend"), ("provider.answered", "happened")])
+def test_interrupted_message_is_asked_about_and_sent_once(tmp_path, place, answer):
+    """A person answers after a look into the file of sent messages."""
     with an_example(tmp_path, "order.py", "lamp", "40", killed_at=(place, 2)) as program:
-        assert died(program), program.output
-    assert len(lines(tmp_path / "messages.txt")) == (says == "happened")
+        assert was_killed(program), program.output
+    assert len(lines(tmp_path / "messages.txt")) == (answer == "happened")
 
     with an_example(tmp_path, "order.py", "lamp", "40") as program:
         program.wait_for("or resend, or 'give up'")
         assert "Did confirm happen?" in program.output
-        assert len(lines(tmp_path / "messages.txt")) == (says == "happened"), "nothing is sent unasked"
+        assert len(lines(tmp_path / "messages.txt")) == (answer == "happened"), "a message was sent without an answer"
         [asked] = call_command(tmp_path, "--json", "inbox", "list", database="orders.db").json
         assert f"craftcore --db orders.db inbox answer {asked['id']} happened" in program.output
-        answered = call_command(tmp_path, "inbox", "answer", asked["id"], says, database="orders.db")
+        answered = call_command(tmp_path, "inbox", "answer", asked["id"], answer, database="orders.db")
         assert answered.code == 0, answered.err
         assert program.wait_for_success() == 'DONE: "lamp is paid and confirmed"'
 
@@ -277,8 +277,8 @@ def test_interrupted_message_is_asked_about_and_sent_once(tmp_path, place, says)
     assert lines(tmp_path / "messages.txt") == ["lamp is paid: charge 1"]
 
 
-@pytest.mark.parametrize(("found", "says"), [("* SEARCH 7", "sent"), ("* SEARCH", "missing")])
-def test_folder_of_sent_messages_is_searched_for_a_message(tmp_path, found, says):
+@pytest.mark.parametrize(("found", "answer"), [("* SEARCH 7", "sent"), ("* SEARCH", "missing")])
+def test_folder_of_sent_messages_is_searched_for_a_message(tmp_path, found, answer):
     with an_imap_server({"UID": found + "\r\n{tag} OK done"}) as server:
         with an_example(
             tmp_path,
@@ -290,5 +290,5 @@ def test_folder_of_sent_messages_is_searched_for_a_message(tmp_path, found, says
             IMAP_USERNAME="ada",
             IMAP_PASSWORD="secret",
         ) as program:
-            assert program.wait_for_success() == says
+            assert program.wait_for_success() == answer
     assert [line.split()[1] for line in server.heard] == ["CAPABILITY", "AUTHENTICATE", "EXAMINE", "UID", "LOGOUT"]

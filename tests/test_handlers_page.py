@@ -1,4 +1,4 @@
-"""The programs of the guides, run as a reader runs them, and killed at the described places."""
+"""The programs of the guides, run as a reader runs them, and killed at the places that the guides describe."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.warm_parent import start
 GUIDES = ("docs/how-to/write-handlers.md", "docs/how-to/test-workflows.md", "docs/how-to/change-code-safely.md")
 PAGE = "\n".join(PAGES[name] for name in GUIDES)
 PROGRAMS = dict(re.findall(r"```python\n# (\w+\.py)\n(.*?)```", PAGE, re.DOTALL))
-RUN_HERE = {
+PROGRAM_NAMES = {
     "invoice",
     "digest",
     "fetch",
@@ -49,12 +49,12 @@ point, at_pass, *sys.argv[1:] = sys.argv[1:]
 arm(Failpoint(point), kill_process, at_pass=int(at_pass))
 sys.exit(main())
 """
-"""Runs the command `craftcore`, killed at the n-th pass of a point."""
+"""A program that runs the command `craftcore` and is killed at the nth pass of a point."""
 
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path) -> Path:
-    """Where a reader has saved all of them."""
+    """Return a folder in which a reader has saved all programs."""
     save(tmp_path)
     return tmp_path
 
@@ -71,20 +71,20 @@ def emit(folder: Path, workflow: str, **payload: Any) -> str:
     return str(emitted.json["id"])
 
 
-def say(folder: Path, text: str) -> None:
+def send(folder: Path, text: str) -> None:
     message = ("emit", "--source", "MESSAGE", "--session", "ada", "--payload", json.dumps({"text": text}))
     assert call_command(folder, *message).code == 0
 
 
 def run(folder: Path, app: str, **env: str) -> Result:
-    """As the page says: until there is nothing more to do."""
+    """Run an app until it is idle, as the page shows."""
     ended = craftcore(folder, "run", f"{app}:app", "--until-idle", **env)
     assert ended.code in {0, 4}, ended.err
     return ended
 
 
 def run_killed_at(folder: Path, app: str, point: str, at_pass: int = 1) -> None:
-    """The same, killed at a point."""
+    """Run an app until it is killed at a point."""
     command = ["killed.py", point, str(at_pass), "--db", "agent.db", "run", f"{app}:app", "--until-idle"]
     with start(command, cwd=folder, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         _, printed = process.communicate(timeout=2 * PATIENCE)
@@ -92,12 +92,12 @@ def run_killed_at(folder: Path, app: str, point: str, at_pass: int = 1) -> None:
 
 
 def task(folder: Path, task_id: str) -> tuple[str, Any]:
-    """Its status, and its result or else its error code; of a held one HELD, and what people are told of it."""
+    """Return the status of a task with its result or its error code, or HELD with the reason that people see."""
     [row] = look(folder / "agent.db", "SELECT * FROM tasks WHERE id = :id", id=task_id)
     if held := look(folder / "agent.db", "SELECT reason, trigger_id FROM task_holds WHERE task_id = :id", id=task_id):
-        shown = call_command(folder, "task", "show", task_id).out
-        assert f"is held, the code does not fit it: {held[0]['reason']}" in shown
-        assert f"craftcore --db agent.db task retry {task_id}" in shown
+        details = call_command(folder, "task", "show", task_id).out
+        assert f"is held, the code does not fit it: {held[0]['reason']}" in details
+        assert f"craftcore --db agent.db task retry {task_id}" in details
         [trigger] = look(folder / "agent.db", "SELECT * FROM triggers WHERE id = :id", id=held[0]["trigger_id"])
         assert (row["status"], trigger["status"], trigger["reason"]) == (
             "RUNNING",
@@ -114,7 +114,7 @@ def lines(folder: Path, name: str) -> list[str]:
 
 
 def test_program_of_the_page_runs_here():
-    assert {name.removesuffix(".py") for name in PROGRAMS} == RUN_HERE
+    assert {name.removesuffix(".py") for name in PROGRAMS} == PROGRAM_NAMES
     assert len(PROGRAMS) == PAGE.count("```python\n")
 
 
@@ -131,7 +131,7 @@ def test_unrecorded_step_runs_again_and_writes_the_same_file(folder):
 
 
 CRASHES = {"test_welcome.py": "step.ran:1", "test_repaired.py": "provider.answered:1"}
-"""A point for each crash test of the page, which by itself crashes at each pair of points, hundreds of times."""
+"""A point for each crash test of the page. Unchanged, these tests crash at each pair of points, hundreds of times."""
 
 ALL_PAIRS = pytest.param("all pairs", marks=pytest.mark.acceptance)
 
@@ -177,21 +177,21 @@ def test_crash_test_of_the_page_is_shorter_than_ten_lines():
 
 
 def test_crashtest_finds_a_false_declaration(folder):
-    """The other side is said to drop a second call, and does not."""
-    honest = PROGRAMS["invoice.py"]
-    lying = honest.replace("irreversible=True", "irreversible=True, on_unknown='resend', idempotent_provider=True")
-    (folder / "invoice.py").write_text(lying)
+    """The app declares that the provider drops a second call, and the provider does not."""
+    correct = PROGRAMS["invoice.py"]
+    wrong = correct.replace("irreversible=True", "irreversible=True, on_unknown='resend', idempotent_provider=True")
+    (folder / "invoice.py").write_text(wrong)
     payload = ("--payload", '{"customer": "ada", "cents": 950}')
-    names = re.findall(r'@app.action\("([\w.]+)"', lying)
-    lying_provider = ("--provider", f"{names[0]}:dedupes=false", "--at", "provider.answered:1")
-    told = craftcore(folder, "crashtest", "invoice:app", "--emit", "invoice", *payload, *lying_provider)
-    assert (told.code, "had its effect 2 times under one key" in told.out) == (1, True), told.out
+    names = re.findall(r'@app.action\("([\w.]+)"', wrong)
+    false_provider = ("--provider", f"{names[0]}:dedupes=false", "--at", "provider.answered:1")
+    reported = craftcore(folder, "crashtest", "invoice:app", "--emit", "invoice", *payload, *false_provider)
+    assert (reported.code, "had its effect 2 times under one key" in reported.out) == (1, True), reported.out
 
 
 def test_random_draw_and_each_feed_read_happen_once(folder):
     feeds = [f"feed.{number}" for number in range(20)]
     task_id = emit(folder, "digest", feeds=feeds)
-    run_killed_at(folder, "digest", "step.committed", 11)  # ten feeds are read, in an order that began by chance
+    run_killed_at(folder, "digest", "step.committed", 11)  # ten feeds are read, in a random order
 
     run(folder, "digest")
 
@@ -203,7 +203,7 @@ def test_random_draw_and_each_feed_read_happen_once(folder):
 
 @pytest.fixture(scope="module")
 def fetched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[int, str]]:
-    """A folder after a run with a task for each answer of the provider, and the tasks by answer."""
+    """Run a task for each answer of the provider, and return the folder and the tasks by answer."""
     folder = tmp_path_factory.mktemp("fetched")
     save(folder)
     tasks = {status: emit(folder, "fetch", status=status) for status in (200, 404, 429, 500)}
@@ -300,7 +300,7 @@ def test_first_of_several_withdraws_the_others(folder):
 def test_model_is_paid_once_per_message_despite_kills(folder, points):
     """The kill campaigns cover the other points."""
     for number, point in enumerate(points):
-        say(folder, f"message {number}")
+        send(folder, f"message {number}")
         run_killed_at(folder, "assistant", point)
         run(folder, "assistant")
 
@@ -353,8 +353,8 @@ from declared import app
 from craftcore import TaskContext
 
 def say(text: str) -> str:
-    with open(f"{__name__}.txt", "a") as said:
-        said.write(f"{text}\\n")
+    with open(f"{__name__}.txt", "a") as file:
+        file.write(f"{text}\\n")
     return text
 
 @app.workflow(__name__)
@@ -366,12 +366,12 @@ async def change(ctx: TaskContext) -> str:
 
 
 class Change(NamedTuple):
-    """A change of the code, the status and result of a task that waited meanwhile, and what its steps have said."""
+    """A change of the code, the status and result of a task that waited meanwhile, and the output of its steps."""
 
-    was: str
-    now: str
+    before: str
+    after: str
     ends: tuple[str, str]
-    said: list[str]
+    output: list[str]
 
 
 CHANGES = {
@@ -390,7 +390,7 @@ CHANGES = {
 
 @pytest.fixture(scope="module")
 def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A folder where a task of each change waited while its module was changed, and the tasks by change."""
+    """Change the module of a waiting task in each way, and return the folder and the tasks by change."""
     folder = tmp_path_factory.mktemp("changed")
     (folder / "declared.py").write_text(APP)
     (folder / "changes.py").write_text(f"import {', '.join(CHANGES)}\nfrom declared import app\n")
@@ -400,9 +400,9 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
     run(folder, "changes")
 
     for name, change in CHANGES.items():
-        assert FIRST.count(change.was) == 1
+        assert FIRST.count(change.before) == 1
         assert task(folder, tasks[name])[0] == "WAITING"
-        (folder / f"{name}.py").write_text(FIRST.replace(change.was, change.now))
+        (folder / f"{name}.py").write_text(FIRST.replace(change.before, change.after))
         assert call_command(folder, "task", "signal", tasks[name], "go").code == 0
     run(folder, "changes")
     return folder, tasks
@@ -412,25 +412,25 @@ def changed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, s
 def test_waiting_task_continues_in_changed_code_as_the_table_says(changed, name):
     folder, tasks = changed
     assert task(folder, tasks[name]) == CHANGES[name].ends
-    assert lines(folder, f"{name}.txt") == CHANGES[name].said
+    assert lines(folder, f"{name}.txt") == CHANGES[name].output
 
 
 def test_wait_without_a_key_is_confused_with_an_inserted_wait(folder):
-    """What the page warns of."""
+    """The page warns of this case."""
     (folder / "declared.py").write_text(APP)
     keyless = FIRST.replace(', key="go"', "").replace("    return a\n", '    return await ctx.wait_for("name")\n')
     (folder / "change.py").write_text(keyless)
     task_id = emit(folder, "change")
     run(folder, "change")
     assert call_command(folder, "task", "signal", task_id, "go", '"gone"').code == 0
-    run(folder, "change")  # the first wait is over, it is in the second
+    run(folder, "change")  # the first wait is over, and the task is in the second
 
     before = '    await ctx.wait_for("go")\n'
     (folder / "change.py").write_text(keyless.replace(before, '    await ctx.wait_for("new")\n' + before))
     assert call_command(folder, "task", "signal", task_id, "name", '"ada"').code == 0
     run(folder, "change")
 
-    assert task(folder, task_id)[0] == "WAITING", "`new` took what `go` had brought, `go` the name, and none is left"
+    assert task(folder, task_id)[0] == "WAITING", "`new` must take the signal of `go`, and `go` the name"
 
 
 def test_action_can_be_called_with_a_custom_call(folder):

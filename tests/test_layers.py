@@ -1,6 +1,6 @@
 """The layers of the package: folders import in one direction, and SQL and libraries have their places.
 
-The rules read only imports and names, so they cost nothing at run time and cannot be turned off by accident.
+The rules read only imports and names, so they cost nothing at run time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from tests.support import import_graph, prose
 
-GROUND = {
+BASE = {
     "errors",
     "error_codes",
     "clock",
@@ -29,7 +29,7 @@ GROUND = {
     "log",
     "log_format",
 }
-"""What everything may import, and what imports nothing else."""
+"""The modules that all others may import, and that import only each other."""
 
 ALLOWED = {
     "config": "",
@@ -68,7 +68,7 @@ ALLOWED = {
         "storage config triggers activities tasks registry engine actions services results daemon diagnostics app"
     ),
 }
-"""A folder, and the folders that it may import besides the ground. `cli` may import all but `app`; `__init__` all."""
+"""The folders that each folder may import besides the base. `cli` may import all but `app`, and `__init__` all."""
 
 SQL = re.compile(r"\b(SELECT\b.*\bFROM|INSERT\s+(OR\s+\w+\s+)?INTO|UPDATE\b.*\bSET|DELETE\s+FROM)\b", re.DOTALL)
 
@@ -80,18 +80,18 @@ def edges() -> set[str]:
 
 def forbidden(folders: import_graph.Graph) -> Iterator[str]:
     """Yield each edge of a graph over folders that the table does not allow."""
-    for here, imported in folders.items():
-        for there in imported:
-            if here in ("__init__", "__main__") or (here == "cli" and there != "app"):
+    for importer, imported in folders.items():
+        for target in imported:
+            if importer in ("__init__", "__main__") or (importer == "cli" and target != "app"):
                 continue
-            if here in GROUND and there in GROUND:
+            if importer in BASE and target in BASE:
                 continue
-            if there not in GROUND and there not in ALLOWED.get(here, "").split():
-                yield f"{here} imports {there}"
+            if target not in BASE and target not in ALLOWED.get(importer, "").split():
+                yield f"{importer} imports {target}"
 
 
 def circles() -> set[str]:
-    """Return the modules and folders that import themselves by way of others."""
+    """Return the modules and folders in circles of imports."""
     files = import_graph.by_file()
     return {
         *(f"file {path}" for circle in import_graph.circles(files) for path in circle),
@@ -100,7 +100,7 @@ def circles() -> set[str]:
 
 
 def sql() -> set[str]:
-    """Return the modules that hold SQL and are no store."""
+    """Return the modules with SQL that are not stores."""
     return {
         path.relative_to(prose.PACKAGE).as_posix()
         for path, tree in prose.modules()
@@ -150,7 +150,7 @@ HOMES = {
 """Libraries that only these modules import, function bodies included."""
 
 ENVIRONMENT = {"os.environ", "os.environb", "os.getenv", "os.getenvb"}
-TIME_AND_CHANCE = {
+TIME_AND_RANDOMNESS = {
     *(f"time.{name}" for name in ("time", "time_ns")),
     *(f"datetime.datetime.{name}" for name in ("now", "utcnow", "today")),
     "datetime.date.today",
@@ -158,28 +158,28 @@ TIME_AND_CHANCE = {
 }
 NAMES = [
     (ENVIRONMENT, ["clock.py", "config/*", "storage/*", "daemon/*", "cli/*"]),
-    (TIME_AND_CHANCE, ["clock.py"]),
+    (TIME_AND_RANDOMNESS, ["clock.py"]),
 ]
 """Names that only these modules use. A reference is enough: `default_factory=uuid4` calls it too."""
 
-WITHIN_A_NOUN = ["model", "store", "service"]
-"""A noun's service may import its store and model, its store the model, its model neither."""
+ROLES = ["model", "store", "service"]
+"""The roles of the modules of a noun. A service may import the store and the model, and a store the model."""
 
 
 def violations(path: PurePosixPath, tree: ast.Module) -> list[str]:
-    """Return what the module at `path`, relative to the package, uses that belongs elsewhere."""
-    everything = list(import_graph.imports(path, tree))
+    """Return the forbidden imports and names of the module at `path`, which is relative to the package."""
+    imported = list(import_graph.imports(path, tree))
     return [
-        *noun_violations(path, everything),
-        *home_violations(path, {name[0] for name in everything}),
+        *noun_violations(path, imported),
+        *home_violations(path, {name[0] for name in imported}),
         *name_violations(path, tree),
     ]
 
 
 def noun_violations(path: PurePosixPath, imported: list[tuple[str, ...]]) -> Iterator[str]:
-    if path.stem not in WITHIN_A_NOUN or len(path.parts) != 2:
+    if path.stem not in ROLES or len(path.parts) != 2:
         return
-    above = WITHIN_A_NOUN[WITHIN_A_NOUN.index(path.stem) + 1 :]
+    above = ROLES[ROLES.index(path.stem) + 1 :]
     for name in imported:
         if name[:2] == ("craftcore", path.parts[0]) and set(name[2:3]) & set(above):
             yield f"imports {'.'.join(name)}: model <- store <- service"
@@ -189,21 +189,21 @@ def noun_violations(path: PurePosixPath, imported: list[tuple[str, ...]]) -> Ite
 
 def home_violations(path: PurePosixPath, libraries: set[str]) -> Iterator[str]:
     for library in sorted(libraries & HOMES.keys()):
-        if not lives_in(path, HOMES[library]):
+        if not is_in(path, HOMES[library]):
             yield f"imports {library}, whose home is {', '.join(HOMES[library])}"
 
 
 def name_violations(path: PurePosixPath, tree: ast.Module) -> Iterator[str]:
     origins = {alias: origin for node in prose.nodes(tree) for alias, origin in bindings(node)}
     for node in prose.nodes(tree):
-        name = dotted(node, origins)
+        name = full_name(node, origins)
         for names, homes in NAMES:
-            if name in names and not lives_in(path, homes):
+            if name in names and not is_in(path, homes):
                 yield f"uses {name}, whose home is {', '.join(homes)}"
 
 
 def bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """The local names an import makes, and what they stand for."""
+    """Yield the local names of an import with their full names."""
     match node:
         case ast.Import(names=names):
             for alias in names:
@@ -214,18 +214,18 @@ def bindings(node: ast.AST) -> Iterator[tuple[str, str]]:
                 yield alias.asname or alias.name, f"{module}.{alias.name}"
 
 
-def dotted(node: ast.AST, origins: dict[str, str]) -> str | None:
-    """The full name an expression refers to. None when it does not start at an import."""
+def full_name(node: ast.AST, origins: dict[str, str]) -> str | None:
+    """Return the full name of an expression, or None when it does not start at an import."""
     match node:
         case ast.Name(id=name):
             return origins.get(name)
         case ast.Attribute(value=value, attr=attr):
-            base = dotted(value, origins)
+            base = full_name(value, origins)
             return f"{base}.{attr}" if base else None
     return None
 
 
-def lives_in(path: PurePosixPath, homes: list[str]) -> bool:
+def is_in(path: PurePosixPath, homes: list[str]) -> bool:
     return any(path.match(home) or path.is_relative_to(home.removesuffix("/*")) for home in homes)
 
 
@@ -285,7 +285,7 @@ def test_allowed_import_is_accepted(path, source):
 
 
 def write_transactions(path: PurePosixPath, tree: ast.Module) -> Iterator[str]:
-    """Yield each way by which a module of the command line opens a write transaction itself."""
+    """Yield each direct use of a write transaction in a module of the command line."""
     for node in prose.nodes(tree):
         name = node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else None
         if name in {"transaction", "audited_transaction"}:

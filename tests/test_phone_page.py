@@ -22,7 +22,7 @@ HOST = "agent.example.org"
 
 
 def blocks(language: str) -> list[str]:
-    """The blocks of a language: ```caddy, ```nginx, ```toml, ```sh."""
+    """Return the blocks of a language: ```caddy, ```nginx, ```toml, ```sh."""
     return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.M | re.S)
 
 
@@ -31,13 +31,13 @@ def nginx() -> str | None:
 
 
 def statements(text: str) -> list[list[str]]:
-    """The lines of a Caddyfile as words. A block begins at the end of a line, and ends on one of its own."""
+    """Return the words of each line of a Caddyfile, and require that its blocks are indented and closed."""
     depth, found = 0, []
     for line in text.splitlines():
         words = line.split()
         assert "{" not in words[:-1], line
         assert "}" not in words or words == ["}"], line
-        assert line.startswith("\t" * (depth - (words == ["}"]))), "indented as `caddy fmt` does"
+        assert line.startswith("\t" * (depth - (words == ["}"]))), "the line is not indented as `caddy fmt` does"
         depth += (words[-1] == "{") - (words == ["}"])
         assert depth >= 0, line
         found.append(words)
@@ -64,7 +64,7 @@ def test_settings_of_the_page_name_its_host_and_address(settings):
         ("ada", "act", False),
         ("bob", "look", True),
     ]
-    assert len({one.token for one in people.web.person}) == 2, "each has one of their own"
+    assert len({one.token for one in people.web.person}) == 2, "two people share a token"
     assert proxy.web.trusted_header == "Remote-User"
     assert proxy.web.trusted_secret == "credential:proxy"
     assert people.web.link_question("ID") == f"https://{HOST}/q/ID"
@@ -105,7 +105,6 @@ def test_nginx_recipe_passes_the_host_and_closes_its_blocks(settings):
 @pytest.mark.skipif(nginx() is None, reason="nginx is not installed (Debian: the package nginx-light)")
 @pytest.mark.skipif(shutil.which("openssl") is None, reason="openssl is not installed")
 def test_nginx_accepts_the_recipe(tmp_path):
-    """With a certificate of this test."""
     [text] = blocks("nginx")
     key, certificate = tmp_path / "agent.key", tmp_path / "agent.pem"
     made = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", f"/CN={HOST}"]
@@ -126,7 +125,7 @@ def test_nginx_accepts_the_recipe(tmp_path):
 
 
 def test_ssh_and_tailscale_lines_lead_to_the_address_of_the_page():
-    """ssh to the socket of the unit; tailscale to the port of the settings."""
+    """ssh connects to the socket of the unit, and tailscale to the port of the settings."""
     lines = [line for block in blocks("sh") for line in block.splitlines() if line.startswith(("ssh ", "tailscale "))]
 
     unit = (Path(__file__).parents[1] / "systemd" / "craftcore-web.service").read_text()
@@ -142,15 +141,15 @@ def test_pip_line_names_the_extra():
 
 
 def test_page_behind_a_proxy_answers_by_its_host_and_sets_a_secure_cookie(tmp_path):
-    """With the headers that these recipes send."""
+    """The requests have the headers that the recipes send."""
     a_world(tmp_path / "agent.db")
     with in_process(tmp_path / "agent.db") as site:
         headers = {"Host": "page.example", "X-Forwarded-Proto": "https", **SAME_ORIGIN}
         sent = {"name": "ada", "token": TOKENS["ada"]}
 
         entered = site.client().post("/login", data=sent, headers=headers)
-        stranger = site.client().get("/login", headers={"Host": "other.example"})
+        refused = site.client().get("/login", headers={"Host": "other.example"})
 
     assert entered.status_code == 303
     assert "secure" in entered.headers["set-cookie"].lower()
-    assert stranger.status_code == 421
+    assert refused.status_code == 421

@@ -1,4 +1,4 @@
-"""Numbers and nouns in messages: they agree."""
+"""The agreement of numbers and nouns in messages."""
 
 from __future__ import annotations
 
@@ -36,21 +36,24 @@ COUNTS = re.compile(rf"\x00 (?:more )?({NOUNS})\b")
 
 
 def test_messages_have_no_plain_plural_behind_a_number():
-    """A length or a count before a plain plural. What is `counted` agrees by itself."""
+    """A count before a plain plural is a fault, because it may be 1. `format_count` makes the noun agree."""
     found = []
     for path, tree in prose.modules():
         for node in prose.nodes(tree):
             if not isinstance(node, ast.JoinedStr):
                 continue
-            text = "".join(_written(part) for part in node.values)
+            text = "".join(_template(part) for part in node.values)
             found += [
                 f"{path.relative_to(prose.PACKAGE)}:{node.lineno}: {match[0][2:]}" for match in COUNTS.finditer(text)
             ]
     assert sorted(found) == []
 
 
-def _written(part: ast.expr) -> str:
-    """A text as it is; a zero byte for what may be any number. A constant of ours is none of these."""
+def _template(part: ast.expr) -> str:
+    """Return a constant text unchanged, and a zero byte for an expression that may be any number.
+
+    The value of a constant of craftcore is known, so it gives an `N`.
+    """
     if isinstance(part, ast.Constant):
         return str(part.value)
     names = [node.id for node in ast.walk(part) if isinstance(node, ast.Name)]
@@ -61,4 +64,4 @@ def test_message_with_a_plain_plural_is_found():
     [message] = ast.parse("f'{count} tasks wait'").body
     assert isinstance(message, ast.Expr)
     assert isinstance(message.value, ast.JoinedStr)
-    assert COUNTS.search("".join(map(_written, message.value.values)))
+    assert COUNTS.search("".join(map(_template, message.value.values)))

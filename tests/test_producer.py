@@ -54,7 +54,7 @@ def rows(producer: Producer, sql: str) -> list[dict[str, object]]:
 
 
 def declare(producer: Producer, *workflows: str) -> None:
-    """As a daemon that ran these did."""
+    """Declare workflows as a daemon does."""
     with producer._core.transaction() as tx:
         for name in workflows:
             tx.run("INSERT INTO workflows (name, epoch) VALUES (:name, 1)", name=name)
@@ -131,7 +131,7 @@ def test_closed_producer_opens_again_when_used(path):
     producer.close()
 
 
-# Many
+# Batches
 
 
 def test_many_are_emitted_in_the_order_given(path):
@@ -165,7 +165,7 @@ def test_batch_is_accepted_completely_or_not_at_all(path, last, refusal):
         assert len(rows(producer, "SELECT id FROM triggers")) == 1
 
 
-def test_none_at_all_is_no_error(path):
+def test_empty_batch_is_accepted(path):
     with Producer(path) as producer:
         assert producer.emit_many([]) == []
 
@@ -237,13 +237,13 @@ def test_task_is_signalled_from_another_process(path):
     task_id = a_task(path, "wait")
 
     with Producer(path) as producer:
-        assert not producer.signal(task_id, "other", {"n": 1}, sent_by="ada"), "nobody waits for it"
+        assert not producer.signal(task_id, "other", {"n": 1}, sent_by="ada"), "no task waits for the signal"
         assert producer.signal(task_id, "approved", [1, 2])
         mails = rows(producer, "SELECT event, payload_json, sent_by, status FROM mailbox ORDER BY seq")
 
     assert mails[0] == {"event": "other", "payload_json": '{"n":1}', "sent_by": "ada", "status": "UNREAD"}
     assert mails[1] == {"event": "approved", "payload_json": "[1,2]", "sent_by": None, "status": "READ"}
-    assert ended(path, task_id) == ("DONE", "[1,2]")
+    assert run_to_end(path, task_id) == ("DONE", "[1,2]")
 
 
 def test_question_is_answered_once_from_another_process(path):
@@ -256,10 +256,10 @@ def test_question_is_answered_once_from_another_process(path):
         producer.answer(str(question["id"]), "send", note="why not", answered_by="ada")
         with pytest.raises(StateRefused, match='was answered by ada with "send"'):
             producer.answer(str(question["id"]), "hold", answered_by="grace")
-        [told] = rows(producer, "SELECT answer, note, answered_by FROM questions")
+        [stored] = rows(producer, "SELECT answer, note, answered_by FROM questions")
 
-    assert told == {"answer": "send", "note": "why not", "answered_by": "ada"}
-    assert ended(path, task_id) == ("DONE", '"send"')
+    assert stored == {"answer": "send", "note": "why not", "answered_by": "ada"}
+    assert run_to_end(path, task_id) == ("DONE", '"send"')
 
 
 def test_task_is_cancelled_from_another_process(path):
@@ -272,20 +272,20 @@ def test_task_is_cancelled_from_another_process(path):
         with pytest.raises(StateRefused, match="CANCELLED"):
             producer.signal(task_id, "approved")
 
-    assert ended(path, task_id) == ("CANCELLED", None)
+    assert run_to_end(path, task_id) == ("CANCELLED", None)
 
 
 def test_unknown_task_or_question_is_not_found(path):
     plain = a_task(path, "plain")
 
     with Producer(path) as producer:
-        for nobody in (plain, "nobody"):
+        for unknown in (plain, "unknown"):
             with pytest.raises(NotFound):
-                producer.signal(nobody, "approved")
+                producer.signal(unknown, "approved")
             with pytest.raises(NotFound):
-                producer.answer(nobody, "send", answered_by="ada")
+                producer.answer(unknown, "send", answered_by="ada")
             with pytest.raises(NotFound):
-                producer.cancel_task(nobody)
+                producer.cancel_task(unknown)
         with pytest.raises(InvalidInput):
             producer.signal(plain, "no event")
         with pytest.raises(InvalidInput, match=r"payload\.a"):
@@ -306,14 +306,14 @@ def test_doorbell_rings_for_task_changes_and_not_for_refusals(path):
         producer.cancel_task(nap)
         assert bell.recv(64) == b"*"
         with pytest.raises(NotFound):
-            producer.signal("nobody", "approved")
+            producer.signal("unknown", "approved")
         with pytest.raises(BlockingIOError):
             bell.recv(64)
-    assert ended(path, ask) == ("DONE", '"send"')
+    assert run_to_end(path, ask) == ("DONE", '"send"')
 
 
-def ended(path, task_id):
-    """Status and result of a task once an engine has done what there is to do."""
+def run_to_end(path, task_id):
+    """Run an engine until it is idle, and return the status and the result of a task."""
 
     async def nothing(_):
         pass
@@ -324,7 +324,7 @@ def ended(path, task_id):
     return row["status"], row["result_json"]
 
 
-# One key, many hands
+# Concurrent producers
 
 
 @pytest.mark.parametrize("threads", [8, pytest.param(50, marks=pytest.mark.acceptance)])
@@ -354,7 +354,7 @@ def test_fifty_threads_can_share_a_producer(path):
 @pytest.mark.parametrize(
     ("racing", "exists"),
     [
-        pytest.param(6, False, id="a file that is not there yet"),
+        pytest.param(6, False, id="six and no file"),
         pytest.param(50, False, id="fifty and no file", marks=pytest.mark.acceptance),
         pytest.param(50, True, id="fifty and an existing file", marks=pytest.mark.acceptance),  # only the key is raced
     ],
@@ -375,10 +375,10 @@ def test_racing_processes_emit_a_key_as_a_single_row(path, racing, exists):
             assert racer.stdin is not None
             racer.stdin.write(b"go\n")
             racer.stdin.flush()
-        said = [racer.communicate(timeout=PATIENCE) for racer in racers]
+        outputs = [racer.communicate(timeout=PATIENCE) for racer in racers]
 
-    assert [err for _, err in said if err] == []
-    answers = [out.split() for out, _ in said]
+    assert [err for _, err in outputs if err] == []
+    answers = [out.split() for out, _ in outputs]
     assert sorted(created for _, created in answers) == [b"False"] * (racing - 1) + [b"True"]
     assert len({trigger_id for trigger_id, _ in answers}) == 1
     with Producer(path) as producer:

@@ -34,7 +34,7 @@ print(json.dumps([connection.execute(sys.argv[2], named).fetchall(), plan]))
 
 
 def columns(section: str) -> list[str]:
-    """What the section lists as promised, and as internal."""
+    """Return the columns that a section lists as promised or internal."""
     listed = re.findall(r"^(?:promised|internal): (.*?)(?:\n\n|\Z)", section, re.MULTILINE | re.DOTALL)
     return [name for part in listed for name in re.findall(r"`(\w+)`", part)]
 
@@ -72,27 +72,27 @@ def test_views_have_no_internal_column():
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
+def world_and_path(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
     path = tmp_path_factory.mktemp("world") / "agent.db"
     return a_world(path), path
 
 
 @pytest.mark.parametrize("query", QUERIES, ids=lambda query: query.partition("FROM ")[2].split()[0])
-def test_documented_query_runs_in_plain_sqlite_without_a_table_scan(made, query):
-    world, path = made
+def test_documented_query_runs_in_plain_sqlite_without_a_table_scan(world_and_path, query):
+    world, path = world_and_path
     named = {"task": world.nap, "trigger": world.dead, "subject": world.dead, "schedule": "ahead"}
-    given = {name: value for name, value in named.items() if f":{name}" in query}
-    program = [sys.executable, "-c", PLAIN, str(path), query, json.dumps(given)]
+    used = {name: value for name, value in named.items() if f":{name}" in query}
+    program = [sys.executable, "-c", PLAIN, str(path), query, json.dumps(used)]
 
-    ran = subprocess.run(program, capture_output=True, text=True)
+    child = subprocess.run(program, capture_output=True, text=True)
 
-    assert ran.returncode == 0, ran.stderr
-    rows, plan = json.loads(ran.stdout)
+    assert child.returncode == 0, child.stderr
+    rows, plan = json.loads(child.stdout)
     assert rows or "v_overdue" in query or "v_running" in query or "audit_log" in query
-    walks = [line for line in plan if re.match(r"SCAN (?!v_|\d|CONSTANT)", line) and " INDEX " not in line]
-    assert walks == [], plan
+    scans = [line for line in plan if re.match(r"SCAN (?!v_|\d|CONSTANT)", line) and " INDEX " not in line]
+    assert scans == [], plan
 
 
-def test_page_answers_common_questions():
+def test_page_has_a_query_for_each_view():
     assert len(QUERIES) > 10
     assert {name for name in SECTIONS if name.startswith("v_")} <= set(re.findall(r"v_\w+", " ".join(QUERIES)))

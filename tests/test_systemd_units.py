@@ -29,7 +29,7 @@ needs_systemd = pytest.mark.skipif(
 
 @pytest.fixture
 def analyze(tmp_path):
-    """Run systemd-analyze with a runtime directory of its own: there may be no session to lend one."""
+    """Return a function that runs systemd-analyze with its own runtime directory, which needs no session."""
 
     def analyze(*arguments: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
@@ -46,7 +46,7 @@ def analyze(tmp_path):
 @needs_systemd
 @pytest.mark.parametrize("unit", UNITS, ids=lambda unit: str(unit.relative_to(SYSTEMD)))
 def test_systemd_accepts_every_line(analyze, unit):
-    """An unknown key is a warning and exit 0, so silence is asked for as well."""
+    """An unknown key gives a warning and exit code 0, so the output must be empty, too."""
     verified = analyze("--user" if unit.parent.name == "user" else "--system", "verify", unit)
 
     assert (verified.returncode, verified.stdout + verified.stderr) == (0, "")
@@ -63,7 +63,7 @@ def test_misspelt_key_is_found(analyze, tmp_path):
 @needs_systemd
 @pytest.mark.parametrize("unit", [SYSTEM_UNIT, BACKUPS[0], PAGES[0]], ids=["daemon", "backup", "page"])
 def test_system_unit_has_an_exposure_of_at_most_1_5(analyze, unit):
-    """User units are not measured: their commands are that user's own programs on that user's own files."""
+    """User units are left out: their commands are the user's programs on the user's files."""
     secured = analyze("security", "--offline=true", "--threshold=15", unit)
 
     assert secured.returncode == 0, secured.stdout
@@ -82,7 +82,7 @@ def test_open_unit_is_refused(analyze, tmp_path):
 
 @pytest.mark.parametrize("unit", [SYSTEM_UNIT, USER_UNIT], ids=["system", "user"])
 def test_stopping_leaves_the_grace_its_time(unit):
-    """Else systemd kills work that the daemon still lets finish."""
+    """With a shorter timeout, systemd would kill work that the daemon still lets finish."""
     assert int(settings(unit)["TimeoutStopSec"]) > Config().daemon.shutdown_grace
 
 
@@ -96,13 +96,13 @@ def test_permanent_failure_is_not_restarted(unit):
 
 @pytest.mark.parametrize("unit", [BACKUPS[0], PAGES[0]], ids=["backup", "page"])
 def test_unit_beside_the_daemon_runs_as_its_user_in_its_directory(unit):
-    """Another dynamic user would be given the daemon's directory while the daemon runs in it."""
-    daemon, beside = settings(SYSTEM_UNIT), settings(unit)
+    """With another dynamic user, systemd would change the owner of the directory while the daemon runs in it."""
+    daemon, unit_settings = settings(SYSTEM_UNIT), settings(unit)
 
-    assert "User" not in daemon, "then it is the unit's name"
-    assert beside["User"] == SYSTEM_UNIT.stem
+    assert "User" not in daemon, "the default user has the name of the unit"
+    assert unit_settings["User"] == SYSTEM_UNIT.stem
     for key in ("DynamicUser", "StateDirectory", "StateDirectoryMode", "WorkingDirectory", "UMask", "ProtectSystem"):
-        assert beside[key] == daemon[key]
+        assert unit_settings[key] == daemon[key]
 
 
 HARDENED = (
@@ -123,7 +123,7 @@ def test_page_has_no_right_that_the_daemon_has_not():
 
 @pytest.mark.parametrize("unit", PAGES, ids=["system", "user"])
 def test_page_is_limited_and_reads_no_environment_file_of_the_daemon(unit):
-    """That file has the secrets of providers."""
+    """The daemon's file has the secrets of providers."""
     page, daemon = settings(unit), settings(unit.with_name("craftcore.service"))
 
     assert page["ExecStart"] == "/usr/bin/env craftcore web"
@@ -135,11 +135,11 @@ def test_page_is_limited_and_reads_no_environment_file_of_the_daemon(unit):
 
 @pytest.mark.parametrize("unit", BACKUPS, ids=["system", "user"])
 def test_backup_unit_runs_an_existing_command(unit, tmp_path):
-    """With its own values for what it takes from its environment, except for where it writes."""
+    """The command gets the values of the unit's environment, with another folder for the backups."""
     service = settings(unit)
-    given = dict(word.split("=", 1) for word in service["Environment"].split() if word.startswith("BACKUP_"))
-    given["BACKUP_DIR"] = str(tmp_path / "backups")
-    words = Template(service["ExecStart"]).substitute(given).split()
+    values = dict(word.split("=", 1) for word in service["Environment"].split() if word.startswith("BACKUP_"))
+    values["BACKUP_DIR"] = str(tmp_path / "backups")
+    words = Template(service["ExecStart"]).substitute(values).split()
     assert words[:2] == ["/usr/bin/env", "craftcore"]
     assert craftcore(tmp_path, "emit", "command.run", "--payload", '{"argv": ["true"]}').code == 0
 
@@ -160,7 +160,7 @@ def test_missed_backup_is_made_later_with_a_random_delay(unit):
 
 
 def settings(unit: Path, section: str = "Service") -> configparser.SectionProxy:
-    """One section; of a repeated key the last."""
+    """Return a section of a unit. The last value of a repeated key counts."""
     parser = configparser.ConfigParser(strict=False, interpolation=None, delimiters=["="])
     parser.optionxform = str  # type: ignore[assignment,method-assign]
     parser.read(unit)

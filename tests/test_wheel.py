@@ -24,25 +24,25 @@ ROOT = Path(__file__).parents[1]
 
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> str:
-    """The standard output of a command that ends well."""
-    ran = subprocess.run(
+    """Run a command, require exit code 0, and return its standard output."""
+    child = subprocess.run(
         [*map(str, command)], cwd=cwd, env=environment(**variables), capture_output=True, text=True, timeout=PATIENCE
     )
-    assert ran.returncode == 0, f"{command}: {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
-    return ran.stdout
+    assert child.returncode == 0, f"{command}: {child.returncode}\n{child.stdout}\n{child.stderr}"
+    return child.stdout
 
 
-def required(name: str) -> Iterator[str]:
-    """The distributions that an installed one needs without its extras, and those that they need."""
+def requirements(name: str) -> Iterator[str]:
+    """Yield the distributions that an installed one requires without its extras, and their own requirements."""
     for line in distribution(name).requires or []:
         requirement = Requirement(line)
         if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
             yield requirement.name
-            yield from required(requirement.name)
+            yield from requirements(requirement.name)
 
 
 def link(name: str, site: Path) -> None:
-    """Make an installed distribution importable there, and no other."""
+    """Make an installed distribution importable from the folder `site`."""
     installed = distribution(name)
     for top in {file.parts[0] for file in installed.files or []} - {"..", "__pycache__"}:
         if not (site / top).exists():
@@ -51,7 +51,7 @@ def link(name: str, site: Path) -> None:
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` of a virtual environment with the wheel and what it needs."""
+    """Return the `bin` of a virtual environment with the wheel and its requirements."""
     folder = tmp_path_factory.mktemp("wheel")
     run(sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", folder, cwd=ROOT)
     [wheel] = folder.glob("*.whl")
@@ -60,7 +60,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check"]
     run(*pip, "install", "--no-index", "--no-deps", wheel, cwd=folder)
     [site] = (folder / "venv").glob("lib/python*/site-packages")
-    for name in {*required("craftcore")}:
+    for name in {*requirements("craftcore")}:
         link(name, site)
     return python.parent
 
