@@ -48,7 +48,7 @@ def test_difference_is_not_divided():
 
 
 def test_ratio_of_latencies_is_that_of_their_medians():
-    """They are not measured in pairs, and one system may have more of them."""
+    """Latencies are not measured in pairs, and one system may have more of them."""
     promise = replace(PROMISE, above=("craftcore", "latency"), below=("Huey", "latency"))
 
     assert promise.ratio({("craftcore", "latency"): [3, 2, 9], ("Huey", "latency"): [2, 1]}) == (2, 2, 2)
@@ -131,7 +131,7 @@ def test_system_that_fails_to_install_is_reported_with_its_reason():
 
 @pytest.mark.packaging
 def test_interpreter_that_cannot_install_names_the_reason(tmp_path):
-    """A requirement that pip refuses before it asks any index."""
+    """pip refuses this requirement before it contacts an index."""
     with pytest.raises(NotInstalled, match="Invalid requirement"):
         python_of(tmp_path, ("no requirement",))
 

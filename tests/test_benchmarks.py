@@ -36,7 +36,7 @@ def test_filled_file_is_sound_and_has_triggers_records_and_events(tmp_path):
 
 
 def test_unrecorded_engine_writes_no_records_and_settles_the_same(tmp_path):
-    """Otherwise the cost of records is that of records against records."""
+    """The benchmark compares this engine with a normal one to find the cost of records."""
     blocks: list[AbstractContextManager[None]] = [nullcontext(), unrecorded()]
     written = []
     for number, block in enumerate(blocks):

@@ -15,8 +15,8 @@ from craftcore.clock import SystemClock, Uuid7
 from tests.support.fakes import NEW_YEAR
 
 
-class Chosen(random.Random):
-    """A source of chance that gives the same bits each time."""
+class FixedRandom(random.Random):
+    """A source of randomness that returns the same bits each time."""
 
     def __init__(self, bits: int) -> None:
         super().__init__(0)
@@ -65,11 +65,11 @@ def test_same_seed_gives_the_same_ids_and_another_seed_gives_others():
 
 @given(st.floats(0, 2e9), st.integers(0, 2**62 - 1), st.integers(1, 3))
 def test_id_has_the_fields_of_rfc_9562(moment, bits, count):
-    ids = Uuid7(Chosen(bits))
+    ids = Uuid7(FixedRandom(bits))
     for _ in range(count):
         made = ids.generate(moment)
 
-    tick = (int(moment * 1000) << 12) + count - (moment * 1000 >= 1)  # nothing comes before tick 1
+    tick = (int(moment * 1000) << 12) + count - (moment * 1000 >= 1)  # the first tick is 1
     fields = (tick >> 12) << 80 | 0x7 << 76 | (tick & 0xFFF) << 64 | 0x2 << 62 | bits
     assert made == str(uuid.UUID(int=fields))
 
@@ -95,7 +95,7 @@ def test_zone_of_an_unknown_tz_variable_is_not_known(monkeypatch, tz):
     assert SystemClock().zone() is None
 
 
-def test_boot_time_goes_on_when_the_wall_clock_does_not():
+def test_boot_time_continues_while_the_wall_clock_is_frozen():
     clock = SystemClock()
 
     with freeze_time("2026-01-01"):

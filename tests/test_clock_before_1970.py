@@ -1,4 +1,4 @@
-"""A machine whose clock is before 1970: moments from now are refused for that reason, and the rest goes on."""
+"""A machine whose clock is before 1970: relative moments are refused with that reason, and all else works."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def test_trigger_is_accepted_before_1970(core):
     assert (emitted.created, emitted.status) == (True, TriggerStatus.PENDING)
 
 
-@pytest.mark.parametrize("given", [{"delay": 60}, {"delay": "10m"}, {"at": "in 10m"}, {"at": "9am"}])
-def test_moment_from_now_before_1970_is_refused_with_the_clock_as_reason(core, given):
+@pytest.mark.parametrize("options", [{"delay": 60}, {"delay": "10m"}, {"at": "in 10m"}, {"at": "9am"}])
+def test_moment_from_now_before_1970_is_refused_with_the_clock_as_reason(core, options):
     with pytest.raises(InvalidInput, match=BEFORE_1970):
-        core.triggers.accept(TriggerSpec(workflow="w", **given))
+        core.triggers.accept(TriggerSpec(workflow="w", **options))
 
 
 @pytest.mark.parametrize("when", ["in 10m", "tomorrow at 0:30"])

@@ -40,12 +40,12 @@ ROWS = {
     "schedule": "schedules",
     "occurrence": "schedule_occurrences",
 }
-MOVES = {
+TRANSITIONS = {
     (ROWS[row], before, after)
     for row, before, after in re.findall(r"^\| (\w+) \| (\w*) ?\| (\w+) \| \S.* \|$", PAGE, re.MULTILINE)
     if row in ROWS
 }
-ASIDE = {
+QUARANTINE_STATES = {
     "triggers": "DEAD",
     "tasks": "FAILED",
     "waits": "RESOLVED",
@@ -58,7 +58,7 @@ ASIDE = {
 
 @pytest.fixture(scope="module")
 def schema() -> dict[str, str]:
-    """The text of every table and view, by name."""
+    """Return the SQL of each table and view, by its name."""
     connection = apsw.Connection(":memory:")
     for sql in (LEDGER, *(migration.sql for migration in list_migrations())):
         connection.execute(sql)
@@ -95,10 +95,10 @@ def test_glossary_defines_each_term_once():
 
 
 def test_table_belongs_to_a_term(schema):
-    of_the_program = {"facts", "schema_migrations", "clock_events", "notices", "notice_kinds", "restored_work"}
+    internal_tables = {"facts", "schema_migrations", "clock_events", "notices", "notice_kinds", "restored_work"}
     tables = {name for name, sql in schema.items() if sql.startswith("CREATE TABLE")}
-    told = {name for word in WORDS.values() for name in re.findall(r"`(\w+)`", word)}
-    assert tables - told == of_the_program
+    explained = {name for word in WORDS.values() for name in re.findall(r"`(\w+)`", word)}
+    assert tables - explained == internal_tables
 
 
 def test_command_shows_the_described_output(tmp_path):
@@ -118,8 +118,8 @@ def test_command_shows_the_described_output(tmp_path):
         noun = " ".join(command.split()[:2])
         line = re.sub(r"\b(ID|KEY)\b", ids.get(noun, ""), command.replace("MODULE:APP", "app:app"))
         shown = call_command(tmp_path, *line.split()[1:])
-        finds_problems = noun in ("craftcore doctor", "craftcore check")
-        assert shown.code in ({0, 1} if finds_problems else {0}), (command, shown.err)
+        may_find_faults = noun in ("craftcore doctor", "craftcore check")
+        assert shown.code in ({0, 1} if may_find_faults else {0}), (command, shown.err)
         assert shown.out.strip(), command
 
 
@@ -133,17 +133,17 @@ def test_states_match_the_code_and_the_schema(schema):
         "schedules": ScheduleStatus,
         "schedule_occurrences": Outcome,
     }
-    assert len(MOVES) == len(re.findall(rf"^\| ({'|'.join(ROWS)}) \| ", PAGE, re.MULTILINE)) > 50
+    assert len(TRANSITIONS) == len(re.findall(rf"^\| ({'|'.join(ROWS)}) \| ", PAGE, re.MULTILINE)) > 50
     for table, column in STATES.items():
-        told = {state for row, *states in MOVES if row == table for state in states if state}
+        states = {state for row, *ends in TRANSITIONS if row == table for state in ends if state}
         [allowed] = re.findall(rf"\b{column} IN \(([^)]+)\)\)", schema[table])[:1]
-        assert told == set(re.findall(r"'(\w+)'", allowed)), table
-        assert told == set(enums.get(table, told)), table
+        assert states == set(re.findall(r"'(\w+)'", allowed)), table
+        assert states == set(enums.get(table, states)), table
 
 
 def test_quarantine_follows_the_page():
     _, _, quarantine = PAGE.partition("\n## Quarantine\n")
-    assert dict(re.findall(r"^\| `(\w+)` \| ([A-Z]+)", quarantine, re.MULTILINE)) == ASIDE
+    assert dict(re.findall(r"^\| `(\w+)` \| ([A-Z]+)", quarantine, re.MULTILINE)) == QUARANTINE_STATES
 
 
 EVERY_TRANSITION = {
@@ -179,9 +179,9 @@ EVERY_TRANSITION = {
         "test_task_is_not_retried_while_another_live_task_has_its_dedup_key",
     ],
 }
-"""Tests that make every documented transition between them, on a clock of their own, in a second."""
+"""Tests that make every documented transition together, on a virtual clock, within a second."""
 
-SHOWN_BY = (
+STATE_TESTS = (
     "tests/triggers/test_attempts.py",
     "tests/triggers/test_operator_commands.py",
     "tests/tasks/test_activities.py",
@@ -196,11 +196,11 @@ SHOWN_BY = (
     "tests/executions/test_recorder.py",
     "tests/engine/test_emit_claims.py",
 )
-"""The files of these tests, and others about states: 500 tests, which must not make any other transition."""
+"""The files of these tests, and other files about states: 500 tests, which must make no other transition."""
 
 
-def moves_seen(folder: Path, *tests: str) -> set[tuple[str, str, str]]:
-    """Every change of a state that craftcore's own statements make while these tests run."""
+def record_transitions(folder: Path, *tests: str) -> set[tuple[str, str, str]]:
+    """Run tests, and return each change of a state by a statement of craftcore."""
     seen = folder / "seen"
     command = [
         sys.executable,
@@ -214,8 +214,8 @@ def moves_seen(folder: Path, *tests: str) -> set[tuple[str, str, str]]:
         *tests,
     ]
     env = {**os.environ, "STATES_SEEN": str(seen)}
-    ran = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=30 * PATIENCE)
-    assert ran.returncode == 0, ran.stdout[-2000:]
+    child = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=30 * PATIENCE)
+    assert child.returncode == 0, child.stdout[-2000:]
     found = set()
     for line in seen.read_text(encoding="utf-8").splitlines():
         table, before, after, _ = line.split("|", 3)
@@ -223,23 +223,23 @@ def moves_seen(folder: Path, *tests: str) -> set[tuple[str, str, str]]:
     return found
 
 
-def set_aside(move: tuple[str, str, str]) -> bool:
-    table, before, after = move
-    return before != "" and ASIDE.get(table) == after
+def is_quarantine(transition: tuple[str, str, str]) -> bool:
+    table, before, after = transition
+    return before != "" and QUARANTINE_STATES.get(table) == after
 
 
 @pytest.mark.parametrize(
     "tests",
     [
         pytest.param([f"{file}::{name}" for file, names in EVERY_TRANSITION.items() for name in names], id="some"),
-        pytest.param(SHOWN_BY, id="files", marks=pytest.mark.acceptance),
+        pytest.param(STATE_TESTS, id="files", marks=pytest.mark.acceptance),
     ],
 )
 def test_states_follow_exactly_the_transitions_of_the_table(tmp_path, tests):
-    seen = moves_seen(tmp_path, *tests)
+    seen = record_transitions(tmp_path, *tests)
 
-    assert MOVES - seen == set()
-    assert {move for move in seen - MOVES if not set_aside(move)} == set()
+    assert TRANSITIONS - seen == set()
+    assert {transition for transition in seen - TRANSITIONS if not is_quarantine(transition)} == set()
 
 
 @pytest.mark.campaign
@@ -248,10 +248,10 @@ def test_engine_tests_make_only_documented_transitions(tmp_path):
     corrupt = ("rows", "tasks", "activities", "records")
     tests = [f"tests/{name}" for name in folders] + [f"tests/crash/test_corrupt_{name}.py" for name in corrupt]
 
-    seen = moves_seen(tmp_path, *tests)
+    seen = record_transitions(tmp_path, *tests)
 
-    assert MOVES - seen == set()
-    assert {move for move in seen - MOVES if not set_aside(move)} == set()
+    assert TRANSITIONS - seen == set()
+    assert {transition for transition in seen - TRANSITIONS if not is_quarantine(transition)} == set()
 
 
 ENUMERATIONS = [

@@ -25,7 +25,7 @@ SHIPPED = ROOT / "config" / "craftcore.toml"
 
 @pytest.fixture
 def load(tmp_path):
-    """Load a text as if it were a file."""
+    """Return a function that loads a text from a settings file."""
 
     def load(text: str) -> Config:
         path = tmp_path / "craftcore.toml"
@@ -37,7 +37,7 @@ def load(tmp_path):
 
 @pytest.fixture
 def mistakes(load, tmp_path):
-    """The lines a text is refused with, without the file's name that starts each."""
+    """Return a function that returns the mistakes of a text, one for each line, without the name of the file."""
 
     def mistakes(text: str) -> list[str]:
         with pytest.raises(ConfigInvalid) as refused:
@@ -69,7 +69,7 @@ def test_shipped_file_shows_every_key_with_its_default():
     shown = tomllib.loads(SHIPPED.read_text())
     known = asdict(Config())
     for name in ("schedule", "notify"):
-        assert known.pop(name) == ()  # its keys are shown in a comment, as are those of a target
+        assert known.pop(name) == ()  # a comment of the file shows its keys, and those of a target
     assert known["http"].pop("target") == {}
     assert known["web"].pop("person") == ()
 
@@ -82,8 +82,8 @@ UNITS = {"s": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "hours": 3600, 
 SETTINGS_PAGES = ("reference/configuration.md", "how-to/send-email.md", "how-to/call-http-apis.md")
 
 
-def documented() -> dict[str, object]:
-    """Return every setting that a table of the pages explains, by its name, with its documented default."""
+def read_documented_defaults() -> dict[str, object]:
+    """Return the documented default of each setting in a table of the pages, by its name."""
     found: dict[str, object] = {}
     for page in SETTINGS_PAGES:
         table = None
@@ -99,12 +99,12 @@ def documented() -> dict[str, object]:
                     continue
                 for name, text in zip(names, default, strict=True):
                     full = name.strip("`") if table is None else f"{table}.{name.strip('`')}"
-                    found[full] = value_of(text)
+                    found[full] = parse_default(text)
     return found
 
 
-def value_of(text: str) -> object:
-    """A default as people write it."""
+def parse_default(text: str) -> object:
+    """Return the value of a default as the pages write it."""
     if number := re.fullmatch(r"([\d,.]+)(?: (\w+))?", text):
         return float(number[1].replace(",", "")) * UNITS[number[2] or "s"]
     words = {"none": "", "false": False, "true": True}
@@ -116,12 +116,12 @@ def test_setting_is_documented_with_its_default():
     known = {
         f"{table}.{name}": value
         for table, values in asdict(Config()).items()
-        if table not in ("schedule", "notify")  # their keys have a table of their own
+        if table not in ("schedule", "notify")  # their keys are in separate tables
         for name, value in values.items()
-        if name != "target"  # a table of its own, which has its test
+        if name != "target"  # a separate table, with its own test
     }
 
-    settings = documented()
+    settings = read_documented_defaults()
 
     assert known.keys() - settings.keys() == set()
     assert {name: settings[name] for name in known} == {
@@ -405,10 +405,10 @@ def test_secret_in_the_file_is_refused_and_not_shown(mistakes, secret):
     assert "hunter" not in mistake
 
 
-KEYS_OF_A_FOLDER = ["host", "port", "security", "username", "password", "folder", "settle", "is_complete"]
+IMAP_KEYS = ["host", "port", "security", "username", "password", "folder", "settle", "is_complete"]
 
 
-@pytest.mark.parametrize("key", KEYS_OF_A_FOLDER)
+@pytest.mark.parametrize("key", IMAP_KEYS)
 def test_setting_without_effect_is_refused_with_the_remedy(mistakes, key):
     [mistake] = mistakes(f"{SERVER}imap_{key} = 'hunter2'\n")
 
@@ -589,7 +589,7 @@ def test_file_with_invalid_toml_is_refused_in_a_single_line(tmp_path, content, m
 
 
 def test_reading_settings_loads_the_standard_library_only():
-    """A reading command starts light. The package's own `__init__` is not what is measured here."""
+    """A command that only reads starts quickly. The script replaces the package's `__init__`, which is not measured."""
     script = """
 import sys, types
 package = types.ModuleType("craftcore")

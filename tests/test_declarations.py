@@ -80,7 +80,7 @@ def rate(**options: Any) -> None:
 
 
 SECONDS = {"a whole number", "a fraction", "seconds", "text", "a number as text"}
-TAKES: list[tuple[Callable[..., Any], str, set[str]]] = [
+OPTIONS: list[tuple[Callable[..., Any], str, set[str]]] = [
     (App, "router", {"None"}),
     (workflow, "max_attempts", {"None", "a whole number"}),
     (workflow, "timeout", {"None", *SECONDS}),
@@ -112,18 +112,24 @@ TAKES: list[tuple[Callable[..., Any], str, set[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("declare", "option", "fits"), TAKES, ids=[f"{fn.__name__}-{name}" for fn, name, _ in TAKES])
+@pytest.mark.parametrize(
+    ("declare", "option", "fits"), OPTIONS, ids=[f"{fn.__name__}-{name}" for fn, name, _ in OPTIONS]
+)
 def test_declaration_accepts_valid_values_and_refuses_others_with_a_sentence(declare, option, fits):
-    refused = {name: told for name, value in HOSTILE.items() if (told := _told(declare, option, value)) is not None}
+    refused = {
+        name: refusal for name, value in HOSTILE.items() if (refusal := _refusal(declare, option, value)) is not None
+    }
 
     assert HOSTILE.keys() - refused.keys() == fits
     assert [
-        told for told in refused.values() if option.removesuffix("s") not in told or not _says_what_is_expected(told)
+        refusal
+        for refusal in refused.values()
+        if option.removesuffix("s") not in refusal or not _names_expected_values(refusal)
     ] == []
 
 
-def _told(declare: Callable[..., Any], option: str, value: Any) -> str | None:
-    """How it is refused; None: it is taken."""
+def _refusal(declare: Callable[..., Any], option: str, value: Any) -> str | None:
+    """Return the message of the refusal, or None when the value is accepted."""
     try:
         declare(**{option: value})
     except (CraftcoreError, ValueError) as error:
@@ -131,8 +137,8 @@ def _told(declare: Callable[..., Any], option: str, value: Any) -> str | None:
     return None
 
 
-def _says_what_is_expected(told: str) -> bool:
-    return " must " in told or "is not an error code. Those that are tried again:" in told
+def _names_expected_values(refusal: str) -> bool:
+    return " must " in refusal or "is not an error code. Those that are tried again:" in refusal
 
 
 def test_duration_that_is_no_duration_is_refused_with_an_example():
@@ -154,10 +160,10 @@ def test_invalid_schedule_is_refused_in_a_sentence_before_the_app_runs(option, t
         app.schedule(**{"id": "brief", "when": "every 2h", "workflow": "flow", **options})
         declarations(app, Config(), core.schedules)
 
-    refused = [told for value in HOSTILE.values() if (told := _told(schedule, option, value)) is not None]
+    refused = [refusal for value in HOSTILE.values() if (refusal := _refusal(schedule, option, value)) is not None]
 
     assert len(refused) > len(HOSTILE) / 2
-    assert [told for told in refused if not _says_what_is_expected(told)] == []
+    assert [refusal for refusal in refused if not _names_expected_values(refusal)] == []
 
 
 async def sleeps(ctx: TaskContext, value: Any) -> None:
@@ -267,11 +273,11 @@ CALLS: list[tuple[Callable[..., Any], str, set[str]]] = [
 
 @pytest.mark.anyio
 async def test_invalid_argument_of_a_turn_fails_only_that_trigger_with_a_sentence(tmp_path):
-    """One engine takes all of it: every call with every value."""
+    """One engine runs every call with every invalid value."""
     app = App()
-    given = list(HOSTILE.items())
+    values = list(HOSTILE.items())
     for call, _, _ in CALLS:
-        app.declare(call.__name__, _given_one_of(given, call), max_attempts=1)
+        app.declare(call.__name__, _call_with(values, call), max_attempts=1)
 
     @app.workflow("flow")
     async def child(nr: str = "0") -> None:
@@ -279,30 +285,30 @@ async def test_invalid_argument_of_a_turn_fails_only_that_trigger_with_a_sentenc
 
     async with lab(app, tmp_path) as it:
         ids = {}
-        for (call, _, fits), nr in itertools.product(CALLS, range(len(given))):
-            if given[nr][0] not in fits:
+        for (call, _, fits), nr in itertools.product(CALLS, range(len(values))):
+            if values[nr][0] not in fits:
                 emitted = await app.emit(call.__name__, {"nr": nr})
-                ids[emitted.id] = (call.__name__, given[nr][0])
+                ids[emitted.id] = (call.__name__, values[nr][0])
         rows = {id: await it.settled(id) for id in ids}
 
-    says = {call.__name__: what for call, what, _ in CALLS}
+    expected = {call.__name__: part for call, part, _ in CALLS}
     wrong = {
         ids[id]: (row["status"], row["error_message"])
         for id, row in rows.items()
         if row["status"] not in ("FAILED", "DEAD")
-        or says[ids[id][0]] not in str(row["error_message"])
+        or expected[ids[id][0]] not in str(row["error_message"])
         or row["error_message"].startswith(("'", "TypeError", "unsupported"))
     }
     assert wrong == {}
 
 
-def _given_one_of(given: list[tuple[str, Any]], call: Callable[..., Any]) -> Callable[..., Any]:
+def _call_with(values: list[tuple[str, Any]], call: Callable[..., Any]) -> Callable[..., Any]:
     async def flow(ctx: TaskContext, nr: int) -> Any:
-        return await call(ctx, given[nr][1])
+        return await call(ctx, values[nr][1])
 
     return flow
 
 
 def test_duration_is_written_as_seconds_timedelta_or_text():
-    for given in (90, 90.0, timedelta(seconds=90), "90", "90s", "1m30s", "1.5 m"):
-        assert Rate(1, per=given).seconds == 90
+    for duration in (90, 90.0, timedelta(seconds=90), "90", "90s", "1m30s", "1.5 m"):
+        assert Rate(1, per=duration).seconds == 90

@@ -12,16 +12,17 @@ from pathlib import Path
 from tests.support import prose
 
 ROOT = Path(__file__).parents[1]
-COMES_WITH_ANOTHER = {"pytest", "httpcore2", "h11", "markupsafe"}
-"""pytest loads the pytest plugin; httpx2 is built on httpcore2, uvicorn on h11, jinja2 on markupsafe."""
+TRANSITIVE = {"pytest", "httpcore2", "h11", "markupsafe"}
+"""Packages that another dependency brings: pytest loads the plugin, httpx2 needs httpcore2, uvicorn h11, and jinja2
+markupsafe."""
 
 
 STATEMENTS = ("body", "orelse", "finalbody", "handlers", "cases")
-"""The parts of a statement that contain statements. An import is nowhere else."""
+"""The parts of a statement that contain statements, and so may contain imports."""
 
 
 def imported(node: ast.AST) -> Iterator[str]:
-    """Yield the top-level packages that code imports, also inside functions, but for those of a type checker."""
+    """Yield the top-level packages that code imports, also inside functions, except for the type checker."""
     if isinstance(node, ast.Import):
         yield from (alias.name.partition(".")[0] for alias in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -45,11 +46,11 @@ def declared() -> set[str]:
 
 
 def test_imports_are_declared_dependencies():
-    known = {*sys.stdlib_module_names, *declared(), *COMES_WITH_ANOTHER, "craftcore"}
-    strange = {
+    known = {*sys.stdlib_module_names, *declared(), *TRANSITIVE, "craftcore"}
+    undeclared = {
         f"{path.relative_to(ROOT)}: {name}"
         for path, tree in prose.modules()
         for name in imported(tree)
         if name not in known
     }
-    assert sorted(strange) == []
+    assert sorted(undeclared) == []

@@ -27,9 +27,9 @@ FAILURE_MODEL = """
     EMCL_FAILURE          | Security   | No    | N/A
     WORKFLOW_ABORTED      | Internal   | No    | N/A
 """
-"""As its document has them; the backoff of what may be tried again and is not in its table of retries is ours."""
+"""The table of the failure model. Where its table of retries lacks a retryable code, the backoff is craftcore's."""
 
-OURS = """
+OWN_CODES = """
     LEASE_LOST            | Internal   | No    | N/A
     POISON                | Internal   | No    | N/A
     STORAGE_FULL          | Internal   | Yes   | Exponential
@@ -52,15 +52,15 @@ def rows(table: str) -> list[tuple[str, ...]]:
     return [tuple(cell.strip() for cell in line.split("|")) for line in table.strip().splitlines()]
 
 
-EVERY = rows(FAILURE_MODEL) + rows(OURS)
+ALL_CODES = rows(FAILURE_MODEL) + rows(OWN_CODES)
 
 
 def test_error_codes_are_exactly_the_documented_codes():
     assert len(rows(FAILURE_MODEL)) == 14
-    assert [str(code) for code in ErrorCode] == [name for name, *_ in EVERY]
+    assert [str(code) for code in ErrorCode] == [name for name, *_ in ALL_CODES]
 
 
-@pytest.mark.parametrize(("name", "category", "retryable", "backoff"), EVERY, ids=[name for name, *_ in EVERY])
+@pytest.mark.parametrize(("name", "category", "retryable", "backoff"), ALL_CODES, ids=[name for name, *_ in ALL_CODES])
 def test_code_has_its_category_and_retry_rule(name, category, retryable, backoff):
     code = ErrorCode(name)
     assert code == code.name == code.value == name
@@ -78,27 +78,27 @@ def subclasses(error: type[CraftcoreError]) -> list[type[CraftcoreError]]:
 
 
 def test_own_error_has_a_code_of_the_table():
-    ours = [error for error in subclasses(CraftcoreError) if error.__module__ == "craftcore.errors"]
-    assert len(ours) > 20
-    assert {type(error.code) for error in ours} == {ErrorCode}
+    own_errors = [error for error in subclasses(CraftcoreError) if error.__module__ == "craftcore.errors"]
+    assert len(own_errors) > 20
+    assert {type(error.code) for error in own_errors} == {ErrorCode}
 
 
-# Asked for by user code
+# Codes that user code raises
 
 
-@pytest.mark.parametrize("asked", [Retry, NoEffect])
-@pytest.mark.parametrize("spelt", [str, ErrorCode])
-def test_retry_accepts_every_retryable_code(asked, spelt):
-    for name, _, retryable, _ in EVERY:
+@pytest.mark.parametrize("outcome", [Retry, NoEffect])
+@pytest.mark.parametrize("spelling", [str, ErrorCode])
+def test_retry_accepts_every_retryable_code(outcome, spelling):
+    for name, _, retryable, _ in ALL_CODES:
         if retryable != "No":
-            assert asked("later", code=spelt(name)).code is ErrorCode(name)
+            assert outcome("later", code=spelling(name)).code is ErrorCode(name)
 
 
-@pytest.mark.parametrize("asked", [Retry, NoEffect])
+@pytest.mark.parametrize("outcome", [Retry, NoEffect])
 @pytest.mark.parametrize("code", ["rate_limit", "MY_OWN", "", None, 429, Backoff.RETRY_AFTER, "x" * 9999])
-def test_retry_with_an_unknown_code_is_refused_with_the_known_codes(asked, code):
-    with pytest.raises(InvalidInput, match=rf"{asked.__name__}\(code=.* is not an error code") as refused:
-        asked(code=code)
+def test_retry_with_an_unknown_code_is_refused_with_the_known_codes(outcome, code):
+    with pytest.raises(InvalidInput, match=rf"{outcome.__name__}\(code=.* is not an error code") as refused:
+        outcome(code=code)
     assert refused.value.message.endswith(
         "ROUTING_ERROR, AGENT_ERROR, AGENT_TIMEOUT, AGENT_UNAVAILABLE, INTERNAL_AGENT_ERROR, TRANSPORT_ERROR, "
         "RATE_LIMIT, STORAGE_FULL, WORKER_DIED"
@@ -106,11 +106,11 @@ def test_retry_with_an_unknown_code_is_refused_with_the_known_codes(asked, code)
     assert len(refused.value.message) < 400
 
 
-@pytest.mark.parametrize("asked", [Retry, NoEffect])
-@pytest.mark.parametrize("code", [name for name, _, retryable, _ in EVERY if retryable == "No"])
-def test_retry_with_a_final_code_is_refused(asked, code):
+@pytest.mark.parametrize("outcome", [Retry, NoEffect])
+@pytest.mark.parametrize("code", [name for name, _, retryable, _ in ALL_CODES if retryable == "No"])
+def test_retry_with_a_final_code_is_refused(outcome, code):
     with pytest.raises(InvalidInput, match=f"{code}.* is never tried again: raise Fail with it"):
-        asked(code=code)
+        outcome(code=code)
 
 
 def test_uninitialised_subclass_of_an_own_error_has_the_code_of_its_base():
@@ -136,4 +136,4 @@ def test_document_has_every_code_with_its_rule_and_cause():
     assert documented == [
         (str(code), code.category, RETRYABLE[code.retryable].lower(), backoff[code.backoff]) for code in ErrorCode
     ]
-    assert len(re.findall(r"^\| `[A-Z_]+` \|", FAILURES, re.M)) == len(documented), "a line is not read by this test"
+    assert len(re.findall(r"^\| `[A-Z_]+` \|", FAILURES, re.M)) == len(documented), "the pattern does not match a line"

@@ -35,14 +35,14 @@ def test_log_line_has_the_time_of_the_frozen_clock(format):
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_engine_runs_under_a_frozen_clock_with_a_running_loop(tmp_path: Path, backend):
-    """`real_asyncio=True` on asyncio, `tick=True` on both: inside a plain freeze_time every sleep would hang."""
+    """The test sets `real_asyncio=True` on asyncio and `tick=True` on both. With neither, every sleep would hang."""
     app, path = App(), tmp_path / "agent.db"
 
     @app.workflow("greet")
     async def greet() -> str:
         return "hello"
 
-    async def live() -> str:
+    async def run_engine() -> str:
         async with app.running(path):
             emitted = await app.emit("greet")
             with anyio.fail_after(PATIENCE):
@@ -51,7 +51,7 @@ def test_engine_runs_under_a_frozen_clock_with_a_running_loop(tmp_path: Path, ba
             return emitted.id
 
     with freeze_time(FROZEN, tick=True, real_asyncio=backend == "asyncio"):
-        id = anyio.run(live, backend=backend)
+        id = anyio.run(run_engine, backend=backend)
 
     assert settled(path, id)[0]["created_at"] - datetime.fromisoformat(FROZEN).timestamp() < 2 * PATIENCE
 

@@ -45,13 +45,13 @@ def named_tests(text: str) -> list[str]:
 
 @cache
 def functions(path: Path) -> dict[str, ast.FunctionDef | ast.AsyncFunctionDef]:
-    """The test functions of a file, as they stand in it."""
+    """Return the functions of a file by name."""
     found = ast.parse(path.read_text(encoding="utf-8")).body
     return {one.name: one for one in found if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef))}
 
 
 def asserts(node: ast.AST) -> Iterator[ast.AST]:
-    """What in a function can fail: an assert, `pytest.raises`, or a call of something that judges."""
+    """Yield the nodes of a function that can fail the test: asserts, `pytest.raises` and calls of checks."""
     for inner in ast.walk(node):
         if isinstance(inner, ast.Assert):
             yield inner
@@ -66,9 +66,9 @@ def test_guarantee_has_its_evidence():
     assert [promise for promise, text in PROMISES.items() if not named_tests(text)] == []
 
 
-@pytest.mark.parametrize(("about", "what"), MUST_COVER.items())
-def test_required_guarantee_is_stated(about, what):
-    assert [promise for promise in PROMISES if about in promise and re.search(what, promise)], about
+@pytest.mark.parametrize(("subject", "promise"), MUST_COVER.items())
+def test_required_guarantee_is_stated(subject, promise):
+    assert [title for title in PROMISES if subject in title and re.search(promise, title)], subject
 
 
 @pytest.mark.parametrize("test", [name for name in TESTS if "::" in name])
@@ -78,8 +78,8 @@ def test_named_test_exists_runs_by_default_and_can_fail(test):
     found = functions(ROOT / path)
     assert name in found, f"{path} has no {name}"
     marks = [ast.unparse(mark) for mark in found[name].decorator_list]
-    assert "pytest.mark.campaign" not in marks, "the page says that plain pytest runs it"
-    assert next(asserts(found[name]), None), "it shows nothing"
+    assert "pytest.mark.campaign" not in marks, "a plain run of pytest must include the test"
+    assert next(asserts(found[name]), None), "the test cannot fail"
 
 
 def test_named_file_exists():
@@ -104,7 +104,7 @@ def test_named_command_exists():
             case ["pytest", "tests/…::test_…"]:
                 pass
             case _:
-                pytest.fail(f"nobody checks `{command}`")
+                pytest.fail(f"no case checks `{command}`")
 
 
 def test_benchmark_has_its_row_of_figures():

@@ -28,16 +28,16 @@ def test_table_has_every_extra_with_its_library():
 
 @pytest.mark.packaging
 def test_commands_of_the_page_build_a_wheel_that_installs(tmp_path):
-    """`pip wheel` and `pip install` as they stand there, without the network."""
+    """The test runs `pip wheel` as the page shows it, and then `pip install`, without the network."""
     [wheel] = re.findall(r"^pip (wheel .*)$", PAGE, re.M)
     words = wheel.replace("/path/to/craftcore", str(ROOT)).split()
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "-q"]
     subprocess.run([*pip, *words, "--no-build-isolation", "--no-index"], cwd=tmp_path, check=True, timeout=PATIENCE)
     [built] = (tmp_path / "dist").glob("craftcore-*.whl")
 
-    install = [*pip, "install", "--no-deps", "--no-index", "--target", "there", str(built)]
+    install = [*pip, "install", "--no-deps", "--no-index", "--target", "site", str(built)]
     subprocess.run(install, cwd=tmp_path, check=True, timeout=PATIENCE)
 
-    assert (tmp_path / "there/craftcore/__init__.py").is_file()
+    assert (tmp_path / "site/craftcore/__init__.py").is_file()
     assert "pip install --require-hashes -r requirements.lock" in PAGE
     assert (ROOT / "requirements.lock").is_file()

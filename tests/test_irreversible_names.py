@@ -20,7 +20,7 @@ from tests.support.log_capture import capture_logs
         *("sms", "SMS", "sendSMS", "SMSGateway", "messages", "blog.publish"),
     ],
 )
-def test_name_with_a_listed_word_sounds_irreversible(name):
+def test_name_with_a_listed_word_is_irreversible(name):
     assert is_irreversible_name(name)
 
 
@@ -31,12 +31,12 @@ def test_name_with_a_listed_word_sounds_irreversible(name):
         *("repost", "transferable", "", "42", "http.get"),
     ],
 )
-def test_name_that_only_contains_the_letters_does_not_sound_irreversible(name):
+def test_name_that_only_contains_the_letters_is_not_irreversible(name):
     assert not is_irreversible_name(name)
 
 
 async def nothing(call):
-    """Nothing."""
+    pass
 
 
 def an_app() -> App:

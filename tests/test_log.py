@@ -1,4 +1,4 @@
-"""The loggers of craftcore: a chain of their own, no call that raises, and lines in the log of the program."""
+"""The loggers of craftcore: they have their own chain, never raise, and write to the log of the program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = get_logger("craftcore.test_log")
 
 
 class Kept(logging.Handler):
-    """Keeps the records that it is given."""
+    """A handler that keeps its records."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def raise_error(*_: object) -> Any:
 
 
 def test_daemon_log_is_the_same_after_the_program_configured_structlog(stream) -> None:
-    """Its chain would lead back to the daemon's, and never end."""
+    """The chain of the program leads back to the daemon's, which would be an endless loop."""
     structlog.configure(logger_factory=structlog.stdlib.LoggerFactory())
     log.error("trigger.settled", trigger="t-1")
     get_logger("craftcore.test_log.later").error("trigger.settled", trigger="t-2")
@@ -94,7 +94,7 @@ def test_daemon_log_leaves_structlog_and_the_root_logger_of_the_program_alone() 
 
 @pytest.mark.parametrize("level", ["debug", "info", "warning", "error", "critical", "exception"])
 def test_log_call_does_not_raise_when_the_structlog_chain_of_the_program_raises(kept, level) -> None:
-    """The line arrives in the standard library's log, without what could not be written."""
+    """The standard library logs the line without its fields."""
     structlog.configure(processors=[raise_error])
 
     getattr(log, level)("trigger.settled", trigger="t-1")
@@ -129,12 +129,12 @@ def test_log_call_does_not_raise_for_arguments_that_do_not_fit(stream, arguments
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_log_call_that_is_awaited_writes_its_line(stream, backend) -> None:
-    async def say() -> None:
+    async def write_lines() -> None:
         await log.ainfo("trigger.settled", trigger="t-1")
         await log.aexception("trigger.settled")
         await log.alog(logging.ERROR, "trigger.settled")
 
-    anyio.run(say, backend=backend)
+    anyio.run(write_lines, backend=backend)
 
     assert [row["level"] for row in rows(stream)] == ["info", "error", "error"]
 
@@ -152,12 +152,12 @@ def test_logger_has_the_level_of_the_standard_library_logger_of_its_name(stream)
     quiet.setLevel(logging.ERROR)
     loud.setLevel(logging.DEBUG)
 
-    get_logger("craftcore.test_log.quiet.part").warning("not.said")
-    get_logger("craftcore.test_log.loud").debug("loud.said")
-    log.debug("not.said")
-    log.info("said")
+    get_logger("craftcore.test_log.quiet.part").warning("line.dropped")
+    get_logger("craftcore.test_log.loud").debug("debug.line")
+    log.debug("line.dropped")
+    log.info("info.line")
 
-    assert [row["event"] for row in rows(stream)] == ["loud.said", "said"]
+    assert [row["event"] for row in rows(stream)] == ["debug.line", "info.line"]
 
 
 def test_line_of_another_program_is_a_record_with_its_fields_and_place(kept) -> None:
@@ -179,7 +179,7 @@ def test_line_arrives_in_the_configured_structlog_of_the_program() -> None:
 
 
 def test_line_of_a_log_handler_of_the_program_is_dropped(monkeypatch, kept) -> None:
-    """A handler of the program that uses craftcore does not go in a circle."""
+    """A log handler that uses craftcore would otherwise call itself."""
     keep = Kept.emit
 
     def use_craftcore(self: Kept, record: logging.LogRecord) -> None:

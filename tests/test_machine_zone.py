@@ -21,13 +21,13 @@ UNKNOWN = "the time zone of this machine is not known"
 
 
 def zone_bytes(name: str) -> bytes:
-    """Return a zone as the package tzdata has it; its file differs from that of a system."""
+    """Return a zone file of the package tzdata, which differs from the file of a system."""
     return importlib.resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).read_bytes()
 
 
 @pytest.fixture
 def find(tmp_path):
-    """Find the zone of a machine with these two files; None: without it."""
+    """Return a function that finds the zone of a machine with these two files. None leaves a file out."""
 
     def find(variable: str | None, localtime: bytes | str | None, timezone: str | None = None) -> MachineZone:
         link, named = tmp_path / "localtime", tmp_path / "timezone"
@@ -123,12 +123,11 @@ def test_variable_tz_may_be_the_path_of_a_copy(find, tmp_path):
 
 
 def changed_history(name: str) -> bytes:
-    """Return a zone file with the offsets of a zone from now on, whose bytes no zone has: its oldest change is
-    another."""
+    """Return a file that differs from the file of a zone in its oldest change, so that its bytes match no zone."""
     content = zone_bytes(name)
     second = content.index(b"TZif", 4)
     counts = [int.from_bytes(content[second + at : second + at + 4], "big") for at in range(20, 44, 4)]
-    assert counts[3] > 0, "it has changes"
+    assert counts[3] > 0, "the zone has no changes"
     first_change = second + 44
     return content[: first_change + 7] + bytes([content[first_change + 7] ^ 1]) + content[first_change + 8 :]
 
@@ -137,33 +136,33 @@ def changed_history(name: str) -> bytes:
 
 
 @pytest.fixture
-def lost(tmp_path):
-    """A core on a machine whose zone is not known."""
-    return VirtualCore(tmp_path / "lost.db", VirtualClock(zone_name=None))
+def zoneless(tmp_path):
+    """Return a core on a machine whose zone is not known."""
+    return VirtualCore(tmp_path / "core.db", VirtualClock(zone_name=None))
 
 
 @pytest.mark.parametrize("when", ["every day at 9am", "tomorrow at 9am", "at 3pm", "0 9 * * *", "@daily"])
-def test_schedule_by_the_wall_clock_is_refused_without_a_zone(lost, when):
+def test_schedule_by_the_wall_clock_is_refused_without_a_zone(zoneless, when):
     with pytest.raises(ScheduleInvalid, match=f"schedule '{re.escape(when)}': {UNKNOWN}, so a time of day has no"):
-        lost.schedules.check(ScheduleSpec(id="s", when=when, workflow="w"), Origin.OPERATOR)
-    lost.schedules.check(ScheduleSpec(id="s", when=when, workflow="w", timezone="Europe/Berlin"), Origin.OPERATOR)
+        zoneless.schedules.check(ScheduleSpec(id="s", when=when, workflow="w"), Origin.OPERATOR)
+    zoneless.schedules.check(ScheduleSpec(id="s", when=when, workflow="w", timezone="Europe/Berlin"), Origin.OPERATOR)
 
 
 @pytest.mark.parametrize("when", ["in 10m", "every 2h", "on startup", "immediate", "2026-12-01T09:00Z"])
-def test_schedule_that_needs_no_zone_is_accepted(lost, when):
-    lost.schedules.check(ScheduleSpec(id="s", when=when, workflow="w"), Origin.OPERATOR)
+def test_schedule_that_needs_no_zone_is_accepted(zoneless, when):
+    zoneless.schedules.check(ScheduleSpec(id="s", when=when, workflow="w"), Origin.OPERATOR)
 
 
 @pytest.mark.parametrize("field", ["at", "expires_at"])
-def test_emit_at_a_time_of_day_is_refused_without_a_zone(lost, field):
-    given: dict[str, Any] = {field: "tomorrow 9am"}
+def test_emit_at_a_time_of_day_is_refused_without_a_zone(zoneless, field):
+    options: dict[str, Any] = {field: "tomorrow 9am"}
     with pytest.raises(InvalidInput, match=f"{field} 'tomorrow 9am': {UNKNOWN}"):
-        lost.triggers.accept(TriggerSpec(workflow="w", **given))
+        zoneless.triggers.accept(TriggerSpec(workflow="w", **options))
 
 
-def test_emit_at_a_moment_that_needs_no_zone_is_accepted(lost):
-    assert lost.triggers.accept(TriggerSpec(workflow="w", at="in 10m")).fire_at == NEW_YEAR + 600
-    assert lost.triggers.accept(TriggerSpec(workflow="w", at="2026-12-01T09:00Z")).fire_at > NEW_YEAR
+def test_emit_at_a_moment_that_needs_no_zone_is_accepted(zoneless):
+    assert zoneless.triggers.accept(TriggerSpec(workflow="w", at="in 10m")).fire_at == NEW_YEAR + 600
+    assert zoneless.triggers.accept(TriggerSpec(workflow="w", at="2026-12-01T09:00Z")).fire_at > NEW_YEAR
 
 
 @pytest.mark.anyio

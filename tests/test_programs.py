@@ -13,7 +13,7 @@ from tests.support.programs import find_program
 
 @pytest.fixture
 def scripts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder of scripts of an interpreter that is not on PATH."""
+    """Return the folder of scripts of an interpreter that is not on PATH."""
     monkeypatch.setattr(sysconfig, "get_path", lambda name: str(tmp_path))
     monkeypatch.setenv("PATH", "")
     return tmp_path

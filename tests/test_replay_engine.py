@@ -31,15 +31,15 @@ from craftcore.triggers.settlement import Released, Succeeded
 from tests.support.fakes import NEW_YEAR, VirtualClock, VirtualCore
 from tests.support.record_steps import TIMEOUT, checkpoint, fingerprint, invalidate, look, seen, spoil, strip
 
-OF_IT = "execution_seq = (SELECT seq FROM executions WHERE id = :id)"
+OF_RECORD = "execution_seq = (SELECT seq FROM executions WHERE id = :id)"
 LARGE = 3 << 20
 
 
-# Any record, and nothing happens
+# Records of every kind
 
 
 def any_value(chance: random.Random, levels: int = 4) -> Any:
-    """Any JSON value, the difficult ones often."""
+    """Return a random JSON value, often a difficult one."""
     match chance.randrange(12 if levels else 9):
         case 0:
             return None
@@ -66,26 +66,26 @@ def any_text(chance: random.Random) -> str:
 
 
 @dataclass(frozen=True)
-class Ran:
-    """A database on which an engine ran many triggers, the results their workflow had to return, and its calls."""
+class EngineRun:
+    """A database on which an engine ran many triggers, with their payloads, their expected results and the calls."""
 
     core: VirtualCore
-    asked: dict[str, dict[str, Any]]
+    payloads: dict[str, dict[str, Any]]
     results: dict[str, Any]
     calls: list[str]
 
 
 @pytest.fixture(scope="module", params=[100, pytest.param(1_000, marks=pytest.mark.campaign)])
-def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
-    many: int = request.param
-    path = tmp_path_factory.mktemp("ran") / "agent.db"
+def engine_run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[EngineRun]:
+    count: int = request.param
+    path = tmp_path_factory.mktemp("engine_run") / "agent.db"
     chance = random.Random(6)
-    asked: dict[str, dict[str, Any]] = {}
+    payloads: dict[str, dict[str, Any]] = {}
     results: dict[str, Any] = {}
     calls: list[str] = []
-    for number in range(many):
+    for number in range(count):
         large = "é😀x" * (LARGE // 19) if number in (10, 11) else ""
-        asked[f"t{number}"] = {
+        payloads[f"t{number}"] = {
             "id": f"t{number}",
             "body": [any_value(chance), large if number == 11 else ""],
         }
@@ -102,27 +102,27 @@ def ran(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
     async def run() -> None:
         async with app.running(path, config=Config(triggers=TriggerSettings(payload_max_bytes=16 << 20))):
-            specs = [TriggerSpec(workflow="answer", payload=payload, id=id) for id, payload in asked.items()]
+            specs = [TriggerSpec(workflow="answer", payload=payload, id=id) for id, payload in payloads.items()]
             await app.emit_many(specs)
-            while unsettled(core, many):  # noqa: ASYNC110 - a table has no event to wait on
+            while unsettled(core, count):  # noqa: ASYNC110 - a table has no event to wait on
                 await anyio.sleep(0.02)
 
     core = VirtualCore(path, VirtualClock(), database=RepeatedReads)
     anyio.run(run)
-    yield Ran(core, asked, results, calls)
+    yield EngineRun(core, payloads, results, calls)
     core.close()
 
 
-def unsettled(core: VirtualCore, many: int) -> int:
-    count: int = core.rows("SELECT count(*) AS left FROM executions WHERE ended_at IS NOT NULL")[0]["left"]
-    return many - count
+def unsettled(core: VirtualCore, count: int) -> int:
+    ended: int = core.rows("SELECT count(*) AS ended FROM executions WHERE ended_at IS NOT NULL")[0]["ended"]
+    return count - ended
 
 
-def test_records_are_replayed_to_the_byte_without_effects(ran):
-    checkpoint(ran.core)
-    before, called = fingerprint(ran.core), list(ran.calls)
-    assert len(called) == len(set(called)) == len(ran.asked)
-    rows = ran.core.rows(
+def test_records_are_replayed_to_the_byte_without_effects(engine_run):
+    checkpoint(engine_run.core)
+    before, called = fingerprint(engine_run.core), list(engine_run.calls)
+    assert len(called) == len(set(called)) == len(engine_run.payloads)
+    rows = engine_run.core.rows(
         """
         SELECT executions.id, trigger_id, coalesce(nullif(response_json, ''), body) AS response
           FROM executions
@@ -130,46 +130,46 @@ def test_records_are_replayed_to_the_byte_without_effects(ran):
         """
     )
     recorded = {row["id"]: row for row in rows}
-    assert len(recorded) == len(ran.asked)
+    assert len(recorded) == len(engine_run.payloads)
     assert sum(len(row["response"]) > LARGE for row in rows) == 2
 
-    with ReplayEngine(ran.core) as replays:
+    with ReplayEngine(engine_run.core) as replays:
         for entry in replays.replay_all(recorded):
             result, row = entry.result, recorded[entry.execution_id]
             assert result is not None, entry
             assert result.response_json == row["response"]
-            expected = encode(ran.results[row["trigger_id"]], "result")
+            expected = encode(engine_run.results[row["trigger_id"]], "result")
             if result.status == "success":
                 assert canonicalize(result.payload) == expected
-                again = {"metadata": result.metadata, "payload": result.payload, "status": result.status}
+                rebuilt = {"metadata": result.metadata, "payload": result.payload, "status": result.status}
             else:
                 assert result.error is not None
                 assert canonicalize(result.error["details"]["value"]) == expected
-                again = {"error": result.error, "metadata": result.metadata, "status": result.status}
-            assert canonicalize(again) == row["response"]
+                rebuilt = {"error": result.error, "metadata": result.metadata, "status": result.status}
+            assert canonicalize(rebuilt) == row["response"]
             assert (result.original_execution_id, result.warnings) == (row["id"], [])
 
-    assert ran.calls == called
-    assert fingerprint(ran.core) == before
-    checkpoint(ran.core)
-    assert fingerprint(ran.core) == before
+    assert engine_run.calls == called
+    assert fingerprint(engine_run.core) == before
+    checkpoint(engine_run.core)
+    assert fingerprint(engine_run.core) == before
 
 
-def test_replay_belongs_to_its_envelope_only(ran):
-    with ReplayEngine(ran.core) as replays:
+def test_replay_belongs_to_its_envelope_only(engine_run):
+    with ReplayEngine(engine_run.core) as replays:
         for number in [10, 11, *range(50, 80)]:
-            envelope = look(ran.core, f"exec-t{number}.1").envelope
+            envelope = look(engine_run.core, f"exec-t{number}.1").envelope
             assert envelope is not None
-            assert envelope["payload"] == ran.asked[f"t{number}"]
+            assert envelope["payload"] == engine_run.payloads[f"t{number}"]
             shuffled = dict(reversed(envelope.items()))
             assert replays.replay(f"exec-t{number}.1", shuffled).from_replay
             with pytest.raises(ReplayHashMismatch):
                 replays.replay(f"exec-t{number + 1}.1", envelope)
 
 
-def test_replay_survives_a_round_trip_through_its_document(ran):
-    with ran.core.reading() as reader:
-        for seq in range(1, len(ran.asked) + 1):
+def test_replay_survives_a_round_trip_through_its_document(engine_run):
+    with engine_run.core.reading() as reader:
+        for seq in range(1, len(engine_run.payloads) + 1):
             record = RecordStore().get_by_seq(reader, seq)
             assert record is not None
             document = json.dumps(document_of(record))
@@ -201,7 +201,7 @@ async def test_replay_beside_a_running_engine_calls_no_handler(tmp_path):
     assert (result.payload, calls) == ("Hello Ada", ["Ada"])
 
 
-# Which file
+# Files that are refused
 
 
 def test_missing_file_is_refused_and_not_created(tmp_path):
@@ -214,7 +214,7 @@ def test_missing_file_is_refused_and_not_created(tmp_path):
 def test_file_of_another_program_is_refused_and_unchanged(tmp_path):
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as other:
-        other.execute("CREATE TABLE theirs (x)")
+        other.execute("CREATE TABLE foreign_rows (x)")
         other.commit()
     before = path.read_bytes()
 
@@ -229,7 +229,7 @@ def test_invalid_cache_size_is_refused(core, options):
         ReplayEngine(core, **options)
 
 
-# Which record
+# Records that are refused
 
 
 @pytest.mark.parametrize("cache", [0, 8])
@@ -262,10 +262,10 @@ def test_bad_id_among_many_stops_no_other_replay(core):
     assert [entry.execution_id for entry in entries] == [good[0], bad, good[1], "exec-unknown.1", good[2], good[0]]
     payloads = [entry.result and entry.result.payload for entry in entries]
     assert payloads == [0, None, 1, None, 2, 0]
-    told = [(entry.code, entry.reason) for entry in entries]
-    assert told[1] == ("NOT_REPLAYABLE", "execution_incomplete")
-    assert told[3] == ("NOT_FOUND", None)
-    assert [told[place] for place in (0, 2, 4, 5)] == [(None, None)] * 4
+    outcomes = [(entry.code, entry.reason) for entry in entries]
+    assert outcomes[1] == ("NOT_REPLAYABLE", "execution_incomplete")
+    assert outcomes[3] == ("NOT_FOUND", None)
+    assert [outcomes[place] for place in (0, 2, 4, 5)] == [(None, None)] * 4
     forced = ReplayEngine(core).replay_all([bad], force=True)
     assert forced[0].result is not None
     assert forced[0].result.warnings
@@ -281,8 +281,8 @@ def test_bad_id_among_many_stops_no_other_replay(core):
         "UPDATE executions SET created_at = created_at + 1 WHERE id = :id",
         "UPDATE executions SET replayable_reason = NULL, error_code = 'X' WHERE id = :id",
         "UPDATE executions SET envelope_json = '{}' WHERE id = :id",
-        f"UPDATE event_rows SET payload_json = '{{}}' WHERE seq = 2 AND {OF_IT}",
-        f"DELETE FROM event_rows WHERE seq = 3 AND {OF_IT}",
+        f"UPDATE event_rows SET payload_json = '{{}}' WHERE seq = 2 AND {OF_RECORD}",
+        f"DELETE FROM event_rows WHERE seq = 3 AND {OF_RECORD}",
     ],
 )
 def test_damaged_record_is_refused_and_the_others_are_replayed(core, damage):
@@ -303,7 +303,7 @@ def test_invalidation_survives_a_restart(tmp_path):
     invalidate(core, execution_id)
     core.close()
 
-    with ReplayEngine(tmp_path / "agent.db") as replays, pytest.raises(NotReplayable, match="told of another customer"):
+    with ReplayEngine(tmp_path / "agent.db") as replays, pytest.raises(NotReplayable, match="names another customer"):
         replays.replay(execution_id)
 
 
@@ -339,7 +339,7 @@ def test_record_removed_by_retention_is_not_cached(core):
     replays.replay(gone)
 
     strip(core, execution_id)
-    spoil(core, f"DELETE FROM event_rows WHERE {OF_IT}", id=gone)
+    spoil(core, f"DELETE FROM event_rows WHERE {OF_RECORD}", id=gone)
     spoil(core, "DELETE FROM executions WHERE id = :id", id=gone)
 
     with pytest.raises(NotReplayable, match="body_stripped"):

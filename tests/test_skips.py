@@ -15,8 +15,8 @@ pytest_plugins = "pytester"
 
 TESTS = Path(__file__).parent
 
-JUDGED_WHEN_THEY_RUN = {"a mirror of Debian", "the rights to boot a container", "another version of dovecot"}
-"""Their text is not in the code: it is that of an exception, or of a program."""
+CHECKED_AT_RUN_TIME = {"a mirror of Debian", "the rights to boot a container", "another version of dovecot"}
+"""Reasons that are not in the code, because they are the text of an exception or of a program."""
 
 
 SKIPS = re.compile(r"pytest\.(mark\.skip|skip|importorskip)|unittest\.skip")
@@ -24,7 +24,7 @@ SKIPS = re.compile(r"pytest\.(mark\.skip|skip|importorskip)|unittest\.skip")
 
 @cache
 def reasons() -> list[tuple[str, str]]:
-    """Return each place that skips and its reason. What the reason takes from the machine is a word."""
+    """Return each place that skips, with its reason. A word replaces each value that the machine provides."""
     found = []
     for path in sorted(TESTS.rglob("*.py")):
         text = path.read_text("utf-8")
@@ -59,13 +59,13 @@ def _text(node: ast.expr) -> str:
 def test_skips_in_the_code_have_a_permitted_reason():
     found = reasons()
     assert len(found) > 40
-    named_elsewhere = {"", "bash: bash"}  # a constant, the text of an exception, a command: judged when they run
+    checked_elsewhere = {"", "bash: bash"}  # a constant, the text of an exception, or a command: checked at run time
     assert [
-        place for place, reason in found if reason not in named_elsewhere and not is_permitted(reason, "mips")
+        place for place, reason in found if reason not in checked_elsewhere and not is_permitted(reason, "mips")
     ] == []
 
 
-@pytest.mark.parametrize("missing", sorted(PERMITTED.keys() - JUDGED_WHEN_THEY_RUN))
+@pytest.mark.parametrize("missing", sorted(PERMITTED.keys() - CHECKED_AT_RUN_TIME))
 def test_permitted_reason_is_in_the_code(missing):
     pattern = {missing: PERMITTED[missing]}
     assert [reason for _, reason in reasons() if is_permitted(reason, "x86_64", pattern)]

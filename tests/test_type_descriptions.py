@@ -1,4 +1,4 @@
-"""First reads of a class by concurrent threads, which end the process with msgspec alone."""
+"""First reads of a class by concurrent threads, which crash the process when msgspec alone handles them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Values of the user's own types: a round trip through their text, or a refusal with the path."""
+"""Values of user types: they survive a round trip through their text, or are refused with the path."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
 NOON = datetime(2026, 5, 1, 12, 0, 0, 250, tzinfo=UTC)
-NAIVE = datetime(2026, 5, 1)  # noqa: DTZ001  # a user's may be so
+NAIVE = datetime(2026, 5, 1)  # noqa: DTZ001  # a user's moment may have no zone
 
 
 class Colour(Enum):
@@ -96,7 +96,7 @@ class Row(msgspec.Struct, array_like=True, tag=True):
 
 
 class Model:
-    """As much of pydantic as is relied on. Its fields are what it is made of, and none of them is typed."""
+    """A model with the part of pydantic's interface that craftcore uses. Its fields are untyped."""
 
     def __init__(self, **values: Any) -> None:
         self.__dict__.update(values)
@@ -108,28 +108,28 @@ class Model:
 
     def model_dump(self, *, mode: str = "python") -> Any:
         assert mode == "json"
-        return {name: as_pydantic_dumps(part) for name, part in self.__dict__.items()}
+        return {name: dump_like_pydantic(part) for name, part in self.__dict__.items()}
 
     @classmethod
-    def model_validate(cls, given: Any) -> Self:
-        if not isinstance(given, dict):
+    def model_validate(cls, data: Any) -> Self:
+        if not isinstance(data, dict):
             raise ValueError(f"1 validation error for {cls.__name__}\n  Input should be an object")
-        return cls(**given)
+        return cls(**data)
 
 
-def as_pydantic_dumps(part: Any) -> Any:
-    """A value whose field is untyped: NaN becomes null, a key text, and a set a list in any order."""
+def dump_like_pydantic(part: Any) -> Any:
+    """Return an untyped value as pydantic dumps it: NaN becomes null, a key text, and a set an unordered list."""
     match part:
         case dict():
-            return {str(key): as_pydantic_dumps(inner) for key, inner in part.items()}
+            return {str(key): dump_like_pydantic(inner) for key, inner in part.items()}
         case list() | tuple() | set() | frozenset():
-            return [as_pydantic_dumps(inner) for inner in part]
+            return [dump_like_pydantic(inner) for inner in part]
         case float() if math.isnan(part):
             return None
-    return msgspec.to_builtins(part, enc_hook=as_a_model_dumps, str_keys=True)
+    return msgspec.to_builtins(part, enc_hook=dump_model, str_keys=True)
 
 
-def as_a_model_dumps(part: Any) -> Any:
+def dump_model(part: Any) -> Any:
     if not isinstance(part, Model):
         raise ValueError("Unable to serialize unknown type")
     return part.model_dump(mode="json")
@@ -140,7 +140,7 @@ class Owner(Model):
 
 
 class Listed(Model):
-    """As a RootModel."""
+    """A model like a RootModel of pydantic."""
 
     __pydantic_root_model__ = True
 
@@ -148,25 +148,25 @@ class Listed(Model):
         return super().model_dump(mode=mode)["root"]
 
     @classmethod
-    def model_validate(cls, given: Any) -> Self:
-        return cls(root=given)
+    def model_validate(cls, data: Any) -> Self:
+        return cls(root=data)
 
 
 class Open(Model):
-    """As a model that keeps what it does not know."""
+    """A model that keeps unknown fields."""
 
     def __init__(self, **values: Any) -> None:
         self.__pydantic_extra__ = values
 
     def model_dump(self, *, mode: str = "python") -> Any:
-        return as_pydantic_dumps(self.__pydantic_extra__)
+        return dump_like_pydantic(self.__pydantic_extra__)
 
 
 class Strict(Model):
-    """As a strict model: it takes the text of a moment from JSON and from nothing else."""
+    """A model like a strict one of pydantic, which accepts the text of a moment only from JSON."""
 
     @classmethod
-    def model_validate(cls, given: Any) -> Self:
+    def model_validate(cls, data: Any) -> Self:
         raise AssertionError(given)
 
     @classmethod
@@ -175,25 +175,25 @@ class Strict(Model):
 
 
 class Aliased(Model):
-    """As a model with an alias and a computed field. It takes the names that it is told to."""
+    """A model with an alias and a computed field, which accepts the names that the caller selects."""
 
     def model_dump(self, *, mode: str = "python", by_alias: bool = False, round_trip: bool = False) -> Any:
         dumped = {"by" if by_alias else "owner": self.__dict__["owner"]}
         return dumped if round_trip else {**dumped, "computed": True}
 
     @classmethod
-    def model_validate(cls, given: Any, *, by_alias: bool = True, by_name: bool = False) -> Self:
-        [(name, owner)] = given.items()
+    def model_validate(cls, data: Any, *, by_alias: bool = True, by_name: bool = False) -> Self:
+        [(name, owner)] = data.items()
         assert name in ({"by"} if by_alias else set()) | ({"owner"} if by_name else set())
         return cls(owner=owner)
 
 
 class OldAliased(Aliased):
-    """As before pydantic 2.11, which takes a field that has an alias by nothing else."""
+    """A model of pydantic before 2.11, which accepts a field with an alias only by that alias."""
 
     @classmethod
-    def model_validate(cls, given: Any) -> Self:  # type: ignore[override]
-        return cls(owner=given["by"])
+    def model_validate(cls, data: Any) -> Self:  # type: ignore[override]
+        return cls(owner=data["by"])
 
 
 @dataclass
@@ -268,7 +268,7 @@ ROUND_TRIPS: list[tuple[Any, Any, str]] = [
     (Cat("Tom", 9), Cat | Dog, '{"lives":9,"name":"Tom"}'),
     (Dog("Rex"), Cat | Dog, '{"name":"Rex","trained":false}'),
     (None, Cat | Dog | None, "null"),
-    ("nobody", Cat | Dog | str, '"nobody"'),
+    ("unknown", Cat | Dog | str, '"unknown"'),
     ([Dog("Rex"), Cat("Tom", 1)], list[Cat | Dog], '[{"name":"Rex","trained":false},{"lives":1,"name":"Tom"}]'),
     ({"a": (Cat("Tom", 1), 7)}, dict[str, tuple[Cat | Dog, int]], '{"a":[{"lives":1,"name":"Tom"},7]}'),
     (Todo("me"), Todo | Tag, '{"due":null,"owner":"me","tags":[]}'),
@@ -300,7 +300,7 @@ def test_return_type_with_a_union_of_untagged_classes_is_accepted():
 
 
 def test_union_with_indistinguishable_members_is_refused():
-    """Better than to bring back the other one."""
+    """A decoder that guessed might return the other class."""
     with pytest.raises(InvalidInput, match="fits Cat and Kitten: give each a tag, as in class Cat"):
         encode_roundtrip(Kitten("Tom", 9), readable_type(Cat | Kitten), "r")
 
@@ -324,7 +324,7 @@ def test_untyped_value_is_read_as_builtins():
     }
 
 
-def test_heirs_of_text_and_numbers_are_text_and_numbers():
+def test_subclasses_of_text_and_numbers_are_encoded_like_their_bases():
     class Name(str):
         __slots__ = ()
 
@@ -366,7 +366,7 @@ hashable = st.recursive(scalars | st.builds(Tag, st.text()), lambda inner: st.fr
 values = st.recursive(scalars | st.sets(hashable, max_size=4), containers, max_leaves=12)
 
 
-@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # of the strategy, when hypothesis nests it deep
+@pytest.mark.filterwarnings("ignore:Generating overly large repr")  # hypothesis nests the strategy deep
 @given(values)
 def test_first_result_equals_the_recorded_result(value):
     text, first = encode_roundtrip(value, Any, "state")
@@ -409,15 +409,15 @@ def test_typed_value_with_any_fields_survives_a_round_trip(value):
     assert encode(first, "state") == text
 
 
-wrong = st.sampled_from([math.nan, math.inf, "\ud800", 1j, range(3), Pair.ONE, Pair]) | st.builds(Socket)
-wrong_keys = st.sampled_from([1.5, None, True, (1,), "\udc00", Mood.CALM, 1, "1", NOON]) | st.builds(Socket)
+invalid = st.sampled_from([math.nan, math.inf, "\ud800", 1j, range(3), Pair.ONE, Pair]) | st.builds(Socket)
+invalid_keys = st.sampled_from([1.5, None, True, (1,), "\udc00", Mood.CALM, 1, "1", NOON]) | st.builds(Socket)
 
 
-def wrong_containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    return containers(inner) | st.dictionaries(wrong_keys, inner, max_size=3)
+def invalid_containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return containers(inner) | st.dictionaries(invalid_keys, inner, max_size=3)
 
 
-@given(st.recursive(scalars | wrong, wrong_containers))
+@given(st.recursive(scalars | invalid, invalid_containers))
 def test_arbitrary_value_is_refused_or_survives_a_round_trip(value):
     try:
         text = encode(value, "state")
@@ -429,13 +429,13 @@ def test_arbitrary_value_is_refused_or_survives_a_round_trip(value):
 
 @given(st.lists(st.frozensets(st.integers(0, 100), max_size=3), max_size=6, unique=True))
 def test_set_has_the_same_text_in_any_order(items):
-    """A set whose items collide is read in the order in which they came."""
+    """A set is iterated in the order of insertion where the hashes of its items collide."""
 
     def texts(items: list[frozenset[int]]) -> list[str]:
-        of_rows = {(item, 1) for item in items}
+        rows = {(item, 1) for item in items}
         return [
             encode(value, "state")
-            for value in (set(items), Todo(set(items)), of_rows, Todo(of_rows), Owner(a=set(items)), Point(set(items)))
+            for value in (set(items), Todo(set(items)), rows, Todo(rows), Owner(a=set(items)), Point(set(items)))
         ]
 
     assert texts(items) == texts(items[::-1])
@@ -605,11 +605,11 @@ class Picky:
     name: str
 
     def __post_init__(self) -> None:
-        raise LookupError(f"nobody is called {self.name}")
+        raise LookupError(f"no person is called {self.name}")
 
 
 def test_exception_of_a_type_while_created_is_reported():
-    with pytest.raises(InvalidInput, match=r"^the answer: LookupError: nobody is called x$"):
+    with pytest.raises(InvalidInput, match=r"^the answer: LookupError: no person is called x$"):
         decode('{"name":"x"}', Picky, "the answer")
 
 
@@ -631,7 +631,7 @@ def test_first_result_is_a_copy():
     value["b"].append(2)  # type: ignore[attr-defined]
 
     assert first == {"b": [1], "a": 2}
-    assert list(first) == ["a", "b"]  # a record keeps them so
+    assert list(first) == ["a", "b"]  # the order of a record
 
 
 async def books(ctx: Namespace) -> list[Tag]:
@@ -716,7 +716,7 @@ class Node:
 
 
 @dataclass
-class Halfway:
+class WithInitVar:
     a: InitVar[int]
 
 
@@ -744,17 +744,17 @@ class Halfway:
 )
 def test_type_of_a_result_is_the_annotated_return_type(fn, kind):
     assert return_type(fn) == kind
-    assert return_type(fn) == kind  # and it is remembered
+    assert return_type(fn) == kind  # the cached type
 
 
 @pytest.mark.parametrize(
-    "fn", [silent, unknown, odd, never, deep, tupled, Desk, Halfway, Socket, len, str.join, lambda: 1, list[int]]
+    "fn", [silent, unknown, odd, never, deep, tupled, Desk, WithInitVar, Socket, len, str.join, lambda: 1, list[int]]
 )
 def test_type_of_a_result_is_any_without_a_usable_annotation(fn):
     assert return_type(fn) is Any
 
 
-def test_asking_for_its_type_keeps_no_closure_and_no_object():
+def test_reading_a_return_type_keeps_no_closure_and_no_object():
     desk, held = Desk(), Desk()
     gone = [weakref.ref(desk), weakref.ref(held)]
 
@@ -775,7 +775,7 @@ def test_asking_for_its_type_keeps_no_closure_and_no_object():
         (list[int] | set[int], "more than one array-like"),
         (Owner | Job, "custom type"),
         (list[Pair], "all str or all int"),
-        (Halfway, "InitVar"),
+        (WithInitVar, "InitVar"),
     ],
 )
 def test_type_outside_json_is_refused_at_any_depth(kind, message):
@@ -802,5 +802,5 @@ def test_type_within_json_is_accepted(kind):
 @pytest.mark.parametrize("text", ["\ud83d\ude00", "a \ud83d\ude00 z", "\U0001f600", "\\ud83d", "plain"])
 def test_text_with_a_surrogate_pair_is_the_same_before_and_after_a_record(text):
     for type_ in (Any, str):
-        stored, first = encode_roundtrip(text, type_, "it")
+        stored, first = encode_roundtrip(text, type_, "text")
         assert first == decode(stored, type_)

@@ -58,7 +58,7 @@ async def agent(ctx: TaskContext[int], url: str) -> int:
     schedule: Schedule = await ctx.schedules.add("tea", "in 10m", workflow="agent", jitter=5)
     await ctx.schedules.add("tea", "in 10m", workflow="agent", jiter=5)  # wrong
     await ctx.schedules.edit("tea", wen="in 20m")  # wrong
-    told: bool = await ctx.signal("id", "event")
+    delivered: bool = await ctx.signal("id", "event")
     return ctx.state or len(page)
 
 @app.every("5m", "sweep", jitter=10)
@@ -105,7 +105,7 @@ def use_blocking(config: Config) -> None:
 
 
 CACHE = Path(__file__).parents[1] / ".mypy_cache" / "user_types"
-"""Kept for the next run: to analyse craftcore and the libraries anew takes 15 seconds of processor."""
+"""The cache for later runs. To analyse craftcore and the libraries again takes 15 seconds of processor."""
 
 
 @pytest.mark.packaging

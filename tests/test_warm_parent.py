@@ -1,4 +1,4 @@
-"""Processes of the warm parent: they start and end as those of a new interpreter do."""
+"""Processes of the warm parent: they start and end like processes of a new interpreter."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import pytest
 from tests.support.processes import until
 from tests.support.warm_parent import start
 
-LOOK = """
+REPORT = """
 import os, sys
-print(sys.argv, sys.path[0], os.getcwd(), sorted(os.listdir("/proc/self/fd")), __name__, os.environ.get("ASKED"))
+print(sys.argv, sys.path[0], os.getcwd(), sorted(os.listdir("/proc/self/fd")), __name__, os.environ.get("MARK"))
 print(sys.stdin.read(), sys.stdout.line_buffering, sys.stdout.encoding, sys.stdout.errors, file=sys.stderr)
 sys.exit(3)
 """
@@ -23,20 +23,20 @@ sys.exit(3)
 
 @pytest.mark.parametrize("kind", ["-c", "-m", "file"])
 def test_process_sees_the_same_as_in_a_new_interpreter(tmp_path, kind):
-    (tmp_path / "look.py").write_text(LOOK)
-    program = {"-c": ["-c", LOOK], "-m": ["-m", "look"], "file": [str(tmp_path / "look.py")]}[kind]
+    (tmp_path / "report.py").write_text(REPORT)
+    program = {"-c": ["-c", REPORT], "-m": ["-m", "report"], "file": [str(tmp_path / "report.py")]}[kind]
     seen = []
     for command, run in (([sys.executable, *program], subprocess.Popen), (program, start)):
         with (
             (tmp_path / "out").open("w+b") as out,
             (tmp_path / "err").open("w+b") as err,
-            (tmp_path / "in").open("w+b") as given,
+            (tmp_path / "in").open("w+b") as input_file,
         ):
-            given.write("é".encode())
-            given.seek(0)
-            environment = {**os.environ, "ASKED": "yes"}
+            input_file.write("é".encode())
+            input_file.seek(0)
+            environment = {**os.environ, "MARK": "yes"}
             with run(
-                [*command, "one", "two"], cwd=tmp_path, env=environment, stdin=given, stdout=out, stderr=err
+                [*command, "one", "two"], cwd=tmp_path, env=environment, stdin=input_file, stdout=out, stderr=err
             ) as process:
                 code = process.wait()
             out.seek(0)
@@ -49,17 +49,17 @@ def test_process_sees_the_same_as_in_a_new_interpreter(tmp_path, kind):
 ENDS = """
 import atexit, sys, threading, time
 
-class Told:
+class Announced:
     def __del__(self):
         print(self.name, "is destroyed")
 
 for name in ("a global", "a cycle"):
-    told = Told()
-    told.name = name
-    told.itself = told if name == "a cycle" else None
+    item = Announced()
+    item.name = name
+    item.itself = item if name == "a cycle" else None
     if name == "a global":
-        kept = told
-del told
+        kept = item
+del item
 
 def late():
     time.sleep(0.05)
@@ -82,7 +82,9 @@ def test_process_ends_as_a_new_interpreter_does(tmp_path, end):
                 code = process.wait()
             out.seek(0)
             err.seek(0)
-            lines = out.read().splitlines()  # threads end before what is registered at exit; objects in any order
+            lines = (
+                out.read().splitlines()
+            )  # the thread ends before the functions of atexit; the order of the objects varies
             seen.append((code, lines[:2] + sorted(lines[2:]), err.read(), (tmp_path / "left").read_text()))
         (tmp_path / "left").unlink()
     assert seen[1] == seen[0]
@@ -98,7 +100,7 @@ def test_process_dies_of_a_signal_and_has_its_number():
             process.wait(0)
         process.kill()
         assert process.wait() == -signal.SIGKILL
-    process.kill()  # it has ended: nothing else receives the signal
+    process.kill()  # the process has ended, and no other process receives the signal
 
 
 def test_process_of_a_block_that_fails_is_killed():

@@ -152,7 +152,7 @@ def test_number_of_people_is_limited():
     ],
 )
 def test_proxy_on_a_port_needs_a_secret(settings, listen, wrong):
-    """Also when the command names another address than the settings."""
+    """The rule also holds when the command names another address than the settings."""
     assert bool(list(relation_mistakes(settings, listen))) == wrong
 
 

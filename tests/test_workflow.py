@@ -14,7 +14,7 @@ S = TypeVar("S")
 
 
 class Context(Generic[S]):
-    """As a context that says of which state it is."""
+    """A context that declares the type of its state."""
 
 
 @dataclass

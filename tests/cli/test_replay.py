@@ -98,7 +98,7 @@ def test_replay_of_an_unreplayable_record_exits_11_with_the_reason(cli, core):
     seen(core, Released(reason="shutdown"), id="open")
 
     one_line(cli("replay", "exec-open"), 11, "exec-open.1 cannot be replayed (execution_incomplete)")
-    one_line(cli("replay", "exec-gone"), 11, "manually_invalidated", "it told of another customer")
+    one_line(cli("replay", "exec-gone"), 11, "manually_invalidated", "it names another customer")
     result = cli("replay", "exec-gone", "--json")
     assert result.json["error"] == {
         "execution_id": "exec-gone.1",
@@ -118,7 +118,7 @@ def test_replay_with_force_prints_the_record_with_warnings(cli, core):
     assert result.code == 0
     assert result.json["payload"] == {"hello": "Ada"}
     assert result.json["warnings"][0] == "Forced replay of non-replayable record"
-    one_line(result, 0, "exec-gone.1: Forced replay", "told of another customer")
+    one_line(result, 0, "exec-gone.1: Forced replay", "names another customer")
     assert cli("replay", "exec-open", "--force").json["payload"] is None
     assert cli("--json", "replay", "exec-open", "--force").err == ""
 

@@ -145,7 +145,7 @@ STATES = [
     (handed_back, "execution_incomplete", "it has no response", "incomplete", None),
     (suspended, "execution_incomplete", "it has no response", "suspended", None),
     (not_kept, "recording_failure", "could not be kept", "success", "result_unstored"),
-    (invalidated, "manually_invalidated", "it told of another customer", "success", "hello"),
+    (invalidated, "manually_invalidated", "it names another customer", "success", "hello"),
     (stripped, "body_stripped", "retention", "success", None),
     (corrupted, "record_corrupted", "its response is not the one", "success", "hello"),
 ]

@@ -45,7 +45,7 @@ def look(core: VirtualCore, execution_id: str) -> ExecutionRecord:
     return record
 
 
-def invalidate(core: VirtualCore, execution_id: str, reason: str | None = "it told of another customer") -> None:
+def invalidate(core: VirtualCore, execution_id: str, reason: str | None = "it names another customer") -> None:
     core.do(audit, ADA, INVALIDATE, execution_id, reason=reason)
 
 

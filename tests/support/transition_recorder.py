@@ -35,7 +35,7 @@ _seen: dict[tuple[str, str, str], str] = {}
 
 
 @pytest.fixture(autouse=True)
-def _watched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
+def _recorded(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     plain = Database.connect
 
     def connect(self: Database, *args: Any, **kwargs: Any) -> apsw.Connection:
@@ -49,13 +49,13 @@ def _watched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) ->
 def watch(connection: apsw.Connection, test: str) -> None:
     """Record the changes of this connection in the existing tables."""
 
-    def saw(*change: Any) -> None:
-        if _whose(sys._getframe(1)).endswith("store.py"):
+    def record_change(*change: Any) -> None:
+        if _sql_file(sys._getframe(1)).endswith("store.py"):
             table, *states = change
-            before, after = (state.decode(errors="replace") for state in states)  # a foreign hand's may be no text
+            before, after = (state.decode(errors="replace") for state in states)  # a corrupt state may not be text
             _seen.setdefault((table, before, after), test)
 
-    connection.create_scalar_function("state_seen", saw, 3)
+    connection.create_scalar_function("state_seen", record_change, 3)
     known = {name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")}
     for table, column in STATES.items():
         if table in known:
@@ -69,8 +69,8 @@ def watch(connection: apsw.Connection, test: str) -> None:
             )
 
 
-def _whose(frame: FrameType | None) -> str:
-    """Return the file whose SQL is executed: the nearest caller outside of the storage layer."""
+def _sql_file(frame: FrameType | None) -> str:
+    """Return the file that executes the SQL: the nearest caller outside of the storage layer."""
     while frame is not None and frame.f_code.co_filename.endswith(("storage/transaction.py", "storage/writer.py")):
         frame = frame.f_back
     return "" if frame is None else frame.f_code.co_filename
