@@ -32,9 +32,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """A person's use of an action: `page` offers it, `id` is its subject, and `shows` is the text of the page
-    afterwards.
-    """
+    """A person's use of an action. `page` offers it, `id` is its subject, and the page `shows` this text after it."""
 
     page: Callable[[Place], str]
     notice: str

@@ -1,4 +1,4 @@
-"""Single steps in the life of an activity, each in its own transaction."""
+"""Single steps of an activity, each in its own transaction."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def end_call(core: VirtualCore, call: StartedCall, end: CallOutcome) -> bool:
 
 
 def an_activity(core: VirtualCore, running: Running, end: CallOutcome | None = None, place: str = "1.1") -> Activity:
-    """Create an activity that was called, and has this outcome; None leaves the call open."""
+    """Create an activity that was called with this outcome. None leaves the call open."""
     call = begun(core, an_intent(running, place))
     if end is not None:
         assert end_call(core, call, end)

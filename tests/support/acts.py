@@ -17,8 +17,10 @@ from tests.support.processes import PATIENCE
 
 
 class Provider:
-    """A provider that records its calls in order, each as (key, attempt, to). It answers with the next of `answers`: a
-    value, an exception to raise, or an async function of the call; after the last with `ref-1`, `ref-2` …
+    """A provider that records its calls in order, each as (key, attempt, to).
+
+    It answers with the next of `answers`: a value, an exception to raise, or an async function of the call. After the
+    last one it answers with `ref-1`, `ref-2` …
     """
 
     def __init__(self, *answers: Any) -> None:
@@ -104,21 +106,21 @@ def told(row: dict[str, Any]) -> Any:
 
 
 class Held:
-    """Hold the writer in the batch in which this rule of the ledger has run for the nth time, before the flush."""
+    """A hold of the writer before the flush of the batch in which a rule of the ledger runs for the nth time."""
 
     def __init__(self, it: Lab, monkeypatch: pytest.MonkeyPatch, rule: str, *, nth: int = 1) -> None:
         self._inside, self._go_on = threading.Event(), threading.Event()
-        left = nth
+        remaining = nth
         journal = it.engine._runner._doors.journal
         assert isinstance(journal, SqliteJournal)
         acts = journal._acts
         work = getattr(acts, rule)
 
         def held(tx: Transaction, *args: Any) -> Any:
-            nonlocal left
+            nonlocal remaining
             answer = work(tx, *args)
-            left -= 1
-            if left == 0:
+            remaining -= 1
+            if remaining == 0:
                 self._inside.set()
                 self._go_on.wait(PATIENCE)
             return answer

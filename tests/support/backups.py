@@ -57,7 +57,7 @@ def emit(core: VirtualCore, count: int = 1) -> list[str]:
 
 
 def named(database: Database, id: str) -> None:
-    """Give the database the id that its first daemon would give it."""
+    """Store an id of the database, as its first daemon does."""
     with database.transaction() as tx:
         tx.run("INSERT OR REPLACE INTO facts (name, value) VALUES ('database_id', :id)", id=id)
     database.close()

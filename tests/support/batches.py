@@ -1,4 +1,4 @@
-"""Batches under the control of a test: the writer is held while calls are queued, and then takes them together."""
+"""Batches under the control of a test: the writer is held while calls are queued, and then runs them as one batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.processes import PATIENCE
 
 
 class Gate:
-    """Block the writer's thread inside a call, so that later calls wait together."""
+    """A call that blocks the writer's thread, so that later calls are queued."""
 
     def __init__(self) -> None:
         self.entered = threading.Event()
@@ -33,7 +33,7 @@ class Gate:
 
 @asynccontextmanager
 async def held(writer: Writer) -> AsyncIterator[None]:
-    """Block the writer until the block ends; then all queued calls are taken as one batch."""
+    """Hold the writer until the block ends. All calls that are queued then are one batch."""
     gate = Gate()
     async with anyio.create_task_group() as tasks:
         tasks.start_soon(writer.commit, gate.pass_through)

@@ -32,8 +32,9 @@ class Wall:
         return self._offsets[bisect_right(self._starts, t) - 1]
 
     def moment(self, wall: int) -> int | None:
-        """Return the first moment at which the wall shows this time, or the first instant after a skipped one. None:
-        out of range.
+        """Return the first moment at which the wall clock shows this time, or the first one after a skipped time.
+
+        None means that the time is out of range.
         """
         if shown := [wall - offset for offset in self._offsets if self._shows(wall - offset, wall)]:
             return min(shown)

@@ -2,9 +2,9 @@
 
 run                                cells
 ---------------------------------  ---------------------------------------------------------
-the default                        a fifth, always the same: no change fails by another day's luck
-`python -m tests.everything`       also another fifth, drawn by the seed of the day (`--seed`)
-`pytest -m campaign`               all the others
+the default                        a fifth, always the same, so that the result depends on the change alone
+`python -m tests.everything`       another fifth in addition, drawn by the seed of the day (`--seed`)
+`pytest -m campaign`               all others
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from zlib import crc32
 import pytest
 
 SEED = "CRAFTCORE_TESTS_SEED"
-"""The variable by which `--seed` reaches the workers, and the modules that are imported there."""
+"""The environment variable with the value of `--seed`, for the workers and the modules that they import."""
 
 Cell = TypeVar("Cell")
 
 
 def cells(every: Sequence[Cell], ids: Sequence[str] | None = None) -> list[pytest.ParameterSet]:
-    """Return the cells as parameters of a test: those beyond the default run are marked `acceptance` or `campaign`."""
+    """Return the cells as parameters of a test. Cells beyond the default run are marked `acceptance` or `campaign`."""
     names = [str(cell) for cell in every] if ids is None else list(ids)
     always, drawn = set(_fixed_fifth(names)), set(_drawn_fifth(names))
     parameters = []
@@ -36,19 +36,19 @@ def cells(every: Sequence[Cell], ids: Sequence[str] | None = None) -> list[pytes
 
 
 def some_cells(every: Sequence[Cell]) -> list[Cell]:
-    """Return the cells for a test that goes through them in a loop: a fifth, with `--seed` drawn by it."""
+    """Return a fifth of the cells, for a test with a loop over them. With `--seed`, the seed draws the fifth."""
     names = [str(cell) for cell in every]
     chosen = set(_drawn_fifth(names) or _fixed_fifth(names))
     return [cell for cell, name in zip(every, names, strict=True) if name in chosen]
 
 
 def _fixed_fifth(names: Sequence[str]) -> list[str]:
-    """Return a fifth that depends on the names alone: a new cell hardly changes the choice among the others."""
+    """Return a fifth that depends on the names alone, so that a new cell hardly changes the choice."""
     return sorted(names, key=lambda name: (crc32(name.encode()), name))[: -(-len(names) // 5)]
 
 
 def _drawn_fifth(names: Sequence[str]) -> list[str]:
-    """Return the fifth that `--seed` draws; nothing without one."""
+    """Return the fifth that `--seed` draws, or nothing without a seed."""
     seed = os.environ.get(SEED)
     if seed is None:
         return []

@@ -25,9 +25,7 @@ _BLOCK = re.compile(r"(?:^<!-- (.+?) -->\n)?^```(\w*)\n(.*?)^```$", re.MULTILINE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Block:
-    """A code block of a page. `name`: the name in the comment above, None without one; `language`: "" for a picture or
-    plain lines.
-    """
+    """A code block of a page. `name` is in the comment above it. `language` is "" for a picture or plain lines."""
 
     page: str
     line: int
@@ -60,7 +58,7 @@ def blocks_of(page: str, text: str) -> Iterator[Block]:
 
 
 def typed(block: Block) -> Iterator[list[str]]:
-    """Yield the words of each typed line. In a plain block the text behind a wide gap is an explanation."""
+    """Yield the words of each typed line. In a plain block, the text after a wide gap is an explanation."""
     for line in block.text.replace("\\\n", " ").splitlines():
         plain = re.split(r"\s{3,}", line)[0] if block.language == "" else line
         if words := shlex.split(plain, comments=True):
@@ -92,13 +90,13 @@ TAKES_VALUE = {
 
 def options_of(command: click.Command) -> set[str]:
     """Return the options of a command, without those that all commands have."""
-    said = {option for parameter in command.params if isinstance(parameter, click.Option) for option in parameter.opts}
+    on = {option for parameter in command.params if isinstance(parameter, click.Option) for option in parameter.opts}
     off = {option for parameter in command.params for option in parameter.secondary_opts}
-    return {option for option in said | off if option.startswith("-")} - FOR_ALL
+    return {option for option in on | off if option.startswith("-")} - FOR_ALL
 
 
 def mistake(words: list[str]) -> str | None:
-    """Return the mistake in `craftcore …` as it is typed; None for an existing command with existing options."""
+    """Return the mistake in a typed `craftcore …`, or None for an existing command with existing options."""
     rest = list(words[1:])
     path = "craftcore"
     while rest and path not in COMMANDS:

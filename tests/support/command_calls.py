@@ -1,6 +1,6 @@
 """Commands called in this process, as a shell in a folder would run them. They cost less than processes.
 
-A command that runs user code, waits for a signal or dies needs a process: `tests.support.processes.craftcore`.
+A command that runs user code, waits for a signal or is killed needs a process: `tests.support.processes.craftcore`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from tests.support.processes import Result, environment
 
 
 def call_command(folder: Path, *arguments: str, stdin: str = "", database: str = "agent.db") -> Result:
-    """Run a command to its end in a folder, on a database there. Raises ValueError for one that needs a process."""
+    """Run a command to its end in a folder, on a database there. Raises ValueError if it needs a process."""
     if "run" in arguments:
-        raise ValueError("a daemon imports the user's modules, and takes the signals of its process")
+        raise ValueError("a daemon imports the user's modules, and handles the signals of its process")
     out, err = _file(), _file()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.chdir(folder))

@@ -17,9 +17,7 @@ from tests.support.populated_database import World
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A call of a command. `arguments` follow its name; `subjects` are the subjects of its audit rows, one for each
-    row.
-    """
+    """A call of a command: the `arguments` after its name, and the `subjects` of its audit rows, one for each row."""
 
     arguments: Callable[[World], list[str]] = lambda world: []
     subjects: Callable[[World], list[str | None]] = lambda world: [None]
@@ -89,7 +87,7 @@ BY_HAND: dict[str, Call] = {
     "db restore": Call(lambda world: ["backup.db", "--yes"]),
     "db gc": Call(),
 }
-"""`db migrate` needs an older file than the world's, `db restore` a backup: each has a test of its own."""
+"""Commands with their own tests: `db migrate` needs an older file than the world's, and `db restore` a backup."""
 
 NEED_MORE = {"db migrate", "db restore"}
 
@@ -103,7 +101,7 @@ WORKS: dict[str, Call] = {
     "reload": Call(),
     "db backup": Call(lambda world: ["-o", "backup.db"]),
 }
-"""Commands that write work, or outside of the user's database, without an audit row. Read-only mode refuses them."""
+"""Commands that write work or other files, without an audit row. Read-only mode refuses them."""
 
 SERVES: dict[str, Call] = {"web": Call()}
 """Commands that read until a signal ends them. tests/cli/test_web.py calls them."""
@@ -112,7 +110,7 @@ SERVES: dict[str, Call] = {"web": Call()}
 def commands(
     command: click.Command | None = root, name: str = "", *, on_cluster: bool = False
 ) -> Iterator[tuple[str, click.Command]]:
-    """Return every command by its whole name, without those on a cluster: tests/temporal runs them."""
+    """Yield each command with its whole name. The commands on a cluster are left out: tests/temporal runs them."""
     assert command is not None, name
     if not isinstance(command, click.Group):
         yield name, command

@@ -18,16 +18,16 @@ BEGIN = 1_800_000_000.0
 
 @dataclass
 class CrashHistory:
-    """A history as it is stored, and the order in which it happened.
+    """A stored history, and the order in which it happened.
 
-    happened  the rows of events and of deaths that cut off an attempt, in order
-    deaths    the starts of the daemon that died while the task lived
-    lost      the records without an end of which no start died
+    happened  the rows of events, and of crashes that interrupted an attempt, in order
+    crashes   the starts of the daemon that crashed before the task ended
+    lost      the records without an end whose daemon did not crash
     """
 
     history: TaskHistory = field(init=False)
     happened: list[str] = field(default_factory=list)
-    deaths: set[str] = field(default_factory=set)
+    crashes: set[str] = field(default_factory=set)
     lost: set[str] = field(default_factory=set)
 
 
@@ -62,7 +62,7 @@ class HistoryBuilder:
             acts: list[Callable[[], None]] = (
                 [self.step, self.step, self.failed_step, self.intent, self.outcome, self.crash, self.end_attempt]
                 if self.is_open
-                else [self.begin_attempt, self.begin_attempt, self.wait, self.idle_death, self.clean_restart]
+                else [self.begin_attempt, self.begin_attempt, self.wait, self.idle_crash, self.clean_restart]
             )
             if self.is_open:
                 acts += [self.wait, self.next_turn, self.lose, self.no_start_yet]
@@ -153,7 +153,7 @@ class HistoryBuilder:
         self.event(type_, facts)
         self.call = None
 
-    # Deaths
+    # Crashes
 
     def crash(self) -> None:
         self.no_start_yet()
@@ -163,7 +163,7 @@ class HistoryBuilder:
     def no_start_yet(self) -> None:
         """Kill the daemon with its attempt; no later daemon has started yet."""
         row = f"epoch {self.starts[-1].epoch}"
-        self.found.deaths.add(row)
+        self.found.crashes.add(row)
         self.found.happened.append(row)
         self.runs = self.is_open = False
 
@@ -180,8 +180,8 @@ class HistoryBuilder:
                 )
         self.call = None
 
-    def idle_death(self) -> None:
-        self.found.deaths.add(f"epoch {self.starts[-1].epoch}")
+    def idle_crash(self) -> None:
+        self.found.crashes.add(f"epoch {self.starts[-1].epoch}")
         self.start()
 
     def clean_restart(self) -> None:
@@ -195,8 +195,8 @@ class HistoryBuilder:
         kind = self.random.choice(list(WaitKind))
         number = len(self.waits) + 1
         if self.is_open:
-            told = {"kind": kind, "wait": f"wait#{number}", "due_at": None, "event": "go", "question": "?"}
-            self.event(EventType.TURN_SUSPENDED, told)
+            facts = {"kind": kind, "wait": f"wait#{number}", "due_at": None, "event": "go", "question": "?"}
+            self.event(EventType.TURN_SUSPENDED, facts)
             self.finish("suspended")
         since = self.now
         self.pass_time()

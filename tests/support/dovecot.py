@@ -1,4 +1,4 @@
-"""A real IMAP server: dovecot, as an unprivileged user, with its files in one folder and its ports on loopback."""
+"""A real IMAP server: dovecot as an unprivileged user, with its files in one folder and its ports on loopback."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ service anvil {{
 
 
 class Dovecot:
-    """A running dovecot. `certificate`: the certificate that a client has to trust."""
+    """A running dovecot. A client must trust `certificate`."""
 
     def __init__(self, folder: Path, password: str, port: int, tls_port: int) -> None:
         self.certificate = folder / "certificate.pem"
@@ -90,8 +90,8 @@ class Dovecot:
         """Put a message into a folder, as a server does with a sent message."""
         with imaplib.IMAP4("127.0.0.1", self.port, PATIENCE) as imap:
             imap.authenticate("PLAIN", lambda challenge: f"\0{USER}\0{self.password}".encode())
-            status, said = imap.append(folder, "", "", message)
-            assert status == "OK", said
+            status, answer = imap.append(folder, "", "", message)
+            assert status == "OK", answer
 
     def messages(self, folder: str = "Sent") -> int:
         with imaplib.IMAP4("127.0.0.1", self.port, PATIENCE) as imap:
@@ -102,7 +102,7 @@ class Dovecot:
 
 @contextmanager
 def a_dovecot(password: str) -> Iterator[Dovecot]:
-    """Run a dovecot with one user and one password until the block ends. Skips without an installed one."""
+    """Run a dovecot with one user and one password until the block ends. Skips the test when none is installed."""
     program = _program()
     with tempfile.TemporaryDirectory(
         prefix="dovecot-", ignore_cleanup_errors=True
@@ -113,7 +113,7 @@ def a_dovecot(password: str) -> Iterator[Dovecot]:
         somebody = pwd.getpwnam("nobody") if os.geteuid() == 0 else pwd.getpwuid(os.geteuid())
         for path in (folder, *folder.iterdir()):
             os.chown(path, somebody.pw_uid, somebody.pw_gid)
-        for _ in range(10):  # a port that was free may be taken before dovecot takes it
+        for _ in range(10):  # another process may take a free port before dovecot does
             port, tls_port = _free_port(), _free_port()
             settings = SETTINGS.format(
                 folder=folder,

@@ -23,11 +23,11 @@ from tests.support.made_schema import lay_schema
 from tests.support.processes import PATIENCE
 
 POLL_SECONDS_MAX = 0.02
-"""A look at a table takes a third of a millisecond of processor."""
+"""The longest pause between two polls. A query takes a third of a millisecond of processor."""
 
 
 def settings(*, claim_batch: int = 256, lease_seconds: float = 30 * PATIENCE, **daemon: Any) -> Config:
-    """Return settings with quick retries, and a poll and a heartbeat so slow that only bells wake the engine."""
+    """Return settings with quick retries. Polls and heartbeats are so rare that only doorbells wake the engine."""
     return replace(
         Config(),
         daemon=DaemonSettings(**{"poll_seconds": 10 * PATIENCE, "shutdown_grace": PATIENCE, **daemon}),
@@ -88,9 +88,7 @@ class Lab:
         return self.task(task_id)
 
     async def held(self, task_id: str) -> str:
-        """Wait until the trigger of a task is deferred by a hold, without a counted attempt; return the reason of the
-        hold.
-        """
+        """Wait until a hold defers the trigger of a task without a counted attempt, and return the hold's reason."""
         put_off = "SELECT * FROM task_holds WHERE task_id = :id AND trigger_id IS NOT NULL"
         await self.until(lambda: bool(self.rows(put_off, id=task_id)))
         [hold] = self.rows(put_off, id=task_id)

@@ -15,8 +15,9 @@ NOTHING = NoEffect("no route")
 
 
 class Bank:
-    """A bank that records its calls as (key, amount). Its answers in order: a reference, or a raised error; then
-    "ref-1", …
+    """A bank that records its calls as (key, amount).
+
+    It answers with the next of `answers`, a reference or an error to raise, and after the last one with "ref-1", …
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:

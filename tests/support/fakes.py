@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 
 ClockState = tuple[float, float, str | None, int, tuple[Any, ...]]
-"""The time, the boot time and the zone of a virtual clock, its last id and the random numbers of the next ones."""
+"""The time, the boot time and the zone of a virtual clock, its last id and its random state."""
 
 
 class VirtualClock(clock.VirtualClock):
@@ -56,7 +56,7 @@ class VirtualClock(clock.VirtualClock):
 
 
 _MIGRATED: dict[tuple[float, str], bytes] = {}
-"""Migrated files by the time and the id that they were made with."""
+"""Migrated files by the time and the id of their creation."""
 
 _MIGRATED_MAX = 50
 
@@ -90,12 +90,12 @@ class VirtualCore(Services):
         _MIGRATED[made] = path.read_bytes()
 
     def do(self, rule: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run one rule in a transaction of its own."""
+        """Run one rule in its own transaction."""
         with self.transaction() as tx:
             return rule(tx, *args, **kwargs)
 
     def rows(self, sql: str, **params: Any) -> list[dict[str, Any]]:
-        """Query the tables directly, past every rule."""
+        """Query the tables directly."""
         with self.reading() as reader:
             return reader.fetch_all(sql, **params)
 

@@ -26,14 +26,14 @@ from craftcore.engine.turn.turn import Turn
 
 OURS = str(Path(craftcore.__file__).parent) + "/"
 STEPS = ("engine/", "triggers/", "tasks/", "executions/", "activities/")
-"""The folders of start, route, run and settle. The storage below them has its own tests of faults."""
+"""The folders whose code starts, routes, runs and settles triggers. Storage has its own tests of faults."""
 
 DEPTH = 6
 
 When = Literal["before", "after"]
 
 Place = tuple[Any, str, Callable[[Any], Any]]
-"""Where callers find a function: the owner, the name, and its wrapper there."""
+"""A place where callers find a function: the owner, the name, and the wrapper of the function there."""
 
 
 class Injected(Exception):
@@ -41,7 +41,7 @@ class Injected(Exception):
 
 
 def mentions(value: Any, name: str, depth: int = DEPTH) -> bool:
-    """Return whether a value or a part of it is that id."""
+    """Return whether a value or a part of it is the id `name`."""
     if isinstance(value, str):
         return value == name
     if depth == 0:
@@ -51,7 +51,7 @@ def mentions(value: Any, name: str, depth: int = DEPTH) -> bool:
     if isinstance(value, tuple | list | set | frozenset | deque):
         return any(mentions(part, name, depth - 1) for part in value)
     if isinstance(value, Attempt):
-        return mentions(getattr(value, "claim", None), name, depth - 1)  # it may be in the making
+        return mentions(getattr(value, "claim", None), name, depth - 1)  # the constructor may still run
     if isinstance(value, Turn):
         return mentions(getattr(value, "run", None), name, depth - 1)
     if type(value).__module__.startswith("craftcore.engine."):
@@ -64,11 +64,11 @@ def mentions(value: Any, name: str, depth: int = DEPTH) -> bool:
 
 
 class Recording:
-    """A recorder of the functions called with a trigger in their arguments, on all threads that start within it."""
+    """A recorder of the functions that are called with a trigger, on this thread and on threads that it starts."""
 
     def __init__(self) -> None:
         self.name: str | None = None
-        """The id of the trigger. The recording begins when it is set."""
+        """The id of the trigger. The recording begins when a test sets it."""
         self.codes: dict[CodeType, None] = {}
 
     def __enter__(self) -> Recording:
@@ -92,7 +92,7 @@ class Recording:
 
     def functions(self) -> list[FunctionType]:
         """Return the functions that can be replaced: functions of modules and methods of classes."""
-        gc.unfreeze()  # the collector names no object that the collection of the tests has frozen
+        gc.unfreeze()  # pytest froze its objects, and the garbage collector lists no frozen object
         found = [fn for fn in gc.get_objects() if isinstance(fn, FunctionType) and fn.__code__ in self.codes]
         gc.freeze()
         places = _all_places()

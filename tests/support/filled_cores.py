@@ -1,4 +1,4 @@
-"""Large and small databases for tests of the cost of statements, made once for each module."""
+"""Databases of different sizes for tests of the cost of statements, created once for each module."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.support.fakes import VirtualCore
 
 
 def filled_core(fill: Callable[[Path, int], VirtualCore], number: int) -> Any:
-    """Return a fixture of the database that `fill(path, number)` makes, with the given name."""
+    """Return a fixture of the database that `fill(path, number)` creates."""
 
     @pytest.fixture(scope="module")
     def core(tmp_path_factory: pytest.TempPathFactory) -> Iterator[VirtualCore]:

@@ -48,10 +48,10 @@ GOLDEN = Path(__file__).parents[1] / "executions" / "golden"
 UUID = re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}\b")
 
 TIMED = ("STEP_COMPLETED",)
-"""Events with a `latency_ms` from a clock that tests do not control."""
+"""Events whose `latency_ms` comes from the real clock."""
 
 HASHES = ("envelope_hash", "events_hash", "response_hash", "prev_hash", "record_hash")
-"""Hashes of the texts of a record and their ids: omitted here, and computed by the test."""
+"""Hashes over the texts of a record. The golden files omit them, and the test computes them."""
 
 
 class Stage:
@@ -428,7 +428,7 @@ async def act_in_doubt(stage: Stage) -> None:
         await it.ended(await stage.emit("buy"))
 
 
-# Their records, as they are read
+# The records of the runs
 
 
 class Recorded(NamedTuple):
@@ -440,7 +440,7 @@ class Recorded(NamedTuple):
 
 @cache
 def recorded(name: str, backend: str = "asyncio") -> Recorded:
-    """Return the result of the named run, on a file of its own."""
+    """Return the result of the named run, on its own file."""
     with tempfile.TemporaryDirectory() as folder:
         stage = Stage(Path(folder))
         anyio.run(RUNS[name], stage, backend=backend)
@@ -468,8 +468,8 @@ def shown(records: list[ExecutionRecord]) -> list[dict[str, Any]]:
 
 
 def _one(record: ExecutionRecord) -> dict[str, Any]:
-    apart = {"events", "envelope_json", "routing_json", "response_json", "stripped_at", "invalidated", *HASHES}
-    fields = [name for name in ExecutionRecord.__slots__ if name not in apart]
+    omitted = {"events", "envelope_json", "routing_json", "response_json", "stripped_at", "invalidated", *HASHES}
+    fields = [name for name in ExecutionRecord.__slots__ if name not in omitted]
     return {
         "header": {name: getattr(record, name) for name in fields},
         "envelope": record.envelope,
@@ -481,12 +481,12 @@ def _one(record: ExecutionRecord) -> dict[str, Any]:
 
 def _event(event: Event) -> dict[str, Any]:
     """Return the fields of an event that have a value."""
-    told = {name: value for name, value in event._asdict().items() if value is not None}
-    told["payload"] = json.loads(told.pop("payload_json"))
+    fields = {name: value for name, value in event._asdict().items() if value is not None}
+    fields["payload"] = json.loads(fields.pop("payload_json"))
     if event.type in TIMED:
-        assert told["payload"]["latency_ms"] >= 0, event
-        told["payload"]["latency_ms"] = "measured"
-    return told
+        assert fields["payload"]["latency_ms"] >= 0, event
+        fields["payload"]["latency_ms"] = "measured"
+    return fields
 
 
 def text_of(records: list[dict[str, Any]]) -> str:

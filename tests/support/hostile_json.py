@@ -23,7 +23,7 @@ VALUES: list[Any] = [
 
 
 def texts(seed: int, count: int, sound: list[bytes]) -> Iterator[bytes]:
-    """Return this number of texts: half are valid documents with exchanged values, half are damaged bytes."""
+    """Yield `count` texts: valid documents of which about half have exchanged values, and more have damaged bytes."""
     rng = random.Random(seed)
     for _ in range(count):
         text = rng.choice(sound)
@@ -87,7 +87,7 @@ def _other_bytes(rng: random.Random, text: bytes) -> bytes:
 
 
 def objects(seed: int, count: int) -> Iterator[Any]:
-    """Return values that a program may pass and JSON cannot represent."""
+    """Yield values that a program may pass and JSON cannot represent."""
     rng = random.Random(seed)
     strange = [
         *VALUES,

@@ -138,4 +138,4 @@ ERRORS: dict[str, Callable[[], BaseException]] = {
     "SQLite's busy": lambda: apsw.BusyError("says the author"),
     "SQLite's corruption": lambda: apsw.CorruptError("says the author"),
 }
-"""Errors that a function of the user's may raise."""
+"""Errors that a user's function may raise."""

@@ -85,11 +85,12 @@ Behaviour = Callable[[Handler, Asked], None]
 
 
 class Provider(ThreadingHTTPServer):
-    """A provider: `asked` are the received requests, `effects` the effects, and `behaviour` sets the answer. A test
-    waits for `began` and `left`, and sets `released` to end a hanging answer.
+    """A provider with its received requests (`asked`) and its effects. `behaviour` sets the answer.
+
+    A test waits for `began` and `left`, and sets `released` to end a hanging answer.
     """
 
-    daemon_threads = False  # so that closing it waits for every request to end
+    daemon_threads = False  # close() waits for the end of each request
     request_queue_size = 64
 
     def __init__(self, file: Path | None, tls: ssl.SSLContext | None) -> None:
@@ -117,7 +118,7 @@ class Provider(ThreadingHTTPServer):
         self.now += seconds
 
     def do(self, asked: Asked) -> int:
-        """Cause the effect once for each key; return the number of the effect."""
+        """Cause the effect once for each key, and return the number of the effect."""
         with self._turn:
             known = self._known.get(asked.key or "") if self.honours_keys else None
             if known is not None and (self.window is None or self.now - known[0] < self.window):
@@ -144,14 +145,14 @@ class Provider(ThreadingHTTPServer):
 
     def shutdown_request(self, request: Any) -> None:
         if request in self.broken:
-            self.close_request(request)  # without saying goodbye first
+            self.close_request(request)  # without a shutdown of the connection
         else:
             super().shutdown_request(request)
 
 
 @contextmanager
 def a_provider(file: Path | None = None, *, tls: ssl.SSLContext | None = None) -> Iterator[Provider]:
-    """Run a provider until the block ends, whatever it is doing."""
+    """Run a provider until the block ends, even during an answer."""
     with Provider(file, tls) as provider:
         serving = threading.Thread(target=provider.serve_forever, args=(0.01,))
         serving.start()
@@ -163,7 +164,7 @@ def a_provider(file: Path | None = None, *, tls: ssl.SSLContext | None = None) -
             serving.join()
 
 
-# Its effects and answers
+# Behaviours
 
 
 def creates(handler: Handler, asked: Asked) -> None:
@@ -173,7 +174,7 @@ def creates(handler: Handler, asked: Asked) -> None:
 
 
 def replies(status: int, body: object = b"", **headers: str) -> Behaviour:
-    """Reply with bytes as they are, or anything else as JSON, without an effect."""
+    """Reply without an effect, with bytes unchanged and any other body as JSON."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
     kind = {} if isinstance(body, bytes) else {"Content_Type": "application/json"}
 
@@ -186,7 +187,7 @@ def replies(status: int, body: object = b"", **headers: str) -> Behaviour:
 
 
 def done_and(then: Behaviour) -> Behaviour:
-    """Cause the effect, and answer as given."""
+    """Cause the effect, and answer with `then`."""
 
     def behaviour(handler: Handler, asked: Asked) -> None:
         handler.server.do(asked)

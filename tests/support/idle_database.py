@@ -20,10 +20,10 @@ T = TypeVar("T")
 HOUR = 3600.0
 
 _RUN: dict[tuple[str, ClockState], tuple[Any, dict[str, bytes], ClockState]] = {}
-"""The answer, the files and the clock of a run on a new file, by its description and the clock before it."""
+"""The result, the files and the clock of a run on a new file, by its description and the clock before the run."""
 
 FILES = ("", ".lock")
-"""The ends of the names of the files of a closed database."""
+"""The suffixes of the files of a closed database."""
 
 
 _RUN_MAX = 40
@@ -94,7 +94,7 @@ def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None 
         async with running(app, path, settings(), clock) as engine:
             answer = await act(app)
             with anyio.fail_after(PATIENCE):
-                while not engine.is_idle:  # noqa: ASYNC110 - an engine has no event for it
+                while not engine.is_idle:  # noqa: ASYNC110 - an engine has no event to wait on
                     await anyio.sleep(0.002)
         return answer
 
@@ -105,9 +105,9 @@ def at_rest(path: Path, act: Callable[[App], Awaitable[T]], clock: Clock | None 
 def a_task(
     path: Path, workflow: str, clock: Clock | None = None, /, *, session_id: str | None = None, **payload: Any
 ) -> str:
-    """Run a task until the engine is idle; return its id.
+    """Run a task until the engine is idle, and return its id.
 
-    The first task of a file whose clock nobody has used yet is run once, and then copied.
+    The first task of a new file with an unused clock is run once, and then copied.
     """
 
     async def emit(app: App) -> str:
@@ -117,11 +117,11 @@ def a_task(
 
 
 def run_once(path: Path, clock: Clock | None, description: str, run: Callable[[], T]) -> T:
-    """Return what `run` returns, which an engine leaves at rest on the file.
+    """Return the result of `run`, which leaves the database closed and its tasks at rest.
 
-    On a new file with a virtual clock it is called once for each description and state of the clock. Then its files and
-    its clock are copied. The description names everything else that the run depends on. The cache does not know of
-    monkeypatch, so nothing is patched before the first call.
+    On a new file with a virtual clock, `run` is called once for each description and state of the clock. Later calls
+    copy its files and its clock. The description must name everything else that the run depends on. The cache ignores
+    monkeypatch, so a test must not patch anything before the first call.
     """
     if not isinstance(clock, VirtualClock) or path.exists() or path.is_symlink():
         return run()

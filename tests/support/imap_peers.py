@@ -45,7 +45,7 @@ class Handler(socketserver.StreamRequestHandler):
             if not self._say(command, tag):
                 return
             if command == "AUTHENTICATE" and self.server.replies[command] == "+ ":
-                self.rfile.readline()  # what was asked for
+                self.rfile.readline()  # the credentials
                 self.wfile.write(f"{tag} OK hello\r\n".encode())
 
     def _say(self, step: str, tag: str) -> bool:
@@ -62,8 +62,9 @@ class Handler(socketserver.StreamRequestHandler):
 
 
 class ScriptedImap(socketserver.ThreadingTCPServer):
-    """A scripted server. `replies`: its reply to each command; None closes the connection; SILENCE waits until the
-    client disconnects.
+    """A scripted server with a reply to each command.
+
+    The reply None closes the connection, and SILENCE waits until the client disconnects.
     """
 
     daemon_threads = False

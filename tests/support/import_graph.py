@@ -24,7 +24,7 @@ def by_file() -> Graph:
 
 
 def by_folder(files: Graph) -> Graph:
-    """Return the graph over folders; a module outside of all folders is a node of its own."""
+    """Return the graph over folders. A module outside of all folders is its own node."""
     folders: Graph = {folder(path): set() for path in files}
     for path, imported in files.items():
         folders[folder(path)] |= {folder(one) for one in imported} - {folder(path)}

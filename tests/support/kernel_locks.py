@@ -1,4 +1,4 @@
-"""The POSIX locks on a database, as the kernel lists them."""
+"""The POSIX locks on a database, read from the kernel's list."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 SHARED_FIRST = 0x40000002
-"""The first of the 510 bytes of the database file that every connection in WAL mode keeps locked, shared."""
+"""The first of the 510 bytes of the database file on which each connection in WAL mode keeps a shared lock."""
 
 INDEX_IN_USE = 128
-"""The byte of the `-shm` file that every process with a connection keeps locked, shared."""
+"""The byte of the `-shm` file on which each process with a connection keeps a shared lock."""
 
 
 class Lock(NamedTuple):
@@ -19,7 +19,7 @@ class Lock(NamedTuple):
 
 
 HELD = {Lock("", SHARED_FIRST), Lock("-shm", INDEX_IN_USE)}
-"""The locks that show a foreign SQLite that it is not the last connection. Readers and writers briefly lock more."""
+"""The locks by which another SQLite knows that it is not the last connection. Reads and writes add short locks."""
 
 
 def locks_of(pid: int, database: Path) -> set[Lock]:

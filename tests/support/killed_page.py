@@ -1,7 +1,7 @@
 """Pages that are killed at the commit of an operator action.
 
-As a program, forked from the warm parent of the tests, it imports the page once. For each line of its input it forks a
-process that sends one form. SIGKILL ends that process before or after the COMMIT of the form's transaction.
+The warm parent of the tests forks this module as a program, which imports the page once. For each line of its input,
+the program forks a process that sends one form. SIGKILL ends that process before or after the COMMIT of the form.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class KilledPage:
     process: WarmProcess
 
     def send(self, database: Path, name: str, world: World, seen: str, error: str, place: Place) -> int:
-        """Send a form from a process that is killed meanwhile; return its exit code, minus the signal."""
+        """Send a form from a process that is killed meanwhile, and return its exit code, minus the signal."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
-        asked = json.dumps([str(database), name, asdict(world), seen, error, place])
-        self.process.stdin.write(f"{asked}\n".encode())
+        request = json.dumps([str(database), name, asdict(world), seen, error, place])
+        self.process.stdin.write(f"{request}\n".encode())
         self.process.stdin.flush()
         return int(self.process.stdout.readline())
 

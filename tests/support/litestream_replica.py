@@ -1,7 +1,6 @@
-"""A daemon and its emitters beside Litestream, configured as in the how-to page.
+"""A daemon, its emitters and a Litestream that is configured as on the how-to page.
 
-The blocks of docs/how-to/replicate-with-litestream.md are used unchanged, except for the folders, which are those of
-the test.
+The blocks of docs/how-to/replicate-with-litestream.md are unchanged, except for the folders.
 """
 
 from __future__ import annotations
@@ -73,7 +72,7 @@ with Producer("agent.db") as producer, open("accepted-" + name, "a", buffering=1
 class Place:
     """A folder with the app, its database `agent.db`, and the configuration of a Litestream.
 
-    `replica`: the folder of the copies, shared by the places of one test.
+    `replica`: the folder of the copies, which all places of a test share.
     """
 
     def __init__(self, folder: Path, replica: Path) -> None:
@@ -90,13 +89,13 @@ class Place:
 
     def here(self, text: str) -> str:
         """Return a block of the document with the test's folders."""
-        for theirs, ours in (
+        for documented, actual in (
             ("/srv/replica/craftcore", self.replica),
             ("/var/lib/craftcore/craftcore.db", self.db),
             ("/var/lib/craftcore", self.folder),
             ("/etc/craftcore", self.folder),
         ):
-            text = text.replace(theirs, str(ours))
+            text = text.replace(documented, str(actual))
         return text
 
     def shell(self, block: str) -> Result:
@@ -121,7 +120,7 @@ class Place:
 
     @contextlib.contextmanager
     def litestream(self) -> Iterator[subprocess.Popen[bytes]]:
-        """Replicate until the block ends; then kill the process, unless the test has."""
+        """Replicate until the block ends, and then kill the process."""
         command = [self._program, "replicate", "-config", "litestream.yml"]
         with (self.folder / "litestream.log").open("ab") as log:
             with subprocess.Popen(command, cwd=self.folder, env=environment(), stdout=log, stderr=log) as process:
@@ -131,7 +130,7 @@ class Place:
                     process.kill()
 
     def meet(self) -> None:
-        """Start in the documented order: a daemon creates the file, Litestream starts, and a daemon starts again."""
+        """Create the file with a daemon, and let a Litestream copy it, in the documented order."""
         with a_daemon(self.folder, "app:app") as daemon:
             daemon.ready()
             with self.litestream():
@@ -151,7 +150,7 @@ class Place:
             ]
 
     def accepted(self) -> dict[str, float]:
-        """Return the triggers whose emit has returned, and the time of each."""
+        """Return the triggers whose `emit` has returned, with the time of each."""
         found = {}
         for file in self.folder.glob("accepted-*"):
             for line in file.read_text().split("\n")[:-1]:
@@ -174,7 +173,7 @@ class Place:
         """Wait until the WAL is restarted with other salts."""
         wal = self.db.with_name("agent.db-wal")
         before = wal.read_bytes()[:32]
-        until(lambda: wal.read_bytes()[:32] != before, "the WAL to be begun anew")
+        until(lambda: wal.read_bytes()[:32] != before, "a restart of the WAL")
 
     def paid(self) -> list[str]:
         path = self.folder / "paid"
@@ -192,7 +191,7 @@ class Place:
 
 def ids(path: Path) -> list[str]:
     """Return the ids of all triggers, in the order of their acceptance."""
-    connection = apsw.Connection(str(path))  # it may have a WAL
+    connection = apsw.Connection(str(path))  # writable, because the file may have a WAL
     try:
         return [id for (id,) in connection.execute("SELECT id FROM triggers ORDER BY seq")]
     finally:

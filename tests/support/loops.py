@@ -1,8 +1,8 @@
-"""The event loop of a test whose module runs on both, although the test itself is not about the loop."""
+"""The event loop of a test that is not about the loop, in a module that runs on both loops."""
 
 from __future__ import annotations
 
 import pytest
 
 ON_ASYNCIO = pytest.mark.parametrize("anyio_backend", ["asyncio", pytest.param("trio", marks=pytest.mark.campaign)])
-"""The default run has the test on asyncio, and `-m campaign` on trio."""
+"""A mark by which the default run has the test on asyncio, and `-m campaign` on trio."""

@@ -1,4 +1,4 @@
-"""A database file with the schema, made once for each test process and copied for each test."""
+"""A database file with the schema, created once for each test process and copied for each test."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from craftcore.testing.virtual_clock import VirtualClock
 
 
 def lay_schema(path: Path) -> None:
-    """Create the database as the first start of an engine does, without a row. An existing file is unchanged."""
+    """Create a database with the schema and without rows. An existing file stays unchanged."""
     if path.exists() or path.is_symlink() or not path.parent.is_dir():
         return
     path.touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Many concurrent starts of a daemon."""
+"""Rows of many starts of a daemon."""
 
 from __future__ import annotations
 

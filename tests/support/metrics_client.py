@@ -36,10 +36,10 @@ def call(where: Where) -> socket.socket:
 
 def answer(caller: socket.socket) -> bytes:
     """Return the whole answer."""
-    said = bytearray()
-    while more := caller.recv(65_536):
-        said += more
-    return bytes(said)
+    received = bytearray()
+    while part := caller.recv(65_536):
+        received += part
+    return bytes(received)
 
 
 def ask(where: Where, request: bytes = REQUEST) -> bytes:
@@ -49,7 +49,7 @@ def ask(where: Where, request: bytes = REQUEST) -> bytes:
 
 
 async def in_thread(work: Callable[..., bytes], *args: object) -> bytes:
-    """Run a function in a thread, apart from the event loop of the engine."""
+    """Run a function in a thread, outside of the engine's event loop."""
     with anyio.fail_after(PATIENCE):
         return await anyio.to_thread.run_sync(work, *args)
 

@@ -1,4 +1,4 @@
-"""Copies of a database file that are put back by hand, and the release that follows."""
+"""Copies of a database file that replace a later file, and the release that follows."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from tests.support.fakes import VirtualClock, VirtualCore
 
 
 def copy(database: Path, name: str = "copy.db") -> Path:
-    """A whole copy of the file as it is now."""
-    place = database.with_name(name)
-    place.touch()
-    Services(database, Config()).database.copy_into(f"file:{place}", place)
-    return place
+    """Copy the database into a new file, and return its path."""
+    target = database.with_name(name)
+    target.touch()
+    Services(database, Config()).database.copy_into(f"file:{target}", target)
+    return target
 
 
 def put_back(copied: Path, database: Path) -> None:
-    """By hand: everything of the file goes but its lock file."""
+    """Replace a database and remove its WAL, as a person does. The lock file stays."""
     for side in ("", "-wal", "-shm"):
         database.with_name(database.name + side).unlink(missing_ok=True)
     shutil.copy(copied, database)

@@ -13,7 +13,7 @@ from tests.support import prose
 
 OPERATIONS = prose.PACKAGE / "operations"
 PARTS_OF_ALL = {"audit_scope", "form_request", "seen"}
-"""Modules of what all operations share; they hold no action."""
+"""Modules without actions, which all operations share."""
 
 MODULES = {path.stem for path in OPERATIONS.glob("*.py")} - {"__init__"} - PARTS_OF_ALL
 WRITING = ("AuditScope", "Services")
@@ -56,7 +56,7 @@ def used_in(folder: str) -> dict[str, list[str]]:
 
 
 def imported_into(folder: str) -> set[str]:
-    """Return what the modules of a folder import from `craftcore.operations`: `tasks`, and `seen.state_text`."""
+    """Return the imports of a folder's modules from `craftcore.operations`, such as `tasks` and `seen.state_text`."""
     return {
         one
         for path, tree in prose.modules()

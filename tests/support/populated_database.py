@@ -21,9 +21,9 @@ NOON = 1_795_262_400.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The ids of its rows; `died` and `ended` are records, of the dead letter's attempt and of a successful one.
+    """The ids of the rows. `died` and `ended` are records: of the dead letter's attempt, and of a successful one.
 
-    Further it has the schedules `nightly`, `paused` and `ahead`, which fired under a wrong clock.
+    The database also has the schedules `nightly`, `paused` and `ahead`. `ahead` fired under a wrong clock.
     """
 
     dead: str
@@ -47,7 +47,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[World, Path]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Here:
-    """A copy of the world in a test's own file, and its audit rows."""
+    """A test's copy of the world, with its audit rows."""
 
     world: World
     core: VirtualCore
@@ -58,13 +58,13 @@ class Here:
 
 
 _made: dict[float, tuple[World, dict[str, bytes]]] = {}
-"""The first world of each moment that had a file of its own, and its files by the end of their names."""
+"""The first world of each moment in a new file, and its files by their suffix."""
 
 
 def a_world(path: Path, now: float = NOON) -> World:
-    """Populate a database. Schedules wait for the clock, and everything is held.
+    """Populate a database, in which a hold is set and schedules wait for the clock.
 
-    A world in a new file is made once for each moment, and then copied.
+    A world in a new file is created once for each moment, and then copied.
     """
     if path.exists() or path.is_symlink():
         return _make(path, now)
@@ -78,7 +78,7 @@ def a_world(path: Path, now: float = NOON) -> World:
 
 
 def _make(path: Path, now: float) -> World:
-    clock = VirtualClock(now=now, seed=1)  # its ids are none that a command of the test's own clock will take
+    clock = VirtualClock(now=now, seed=1)  # another seed than a test's clock, so that the ids differ
     core = VirtualCore(path, clock)
     _schedules(core)
     core.close()
@@ -118,7 +118,7 @@ def _schedules(core: VirtualCore) -> None:
 
 
 def _schedule_ahead(core: VirtualCore, clock: VirtualClock) -> None:
-    """Fire a schedule two hours ahead of the clock, after the last start: a start sets such triggers back."""
+    """Fire a schedule two hours ahead of the clock. A later start would set its triggers back."""
     core.do(core.schedules.put, ScheduleSpec(id="ahead", when="every 1h", workflow="nap"), Origin.OPERATOR)
     clock.advance(hours=2)
     core.do(core.ticks.tick)

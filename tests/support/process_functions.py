@@ -36,14 +36,14 @@ def describe(path: str, *, trigger: TriggerView) -> dict[str, Any]:
 
 def wait_for_work(database: str) -> Any:
     """Emit work, and wait for its result."""
-    from craftcore import Producer  # its imports take as long as all others of this module together
+    from craftcore import Producer  # as expensive as all other imports of this module together
 
     with Producer(database) as producer:
         return producer.emit("inner").result()
 
 
 def note_pid(file: str) -> int:
-    """Append the number of this process to a file."""
+    """Append the pid of this process to a file, and return the pid."""
     with open(file, "a") as pids:
         pids.write(f"{os.getpid()}\n")
     return os.getpid()
@@ -66,9 +66,10 @@ def leave(code: int) -> NoReturn:
 
 
 def hang(file: str) -> None:
-    """Run C code that never returns, so that no thread and no signal handler of this process runs.
+    """Run C code that never returns, so that no other thread and no signal handler of this process runs.
 
-    It waits for a mutex that this thread has locked, without releasing the interpreter. A loop would use the processor.
+    The code waits for a mutex that this thread has locked, and keeps the interpreter's lock. A loop would use the
+    processor.
     """
     note_pid(file)
     library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(128)

@@ -26,7 +26,7 @@ import asyncio, os, time
 from craftcore import App, Fail, RetryPolicy
 from craftcore.engine import engine
 
-engine.DRAIN_SECONDS = 120.0  # a disk that is slow to flush is not what is tested here
+engine.DRAIN_SECONDS = 120.0  # a slow flush must not end the test
 app = App("test")
 once = RetryPolicy(max_attempts=1, base=0, cap=0)
 
@@ -96,10 +96,10 @@ def craftcore(folder: Path, *arguments: str, stdin: str = "", **env: str) -> Res
 
 def run_python(command: Sequence[str | Path], folder: Path, *, stdin: str = "", **env: str) -> Result:
     """Run a program to its end in a folder, with the arguments of a new interpreter."""
-    with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        given.write(stdin.encode())
-        given.seek(0)
-        with start(command, cwd=folder, env=environment(**env), stdin=given, stdout=out, stderr=err) as process:
+    with tempfile.TemporaryFile() as source, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+        source.write(stdin.encode())
+        source.seek(0)
+        with start(command, cwd=folder, env=environment(**env), stdin=source, stdout=out, stderr=err) as process:
             code = process.wait(2 * PATIENCE)
         printed = []
         for file in (out, err):
@@ -120,15 +120,15 @@ def until(condition: Callable[[], Any], awaited: str = "it", *, timeout: float =
 def processes_in(folder: Path) -> list[int]:
     """Return the pids of all processes whose working directory is in the folder.
 
-    The kernel is the source, so no pid file has to exist or be complete, and a reused pid causes no mistake. Processes
-    that have ended have no working directory, also before they are reaped.
+    The kernel is the source, so no pid file is needed, and a reused pid causes no mistake. An ended process has no
+    working directory, even before it is reaped.
     """
     found = []
     for process in Path("/proc").glob("[0-9]*"):
         try:
             where = Path(os.readlink(process / "cwd").removesuffix(" (deleted)"))
         except OSError:
-            continue  # it ended, or is none of ours
+            continue  # the process has ended, or belongs to another user
         if where.is_relative_to(folder):
             found.append(int(process.name))
     return found
@@ -142,7 +142,7 @@ def read_trace(folder: Path) -> list[str]:
 
 @contextlib.contextmanager
 def a_program(command: list[str], folder: Path, **env: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program with pipes for its outputs, and kill it at the end of the block, so that a failing test ends."""
+    """Run a program with pipes for its outputs, and kill it at the end of the block."""
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=folder, env=environment(**env), stdout=pipe, stderr=pipe) as process:
         try:
@@ -244,7 +244,7 @@ class DaemonProcess:
 @contextlib.contextmanager
 def a_daemon(folder: Path, *arguments: str, **env: str) -> Iterator[DaemonProcess]:
     """Run a daemon, and kill it at the end of the block if it still runs."""
-    address = f"\0craftcore-test-{uuid4()}"  # containers may share these names, and have the same pids
+    address = f"\0craftcore-test-{uuid4()}"  # unique, because containers may share these names and pids
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(address)
         manager.settimeout(PATIENCE)
@@ -259,6 +259,6 @@ def open_files(pid: int, database: Path) -> list[str]:
     """Return the files of a database that a process has open, without those of its daemon's lock."""
     found = []
     for link in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):  # it was closed meanwhile
+        with contextlib.suppress(FileNotFoundError):  # the process closed the file meanwhile
             found.append(os.readlink(link))
     return [path for path in found if path.startswith(str(database.resolve())) and "lock" not in path]

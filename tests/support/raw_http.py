@@ -16,7 +16,7 @@ Address = Path | int
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """An answer. Status 0: the server closed without one. Header names are in lower case."""
+    """An answer, with header names in lower case. Status 0 means that the server closed without an answer."""
 
     status: int
     headers: list[tuple[str, str]]
@@ -31,14 +31,14 @@ def connect(where: Address) -> socket.socket:
     if isinstance(where, int):
         return socket.create_connection(("127.0.0.1", where), PATIENCE)
     connection = socket.socket(socket.AF_UNIX)
-    connection.connect(str(where))  # it waits for its place in the queue, which it would not with a timeout
+    connection.connect(str(where))  # without a timeout, the call waits while the server's queue is full
     connection.settimeout(PATIENCE)
     return connection
 
 
 @contextlib.contextmanager
 def connected(where: Address) -> Iterator[socket.socket]:
-    """Return a connection that is closed when the block is left."""
+    """Open a connection, and close it when the block ends."""
     with contextlib.closing(connect(where)) as connection:
         yield connection
 
@@ -53,7 +53,7 @@ def receive_all(connection: socket.socket) -> bytes:
 
 
 def read_answer(received: bytes) -> Answer:
-    """Return the last answer in the received bytes; earlier ones have status 100, or belong to a pipeline."""
+    """Return the last answer in the received bytes. Earlier answers have status 100, or belong to a pipeline."""
     head, _, body = received.partition(b"\r\n\r\n")
     lines = head.decode("latin-1").split("\r\n")
     status = int(lines[0].split()[1]) if lines[0] else 0
@@ -63,7 +63,7 @@ def read_answer(received: bytes) -> Answer:
 
 
 def exchange(where: Address, data: bytes) -> Answer:
-    """Send these bytes and no more, and return the answer. They ask the server to close."""
+    """Send exactly these bytes, which ask the server to close, and return the answer."""
     with connected(where) as connection:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             connection.sendall(data)

@@ -11,7 +11,7 @@ from tests.support.code_blocks import all_blocks
 FOLLOWED = ("README.md", "docs/tutorial/first-workflow.md")
 BLOCKS = [one for page in FOLLOWED for one in all_blocks() if one.page == page]
 SHELL_BLOCKS = [one for one in BLOCKS if one.language == "sh"]
-"""Lines for a shell, each block named by the comment above it."""
+"""The blocks of shell lines. The comment above a block names it."""
 
 
 @dataclass
@@ -39,7 +39,7 @@ def program(word: str) -> str:
 
 
 def shown(wanted: str) -> re.Pattern[str]:
-    """Return the pattern of a line on the screen: `…` matches any text, and a space several."""
+    """Return the pattern of a line on the screen. `…` matches any text, and a space matches several."""
     of_any_width = {"…": ".*?", " ": " +"}
     parts = [of_any_width.get(part[:1], re.escape(part)) for part in re.split("(…| +)", wanted) if part]
     return re.compile(f"^.*{''.join(parts)}.*$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""Records as an engine writes them, each step in its own transaction, and later changes to them."""
+"""Single steps of a record, each in its own transaction, and later changes of records."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ADA = Actor(1000, "ada")
 
 
 def seen(core: VirtualCore, outcome: Outcome | None = HELLO, *, recorder: Recorder | None = None, **spec: Any) -> str:
-    """Record one attempt with this outcome, and return the id of the record; None leaves it running."""
+    """Record one attempt with this outcome, and return the id of the record. None leaves the record open."""
     recorder = recorder or Recorder()
     emit(core, **spec)
     claim = start_one(core)
@@ -38,7 +38,6 @@ def seen(core: VirtualCore, outcome: Outcome | None = HELLO, *, recorder: Record
 
 
 def look(core: VirtualCore, execution_id: str) -> ExecutionRecord:
-    """Return the record as it is read."""
     with core.reading() as reader:
         record = RecordStore().get(reader, execution_id)
     assert record is not None, execution_id
@@ -68,7 +67,7 @@ def spoil(core: VirtualCore, sql: str, **params: Any) -> None:
 
 
 def fingerprint(core: VirtualCore) -> tuple[str, str]:
-    """Return a hash of every row of every table, and of the file's bytes."""
+    """Return a hash of all rows of all tables, and a hash of the file's bytes."""
     rows = hashlib.sha256()
     with core.reading() as reader:
         for table in reader.fetch_all("SELECT name FROM sqlite_schema WHERE type = 'table' ORDER BY name"):
@@ -78,7 +77,7 @@ def fingerprint(core: VirtualCore) -> tuple[str, str]:
 
 
 def checkpoint(core: VirtualCore) -> None:
-    """Checkpoint all written data into the file."""
+    """Checkpoint the WAL into the file."""
     core.close()
     connection = core.database.connect()
     connection.pragma("wal_checkpoint(truncate)")

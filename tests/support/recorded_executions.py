@@ -1,9 +1,9 @@
 """A database with records in every state, written by an engine, an operator and retention.
 
 closed    in the chain, some with bodies in `blobs`, one with steps and an irreversible action
-stripped  in the chain, and retention removed its bodies
+stripped  in the chain, without its bodies, which retention removed
 open      without an end, one of them with its envelope in `blobs`
-before    closed before there was a chain, as the migration found it
+before    closed by a version without a chain
 
 Retention has removed the first record of the chain and the first row of the audit log.
 """
@@ -67,7 +67,7 @@ def an_app() -> App:
 
 
 def record_everything(folder: Path) -> Path:
-    """Return the closed and complete file."""
+    """Create the database, and return the path of its closed file."""
     clock = VirtualClock()
     anyio.run(_live, folder, clock)
     core = VirtualCore(folder / "agent.db", clock)
@@ -157,7 +157,7 @@ def remove_up_to(tx: Transaction, place: int) -> None:
 class Unguarded:
     """A copy without SQL triggers, CHECKs and foreign keys. Each change is rolled back after its use.
 
-    `in_rows`: all events are rows, as the records of earlier versions have them.
+    `in_rows`: all events are rows, as in earlier versions.
     """
 
     def __init__(self, sound: Path, folder: Path, *, in_rows: bool = True) -> None:

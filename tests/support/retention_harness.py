@@ -20,12 +20,12 @@ NEVER = RetentionSettings(max_bytes=0, triggers=0, dead=0, keys=0, bodies=0, his
 
 
 def only(**settings: float) -> RetentionSettings:
-    """Return settings that keep everything for ever, except for these limits."""
+    """Return settings that keep all rows forever, except for these limits."""
     return replace(NEVER, **settings)  # type: ignore[arg-type]
 
 
 def batches(core: VirtualCore, settings: RetentionSettings | None = None) -> Iterator[tuple[Step, Taken]]:
-    """Yield the batches of one pass, each in a transaction of its own."""
+    """Run and yield the batches of one pass, each in its own transaction."""
     retention = Retention(settings or core.config.retention)
     for step in STEPS:
         after: int | None = 0

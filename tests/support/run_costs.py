@@ -1,7 +1,7 @@
 """The processor time of a test run by folder, compared with the budget of each folder.
 
-Wall time is not compared, because the machine is shared. Its processors are not always equally fast either. So the
-budgets are in seconds of the machine that `docs/decisions/project.md` names, and a busy machine fails no run.
+Wall time is not compared, because the machine is shared. The speed of its processors also varies. So the budgets are in
+seconds of the machine that `docs/decisions/project.md` names, and a busy machine fails no run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ OVERRUN = 1.5
 """The multiple of its budget above which a folder, or the whole run, is reported."""
 
 STOLEN_MAX = 0.05
-"""The share of time that other machines took from this one, above which its processor time is not reliable."""
+"""The share of time taken by other machines above which the processor time of this one is not reliable."""
 
 COLLECTION, TOP, BESIDE = "(collection)", "(files of tests/ itself)", "(beside the tests)"
 
@@ -41,7 +41,7 @@ class RunCosts:
         self._exceeded = False
 
     def pytest_collection_finish(self) -> None:
-        self._has_collected = True  # the first process of a run with workers does not
+        self._has_collected = True  # in a run with workers, the controller does not collect
         self._seconds[COLLECTION] += used_seconds()
 
     @pytest.hookimpl(wrapper=True)
@@ -111,7 +111,7 @@ def is_over(seconds: float, budget: float) -> bool:
 
 
 def describe(seconds: Mapping[str, float], budgets: Mapping[str, float], *, in_full: bool) -> list[str]:
-    """Return a line for each folder, the most expensive first; without `in_full` only for those over their budget."""
+    """Return a line for each folder, the most expensive first. Without `in_full`, only overruns have a line."""
     lines = []
     for folder, taken in sorted(seconds.items(), key=lambda item: -item[1]):
         line = f"{taken:8.1f}  {folder}"

@@ -1,4 +1,4 @@
-"""Single steps in the life of a schedule, each in its own transaction."""
+"""Single steps of a schedule, each in its own transaction."""
 
 from __future__ import annotations
 
@@ -73,5 +73,5 @@ def start_daemon(core: VirtualCore, boot_id: str = "b") -> booting.Boot:
 
 
 def stop_daemon(core: VirtualCore, epoch: int) -> None:
-    """End as a daemon does that is not killed."""
+    """End in order, as a daemon does."""
     core.do(booting.end, core.claims, core.acts, epoch)

@@ -100,8 +100,9 @@ GOES_WELL: dict[str, Reply] = {
 
 
 class Scripted:
-    """A scripted server. `replies`: its reply or action at each step, or for each recipient of RCPT. `messages`: those
-    whose final dot has arrived, with any reply to it.
+    """A scripted server, with a reply or an action for each step or each recipient of RCPT.
+
+    `messages`: the messages whose final dot has arrived, with any reply to it.
     """
 
     def __init__(self, replies: dict[str, Reply]) -> None:

@@ -1,4 +1,4 @@
-"""Crash matrices of which the default run plays some cells. Tests marked `acceptance` play all cells."""
+"""Crash matrices of which the default run has some cells. Tests marked `acceptance` have all cells."""
 
 from __future__ import annotations
 

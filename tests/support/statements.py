@@ -11,7 +11,7 @@ import apsw
 
 @contextmanager
 def record_statements() -> Iterator[list[str]]:
-    """Record the SQL of every statement of connections that are opened inside the block, then and later."""
+    """Record the SQL of connections that are opened in the block, also after the block has ended."""
     statements: list[str] = []
 
     def note(_cursor: apsw.Cursor, sql: str, _bindings: Any) -> bool:

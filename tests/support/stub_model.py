@@ -23,8 +23,8 @@ class Asked:
 
     @property
     def question(self) -> str:
-        said: str = self.body["messages"][-1]["content"]
-        return said
+        content: str = self.body["messages"][-1]["content"]
+        return content
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -60,7 +60,7 @@ Answer = Callable[[Handler, Asked], None]
 class StubModel(ThreadingHTTPServer):
     """A stub: `asked` are the received requests, `answer` sets the answer, and `released` ends a hanging answer."""
 
-    daemon_threads = False  # so that closing it waits for every request to end
+    daemon_threads = False  # close() waits for the end of each request
     request_queue_size = 64
 
     def __init__(self) -> None:
@@ -78,7 +78,7 @@ class StubModel(ThreadingHTTPServer):
 
 @contextmanager
 def a_stub() -> Iterator[StubModel]:
-    """Run a stub until the block ends, whatever it is doing."""
+    """Run a stub until the block ends, even during an answer."""
     with StubModel() as stub:
         serving = threading.Thread(target=stub.serve_forever, args=(0.01,))
         serving.start()
@@ -98,7 +98,7 @@ def completion(content: object) -> dict[str, object]:
 
 
 def replies(status: int, body: object = b"", **headers: str) -> Answer:
-    """Reply with bytes as they are, or anything else as JSON."""
+    """Reply with bytes unchanged, or with any other body as JSON."""
     sent = body if isinstance(body, bytes) else json.dumps(body).encode()
 
     def answer(handler: Handler, asked: Asked) -> None:

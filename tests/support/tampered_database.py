@@ -16,7 +16,7 @@ HOSTILE = (
 """Escapes of 7 and 8 bits, every kind of line break, bidirectional overrides, a NUL, invisible tags."""
 
 COUNTED = {"schema_migrations", "record_chain", "facts", "workflows"}
-"""Tables that the program depends on. `facts` are changed one by one."""
+"""Tables that stay unchanged, because the program depends on them. Some rows of `facts` are changed."""
 
 NAMES = {
     "id", "trigger_id", "task_id", "idem_key", "schedule_id", "parent_id", "session_id", "lane", "workflow", "subject",
@@ -30,8 +30,9 @@ CHECKED = {"tasks.workflow", "tasks.session_id", "tasks.agent", "tasks.agents_js
 
 
 def tamper(path: Path, *, names: bool) -> list[str]:
-    """Change every text that the CHECKs permit, without the other guards; return the changed columns. `names`: names,
-    too.
+    """Drop the guards, change every text that the CHECKs permit, and return the changed columns.
+
+    `names`: the names in NAMES are changed, too.
     """
     connection = apsw.Connection(str(path))
     connection.pragma("foreign_keys", False)

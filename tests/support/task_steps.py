@@ -1,4 +1,4 @@
-"""Single steps in the life of a task, each in its own transaction, as an engine of one epoch takes them."""
+"""Single steps of a task, each in its own transaction, in the order of an engine of one epoch."""
 
 from __future__ import annotations
 
@@ -96,8 +96,9 @@ def emit_child(core: VirtualCore, parent: Running, **trigger: Any) -> str:
     child_id = core.clock.new_id()
     row = core.triggers.accept(a_trigger(id=child_id, task_id=child_id, **trigger))
     child = NewTask(child_id, row.workflow or "", row.session_id, None, parent.task.id, child_id, None, None)
-    said = event_of(parent, f"child:{child_id}", canonicalize({"id": child_id}))._replace(type=EventType.CHILD_STARTED)
-    core.do(core.recording.emit_recorded, row, lambda _: said, child)
+    event = event_of(parent, f"child:{child_id}", canonicalize({"id": child_id}))
+    event = event._replace(type=EventType.CHILD_STARTED)
+    core.do(core.recording.emit_recorded, row, lambda _: event, child)
     return child_id
 
 
@@ -115,8 +116,8 @@ def end_turn(
 
     def settle(tx: Transaction) -> Followed:
         settlement = core.claims.settle(tx, running.claim, outcome, policy or RetryPolicy())
-        mine = None if is_cancellation(settlement) else move
-        end = TurnEnd(running.entry, settlement, mine, steps, claim_next, False)
+        kept_move = None if is_cancellation(settlement) else move
+        end = TurnEnd(running.entry, settlement, kept_move, steps, claim_next, False)
         [followed] = core.turns.settle_all(tx, 1, [end])
         return followed
 
@@ -128,7 +129,7 @@ def suspend(core: VirtualCore, running: Running, wait: NewWait) -> Followed:
 
 
 def go_on(core: VirtualCore, running: Running, state: Any = None, wait: NewWait | None = None, **how: Any) -> Followed:
-    """End the turn with Continue(state): the next turn follows at once or after a wait."""
+    """End the turn with Continue(state). The next turn follows at once, or after a wait."""
     outcome = Continued() if wait is None else Suspended(reason="continues later")
     return end_turn(core, running, outcome, Continues(state_json=canonicalize(state), wait=wait), **how)
 
@@ -201,7 +202,7 @@ def a_question(
     return NewWait(name=name, kind=WaitKind.QUESTION, due_at=until, question=asked)
 
 
-# Looks
+# Rows
 
 
 def look(core: VirtualCore, task_id: str) -> Task:

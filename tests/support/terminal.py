@@ -17,7 +17,7 @@ from tests.support.processes import PATIENCE, environment
 
 PROMPT = re.compile(r"<(\d+)>\$ \Z")
 COLOUR = re.compile(r"\x1b\[[0-9;]*m")
-NOT_A_NEWCOMERS = (
+TEST_VARIABLES = (
     "PYTHONPATH",
     "PYTHONHOME",
     "VIRTUAL_ENV",
@@ -31,7 +31,7 @@ NOT_A_NEWCOMERS = (
 """Variables of the test environment that a new user does not have."""
 
 SIZE = (50, 132)
-"""Lines and columns: as wide as the README's own lines, so that no table is folded."""
+"""Lines and columns. The width is that of the README's lines, so that no table is folded."""
 
 
 class Terminal:
@@ -65,12 +65,12 @@ class Terminal:
         """Read until the text appears."""
         deadline = time.monotonic() + PATIENCE
         while not wanted.search(self.read()):
-            assert time.monotonic() < deadline, f"{wanted.pattern} is not to be seen:\n{self.seen}"
+            assert time.monotonic() < deadline, f"{wanted.pattern} does not appear:\n{self.seen}"
 
     def read(self) -> str:
         """Read all available output, and wait a moment for more."""
         if select.select([self._screen], [], [], 0.05)[0]:
-            with contextlib.suppress(OSError):  # the shell is gone
+            with contextlib.suppress(OSError):  # the shell has ended
                 self.seen += os.read(self._screen, 65_536).decode(errors="replace").replace("\r\n", "\n")
             self.seen = COLOUR.sub("", self.seen)
         return self.seen
@@ -83,17 +83,18 @@ class Terminal:
 @contextlib.contextmanager
 def a_terminal(folder: Path, **env: str) -> Iterator[Terminal]:
     """Run a terminal in that folder, and kill its processes at the end of the block."""
-    screen, theirs = os.openpty()
-    settings = termios.tcgetattr(theirs)
+    screen, shell_side = os.openpty()
+    settings = termios.tcgetattr(shell_side)
     settings[3] &= ~termios.ECHO
-    termios.tcsetattr(theirs, termios.TCSANOW, settings)
-    termios.tcsetwinsize(theirs, SIZE)
-    shell = """PS1='<$?>$ ' exec bash --noprofile --norc --noediting -i <"$0" >"$0" 2>&1"""  # who opens it has it
-    newcomer = {name: value for name, value in environment().items() if not name.startswith(NOT_A_NEWCOMERS)}
+    termios.tcsetattr(shell_side, termios.TCSANOW, settings)
+    termios.tcsetwinsize(shell_side, SIZE)
+    # a session leader that opens the terminal makes it its controlling terminal
+    shell = """PS1='<$?>$ ' exec bash --noprofile --norc --noediting -i <"$0" >"$0" 2>&1"""
+    user_environment = {name: value for name, value in environment().items() if not name.startswith(TEST_VARIABLES)}
     process = subprocess.Popen(
-        ["bash", "-c", shell, os.ttyname(theirs)],
+        ["bash", "-c", shell, os.ttyname(shell_side)],
         cwd=folder,
-        env={**newcomer, "HISTFILE": "", **env},
+        env={**user_environment, "HISTFILE": "", **env},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -108,7 +109,7 @@ def a_terminal(folder: Path, **env: str) -> Iterator[Terminal]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait()
-        os.close(theirs)
+        os.close(shell_side)
         os.close(screen)
 
 

@@ -1,4 +1,4 @@
-"""Single steps in the life of a claim, each in its own transaction, as an engine of one epoch takes them."""
+"""Single steps of a claim, each in its own transaction, in the order of an engine of one epoch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def look(core: VirtualCore, trigger_id: str) -> Trigger:
 
 
 def claim_all(core: VirtualCore, *, epoch: int = 1, limit: int = 100, **how: Any) -> list[Claim]:
-    """Claim all due triggers, the best rank first."""
+    """Claim all due triggers, and return the claims by their rank."""
     claims = core.do(core.claims.claim, epoch=epoch, limit=limit, **how).claims
     return sorted(claims, key=core.claims.rank)
 
@@ -35,7 +35,7 @@ def claim_one(core: VirtualCore, *, epoch: int = 1) -> Claim:
 
 
 def start(core: VirtualCore, claim: Claim, *, alone: bool = False) -> Claim:
-    """Start the attempt of a claim. Raises the refusal; the changes of the refusal are kept."""
+    """Start the attempt of a claim. Raises the refusal, whose changes stay in the database."""
     answers: list[Started | Exception] = core.do(core.claims.start_all, [claim], alone=alone)
     return get_single_result(answers).claim
 

@@ -39,7 +39,7 @@ def failure(row: dict[str, Any]) -> tuple[str, str]:
 
 
 class Counting:
-    """A function that records its calls with their arguments."""
+    """A function that records the arguments of each call."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

@@ -18,7 +18,7 @@ NOTES = "CREATE TABLE notes (id INTEGER PRIMARY KEY, text TEXT UNIQUE, size INTE
 
 
 def a_database(path: Path, clock: Any) -> Database:
-    """Create a database of this program, with one table of the user's and one row in it."""
+    """Create a database of craftcore, with a table of the user that has one row."""
     database = Database(path / "agent.db", clock)
     lay_schema(database.path)
     with database.transaction() as tx:
@@ -40,7 +40,7 @@ def record(tx: Transaction, id: object) -> str:
 
 
 def write_then(sql: str, *, caught: bool = False) -> Callable[[Transaction, int], int]:
-    """Return a function that writes a row of the user's and then runs this statement."""
+    """Return a function that writes a row of the user's table and then runs this statement."""
 
     def user(tx: Transaction, id: int) -> int:
         write(tx, id)
@@ -55,7 +55,7 @@ def write_then(sql: str, *, caught: bool = False) -> Callable[[Transaction, int]
 
 
 def ask(database: Database, sql: str) -> list[tuple[Any, ...]]:
-    """Query the file with plain SQL on the real disk, past every fault and every guard."""
+    """Query the file with plain SQL on the real disk, without faults and guards."""
     connection = apsw.Connection(str(database.path), flags=apsw.SQLITE_OPEN_READONLY, vfs="unix")
     try:
         return connection.execute(sql).fetchall()

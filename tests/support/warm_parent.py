@@ -1,11 +1,11 @@
 """Real processes that start in milliseconds, because a warm parent forks them.
 
 An interpreter takes a third of a second to import craftcore. The warm parent imports it once for each test process. It
-runs no thread and opens no database, so a fork copies nothing that it would break. A child has its own folder,
-mask, environment, arguments and files, and runs its program as `__main__`. At its end it waits for its threads, calls
-what is registered at `atexit`, flushes its output and destroys the objects of the program, as an interpreter does. It
-does not destroy the modules of its parent, unless FINALIZES is in its environment. Destroying them would copy their
-memory, which takes 60 ms of processor.
+runs no thread and opens no database, so forking it is safe. A child has its own folder, mask, environment, arguments
+and files, and runs its program as `__main__`. At its end it waits for its threads, calls the functions of `atexit`,
+flushes its output and destroys the objects of the program, as an interpreter does. It does not destroy the modules of
+its parent, unless FINALIZES is in its environment. Destroying them would copy their memory, which takes 60 ms of
+processor.
 
 A test of the interpreter itself (imports, memory, encodings, closed files, Ctrl-C in a terminal) starts a new one.
 """
@@ -36,10 +36,10 @@ from typing import IO, Any, TextIO
 ROOT = Path(__file__).parents[2]
 
 READ_BY_THE_INTERPRETER = ("PYTHON", "LC_", "LANG", "LD_", "MALLOC_")
-"""Variables by these names act while an interpreter starts: a child of a warm parent would not obey them."""
+"""Prefixes of variables that act while an interpreter starts, so that a child of a warm parent would ignore them."""
 
 FINALIZES = "CRAFTCORE_TESTS_FINALIZES"
-"""A variable of the environment of a child in which the interpreter ends as a whole."""
+"""The environment variable with which a child destroys all its modules at its end."""
 
 NOT_PRELOADED = ("craftcore.temporal", "craftcore.cli.temporal", "craftcore.testing")
 """Folders that other programs must not import, because the cluster's library changes the end of a process."""
@@ -72,7 +72,7 @@ class WarmProcess:
             return None
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. Raises subprocess.TimeoutExpired after `timeout` seconds; None waits for ever."""
+        """Wait for the end, without limit for None. Raises subprocess.TimeoutExpired after `timeout` seconds."""
         if self.returncode is None:
             if not select.select([self._ended], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired(list(self.args), timeout or 0)
@@ -84,7 +84,7 @@ class WarmProcess:
         return self.returncode
 
     def communicate(self, input: bytes | None = None, timeout: float | None = None) -> tuple[bytes, bytes]:
-        """Return all output until the end. At most one of its outputs is a pipe, or one of them stays short."""
+        """Return all output until the end. With two pipes, one of the outputs must be short."""
         if self.stdin is not None:
             self.stdin.write(input or b"")
             self.stdin.close()
@@ -99,7 +99,7 @@ class WarmProcess:
     def send_signal(self, number: int) -> None:
         """Send a signal, unless the process has ended. A process with a reused pid does not receive it."""
         if self.poll() is None:
-            with contextlib.suppress(ProcessLookupError):  # its end is on the way to here
+            with contextlib.suppress(ProcessLookupError):  # the process has ended, and the report has not arrived
                 signal.pidfd_send_signal(self._descriptor, number)
 
     def terminate(self) -> None:
@@ -112,7 +112,7 @@ class WarmProcess:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # the block failed: nothing may wait for what it left running
+        if kind is not None:  # the block failed, and the wait below must not hang
             self.kill()
         for pipe in (self.stdin, self.stdout, self.stderr):
             if pipe is not None:
@@ -140,8 +140,8 @@ def start(
     for name in {*environment, *os.environ}:
         if name.startswith(READ_BY_THE_INTERPRETER) and environment.get(name) != os.environ.get(name):
             raise ValueError(f"{name} acts on an interpreter that starts: start one")
-    ours: list[IO[bytes] | None] = []
-    theirs = [_descriptor(number, given, ours) for number, given in enumerate((stdin, stdout, stderr))]
+    own_ends: list[IO[bytes] | None] = []
+    child_files = [_descriptor(number, file, own_ends) for number, file in enumerate((stdin, stdout, stderr))]
     request = {
         "arguments": [str(word) for word in arguments],
         "cwd": str(cwd or Path.cwd()),
@@ -149,12 +149,12 @@ def start(
         "umask": _umask(),
     }
     try:
-        process = _warm_parent(library).fork(request, theirs)
+        process = _warm_parent(library).fork(request, child_files)
     finally:
-        for number, given in enumerate((stdin, stdout, stderr)):
-            if isinstance(given, int) and given in (subprocess.PIPE, subprocess.DEVNULL):
-                os.close(theirs[number])
-    process.stdin, process.stdout, process.stderr = ours
+        for number, file in enumerate((stdin, stdout, stderr)):
+            if isinstance(file, int) and file in (subprocess.PIPE, subprocess.DEVNULL):
+                os.close(child_files[number])
+    process.stdin, process.stdout, process.stderr = own_ends
     return process
 
 
@@ -164,18 +164,18 @@ def _umask() -> int:
     return int(mask, 8)
 
 
-def _descriptor(number: int, given: int | IO[bytes] | None, ours: list[IO[bytes] | None]) -> int:
-    """Return the descriptor for a child's standard file, and append this side of a pipe to `ours`."""
-    if given == subprocess.PIPE:
+def _descriptor(number: int, file: int | IO[bytes] | None, own_ends: list[IO[bytes] | None]) -> int:
+    """Return the descriptor for a child's standard file, and append this side of a pipe to `own_ends`."""
+    if file == subprocess.PIPE:
         reads, writes = os.pipe()
-        ours.append(open(writes, "wb") if number == 0 else open(reads, "rb"))  # noqa: SIM115 - the caller closes it
+        own_ends.append(open(writes, "wb") if number == 0 else open(reads, "rb"))  # noqa: SIM115 - the caller closes it
         return reads if number == 0 else writes
-    ours.append(None)
-    if given is None:
+    own_ends.append(None)
+    if file is None:
         return number
-    if given == subprocess.DEVNULL:
+    if file == subprocess.DEVNULL:
         return os.open(os.devnull, os.O_RDWR)
-    return given if isinstance(given, int) else given.fileno()
+    return file if isinstance(file, int) else file.fileno()
 
 
 class _WarmParent:
@@ -249,12 +249,12 @@ def _serve(control: socket.socket) -> dict[str, Any]:
 
 def _report_end(pid: int, reports: socket.socket) -> None:
     _, status, used = os.wait4(pid, 0)
-    with reports, contextlib.suppress(BrokenPipeError):  # the test did not wait for it
+    with reports, contextlib.suppress(BrokenPipeError):  # the test did not wait for the process
         reports.send(f"{status} {used.ru_utime + used.ru_stime}".encode())
 
 
 def _take(descriptors: list[int]) -> dict[str, Any]:
-    """Receive the request, and make its standard files those of this process."""
+    """Receive the request, and replace the standard files of this process by those of the request."""
     text, reports, *files = descriptors
     os.close(reports)
     for number, descriptor in enumerate(files):
@@ -312,11 +312,11 @@ def _run(arguments: list[str]) -> None:
 
 
 def _end(exit_code: int) -> None:
-    """End this process. Returns where the output cannot be flushed: the interpreter reports that at its own end."""
+    """End this process. Returns when the output cannot be flushed, which the interpreter reports at its own end."""
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
     sys.modules["__main__"].__dict__.clear()
-    gc.collect()  # looks only at what this process has made: the parent froze the rest
+    gc.collect()  # scans only objects of this process, because the parent froze the others
     with contextlib.suppress(AttributeError, OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()

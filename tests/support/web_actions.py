@@ -43,7 +43,7 @@ IDS: dict[str, Callable[[World], str]] = {
     "schedule remove": lambda world: "nightly",
     "schedule reanchor": lambda world: "ahead",
 }
-"""The subjects of actions; the other actions have no single subject."""
+"""The subjects of actions. Other actions have no single subject."""
 
 FIELDS: dict[str, dict[str, str]] = {
     "inbox answer": {"option": "0"},
@@ -69,12 +69,12 @@ def make_site(database: Path, clock: Clock | None = None, *, read_only: bool = F
 
 
 def subject_of(action: OperatorAction, world: World) -> str:
-    """Return the id of the subject of an action; '' for none."""
+    """Return the id of the subject of an action, or '' for an action without one."""
     return IDS[action.name](world) if action.name in IDS else ""
 
 
 def state_now(site: Site, action: OperatorAction, id: str) -> str:
-    """Return the state that the page shows now."""
+    """Return the current state that the page shows."""
     if action.find is None:
         return ""
     with site.services.reading() as reader:
@@ -92,11 +92,12 @@ def send(
     error: str = "",
     **fields: str,
 ) -> Answer:
-    """Send the form of an action as this person. `error`: the error of the selected dead letters. `fields`:
-    replacements of the usual ones.
+    """Send the form of an action as this person.
+
+    `error`: the error of the selected dead letters. `fields`: replacements of the usual fields.
     """
     action = ACTIONS[name]
-    given = {"error": error, "until": "1e12"} if error else {}
-    form = {**FIELDS.get(name, SURE if action.is_final else {}), **given, **fields, "seen": seen, "once": once}
+    selection = {"error": error, "until": "1e12"} if error else {}
+    form = {**FIELDS.get(name, SURE if action.is_final else {}), **selection, **fields, "seen": seen, "once": once}
     path = {"id": subject_of(action, world)} if "{id}" in action.path else {}
     return send_form(action)(site.visit(Asked(person=person, address=action.path, path=path, query={}, form=form)))

@@ -1,7 +1,7 @@
-"""The page on a database, in this process or as a real `craftcore web`, and clients with cookies and forms.
+"""The page of a database, in this process or as a real `craftcore web`, and clients with cookies and forms.
 
-A page in this process is called through its application with its gate, so hosts, origins, logins and forms are checked
-as in the real process. Tests of a socket, a connection or a process need `serving`.
+A page in this process has the gate of the real one, which checks hosts, origins, logins and forms. Tests of a socket, a
+connection or a process need `serving`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ token = "env:WEB_CAL"
 may = "act"
 in_doubt = false
 """
-"""ada may do everything, bob may look, cal may not decide about actions in doubt."""
+"""The people of the page: ada may do everything, bob may look, and cal may not decide about actions in doubt."""
 
 SAME_ORIGIN = {"Sec-Fetch-Site": "same-origin"}
 _FORM = re.compile(r'<form method="post" action="([^"]*)"[^>]*>(.*?)</form>', re.DOTALL)
@@ -61,7 +61,7 @@ _HIDDEN = re.compile(r'<input type="hidden" name="([^"]*)" value="([^"]*)">')
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One form of a page: its address, its hidden fields, and what is between its tags."""
+    """One form of a page: its address, its hidden fields, and the text between its tags."""
 
     action: str
     hidden: Mapping[str, str]
@@ -80,7 +80,7 @@ def forms(text: str) -> list[Form]:
 class Site(ABC):
     """A page, with a client for each person, who is logged in at the first request.
 
-    `services`: those of the test, with connections of their own.
+    `services`: the services of the test, with their own connections.
     """
 
     database: Path
@@ -89,7 +89,7 @@ class Site(ABC):
 
     @property
     def address(self) -> str:
-        """Return the beginning of its addresses."""
+        """Return the beginning of the addresses of this page."""
         return "http://localhost"
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Site(ABC):
         """Return a client that is not logged in. It follows no redirect."""
 
     def client(self, person: str = "") -> httpx2.Client:
-        """Return the client of a person, '' for one that is not logged in."""
+        """Return the client of a person, or for '' a client that is not logged in."""
         if person not in self._clients:
             client = self.make_client()
             if person:
@@ -135,7 +135,7 @@ class SiteInProcess(Site):
 
     def make_client(self) -> httpx2.Client:
         client = TestClient(self.app, base_url=self.address, follow_redirects=False)
-        client.portal = self.portal  # otherwise each request would have an event loop of its own
+        client.portal = self.portal  # without it, each request would have its own event loop
         return client
 
 
@@ -189,7 +189,8 @@ _compiled = _CompiledTemplates()
 def in_process(
     database: Path, *, settings: str = SETTINGS, read_only: bool = False, **more: str
 ) -> Iterator[SiteInProcess]:
-    """Run the page of a database in this process until the block ends, wired as `craftcore web` at a socket file.
+    """Run the page of a database in this process until the block ends, like `craftcore web` at a socket file.
+
     `more`: variables of its environment.
     """
     config = database.parent / "web.toml"
@@ -220,7 +221,7 @@ def _tokens() -> dict[str, str]:
 def serving(
     database: Path, *arguments: str, settings: str = SETTINGS, port: int | None = None, **more: str
 ) -> Iterator[ServedSite]:
-    """Run `craftcore web` on a database until the block ends. `port` None: it listens at a socket file."""
+    """Run `craftcore web` on a database until the block ends. Without `port`, it listens at a socket file."""
     config = database.parent / "web.toml"
     config.write_text(settings)
     command = ["-m", "craftcore", "--db", str(database), "--config", str(config)]

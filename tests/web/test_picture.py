@@ -56,7 +56,7 @@ def judge(known: CrashHistory) -> Picture:
     assert sorted(mark.row for mark in marks(picture, MarkKind.WAIT)) == sorted(
         f"wait {one.id}" for one in history.waits
     )
-    assert {mark.row for mark in marks(picture, MarkKind.CRASH)} == known.deaths
+    assert {mark.row for mark in marks(picture, MarkKind.CRASH)} == known.crashes
     assert {mark.row.removeprefix("record ") for mark in marks(picture, MarkKind.LOST)} == known.lost
     answered = [one for one in history.questions if one.status is QuestionStatus.ANSWERED]
     answers = Counter(mark.label for mark in marks(picture, MarkKind.ANSWER) if mark.row.startswith("question"))
@@ -67,7 +67,7 @@ def judge(known: CrashHistory) -> Picture:
 
 def judge_order(known: CrashHistory, picture: Picture) -> None:
     """Events and deaths come as they happened; a crash lies between the last known moment and the next start."""
-    idle = known.deaths - set(known.happened)
+    idle = known.crashes - set(known.happened)
     order = [mark for mark in picture.marks if mark.row.startswith(("event", "epoch")) and mark.row not in idle]
     assert [mark.row for mark in order] == known.happened
     assert all(first.moment <= second.moment for first, second in pairwise(picture.marks))
