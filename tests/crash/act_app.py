@@ -1,13 +1,14 @@
 """The workflows and actions of the campaigns of irreversible actions: one for each policy and kind of provider.
 
-The payload of a task names its faults as `how@where`. The faults are part of the arguments of the act, and so the same
-at every entry. The n-th fault within a call applies to the n-th call. A fault around a call applies once, after the
-faults before it in the plan.
+The payload of a task names its faults as `how@where`. The faults are arguments of the act, and therefore equal at every
+entry. The n-th fault within a call applies to the n-th call. A fault around a call applies once, after the faults
+before it in the plan.
 
-The events are written to the file that all lives share (`task_app.Seen`):
+The events are written to the file that all lives share (`task_app.EventLog`):
 
-    suffers   a fault occurs                          answered    a person's answer, and the effects counted before it
+    fault     a fault occurs                          answered    a person's answer, and the number of effects before
     got       the result of an act in its workflow    impossible  an impossible state that a boot found
+    refused   a person's answer that came too late
 """
 
 from __future__ import annotations
@@ -34,45 +35,44 @@ from craftcore import (
 )
 from craftcore.errors import ConfigInvalid, StateRefused
 from craftcore.failpoints import Failpoint, arm
-from tests.crash.act_client import Reply, Request, ask, ask_in_thread
-from tests.crash.act_provider import ANSWERS, DROP_A_SECOND, SLOWLY, WINDOWS, Harm, Kind, Provider
-from tests.crash.act_time import LoopTime, World
-from tests.crash.task_app import A_MOMENT, PATIENT, Seen, lines_of
+from tests.crash.act_client import Reply, Request, send, send_in_thread
+from tests.crash.act_provider import CAN_RECONCILE, DEDUPLICATING, SLOW_SECONDS, WINDOWS, Kind, Provider, ProviderFault
+from tests.crash.act_time import LoopTime, ShiftedClock
+from tests.crash.task_app import PATIENT, SHORT_WAIT, EventLog, read_events
 
 TIMEOUT = 100.0
 TURN_TIMEOUT = 300.0
-"""Of a call, and of an attempt. They end when the loop's time jumps; by itself it does not come so far."""
+"""The timeout of an attempt. Both timeouts are longer than any test: the time of the event loop jumps to them."""
 
-LATER = 600.0
-"""How much later it is after a fault: beyond one window, and within the other."""
+SHIFT = 600.0
+"""The shift of the clock after a fault, in seconds: longer than the short window, and within the long one."""
 
 CRASH, TIME_OUT, CANCEL, RESET, STOP = HOW = ("crash", "timeout", "cancel", "reset", "stop")
-"""`cancel`: a person cancels the task. `stop`: the engine is stopped, and goes on later."""
+"""The kinds of faults. `cancel`: a person cancels the task. `stop`: the engine stops, and continues later."""
 
 BEFORE, CALLED, HALF, EFFECT, REPLY, AFTER = WHERE = ("before", "called", "half", "effect", "reply", "after")
-"""Before INTENT; after INTENT; request half sent; effect done and no reply; reply and no DONE; after DONE."""
+"""The places of faults: before INTENT, after INTENT, half sent, effect, reply, after DONE."""
 
 IGNORED, LATE = "ignored", "late"
-"""The whole request is there, and nothing is done; or it is done when the caller has gone."""
+"""Places at which the provider has the whole request, and causes no effect, or causes it after the caller left."""
 
 WRITTEN, REWRITTEN = "written", "rewritten"
-"""While INTENT is on its way to disk; the next time that anything is, which is that of a call that a policy makes
-again."""
+"""Places at which INTENT is written to disk: at the first flush, or at the next one, which repeats a call."""
 
 REFUSED, BUSY, ANSWERED = "refused", "busy", "answered"
-"""No faults: the provider answers, and says no, for good or for now."""
+"""Not faults of the connection: the provider answers with an error, for good or for now."""
 
 GAVE_UP = "gave up"
 
 
 class Fault(NamedTuple):
-    """What happens, and where."""
+    """The kind of a fault, and its place."""
 
     how: str
     where: str
 
     @classmethod
-    def of(cls, text: str) -> Fault:
+    def from_text(cls, text: str) -> Fault:
         how, _, where = text.partition("@")
         return cls(how, where)
 
@@ -80,181 +80,189 @@ class Fault(NamedTuple):
         return f"{self.how}@{self.where}"
 
     @property
-    def harm(self) -> Harm:
-        """What the provider is to do for it."""
+    def provider_fault(self) -> ProviderFault:
+        """Return the fault of the provider's request that causes this fault."""
         if self.how in (REFUSED, BUSY):
-            return {REFUSED: Harm.REFUSE, BUSY: Harm.BUSY}[self.how]
+            return {REFUSED: ProviderFault.REFUSE, BUSY: ProviderFault.BUSY}[self.how]
         if self.how == RESET:
-            return {EFFECT: Harm.RESET_AFTER, REPLY: Harm.RESET_IN_REPLY}.get(self.where, Harm.RESET_BEFORE)
-        return {EFFECT: Harm.HOLD, IGNORED: Harm.IGNORE, LATE: Harm.LATE}.get(self.where, Harm.NONE)
+            return {EFFECT: ProviderFault.RESET_AFTER, REPLY: ProviderFault.RESET_IN_REPLY}.get(
+                self.where, ProviderFault.RESET_BEFORE
+            )
+        return {EFFECT: ProviderFault.HOLD, IGNORED: ProviderFault.IGNORE, LATE: ProviderFault.LATE}.get(
+            self.where, ProviderFault.NONE
+        )
 
 
-NOTHING = Fault("", "")
+NO_FAULT = Fault("", "")
 
-ARMED = {
+FAILPOINTS = {
     **{Fault(how, at): Failpoint.WRITER_FLUSHING for how in (TIME_OUT, CANCEL, STOP) for at in (WRITTEN, REWRITTEN)},
     Fault(CRASH, BEFORE): Failpoint.WRITER_FLUSHING,
     Fault(CRASH, CALLED): Failpoint.INTENT_COMMITTED,
     Fault(CRASH, REPLY): Failpoint.PROVIDER_ANSWERED,
     Fault(CRASH, AFTER): Failpoint.ACTIVITY_SETTLED,
 }
-"""Those of the places that the engine itself passes."""
+"""The failpoint of each fault at a place that the engine itself passes."""
 
 
 @dataclass(slots=True)
-class Deeds:
-    """What workflows and actions do, in the life that is lived."""
+class ActRunner:
+    """The acts of the workflows and the functions of the actions in the current life, with their faults."""
 
-    seen: Seen = field(init=False)
+    log: EventLog = field(init=False)
     provider: Provider = field(init=False)
-    world: World = field(init=False)
-    loop: LoopTime = field(init=False)
+    clock: ShiftedClock = field(init=False)
+    loop_time: LoopTime = field(init=False)
     stop: Callable[[], None] = field(init=False)
-    die: Callable[[str], None] = field(init=False)
-    begin: Callable[..., object] = field(init=False)
+    kill: Callable[[str], None] = field(init=False)
+    start_soon: Callable[..., object] = field(init=False)
     app: App = field(init=False)
-    _suffered: set[tuple[str, str]] = field(init=False)
+    _occurred: set[tuple[str, str]] = field(init=False)
 
-    def live(
+    def attach(
         self,
-        seen: Seen,
+        log: EventLog,
         provider: Provider,
-        world: World,
-        loop: LoopTime,
+        clock: ShiftedClock,
+        loop_time: LoopTime,
         *,
         stop: Callable[[], None],
-        die: Callable[[str], None],
-        begin: Callable[..., object],
+        kill: Callable[[str], None],
+        start_soon: Callable[..., object],
     ) -> None:
-        """A life begins. `stop` ends it in order, `die` in no order at all. `begin`: to begin something beside."""
-        self.seen, self.provider, self.world, self.loop = seen, provider, world, loop
-        self.stop, self.die, self.begin = stop, die, begin
-        self._suffered = {(task, fault) for what, _, task, fault in _suffered(seen)}
+        """Use the resources of this life from now on. `stop` stops it in order, and `kill` kills it."""
+        self.log, self.provider, self.clock, self.loop_time = log, provider, clock, loop_time
+        self.stop, self.kill, self.start_soon = stop, kill, start_soon
+        self._occurred = {(task, fault) for _, _, task, fault in _read_faults(log)}
 
     async def act(
         self, ctx: TaskContext, action: str, text: str, plan: Sequence[str] = (), *, key: str | None = None
     ) -> Any:
-        """One act, and the faults before and after it."""
-        faults = [*map(Fault.of, plan)]
-        calls = [str(fault) for fault in faults if fault.where not in (BEFORE, AFTER) and fault not in ARMED]
+        """Perform one act, with the faults before and after it."""
+        faults = [*map(Fault.from_text, plan)]
+        calls = [str(fault) for fault in faults if fault.where not in (BEFORE, AFTER) and fault not in FAILPOINTS]
         for fault in faults:
-            if (fault.where == BEFORE or fault in ARMED) and self._strikes(ctx.task_id, fault, faults):
-                if fault in ARMED:
-                    arm(ARMED[fault], self._deadly(ctx.task_id, fault), at_pass=1 + (fault.where == REWRITTEN))
+            if (fault.where == BEFORE or fault in FAILPOINTS) and self._begin_fault(ctx.task_id, fault, faults):
+                if fault in FAILPOINTS:
+                    arm(
+                        FAILPOINTS[fault],
+                        self._failpoint_action(ctx.task_id, fault),
+                        at_pass=1 + (fault.where == REWRITTEN),
+                    )
                 else:
-                    await self._suffer(ctx.task_id, action, fault)
+                    await self._inject(ctx.task_id, action, fault)
         try:
-            result = await ctx.act(action, key=key, of=ctx.task_id, text=text, faults=calls)
+            result = await ctx.act(action, key=key, task=ctx.task_id, text=text, faults=calls)
         except ActivityUnknown:
             result = GAVE_UP
         except Fail:
             result = REFUSED
-        self.seen.line("got", ctx.task_id, ctx.turn, text, result)
+        self.log.write("got", ctx.task_id, ctx.turn, text, result)
         for fault in faults:
-            if fault.where == AFTER and fault not in ARMED and self._strikes(ctx.task_id, fault, faults):
-                await self._suffer(ctx.task_id, action, fault)
+            if fault.where == AFTER and fault not in FAILPOINTS and self._begin_fault(ctx.task_id, fault, faults):
+                await self._inject(ctx.task_id, action, fault)
         return result
 
-    async def call(self, call: Call, kind: Kind, of: str, text: str, faults: Sequence[str]) -> Any:
-        """The function of an action."""
-        fault = Fault.of(faults[call.attempt - 1]) if call.attempt <= len(faults) else NOTHING
-        self._strikes(of, fault)
+    async def call(self, call: Call, kind: Kind, task: str, text: str, faults: Sequence[str]) -> Any:
+        """Call the provider for an action."""
+        fault = Fault.from_text(faults[call.attempt - 1]) if call.attempt <= len(faults) else NO_FAULT
+        self._begin_fault(task, fault)
         provider = self.provider
         if fault.where == CALLED:
             if fault.how != RESET:
-                await self._suffer(of, kind, fault)
-            provider = Provider(port=provider.slammed, slammed=provider.slammed)
+                await self._inject(task, kind, fault)
+            provider = Provider(port=provider.reset_port, reset_port=provider.reset_port)
 
         async def processing() -> None:
-            await self._suffer(of, kind, fault)
+            await self._inject(task, kind, fault)
 
         try:
-            reply = await ask(provider.port, self._request(call, kind, text, of, fault), processing)
+            reply = await send(provider.port, self._request(call, kind, text, task, fault), processing)
         except BaseException:
-            self._later(kind)
+            self._pass_time(kind)
             raise
         if fault.where == REPLY and fault.how != RESET:
-            await self._suffer_at_return(of, kind, fault)
-        return _judged(reply)
+            await self._inject_at_return(task, kind, fault)
+        return _result_of(reply)
 
-    def call_in_thread(self, call: Call, kind: Kind, of: str, text: str, faults: Sequence[str]) -> Any:
-        """The function of a plain action, which can crash, and lose its connection."""
-        fault = Fault.of(faults[call.attempt - 1]) if call.attempt <= len(faults) else NOTHING
+    def call_in_thread(self, call: Call, kind: Kind, task: str, text: str, faults: Sequence[str]) -> Any:
+        """Call the provider for a plain action, whose call can only crash, lose its connection or be refused."""
+        fault = Fault.from_text(faults[call.attempt - 1]) if call.attempt <= len(faults) else NO_FAULT
         if fault.how not in (CRASH, RESET, REFUSED, BUSY):
-            fault = NOTHING
-        self._strikes(of, fault)
-        reply = ask_in_thread(
-            self.provider.port, self._request(call, kind, text, of, fault), partial(self.die, str(fault))
+            fault = NO_FAULT
+        self._begin_fault(task, fault)
+        reply = send_in_thread(
+            self.provider.port, self._request(call, kind, text, task, fault), partial(self.kill, str(fault))
         )
-        return _judged(reply)
+        return _result_of(reply)
 
-    async def look(self, call: Call, kind: Kind) -> Any:
-        """The function that reconciles."""
-        request = Request(path="/seen", kind=kind, headers=call.headers, clock=self.world.now())
-        reply = await ask(self.provider.port, request)
+    async def reconcile(self, call: Call, kind: Kind) -> Any:
+        """Return the answer of the provider to the query whether the effect of the call occurred."""
+        request = Request(path="/seen", kind=kind, headers=call.headers, clock=self.clock.now())
+        reply = await send(self.provider.port, request)
         if not reply.body["known"]:
             return None
         ref = reply.body["ref"]
-        return NoEffect("the provider has not done it") if ref is None else Done(ref)
+        return NoEffect("the provider has no effect with this key") if ref is None else Done(ref)
 
-    def _request(self, call: Call, kind: Kind, text: str, of: str, fault: Fault) -> Request:
+    def _request(self, call: Call, kind: Kind, text: str, task: str, fault: Fault) -> Request:
         return Request(
             path="/send",
             kind=kind,
             headers=call.headers,
-            clock=self.world.now(),
-            harm=fault.harm,
-            body={"of": of, "text": text},
-            half=fault.where == HALF,
+            clock=self.clock.now(),
+            fault=fault.provider_fault,
+            body={"task": task, "text": text},
+            is_half=fault.where == HALF,
         )
 
-    def _strikes(self, task: str, fault: Fault, plan: Sequence[Fault] = ()) -> bool:
-        """Whether it does now: each does once, and after those that come before it in the plan."""
+    def _begin_fault(self, task: str, fault: Fault, plan: Sequence[Fault] = ()) -> bool:
+        """Return whether the fault occurs now, and log it. A fault occurs once, after those before it in the plan."""
         before = plan[: plan.index(fault)] if plan else ()
-        if fault is NOTHING or (task, str(fault)) in self._suffered:
+        if fault is NO_FAULT or (task, str(fault)) in self._occurred:
             return False
-        if any((task, str(one)) not in self._suffered for one in before):
+        if any((task, str(earlier)) not in self._occurred for earlier in before):
             return False
-        self._suffered.add((task, str(fault)))
-        self.seen.line("suffers", task, str(fault))
+        self._occurred.add((task, str(fault)))
+        self.log.write("fault", task, str(fault))
         return True
 
-    def _deadly(self, task: str, fault: Fault) -> Callable[[], None]:
-        """What is to be done where it is armed: in the writer's thread, perhaps, which must not wait for the loop."""
+    def _failpoint_action(self, task: str, fault: Fault) -> Callable[[], None]:
+        """Return the function that causes the fault at a failpoint. The thread of the writer may call it."""
         token = anyio.lowlevel.current_token()
         match fault.how:
             case "timeout":
-                return partial(self.loop.jump, 2 * TURN_TIMEOUT)
+                return partial(self.loop_time.jump, 2 * TURN_TIMEOUT)
             case "cancel":
-                return partial(from_thread.run_sync, self._begin_to_cancel, task, token=token)
+                return partial(from_thread.run_sync, self._cancel_soon, task, token=token)
             case "stop":
                 return partial(from_thread.run_sync, self.stop, token=token)
-        return partial(self.die, str(fault))
+        return partial(self.kill, str(fault))
 
-    async def _suffer(self, task: str, kind: str, fault: Fault) -> None:
-        """What happens to it happens here."""
+    async def _inject(self, task: str, kind: str, fault: Fault) -> None:
+        """Inject the fault and wait until it ends the call: the function never returns."""
         match fault.how:
             case "crash":
-                self.die(str(fault))
+                self.kill(str(fault))
             case "timeout":
-                self._later(kind)
-                self.loop.jump(2 * (TURN_TIMEOUT if fault.where in (BEFORE, AFTER) else TIMEOUT))
+                self._pass_time(kind)
+                self.loop_time.jump(2 * (TURN_TIMEOUT if fault.where in (BEFORE, AFTER) else TIMEOUT))
             case "cancel":
                 await self._cancel(task)
             case "stop":
                 self.stop()
             case "reset":
-                raise ConnectionResetError("the connection is gone")
+                raise ConnectionResetError("the connection was reset")
             case how:
                 raise AssertionError(how)
         await anyio.sleep_forever()
 
-    async def _suffer_at_return(self, task: str, kind: str, fault: Fault) -> None:
-        """Its function has what it wanted, and returns it; nobody knows of it yet."""
+    async def _inject_at_return(self, task: str, kind: str, fault: Fault) -> None:
+        """Inject the fault between the reply and DONE: the function of the action has its result, and returns it."""
         match fault.how:
             case "timeout":
-                self._later(kind)
-                self.loop.jump(2 * TIMEOUT)
+                self._pass_time(kind)
+                self.loop_time.jump(2 * TIMEOUT)
             case "cancel":
                 with anyio.CancelScope(shield=True):
                     await self._cancel(task)
@@ -262,24 +270,24 @@ class Deeds:
                 self.stop()
 
     async def _cancel(self, task: str) -> None:
-        with suppress(StateRefused):  # it has ended meanwhile
+        with suppress(StateRefused):  # the task has ended in the meantime
             await self.app.cancel_task(task)
 
-    def _begin_to_cancel(self, task: str) -> None:
-        self.begin(self._cancel, task)
+    def _cancel_soon(self, task: str) -> None:
+        self.start_soon(self._cancel, task)
 
-    def _later(self, kind: str) -> None:
-        """What is in doubt is so for a while: beyond one of the windows, and within the other."""
+    def _pass_time(self, kind: str) -> None:
+        """Set the clock forward, so that the window of a provider with a short window ends."""
         if Kind.BEYOND in kind:
-            self.world.pass_by(LATER)
+            self.clock.advance(SHIFT)
 
 
-def _suffered(seen: Seen) -> list[list[Any]]:
-    return [line for line in lines_of(seen.path) if line[0] == "suffers"] if seen.path.exists() else []
+def _read_faults(log: EventLog) -> list[list[Any]]:
+    return [line for line in read_events(log.path) if line[0] == "fault"] if log.path.exists() else []
 
 
-def _judged(reply: Reply) -> Any:
-    """What a function ends with by the provider's answer."""
+def _result_of(reply: Reply) -> Any:
+    """Return the reference in the reply of the provider, or raise the error for its status."""
     match reply.status:
         case 200:
             return reply.body["ref"]
@@ -288,10 +296,10 @@ def _judged(reply: Reply) -> Any:
         case 503:
             raise NoEffect("the provider is busy")
         case status:
-            raise ConnectionError(f"the provider said {status}")
+            raise ConnectionError(f"the provider returned {status}")
 
 
-# Declared
+# Declarations
 
 
 class Pair(NamedTuple):
@@ -309,75 +317,75 @@ PAIRS = [
     Pair(policy, kind)
     for policy in OnUnknown
     for kind in Kind
-    if kind not in (Kind.UNSURE, Kind.SLOW) or policy is OnUnknown.RECONCILE  # to any other it is like others
+    if kind not in (Kind.UNSURE, Kind.SLOW) or policy is OnUnknown.RECONCILE  # another policy ignores the difference
 ]
-"""Every one that might be declared."""
+"""Every pair that an app could declare."""
 
 
-def declare(app: App, deeds: Deeds, pair: Pair) -> None:
-    """Raises ConfigInvalid for what contradicts itself."""
+def declare(app: App, runner: ActRunner, pair: Pair) -> None:
+    """Declare the actions of the pair. Raise ConfigInvalid for a contradiction."""
     policy, kind = pair
     terms: dict[str, Any] = {
         "irreversible": True,
         "on_unknown": policy,
-        "idempotent_provider": kind in DROP_A_SECOND,
+        "idempotent_provider": kind in DEDUPLICATING,
         "idempotency_window": WINDOWS.get(kind),
         "timeout": TIMEOUT,
-        "settle_after": 2 * SLOWLY if kind is Kind.SLOW else 0.0,
+        "settle_after": 2 * SLOW_SECONDS if kind is Kind.SLOW else 0.0,
     }
 
     @app.action(pair.action, **terms)
-    async def send(call: Call, *, of: str, text: str, faults: Sequence[str]) -> Any:
-        return await deeds.call(call, kind, of, text, faults)
+    async def send(call: Call, *, task: str, text: str, faults: Sequence[str]) -> Any:
+        return await runner.call(call, kind, task, text, faults)
 
     @app.action(f"{pair.action}.plain", **terms)
-    def plain(call: Call, *, of: str, text: str, faults: Sequence[str]) -> Any:
-        return deeds.call_in_thread(call, kind, of, text, faults)
+    def plain(call: Call, *, task: str, text: str, faults: Sequence[str]) -> Any:
+        return runner.call_in_thread(call, kind, task, text, faults)
 
     for action in (send, plain):
-        if policy is OnUnknown.RECONCILE and kind in ANSWERS:
+        if policy is OnUnknown.RECONCILE and kind in CAN_RECONCILE:
 
             @action.reconcile
-            async def seen(call: Call, *, of: str, text: str, faults: Sequence[str]) -> Any:
-                return await deeds.look(call, kind)
+            async def reconcile(call: Call, *, task: str, text: str, faults: Sequence[str]) -> Any:
+                return await runner.reconcile(call, kind)
 
 
-def an_app(deeds: Deeds) -> App:
-    """Every action that may be declared, and workflows that take it."""
-    app = deeds.app = App("acting")
+def an_app(runner: ActRunner) -> App:
+    """Return an app with every valid action, and workflows that perform it."""
+    app = runner.app = App("acting")
     for pair in PAIRS:
         with suppress(ConfigInvalid):
-            declare(app, deeds, pair)
+            declare(app, runner, pair)
     app.actions = {name: action for name, action in app.actions.items() if not action.lacks_reconciler}
 
     @app.workflow("single", retry=PATIENT, timeout=TURN_TIMEOUT)
     async def single(ctx: TaskContext, action: str, text: str, faults: list[str]) -> Any:
-        return await deeds.act(ctx, action, text, faults)
+        return await runner.act(ctx, action, text, faults)
 
     @app.workflow("twins", retry=PATIENT, timeout=TURN_TIMEOUT)
     async def twins(ctx: TaskContext, action: str, text: str, faults: list[str]) -> Any:
-        """The same text twice, and on purpose."""
-        return [await deeds.act(ctx, action, text, faults) for _ in range(2)]
+        """Perform two acts with the same text."""
+        return [await runner.act(ctx, action, text, faults) for _ in range(2)]
 
     @app.workflow("crowd", retry=PATIENT, timeout=TURN_TIMEOUT)
     async def crowd(ctx: TaskContext, text: str, acts: list[tuple[str, list[str]]]) -> Any:
-        """Several at once, the first of them twice under the same key: that is one."""
+        """Perform several acts at once, the first of them twice under the same key, which makes one act."""
         results: dict[str, Any] = {}
 
-        async def one(n: int, action: str, faults: list[str]) -> None:
-            results[f"{n}"] = await deeds.act(ctx, action, f"{text} {n}", faults, key=f"{n}")
+        async def act(n: int, action: str, faults: list[str]) -> None:
+            results[f"{n}"] = await runner.act(ctx, action, f"{text} {n}", faults, key=f"{n}")
 
-        async with anyio.create_task_group() as beside:
+        async with anyio.create_task_group() as group:
             for n, (action, faults) in [*enumerate(acts), (0, acts[0])]:
-                beside.start_soon(one, n, action, faults)
+                group.start_soon(act, n, action, faults)
         return results
 
     @app.workflow("turns", retry=PATIENT, timeout=TURN_TIMEOUT)
     async def turns(ctx: TaskContext, action: str, text: str, faults: list[str]) -> Any:
-        """An act, a sleep and another; in the next turn one more, and one that every turn takes under the same key."""
-        results = [await deeds.act(ctx, action, f"{text} {ctx.turn}", faults)]
-        await ctx.sleep(A_MOMENT)
-        results.append(await deeds.act(ctx, action, f"{text} once", [], key="once"))
+        """Perform an act in each of two turns, and after a sleep one act that both turns share by its key."""
+        results = [await runner.act(ctx, action, f"{text} {ctx.turn}", faults)]
+        await ctx.sleep(SHORT_WAIT)
+        results.append(await runner.act(ctx, action, f"{text} once", [], key="once"))
         if ctx.turn == 1:
             return Continue(results)
         return [*(ctx.state or []), *results]
@@ -386,4 +394,4 @@ def an_app(deeds: Deeds) -> App:
 
 
 ACTS = {"single": 1, "twins": 2, "turns": 3}
-"""How many rows a task of each workflow has, when it is DONE. A crowd says so in its payload."""
+"""The number of acts of a task of each workflow, when it is DONE. The payload of a crowd has its number."""

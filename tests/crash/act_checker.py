@@ -1,4 +1,4 @@
-"""The independent checker of irreversible actions: it compares the provider's book with the ledger, in plain SQL.
+"""The independent checker of irreversible actions, which compares the provider's book with the ledger in plain SQL.
 
 An effect occurs at most once, unless a person decided to repeat the call. A call recorded as done has its effect. No
 call stays in doubt. The checker runs after all tasks have ended and all questions are answered.
@@ -18,29 +18,29 @@ import apsw
 from tests.crash.act_app import ACTS, CANCEL, GAVE_UP, REFUSED
 from tests.crash.act_person import GIVE_UP, HAPPENED, PERSON, RESEND
 from tests.crash.act_provider import WINDOWS, Book
-from tests.crash.task_app import SEEN, lines_of
-from tests.crash.task_never import impossible
+from tests.crash.task_app import EVENT_LOG, read_events
+from tests.crash.task_never import impossible_states
 
 Row = dict[str, Any]
 
 ENDED = ("DONE", "FAILED", "CANCELLED")
 
 NEVER = {
-    "act {} was decided, and is not in the ledger": """
+    "act {} has a decision, but is not in the ledger": """
         SELECT activity_seq FROM activity_decisions WHERE activity_seq NOT IN (SELECT seq FROM activity_log)
     """,
 }
-"""What is true of no file at any moment: what to say of it, and whom."""
+"""A message and a query for each impossible state. A row of the query is a fault, and fills the message."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What the checker found in one folder.
+    """The findings of the checker in one folder.
 
-    doubts      how often nobody knew whether an act had happened
-    outcomes    what became of the act of each task that has but one, by the key of its trigger
-    duplicates  effects that nobody decided to have twice
-    losses      acts that are taken as done and did not happen, or that nobody will ever hear of
+    doubts      calls after which it was unknown whether the act had happened
+    outcomes    the outcome of the act of each task with a single act, by the key of its trigger
+    duplicates  effects that occurred again without a decision
+    losses      acts that are DONE without an effect, or that stay undecided without a question
     """
 
     tasks: int = 0
@@ -60,7 +60,7 @@ class Verdict:
     wrong: list[str] = field(default_factory=list)
 
 
-COUNTED = [name.name for name in fields(Verdict) if name.type == "int"]
+COUNTS = [name.name for name in fields(Verdict) if name.type == "int"]
 
 
 def check(folder: Path) -> Verdict:
@@ -76,192 +76,214 @@ class _Check:
     def __init__(self, folder: Path, connection: apsw.Connection) -> None:
         self.connection = connection
         self.verdict = Verdict()
-        self.lines = list(lines_of(folder / SEEN))
-        self.book = Book.of(folder)
+        self.lines = list(read_events(folder / EVENT_LOG))
+        self.book = Book.read(folder)
         self.tasks = {row["seq"]: row for row in self.rows("SELECT * FROM tasks")}
         self.acts = {row["idem_key"]: row for row in self.rows("SELECT * FROM activity_log ORDER BY seq")}
         self.decisions = self.by_act("SELECT * FROM activity_decisions ORDER BY seq")
         self.questions = self.by_act("SELECT * FROM questions WHERE kind = 'activity' ORDER BY seq")
         self.events = self.history()
-        self.file_is_sound()
-        self.everything_is_over()
-        self.the_provider_heard_of_nothing_else()
+        self.check_file()
+        self.check_all_ended()
+        self.check_requests()
         for act in self.acts.values():
-            self.happened_at_most_once(act)
-            self.is_as_the_ledger_says(act)
-            self.was_sent_again_only_where_it_may_be(act)
-            self.history_fits(act)
-            self.a_doubt_ends_by_a_decision(act)
-        self.tasks_have_their_acts()
-        self.workflows_were_told_the_truth()
-        self.count()
+            self.check_effects(act)
+            self.check_status(act)
+            self.check_repeated_calls(act)
+            self.check_history(act)
+            self.check_doubts(act)
+        self.check_number_of_acts()
+        self.check_results()
+        self.count_all()
         self.verdict.outcomes = self.outcomes()
 
-    # What it goes by
+    # The evidence
 
     def history(self) -> dict[int, list[Row]]:
-        """The events of each act, in order."""
+        """Return the events of each act, in order."""
         history: dict[int, list[Row]] = {}
         for event in self.rows("SELECT * FROM events WHERE type LIKE 'ACTIVITY_%' ORDER BY execution_seq, seq"):
             history.setdefault(event["activity_seq"], []).append({**event, **json.loads(event["payload_json"])})
         return history
 
-    def file_is_sound(self) -> None:
+    def check_file(self) -> None:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
-            self.blame(f"{pragma}: {found}" for _ in found[:1])
-        self.blame(impossible(self.connection))
-        self.blame(said.format(*row) for said, sql in NEVER.items() for row in self.connection.execute(sql))
-        self.blame(f"in life {life}: {text}" for life, text in self.seen("impossible"))
+            self.report(f"{pragma}: {found}" for _ in found[:1])
+        self.report(impossible_states(self.connection))
+        self.report(message.format(*row) for message, sql in NEVER.items() for row in self.connection.execute(sql))
+        self.report(f"in life {life}: {text}" for life, text in self.logged("impossible"))
 
-    def everything_is_over(self) -> None:
+    def check_all_ended(self) -> None:
         for task in self.tasks.values():
             if task["status"] not in ENDED:
-                self.lost(f"task {task['id']} ({task['workflow']}) is {task['status']}, and will be for ever")
+                self.report_loss(f"task {task['id']} ({task['workflow']}) is still {task['status']} at the end")
             elif task["status"] == "FAILED":
-                self.blame([f"task {task['id']} ({task['workflow']}) FAILED: {task['error_code']} {task['reason']}"])
+                self.report([f"task {task['id']} ({task['workflow']}) FAILED: {task['error_code']} {task['reason']}"])
             elif task["status"] == "CANCELLED" and CANCEL not in self.payload_of(task):
-                self.blame([f"task {task['id']} ({task['workflow']}) is CANCELLED, and nobody did that"])
+                self.report([f"task {task['id']} ({task['workflow']}) is CANCELLED, but has no cancel fault"])
         for row in self.rows("SELECT * FROM triggers WHERE status IN ('PENDING', 'CLAIMED', 'DEAD')"):
-            self.blame([f"trigger {row['id']} is {row['status']}: {row['reason']}"])
-        self.blame(f"the provider has not ended with {key}" for key in self.book.pending)
+            self.report([f"trigger {row['id']} is {row['status']}: {row['reason']}"])
+        self.report(f"the provider has a pending request for {key}" for key in self.book.pending)
 
-    def the_provider_heard_of_nothing_else(self) -> None:
-        """Nothing is sent that is not in the ledger first, and nothing else than what stands there."""
+    def check_requests(self) -> None:
+        """Check that the ledger has the key and the arguments of each request to the provider."""
         for key in self.book.requests:
             if key not in self.acts:
-                self.blame([f"the provider was called with {key}, and the ledger knows nothing of it"])
+                self.report([f"the provider was called with {key}, a key that is not in the ledger"])
         for key, all_arguments in self.book.arguments.items():
             act = self.acts.get(key)
             if act is None or act["request_json"] is None:
                 continue
-            meant = json.loads(act["request_json"])
+            recorded = json.loads(act["request_json"])
             for arguments in all_arguments:
-                if arguments != {name: meant[name] for name in arguments}:
-                    self.blame([f"{key} did {arguments}, and the ledger says {meant}"])
+                if arguments != {name: recorded[name] for name in arguments}:
+                    self.report([f"{key} had the effect {arguments}, but the ledger has {recorded}"])
 
     # Each act
 
-    def happened_at_most_once(self, act: Row) -> None:
+    def check_effects(self, act: Row) -> None:
         effects = self.book.effects[act["idem_key"]]
-        if effects > 1:  # the person tells the truth, so nobody decided to have it twice
+        if effects > 1:  # a person never decides to repeat an act that happened
             self.verdict.duplicates += effects - 1
-            self.blame([f"{self.named(act)} happened {effects} times, and nobody decided that"])
+            self.report([f"{self.name_of(act)} happened {effects} times without a decision"])
 
-    def is_as_the_ledger_says(self, act: Row) -> None:
+    def check_status(self, act: Row) -> None:
         effects = self.book.effects[act["idem_key"]]
         match act["status"]:
             case "INTENT":
-                self.lost(f"{self.named(act)} is INTENT, and nobody is calling")
+                self.report_loss(f"{self.name_of(act)} is INTENT, but no call is in progress")
             case "UNKNOWN" if act["decision"] is None:
-                self.lost(f"{self.named(act)} is UNKNOWN, and nobody is asked")
+                self.report_loss(f"{self.name_of(act)} is UNKNOWN, but has no decision")
             case "UNKNOWN" if act["decision"] == RESEND and self.tasks[act["task_seq"]]["status"] == "DONE":
-                self.lost(f"{self.named(act)} was to be sent again, and its task ended without it")
+                self.report_loss(f"{self.name_of(act)} had to be sent again, but its task ended without the call")
             case "DONE" if not effects and not self.is_assumed(act):
-                self.lost(f"{self.named(act)} is DONE, and it did not happen")
+                self.report_loss(f"{self.name_of(act)} is DONE, but it did not happen")
             case "FAILED" if effects:
-                self.blame([f"{self.named(act)} is FAILED, and it did happen"])
+                self.report([f"{self.name_of(act)} is FAILED, but it happened"])
         if self.is_assumed(act) and self.policy_of(act) != "assume_done":
-            self.blame([f"{self.named(act)} was assumed to have happened, and its policy is {self.policy_of(act)}"])
-        given = self.book.references.get(act["idem_key"])
-        if act["provider_ref"] not in (None, given):
-            self.blame([f"{self.named(act)} has the reference {act['provider_ref']}, and was given {given}"])
+            self.report([f"{self.name_of(act)} was assumed to have happened, but its policy is {self.policy_of(act)}"])
+        reference = self.book.references.get(act["idem_key"])
+        if act["provider_ref"] not in (None, reference):
+            self.report([f"{self.name_of(act)} has the reference {act['provider_ref']} instead of {reference}"])
 
-    def was_sent_again_only_where_it_may_be(self, act: Row) -> None:
-        """A second call needs a decision, or the proof that the one before did nothing. A policy decides for itself
-        only, and only while the provider knows the key."""
-        events, decided = self.events.get(act["seq"], []), self.decisions.get(act["seq"], [])
-        again = sum(event["type"] == "ACTIVITY_INTENT" and event["attempt"] > 1 for event in events)
+    def check_repeated_calls(self, act: Row) -> None:
+        """Check that each further call follows a decision, or a proof that the call before had no effect.
+
+        Only the policy of the act may decide, and only while the provider knows the key.
+        """
+        events, decisions = self.events.get(act["seq"], []), self.decisions.get(act["seq"], [])
+        repeated = sum(event["type"] == "ACTIVITY_INTENT" and event["attempt"] > 1 for event in events)
         proven = sum(event["type"] == "ACTIVITY_FAILED" for event in events)
-        may_be = sum(made["decision"] == RESEND for made in decided) + proven
-        if again > may_be:
-            self.blame([f"{self.named(act)} was sent again {again} times, and {may_be} were decided"])
+        allowed = sum(decision["decision"] == RESEND for decision in decisions) + proven
+        if repeated > allowed:
+            self.report([f"{self.name_of(act)} was sent again {repeated} times, but {allowed} calls were allowed"])
         policy, window = self.policy_of(act), WINDOWS.get(self.kind_of(act))
-        for made in decided:
-            if made["decided_by"] not in (PERSON, policy, f"policy {policy}"):
-                self.blame([f"{self.named(act)} was decided by {made['decided_by']}, and its policy is {policy}"])
-            if made["decided_by"] == "policy resend" and window and made["decided_at"] > act["first_call_at"] + window:
-                self.blame([f"{self.named(act)} was sent again when the provider had forgotten it"])
+        for decision in decisions:
+            if decision["decided_by"] not in (PERSON, policy, f"policy {policy}"):
+                self.report(
+                    [f"{self.name_of(act)} was decided by {decision['decided_by']}, but its policy is {policy}"]
+                )
+            if (
+                decision["decided_by"] == "policy resend"
+                and window
+                and decision["decided_at"] > act["first_call_at"] + window
+            ):
+                self.report([f"{self.name_of(act)} was sent again after the window of its key"])
         if self.book.requests[act["idem_key"]] > act["calls"]:
             requests = self.book.requests[act["idem_key"]]
-            self.blame([f"{self.named(act)}: {requests} requests, and {act['calls']} calls in the ledger"])
+            self.report([f"{self.name_of(act)} has {requests} requests, but {act['calls']} calls in the ledger"])
 
-    def history_fits(self, act: Row) -> None:
+    def check_history(self, act: Row) -> None:
         types = [event["type"] for event in self.events.get(act["seq"], [])]
         if types.count("ACTIVITY_INTENT") != act["calls"]:
-            self.blame([f"{self.named(act)} has {act['calls']} calls, and its history is {types}"])
-        decided = self.decisions.get(act["seq"], [])
-        told = sum(made["decided_by"] in ("reconcile", "policy assume_done") for made in decided)
-        if types.count("ACTIVITY_RESOLVED") != told:
-            self.blame([f"{self.named(act)} was decided {decided}, and its history is {types}"])
-        said = [choice for _, key, choice, _ in self.seen("answered") if key == act["idem_key"]]
-        by_person = [made["decision"] for made in decided if made["decided_by"] == PERSON]
+            self.report([f"{self.name_of(act)} has {act['calls']} calls, but its history is {types}"])
+        decisions = self.decisions.get(act["seq"], [])
+        resolved = sum(decision["decided_by"] in ("reconcile", "policy assume_done") for decision in decisions)
+        if types.count("ACTIVITY_RESOLVED") != resolved:
+            self.report([f"{self.name_of(act)} was decided {decisions}, but its history is {types}"])
+        answers = [choice for _, key, choice, _ in self.logged("answered") if key == act["idem_key"]]
+        by_person = [decision["decision"] for decision in decisions if decision["decided_by"] == PERSON]
         on_record = [question["answer"] for question in self.questions.get(act["seq"], []) if question["answer"]]
-        if not len(by_person) == len(on_record) <= len(said) or {*by_person} != {*on_record} or {*by_person} - {*said}:
-            self.blame([f"{self.named(act)}: a person said {said}, and on record is {by_person}, {on_record}"])
+        if (
+            not len(by_person) == len(on_record) <= len(answers)
+            or {*by_person} != {*on_record}
+            or {*by_person} - {*answers}
+        ):
+            self.report(
+                [f"{self.name_of(act)}: a person answered {answers}, but the record has {by_person}, {on_record}"]
+            )
         if any(question["status"] == "OPEN" for question in self.questions.get(act["seq"], [])):
-            self.lost(f"{self.named(act)}: a question is open, and nobody was asked")
+            self.report_loss(f"{self.name_of(act)}: a question is still open")
 
-    def a_doubt_ends_by_a_decision(self, act: Row) -> None:
-        """That a later call did nothing proves nothing of an earlier one."""
-        since = None
-        decided = self.decisions.get(act["seq"], [])
-        moments = [made["decided_at"] for made in decided if made["decided_by"] in (PERSON, "reconcile")]
+    def check_doubts(self, act: Row) -> None:
+        """Check that a decision ends each doubt: a later call without an effect proves nothing about an earlier one."""
+        doubted_at = None
+        decisions = self.decisions.get(act["seq"], [])
+        decided_at = [
+            decision["decided_at"] for decision in decisions if decision["decided_by"] in (PERSON, "reconcile")
+        ]
         for event in self.events.get(act["seq"], []):
             if event["type"] == "ACTIVITY_UNKNOWN":
-                since = event["at"]
-            if event["type"] == "ACTIVITY_FAILED" and since and not any(since <= at <= event["at"] for at in moments):
-                self.blame([f"{self.named(act)} was in doubt, and then FAILED: {event['reason']}"])
+                doubted_at = event["at"]
+            if (
+                event["type"] == "ACTIVITY_FAILED"
+                and doubted_at
+                and not any(doubted_at <= at <= event["at"] for at in decided_at)
+            ):
+                self.report([f"{self.name_of(act)} was in doubt, and then FAILED: {event['reason']}"])
 
-    # What tasks came to
+    # The results of tasks
 
-    def tasks_have_their_acts(self) -> None:
+    def check_number_of_acts(self) -> None:
         rows = Counter(act["task_id"] for act in self.acts.values())
         for task in self.tasks.values():
             payload = json.loads(self.payload_of(task))
             expected = len(payload["acts"]) if "acts" in payload else ACTS[task["workflow"]]
             count = rows[task["id"]]
             if count > expected or (count < expected and task["status"] == "DONE"):
-                self.lost(f"task {task['id']} ({task['workflow']}) is {task['status']} with {count} acts of {expected}")
+                self.report_loss(
+                    f"task {task['id']} ({task['workflow']}) is {task['status']} with {count} acts of {expected}"
+                )
 
-    def workflows_were_told_the_truth(self) -> None:
-        told: dict[tuple[str, str], Any] = {}
-        for _, task, _, text, result in self.seen("got"):
+    def check_results(self) -> None:
+        received: dict[tuple[str, str], Any] = {}
+        for _, task, _, text, result in self.logged("got"):
             acts = [act for act in self.acts.values() if act["task_id"] == task and self.text_of(act) == text]
             if not acts:
-                self.lost(f"task {task} was told {result!r} of {text!r}, which is not in the ledger")
-            elif not any(self.fits(act, result) for act in acts):
-                self.blame([f"{self.named(acts[0])} is {acts[0]['status']}, and its workflow was told {result!r}"])
-            if len(acts) == 1 and told.setdefault((task, text), result) != result:
-                self.blame([f"task {task} was told {result!r} of {text!r}, and before {told[task, text]!r}"])
+                self.report_loss(f"task {task} received {result!r} for {text!r}, which has no act in the ledger")
+            elif not any(self.is_allowed(act, result) for act in acts):
+                self.report([f"{self.name_of(acts[0])} is {acts[0]['status']}, but its workflow received {result!r}"])
+            if len(acts) == 1 and received.setdefault((task, text), result) != result:
+                self.report([f"task {task} received {result!r} for {text!r} after {received[task, text]!r}"])
 
-    def fits(self, act: Row, result: Any) -> bool:
-        """Whether a workflow may have been told this."""
+    def is_allowed(self, act: Row, result: Any) -> bool:
+        """Return whether a workflow may have received this result of the act."""
         status, decision = act["status"], act["decision"]
-        known = self.book.references.get(act["idem_key"])
+        reference = self.book.references.get(act["idem_key"])
         allowed: dict[Any, bool] = {
-            known: status == "DONE",
+            reference: status == "DONE",
             GAVE_UP: (status, decision) == ("UNKNOWN", GIVE_UP),
             REFUSED: status == "FAILED",
-            None: (status, decision) == ("DONE", HAPPENED),  # nobody knows the reference
+            None: (status, decision) == ("DONE", HAPPENED),  # the person does not know the reference
         }
         return allowed.get(result, False)
 
-    def count(self) -> None:
-        found, events = self.verdict, [event for some in self.events.values() for event in some]
+    def count_all(self) -> None:
+        found, events = self.verdict, [event for history in self.events.values() for event in history]
         found.tasks, found.acts = len(self.tasks), len(self.acts)
         found.calls = sum(act["calls"] for act in self.acts.values())
         found.requests = self.book.requests.total()
         found.effects = self.book.effects.total()
         found.doubts = sum(event["type"] == "ACTIVITY_UNKNOWN" for event in events)
         found.resent = sum(act["calls"] - 1 for act in self.acts.values())
-        found.answers = len(self.seen("answered"))
+        found.answers = len(self.logged("answered"))
         found.gave_up = sum(act["decision"] == GIVE_UP for act in self.acts.values())
         found.reconciled = self.book.looks.total()
         found.assumed = sum(self.is_assumed(act) for act in self.acts.values())
 
     def outcomes(self) -> dict[str, str]:
-        """What became of the act of each task that has but one."""
+        """Return the outcome of the act of each task with a single act."""
         outcomes = {}
         for task in self.tasks.values():
             acts = [act for act in self.acts.values() if act["task_seq"] == task["seq"]]
@@ -271,34 +293,34 @@ class _Check:
         return outcomes
 
     def outcome(self, act: Row) -> str:
-        """How often it happened, and what was done about it: `1: asked, sent again`."""
-        said = []
-        for made in self.decisions.get(act["seq"], []):
-            match made["decided_by"], made["decision"]:
+        """Return how often the act happened, and the decisions about it: `1: asked, no, sent again`."""
+        steps = []
+        for decision in self.decisions.get(act["seq"], []):
+            match decision["decided_by"], decision["decision"]:
                 case "policy assume_done", _:
-                    said.append("taken as done")
+                    steps.append("taken as done")
                 case "policy resend", _:
-                    said.append("sent again")
+                    steps.append("sent again")
                 case "reconcile", "resend":
-                    said.append("the provider says no, sent again")
+                    steps.append("the provider says no, sent again")
                 case "reconcile", _:
-                    said.append("the provider says yes")
+                    steps.append("the provider says yes")
                 case _, "happened":
-                    said.append("asked, yes")
+                    steps.append("asked, yes")
                 case _, "resend" if act["status"] == "UNKNOWN":
-                    said.append("asked, no")
+                    steps.append("asked, no")
                 case _, "resend":
-                    said.append("asked, no, sent again")
-                case _, decision:
-                    said.append(f"asked, {decision}")
-        return ": ".join([f"{self.book.effects[act['idem_key']]}", *([", ".join(said)] if said else [])])
+                    steps.append("asked, no, sent again")
+                case _, choice:
+                    steps.append(f"asked, {choice}")
+        return ": ".join([f"{self.book.effects[act['idem_key']]}", *([", ".join(steps)] if steps else [])])
 
-    # Words
+    # Access to the evidence
 
     def is_assumed(self, act: Row) -> bool:
-        """The ledger says itself that nobody knows."""
+        """Return whether the policy decided that the act happened, without knowledge."""
         return act["decision"] == HAPPENED and any(
-            made["decided_by"] == "policy assume_done" for made in self.decisions.get(act["seq"], [])
+            decision["decided_by"] == "policy assume_done" for decision in self.decisions.get(act["seq"], [])
         )
 
     def policy_of(self, act: Row) -> str:
@@ -313,18 +335,18 @@ class _Check:
     def payload_of(self, task: Row) -> str:
         return str(self.connection.execute("SELECT payload_json FROM triggers WHERE id = ?", (task["id"],)).get)
 
-    def named(self, act: Row) -> str:
+    def name_of(self, act: Row) -> str:
         return f"{act['action']} {act['idem_key']}"
 
-    def lost(self, said: str) -> None:
+    def report_loss(self, message: str) -> None:
         self.verdict.losses += 1
-        self.blame([said])
+        self.report([message])
 
-    def blame(self, wrong: Iterable[str]) -> None:
-        self.verdict.wrong.extend(wrong)
+    def report(self, messages: Iterable[str]) -> None:
+        self.verdict.wrong.extend(messages)
 
-    def seen(self, what: str) -> list[list[Any]]:
-        return [[life, *more] for kind, life, *more in self.lines if kind == what]
+    def logged(self, kind: str) -> list[list[Any]]:
+        return [[life, *values] for logged_kind, life, *values in self.lines if logged_kind == kind]
 
     def rows(self, sql: str) -> list[Row]:
         cursor = self.connection.execute(sql)

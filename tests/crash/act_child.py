@@ -15,14 +15,14 @@ from craftcore import TriggerSpec
 from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSettings, TaskSettings, TriggerSettings
 from craftcore.daemon import lifespan
 from craftcore.failpoints import Failpoint, arm, kill_process
-from tests.crash.act_app import LATER, Deeds, an_app
-from tests.crash.act_person import Beside, Outside
+from tests.crash.act_app import SHIFT, ActRunner, an_app
+from tests.crash.act_person import CommandLinePerson, Person
 from tests.crash.act_provider import Provider
-from tests.crash.act_time import LoopTime, World
+from tests.crash.act_time import LoopTime, ShiftedClock
 from tests.crash.child import QUIET, forget_crashes
-from tests.crash.task_app import Seen
-from tests.crash.task_child import LEAVES
-from tests.crash.task_never import impossible
+from tests.crash.task_app import EventLog
+from tests.crash.task_child import ORDERLY_STOP
+from tests.crash.task_never import impossible_states
 from tests.crash.task_outside import a_reader
 
 POINTS = (
@@ -42,21 +42,23 @@ POINTS = (
     Failpoint.WRITER_FLUSHED,
     Failpoint.RECLAIM_COMMITTED,
 )
-"""The cut points that a life with acts passes."""
+"""The failpoints that a life with acts passes."""
 
-POINTS_BESIDE = (Failpoint.ANSWER_COMMITTED,)
+POINTS_OF_PERSON = (Failpoint.ANSWER_COMMITTED,)
 
 DAY = 86_400.0
 
-DEEDS = Deeds()
-APP = an_app(DEEDS)
-"""Declared once, in the warm parent."""
+RUNNER = ActRunner()
+APP = an_app(RUNNER)
+"""The app of all lives, declared once in their warm parent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActLife:
-    """Which database, which number, what it starts, and how it ends: at the so-manieth pass of a place, or by what its
-    tasks do to it, or by itself."""
+    """One process of a campaign of acts: its database, its number, the tasks it starts, and the way it ends.
+
+    A life ends at the pass `at_pass` of the place `ends`, by a fault of one of its tasks, or when everything is over.
+    """
 
     folder: Path
     number: int
@@ -74,91 +76,94 @@ class ActLife:
 
     @property
     def over(self) -> Path:
-        """Written by a life that saw everything through."""
+        """Return the file that a life creates when all tasks have ended."""
         return self.folder / "over"
 
     @property
     def booted(self) -> Path:
-        """Written once there is something to look at."""
+        """Return the file that a life creates after its boot."""
         return self.folder / "booted"
 
     @property
-    def died(self) -> Path:
-        """Where a life says what it dies of, unless that comes from outside."""
-        return self.folder / "died"
+    def killed_at(self) -> Path:
+        """Return the file to which a life writes its fault before it kills itself."""
+        return self.folder / "killed_at"
 
-    def die(self, of: str) -> None:
-        with suppress(FileExistsError), self.died.open("x") as died:  # in another thread it dies already
-            died.write(of)
+    def kill(self, fault: str) -> None:
+        """Kill this process because of a fault."""
+        with suppress(FileExistsError), self.killed_at.open("x") as killed_at:  # another thread may kill the process
+            killed_at.write(fault)
         kill_process()
 
 
 def live(life: ActLife) -> None:
-    """Live it. Returns only from a life that nobody killed."""
-    seen = Seen(life.folder, life.number)
-    for path in (life.over, life.died):
+    """Run a life. Return only when nothing kills it."""
+    log = EventLog(life.folder, life.number)
+    for path in (life.over, life.killed_at):
         path.unlink(missing_ok=True)
     if forget_crashes(life.db, restarts=True):
         with a_reader(life.db) as connection:
-            _find(connection, seen)
+            _log_impossible_states(connection, log)
     if life.ends in POINTS:
-        arm(Failpoint(life.ends), partial(life.die, life.ends), at_pass=life.at_pass)
-    lifespan._machine_boot_id = lambda: f"machine {life.number}"  # no trigger is blamed
-    loop = LoopTime()
-    anyio.run(_live, life, seen, loop, backend=life.backend, backend_options=loop.options(life.backend))
+        arm(Failpoint(life.ends), partial(life.kill, life.ends), at_pass=life.at_pass)
+    lifespan._machine_boot_id = lambda: f"machine {life.number}"  # no trigger is blamed for a crash
+    loop_time = LoopTime()
+    anyio.run(_run_app, life, log, loop_time, backend=life.backend, backend_options=loop_time.options(life.backend))
 
 
-async def _live(life: ActLife, seen: Seen, loop: LoopTime) -> None:
-    loop.take_over(life.backend)
-    world = World(life.folder)
+async def _run_app(life: ActLife, log: EventLog, loop_time: LoopTime) -> None:
+    loop_time.install(life.backend)
+    clock = ShiftedClock(life.folder)
     if life.number > 1:
-        world.pass_by(LATER)
+        clock.advance(SHIFT)
     config = Config(
         daemon=DaemonSettings(concurrency=life.concurrency, shutdown_grace=0.0, poll_seconds=0.1),
         retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
-        storage=StorageSettings(synchronous="normal"),  # no power is cut: the kernel keeps what a dead process wrote
+        storage=StorageSettings(synchronous="normal"),  # no power cut: the kernel keeps what a killed process wrote
         triggers=TriggerSettings(lease_seconds=DAY),
-        tasks=TaskSettings(stall_after=0, resume_max_age=365 * DAY),  # much time passes, and means nothing
+        tasks=TaskSettings(stall_after=0, resume_max_age=365 * DAY),  # the clock jumps, which is not a stall
     )
     stopped = anyio.Event()
-    async with anyio.create_task_group() as around:
-        DEEDS.live(seen, life.provider, world, loop, stop=stopped.set, die=life.die, begin=around.start_soon)
-        async with lifespan.running(APP, life.db, config, world) as engine:
+    async with anyio.create_task_group() as outer:
+        RUNNER.attach(
+            log, life.provider, clock, loop_time, stop=stopped.set, kill=life.kill, start_soon=outer.start_soon
+        )
+        async with lifespan.running(APP, life.db, config, clock) as engine:
             life.booted.touch()
             with a_reader(life.db) as connection:
-                for (key,) in connection.execute(IN_DOUBT):
-                    seen.line("impossible", f"{key} is INTENT, and whoever called is dead")
-            outside = Outside(APP, engine, life.folder, life.db, life.provider, world, seen)
-            async with anyio.create_task_group() as beside:
-                beside.start_soon(_see_through, life, outside, beside)
-                with anyio.move_on_after(life.at_pass / 100 if life.ends == LEAVES else None):
+                for (key,) in connection.execute(OLD_INTENTS):
+                    log.write("impossible", f"{key} is INTENT after the boot, and its caller was killed")
+            person = Person(APP, engine, life.folder, life.db, life.provider, clock, log)
+            async with anyio.create_task_group() as group:
+                group.start_soon(_complete_tasks, life, person, group)
+                with anyio.move_on_after(life.at_pass / 100 if life.ends == ORDERLY_STOP else None):
                     await stopped.wait()
-                beside.cancel_scope.cancel()
-        around.cancel_scope.cancel()
+                group.cancel_scope.cancel()
+        outer.cancel_scope.cancel()
 
 
-async def _see_through(life: ActLife, outside: Outside, beside: TaskGroup) -> None:
-    await outside.see_through(life.specs, one_by_one=life.one_by_one)
+async def _complete_tasks(life: ActLife, person: Person, group: TaskGroup) -> None:
+    await person.complete_tasks(life.specs, one_by_one=life.one_by_one)
     life.over.touch()
-    beside.cancel_scope.cancel()
+    group.cancel_scope.cancel()
 
 
-def beside(life: ActLife, rounds: int) -> None:
-    """The person in a process of her own, which dies as a life does."""
-    if life.ends in POINTS_BESIDE:
+def run_person(life: ActLife, rounds: int) -> None:
+    """Run the person in this process, which may be killed at a place as a life is."""
+    if life.ends in POINTS_OF_PERSON:
         arm(Failpoint(life.ends), kill_process, at_pass=life.at_pass)
     if life.booted.exists():
-        Beside(life.folder, life.db, life.provider, Seen(life.folder, life.number)).work(rounds)
+        CommandLinePerson(life.folder, life.db, life.provider, EventLog(life.folder, life.number)).work(rounds)
 
 
-IN_DOUBT = """
+OLD_INTENTS = """
     SELECT idem_key FROM activity_log WHERE status = 'INTENT' AND epoch < (SELECT max(epoch) FROM epochs)
 """
-"""After a boot there is none."""
+"""The keys of acts that an earlier life began and that are still INTENT: none after a boot."""
 
 
-def _find(connection: apsw.Connection, seen: Seen) -> None:
-    """Write down what cannot be, as the life before left it."""
+def _log_impossible_states(connection: apsw.Connection, log: EventLog) -> None:
+    """Log the impossible states of the database as the previous life left it."""
     if connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'activity_log'").get:
-        for text in impossible(connection):
-            seen.line("impossible", text)
+        for text in impossible_states(connection):
+            log.write("impossible", text)

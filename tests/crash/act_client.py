@@ -1,4 +1,4 @@
-"""The HTTP/1.1 client of the provider, written by hand so that it can send half of a request."""
+"""An HTTP/1.1 client of the provider that can send half of a request."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import anyio
 
-from tests.crash.act_provider import Harm, Kind
+from tests.crash.act_provider import Kind, ProviderFault
 
 LOOPBACK = "127.0.0.1"
 
@@ -23,15 +23,15 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """What is sent. `half`: no more than half of its body, and nobody waits for the rest."""
+    """A request. `is_half`: the client sends only half of the body, and the provider does not wait for the rest."""
 
     path: str
     kind: str
     headers: Mapping[str, str]
     clock: float = 0.0
-    harm: Harm = Harm.NONE
+    fault: ProviderFault = ProviderFault.NONE
     body: Any = None
-    half: bool = False
+    is_half: bool = False
 
     def text(self) -> bytes:
         body = json.dumps(self.body).encode()
@@ -39,65 +39,67 @@ class Request:
             **self.headers,
             "Kind": self.kind,
             "Clock": str(self.clock),
-            "Fault": self.harm,
+            "Fault": self.fault,
             "Content-Length": str(len(body)),
-            **({"Half": "yes"} if self.half else {}),
+            **({"Half": "yes"} if self.is_half else {}),
         }
         lines = [f"POST {self.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-        return "\r\n".join(lines).encode() + (body[: len(body) // 2] if self.half else body)
+        return "\r\n".join(lines).encode() + (body[: len(body) // 2] if self.is_half else body)
 
 
-async def ask(port: int, request: Request, on_processing: Callable[[], Awaitable[None]] | None = None) -> Reply:
-    """Send it, and wait for the answer. `on_processing` is called when the provider says that it is at work.
+async def send(port: int, request: Request, on_processing: Callable[[], Awaitable[None]] | None = None) -> Reply:
+    """Send a request and return the reply. Each interim reply 102 calls `on_processing`.
 
-    Raises whatever becomes of the connection.
+    An error of the connection is raised.
     """
     async with await anyio.connect_tcp(LOOPBACK, port) as stream:
         await stream.send(request.text())
-        heard = b""
+        received = b""
         while True:
-            while (reply := _reply(heard)) is None:
-                heard += await stream.receive()
-            heard = heard[reply.end :]
+            while (reply := _parse_reply(received)) is None:
+                received += await stream.receive()
+            received = received[reply.end :]
             if reply.status != 102:
                 return Reply(reply.status, reply.body)
             if on_processing is not None:
                 await on_processing()
 
 
-def ask_in_thread(port: int, request: Request, on_processing: Callable[[], None] | None = None) -> Reply:
-    """The same for a plain function."""
+def send_in_thread(port: int, request: Request, on_processing: Callable[[], None] | None = None) -> Reply:
+    """Send a request and return the reply, as `send` does, from a plain function."""
     with socket.create_connection((LOOPBACK, port)) as connection:
         connection.sendall(request.text())
-        heard = b""
+        received = b""
         while True:
-            while (reply := _reply(heard)) is None:
-                more = connection.recv(65536)
-                if not more:
+            while (reply := _parse_reply(received)) is None:
+                chunk = connection.recv(65536)
+                if not chunk:
                     raise ConnectionError("the provider closed the connection")
-                heard += more
-            heard = heard[reply.end :]
+                received += chunk
+            received = received[reply.end :]
             if reply.status != 102:
                 return Reply(reply.status, reply.body)
             if on_processing is not None:
                 on_processing()
 
 
-def quiet(key: str = "*", clock: float = math.inf) -> Request:
-    """Answered when nothing of this key, or nothing at all, is on its way to the provider. What it would do later, as
-    that clock says, is done then."""
+def quiet_request(key: str = "*", clock: float = math.inf) -> Request:
+    """Return a request whose reply means that no request with this key, or with any key for `*`, is in flight.
+
+    The provider first causes the delayed effects that are due at this time of the clock.
+    """
     return Request(path="/quiet", kind=Kind.DEDUPES, headers={"Idempotency-Key": key}, clock=clock)
 
 
-class _Heard(NamedTuple):
+class _ParsedReply(NamedTuple):
     status: int
     body: dict[str, Any]
     end: int
 
 
-def _reply(heard: bytes) -> _Heard | None:
-    """The first reply in it, once it is there."""
-    head, found, rest = heard.partition(b"\r\n\r\n")
+def _parse_reply(received: bytes) -> _ParsedReply | None:
+    """Return the first reply in the received bytes, or None while it is incomplete."""
+    head, found, rest = received.partition(b"\r\n\r\n")
     if not found:
         return None
     first, *lines = head.decode().splitlines()
@@ -105,4 +107,4 @@ def _reply(heard: bytes) -> _Heard | None:
     length = next((int(line.split(": ")[1]) for line in lines if line.startswith("Content-Length")), 0)
     if len(rest) < length:
         return None
-    return _Heard(status, json.loads(rest[:length]) if length else {}, len(head) + 4 + length)
+    return _ParsedReply(status, json.loads(rest[:length]) if length else {}, len(head) + 4 + length)

@@ -1,6 +1,6 @@
 """The fault matrix of irreversible actions: one call, cut off at every place, for each policy and kind of provider.
 
-    python -m tests.crash.act_matrix --some        # as the normal tests do
+    python -m tests.crash.act_matrix --sample      # as the normal tests do
     python -m tests.crash.act_matrix               # each cell
     python -m tests.crash.act_matrix --thorough    # on both event loops, in every shape, and more faults
 
@@ -52,18 +52,18 @@ from tests.crash.act_app import (
     TIME_OUT,
     WHERE,
     WRITTEN,
-    Deeds,
+    ActRunner,
     Fault,
     Pair,
     declare,
 )
-from tests.crash.act_checker import COUNTED, check
+from tests.crash.act_checker import COUNTS, check
 from tests.crash.act_child import ActLife, live
-from tests.crash.act_client import ask_in_thread, quiet
+from tests.crash.act_client import quiet_request, send_in_thread
 from tests.crash.act_provider import Kind, Provider, a_provider
 from tests.crash.crews import check_in_process, logged_errors, run_life, to_json
 from tests.crash.forks import fork, prepare_forks, wait
-from tests.crash.task_matrix import memory
+from tests.crash.task_matrix import memory_folder
 
 PLACES = {
     BEFORE: "before INTENT",
@@ -94,11 +94,11 @@ PROVIDERS = {
 
 REFUSED_AT_REGISTRATION = "refused at registration"
 
-IN_THE_TABLES = [(Fault(how, where),) for how in HOW for where in WHERE]
+TABLE_PLANS = [(Fault(how, where),) for how in HOW for where in WHERE]
 
 DOUBT = Fault(RESET, EFFECT)
 
-BESIDE = [
+OTHER_PLANS = [
     *((DOUBT, Fault(how, ANSWERED)) for how in (BUSY, REFUSED)),
     *(
         plan
@@ -106,25 +106,28 @@ BESIDE = [
         for plan in [(Fault(how, WRITTEN),), *((DOUBT, Fault(how, where)) for where in (BEFORE, WRITTEN, REWRITTEN))]
     ),
 ]
-"""The second call comes to nothing, where the first has left a doubt; and while INTENT is on its way to disk."""
+"""Faults of INTENT on its way to disk, and faults of the second call after a doubt about the first call."""
 
-MORE = [
+THOROUGH_PLANS = [
     *((Fault(how, where),) for how in (CRASH, TIME_OUT, CANCEL, STOP) for where in (IGNORED, LATE)),
     *((DOUBT, Fault(how, where)) for how in HOW for where in (CALLED, HALF, EFFECT, REPLY, AFTER)),
 ]
-"""In the thorough matrix: the provider takes the whole request and does nothing, or does it when the caller is gone; or
-the second call fails, too."""
+"""The further faults of the thorough matrix.
+
+The provider has the whole request, and has no effect, or has the effect when the caller has left. Or the second call
+fails after a doubt about the first call.
+"""
 
 SHAPES = (("asyncio", 4), ("trio", 4), ("asyncio", 1), ("trio", 1))
 
-SOME = 8
-"""One of so many cells of each row is taken by `--some`, and in the next row the one beside it."""
+SAMPLE_PERIOD = 8
+"""One of this many cells of each row is in the sample, shifted by one cell in each row."""
 
 LIVES_MAX = 2000
 
 
 class Cell(NamedTuple):
-    """What happens to the one act of a task, one after the other."""
+    """The faults of the single act of a task, in their order."""
 
     pair: Pair
     faults: tuple[Fault, ...]
@@ -140,7 +143,7 @@ class Cell(NamedTuple):
 
 @dataclass(slots=True)
 class Result:
-    """What it came to. `cells`: what became of each, by its name; `found`: what the checker counts."""
+    """The result of the matrix: the outcome of each cell by its name, and the counts of the checker in `found`."""
 
     seconds: float = 0.0
     kills: int = 0
@@ -156,8 +159,8 @@ class Result:
         self.found.update(other["found"])
         self.wrong += other["wrong"]
         for name, outcome in other["cells"].items():
-            if self.cells.setdefault(name, outcome) != outcome and WRITTEN not in name:  # who is first wins there
-                self.wrong.append(f"{name} came to {outcome!r} in one shape and to {self.cells[name]!r} in another")
+            if self.cells.setdefault(name, outcome) != outcome and WRITTEN not in name:  # a race decides these cells
+                self.wrong.append(f"{name} has the outcome {outcome!r}, but {self.cells[name]!r} in another shape")
 
     def last_line(self) -> str:
         return (
@@ -167,55 +170,57 @@ class Result:
 
 
 def tables(cells: Mapping[str, str], refused: Mapping[str, str]) -> str:
-    """As they stand in the docs: for each way to fail, a line for each policy, and for providers that fare alike."""
-    return "\n\n".join(f"### {said}\n\n{_table(how, cells, refused)}" for how, said in WAYS.items())
+    """Return the tables of the docs: one for each kind of fault, with a row for each policy and equal providers."""
+    return "\n\n".join(f"### {title}\n\n{_table(how, cells, refused)}" for how, title in WAYS.items())
 
 
 def read_tables(text: str) -> dict[str, str]:
-    """Return what the tables in the docs say of each cell, by its name."""
+    """Return the outcome of each cell in the tables of the docs, by the name of the cell."""
     found: dict[str, str] = {}
     for how, section in zip(WAYS, text.split("### ")[1:], strict=True):
         for line in section.strip().splitlines()[4:]:
-            policy, providers, *fares = (column.strip() for column in line.strip("| ").split("|"))
-            alike = [pair for pair in PAIRS if f"`{pair.policy.name}`" == policy]
-            for pair in alike if fares != [REFUSED_AT_REGISTRATION] else []:
+            policy, providers, *outcomes = (column.strip() for column in line.strip("| ").split("|"))
+            pairs_of_policy = [pair for pair in PAIRS if f"`{pair.policy.name}`" == policy]
+            for pair in pairs_of_policy if outcomes != [REFUSED_AT_REGISTRATION] else []:
                 if PROVIDERS[pair.kind] in providers.split(", "):
                     names = (Cell(pair, (Fault(how, where),)).name for where in WHERE)
-                    found |= zip(names, fares, strict=True)
+                    found |= zip(names, outcomes, strict=True)
     return found
 
 
 def _table(how: str, cells: Mapping[str, str], refused: Mapping[str, str]) -> str:
-    alike: dict[tuple[str, ...], list[str]] = {}
+    pairs_of_policy: dict[tuple[str, ...], list[str]] = {}
     for pair in PAIRS:
-        fares = [cells[Cell(pair, (Fault(how, where),)).name] for where in WHERE] if pair.action not in refused else []
-        fares = fares or [REFUSED_AT_REGISTRATION] + [""] * (len(PLACES) - 1)
-        alike.setdefault((f"`{pair.policy.name}`", *fares), []).append(PROVIDERS[pair.kind])
+        outcomes = (
+            [cells[Cell(pair, (Fault(how, where),)).name] for where in WHERE] if pair.action not in refused else []
+        )
+        outcomes = outcomes or [REFUSED_AT_REGISTRATION] + [""] * (len(PLACES) - 1)
+        pairs_of_policy.setdefault((f"`{pair.policy.name}`", *outcomes), []).append(PROVIDERS[pair.kind])
     head = ["policy", "provider", *PLACES.values()]
-    rows = [[policy, ", ".join(providers), *fares] for (policy, *fares), providers in alike.items()]
+    rows = [[policy, ", ".join(providers), *outcomes] for (policy, *outcomes), providers in pairs_of_policy.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
-def matrix(*, thorough: bool, workers: int, only: str | None = None, some: bool = False) -> Result:
-    """Every cell, an eighth of them, or those with this in their name; what went wrong is kept on disk."""
+def matrix(*, thorough: bool, workers: int, only: str | None = None, sample: bool = False) -> Result:
+    """Run every cell, the sample, or the cells whose name contains `only`. The files of a fault are kept."""
     began = time.monotonic()
     prepare_forks()
     result = Result()
-    with tempfile.TemporaryDirectory(prefix="craftcore-acts-", dir=memory()) as folder:
+    with tempfile.TemporaryDirectory(prefix="craftcore-acts-", dir=memory_folder()) as folder:
         home = Path(folder)
         result.refused = _refused(home)
         jobs = [
-            (shape, cells[n::workers])
+            (shape, cells[index::workers])
             for shape in (SHAPES if thorough else SHAPES[:1])
-            for cells in [_cells(result.refused, only, thorough=thorough, some=some)]
-            for n in range(workers)
+            for cells in [_cells(result.refused, only, thorough=thorough, sample=sample)]
+            for index in range(workers)
         ]
-        at_work = []
+        crews_at_work = []
         for crew in range(workers):
             answer = home / f"answer-{crew}.json"
             mine = jobs[crew::workers]
-            at_work.append((fork(_crew, home / f"crew-{crew}", mine, answer), answer))
-        for process, answer in at_work:
+            crews_at_work.append((fork(_crew, home / f"crew-{crew}", mine, answer), answer))
+        for process, answer in crews_at_work:
             status = os.waitpid(process, 0)[1]
             if status or not answer.exists():
                 result.wrong.append(f"a crew of the matrix ended with wait status {status}")
@@ -229,34 +234,34 @@ def matrix(*, thorough: bool, workers: int, only: str | None = None, some: bool 
     return result
 
 
-def _cells(refused: dict[str, str], only: str | None, *, thorough: bool, some: bool) -> list[Cell]:
-    """All that may be declared, and suffered; or an eighth of it, with each row of faults and each pair."""
-    plans = [*IN_THE_TABLES, *BESIDE, *(MORE if thorough else [])]
+def _cells(refused: dict[str, str], only: str | None, *, thorough: bool, sample: bool) -> list[Cell]:
+    """Return a cell for each valid pair and each plan of faults, or a sample with every plan and every pair."""
+    plans = [*TABLE_PLANS, *OTHER_PLANS, *(THOROUGH_PLANS if thorough else [])]
     pairs = [pair for pair in PAIRS if pair.action not in refused]
     cells = [
         Cell(pair, plan)
         for row, plan in enumerate(plans)
         for column, pair in enumerate(pairs)
-        if not some or (row + column) % SOME == 0
+        if not sample or (row + column) % SAMPLE_PERIOD == 0
     ]
     return [cell for cell in cells if only is None or only in f"{cell.name}$"]
 
 
 def _refused(home: Path) -> dict[str, str]:
-    """What may not be declared, and what is said of it: at its declaration, or when the app is started."""
+    """Return the invalid pairs by action, with the message of the declaration or of the start of the app."""
     answer = home / "refused.json"
-    assert wait(fork(_try_each, home, answer), None) == 0
+    assert wait(fork(_declare_each, home, answer), None) == 0
     refused: dict[str, str] = json.loads(answer.read_text())
     return refused
 
 
-def _try_each(home: Path, answer: Path) -> None:
-    """Declare each pair in an app of its own. They share a database, which takes most of the time to make."""
+def _declare_each(home: Path, answer: Path) -> None:
+    """Declare each pair in its own app. The apps share a database, whose creation takes most of the time."""
     refused = {}
     for pair in PAIRS:
         app = App("tried")
         try:
-            declare(app, Deeds(), pair)
+            declare(app, ActRunner(), pair)
             anyio.run(_start, app, home / "tried.db")
         except ConfigInvalid as error:
             refused[pair.action] = error.message
@@ -270,20 +275,20 @@ async def _start(app: App, db: Path) -> None:
 
 def _crew(home: Path, jobs: list[tuple[tuple[str, int], list[Cell]]], answer: Path) -> None:
     result = Result()
-    for n, (shape, cells) in enumerate(jobs):
-        folder = home / str(n)
+    for index, (shape, cells) in enumerate(jobs):
+        folder = home / str(index)
         folder.mkdir(parents=True)
         with a_provider(folder) as provider:
-            see_through(folder, provider, shape, [cell.spec() for cell in cells], result)
+            run_to_end(folder, provider, shape, [cell.spec() for cell in cells], result)
         if result.wrong:
             break
     answer.write_text(to_json(result))
 
 
-def see_through(
+def run_to_end(
     folder: Path, provider: Provider, shape: tuple[str, int], specs: Sequence[TriggerSpec], result: Result
 ) -> None:
-    """One life after the other, until all tasks are over: each fault that ends a life is followed by another one."""
+    """Run one life after the other until all tasks have ended. A fault that ends a life leads to another life."""
     for number in range(1, LIVES_MAX):
         life = ActLife(
             folder=folder,
@@ -295,7 +300,7 @@ def see_through(
             concurrency=shape[1],
         )
         ended = wait(fork(run_life, life, live), None)
-        ask_in_thread(provider.port, quiet(clock=0.0))
+        send_in_thread(provider.port, quiet_request(clock=0.0))
         result.kills += ended == -signal.SIGKILL
         if ended not in (0, -signal.SIGKILL):
             result.wrong.append(f"life {number} ({shape}, {folder}) ended with {ended}: {logged_errors(folder)}")
@@ -303,25 +308,25 @@ def see_through(
         if life.over.exists():
             break
         result.stops += ended == 0
-    ask_in_thread(provider.port, quiet())
+    send_in_thread(provider.port, quiet_request())
     verdict = check_in_process(folder, lambda: check(folder))
     result.wrong += [f"{shape}: {wrong}" for wrong in verdict["wrong"]]
     result.cells.update(verdict["outcomes"])
-    result.found.update({name: verdict[name] for name in COUNTED})
+    result.found.update({name: verdict[name] for name in COUNTS})
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--thorough", action="store_true", help="on both event loops, and more kinds of faults")
-    parser.add_argument("--some", action="store_true", help="an eighth of the cells, always the same")
-    parser.add_argument("--only", help="cells with this in their name, which ends with a $")
+    parser.add_argument("--thorough", action="store_true", help="run on both event loops, with more kinds of faults")
+    parser.add_argument("--sample", action="store_true", help="run an eighth of the cells, always the same")
+    parser.add_argument("--only", help="run the cells whose name, followed by $, contains this text")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--json", type=Path, help="where to write the result for another program")
     args = parser.parse_args()
-    result = matrix(thorough=args.thorough, workers=args.workers, only=args.only, some=args.some)
+    result = matrix(thorough=args.thorough, workers=args.workers, only=args.only, sample=args.sample)
     print(
         tables(result.cells, result.refused)
-        if args.only is None and not args.some
+        if args.only is None and not args.sample
         else "\n".join(f"{name}  {result.cells[name]}" for name in result.cells)
     )
     for wrong in result.wrong:

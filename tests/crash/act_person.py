@@ -1,7 +1,7 @@
-"""The process outside of the engine that starts tasks, and answers questions about acts in doubt as a person does.
+"""The person who starts tasks, and answers questions about acts in doubt: in the engine's process, or in another one.
 
-The person reads the provider's book and answers with its contents, and gives up some acts. The process keeps no state:
-the database shows the open questions, so the process may be killed at any moment.
+The person reads the provider's book, answers with its contents, and gives up some acts. A person keeps no state: the
+database has the open questions, so a process of a person may be killed at any moment.
 """
 
 from __future__ import annotations
@@ -21,110 +21,110 @@ from craftcore.errors import StateRefused
 from craftcore.failpoints import Failpoint, hit
 from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
-from tests.crash.act_client import ask, ask_in_thread, quiet
+from tests.crash.act_client import quiet_request, send, send_in_thread
 from tests.crash.act_provider import Book, Provider
-from tests.crash.act_time import World
-from tests.crash.task_app import A_MOMENT, Seen
-from tests.crash.task_outside import SOON, a_reader, missing
+from tests.crash.act_time import ShiftedClock
+from tests.crash.task_app import SHORT_WAIT, EventLog
+from tests.crash.task_outside import SOON, a_reader, missing_specs
 
 PERSON = "ada"
 HAPPENED, RESEND, GIVE_UP = "happened", "resend", "give up"
 
-SHRUGS = "shrugs"
-"""In the text of an act: nobody cares, should it be in doubt."""
+UNIMPORTANT = "unimportant"
+"""A word in the text of an act: the person gives the act up when it is in doubt."""
 
 
-class Asked(NamedTuple):
+class OpenQuestion(NamedTuple):
     """An open question about an act in doubt."""
 
-    question: str
+    id: str
     key: str
     text: str
 
 
 @dataclass(frozen=True, slots=True)
-class Outside:
-    """One life of it, in the process that runs the engine."""
+class Person:
+    """The person in the process that runs the engine."""
 
     app: App
     engine: Engine
     folder: Path
     db: Path
     provider: Provider
-    world: World
-    seen: Seen
+    clock: ShiftedClock
+    log: EventLog
 
-    async def see_through(self, specs: Sequence[TriggerSpec], *, one_by_one: bool) -> None:
-        """Start what was not started, and answer, until everything is over. `one_by_one`: each task by itself."""
+    async def complete_tasks(self, specs: Sequence[TriggerSpec], *, one_by_one: bool) -> None:
+        """Start the missing tasks, and answer questions until everything is over. `one_by_one`: one task at a time."""
         with a_reader(self.db) as connection:
-            await self._until_over(connection)
-            new = missing(connection, specs)
-            for some in [[spec] for spec in new] if one_by_one else [new]:
-                await self.app.emit_many(some)
-                await self._until_over(connection)
+            await self._wait_until_over(connection)
+            new_specs = missing_specs(connection, specs)
+            for batch in [[spec] for spec in new_specs] if one_by_one else [new_specs]:
+                await self.app.emit_many(batch)
+                await self._wait_until_over(connection)
 
-    async def _until_over(self, connection: apsw.Connection) -> None:
+    async def _wait_until_over(self, connection: apsw.Connection) -> None:
         while True:
-            with connection:  # in one snapshot: between two, a task may stop to ask, and look as if it were over
-                open_questions = asked(connection)
-                due_at = None if open_questions else next_due(connection)
-            for one in open_questions:
-                await self._answer(one)
-            now = self.world.now()
-            if not open_questions and (due_at is None or due_at > now + SOON):
+            with connection:  # one snapshot: between two, a task that begins to ask would look as if it were over
+                questions = open_questions(connection)
+                due_at = None if questions else next_due(connection)
+            for question in questions:
+                await self._answer(question)
+            now = self.clock.now()
+            if not questions and (due_at is None or due_at > now + SOON):
                 return
-            if due_at is not None and due_at > now:  # nothing else is to be done
-                self.world.pass_by(due_at - now)
+            if due_at is not None and due_at > now:  # the engine has no other work
+                self.clock.advance(due_at - now)
                 self.engine.ring(schedules=False)
-            with anyio.move_on_after(A_MOMENT):
+            with anyio.move_on_after(SHORT_WAIT):
                 await self.engine.settled()
 
-    async def _answer(self, one: Asked) -> None:
-        await ask(self.provider.port, quiet(one.key))
-        choice = choose(one, self.folder, self.seen)
+    async def _answer(self, question: OpenQuestion) -> None:
+        await send(self.provider.port, quiet_request(question.key))
+        choice = choose(question, self.folder, self.log)
         try:
-            await self.app.answer(one.question, choice, answered_by=PERSON)
-        except StateRefused as error:  # what it was about has ended otherwise
-            self.seen.line("refused", one.key, str(error))
+            await self.app.answer(question.id, choice, answered_by=PERSON)
+        except StateRefused as error:  # the act in question has ended in another way
+            self.log.write("refused", question.key, str(error))
 
 
-class Beside:
-    """The same person at the command line: a process of its own, whether or not an engine runs."""
+class CommandLinePerson:
+    """The person in a process of their own, as at the command line, with or without a running engine."""
 
-    def __init__(self, folder: Path, db: Path, provider: Provider, seen: Seen) -> None:
-        self._core = Services(db, Config(), World(folder))
-        self._folder, self._provider, self._seen = folder, provider, seen
+    def __init__(self, folder: Path, db: Path, provider: Provider, log: EventLog) -> None:
+        self._core = Services(db, Config(), ShiftedClock(folder))
+        self._folder, self._provider, self._log = folder, provider, log
 
     def work(self, rounds: int) -> None:
-        """Look and answer so often."""
+        """Answer the open questions `rounds` times."""
         with a_reader(self._core.database.path) as connection:
             for _ in range(rounds):
-                for one in asked(connection):
-                    self._answer(one)
+                for question in open_questions(connection):
+                    self._answer(question)
 
-    def _answer(self, one: Asked) -> None:
-        ask_in_thread(self._provider.port, quiet(one.key))
-        choice = choose(one, self._folder, self._seen)
+    def _answer(self, question: OpenQuestion) -> None:
+        send_in_thread(self._provider.port, quiet_request(question.key))
+        choice = choose(question, self._folder, self._log)
         try:
             with self._core.transaction() as tx:
-                self._core.tasks.answer(tx, one.question, choice, answered_by=PERSON)
+                self._core.tasks.answer(tx, question.id, choice, answered_by=PERSON)
         except StateRefused as error:
-            self._seen.line("refused", one.key, str(error))
+            self._log.write("refused", question.key, str(error))
         else:
             hit(Failpoint.ANSWER_COMMITTED)
             ring(self._core.database.path, EVERYTHING)
 
 
-def choose(one: Asked, folder: Path, seen: Seen) -> str:
-    """What the provider's book says is the truth once nothing of that key is on its way any more."""
-    effects = Book.of(folder).effects[one.key]
-    choice = GIVE_UP if SHRUGS in one.text else HAPPENED if effects else RESEND
-    seen.line("answered", one.key, choice, effects)
+def choose(question: OpenQuestion, folder: Path, log: EventLog) -> str:
+    """Return the answer that agrees with the provider's book. No request with the key may be in flight."""
+    effects = Book.read(folder).effects[question.key]
+    choice = GIVE_UP if UNIMPORTANT in question.text else HAPPENED if effects else RESEND
+    log.write("answered", question.key, choice, effects)
     return choice
 
 
-def asked(connection: apsw.Connection) -> list[Asked]:
-    """Every open question about an act."""
+def open_questions(connection: apsw.Connection) -> list[OpenQuestion]:
+    """Return the open questions about acts."""
     rows = connection.execute(
         """
         SELECT questions.id, activity_log.idem_key, activity_log.request_json
@@ -134,11 +134,11 @@ def asked(connection: apsw.Connection) -> list[Asked]:
          ORDER BY questions.seq
         """
     )
-    return [Asked(*row) for row in rows]
+    return [OpenQuestion(*row) for row in rows]
 
 
 def next_due(connection: apsw.Connection) -> float | None:
-    """When the engine has something to do; None when it has not."""
+    """Return the time at which the engine has work, or None when it has none."""
     moment: float | None = connection.execute(
         "SELECT min(iif(status = 'CLAIMED', 0, due_at)) FROM triggers WHERE status IN ('PENDING', 'CLAIMED')"
     ).get

@@ -1,7 +1,7 @@
 """The clocks of the campaigns of irreversible actions, which skip every wait.
 
-The wall clock may be set forward for all lives on one folder, so a day passes at once and windows end with it. The time
-of the event loop jumps to the next timeout, so a call times out exactly at the chosen place.
+A life may set the wall clock forward for all lives in its folder, so that windows end at once. The time of the event
+loop jumps to the next timeout, so that a call times out exactly at the chosen place.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from trio.abc import Clock as LoopClock
 from craftcore.clock import SystemClock
 
 
-class World(SystemClock):
-    """The machine's clock, so much later as the folder's file says: the same for everybody."""
+class ShiftedClock(SystemClock):
+    """The clock of the machine, shifted by the seconds in a file of the folder: equal in all processes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()
-        self._file = folder / "later"
+        self._file = folder / "shift"
 
     def now(self) -> float:
-        return super().now() + self._later()
+        return super().now() + self._shift()
 
     def boot_time(self) -> float:
-        return super().boot_time() + self._later()
+        return super().boot_time() + self._shift()
 
-    def pass_by(self, seconds: float) -> None:
-        """So many seconds pass. Only the life on this folder says so."""
-        new = self._file.with_suffix(".new")
-        new.write_text(str(self._later() + seconds))
-        new.replace(self._file)  # whole, whenever this process dies
+    def advance(self, seconds: float) -> None:
+        """Set the clock forward. Only the current life of the folder may do so."""
+        new_file = self._file.with_suffix(".new")
+        new_file.write_text(str(self._shift() + seconds))
+        new_file.replace(self._file)  # a kill at any moment leaves a complete file
 
-    def _later(self) -> float:
+    def _shift(self) -> float:
         try:
             return float(self._file.read_text())
         except FileNotFoundError:
@@ -43,21 +43,21 @@ class World(SystemClock):
 
 
 class LoopTime(LoopClock):
-    """The time of one event loop, which can be set forward: of trio's as its clock, of asyncio's by `take_over`."""
+    """The time of one event loop, which can be set forward. Trio takes it as its clock; asyncio needs `install`."""
 
     def __init__(self) -> None:
-        self._ahead = 0.0
+        self._shift = 0.0
 
     def jump(self, seconds: float) -> None:
-        """Whatever would have ended within so many seconds ends now."""
-        self._ahead += seconds
+        """Set the time forward, so that each timeout within these seconds ends now."""
+        self._shift += seconds
 
     def options(self, backend: str) -> dict[str, Any]:
-        """What `anyio.run` is to be given."""
+        """Return the backend options for `anyio.run`."""
         return {"clock": self} if backend == "trio" else {}
 
-    def take_over(self, backend: str) -> None:
-        """Be the time of the loop that runs now."""
+    def install(self, backend: str) -> None:
+        """Replace the time of the running event loop, if it is one of asyncio."""
         if backend == "asyncio":
             asyncio.get_running_loop().time = self.current_time  # type: ignore[method-assign]
 
@@ -65,7 +65,7 @@ class LoopTime(LoopClock):
         pass
 
     def current_time(self) -> float:
-        return time.monotonic() + self._ahead
+        return time.monotonic() + self._shift
 
     def deadline_to_sleep_time(self, deadline: float) -> float:
         return deadline - self.current_time()

@@ -24,9 +24,9 @@ from craftcore.failpoints import kill_process
 from tests.crash.child import QUIET, until_idle
 from tests.crash.crews import run_life
 from tests.crash.forks import fork, prepare_forks, wait
-from tests.crash.task_app import PATIENT, Deeds, Seen
-from tests.crash.task_child import Places, TaskLife
-from tests.crash.task_outside import Story
+from tests.crash.task_app import PATIENT, EventLog, Recorder
+from tests.crash.task_child import PassCounter, TaskLife
+from tests.crash.task_outside import Scenario
 
 BOOT = "boot"
 """The end of a life that boots, consumes nothing, and is killed."""
@@ -64,24 +64,24 @@ class LaterClock(SystemClock):
         return super().boot_time() + self._later
 
 
-def an_app(deeds: Deeds, places: Places, folder: Path, *, system: bool) -> App:
+def an_app(recorder: Recorder, counter: PassCounter, folder: Path, *, system: bool) -> App:
     app = App("contract")
 
     @app.workflow("steady", retry=PATIENT)
     async def steady(ctx: TaskContext) -> Any:
-        deeds.enter(ctx)
-        count = await deeds.step(ctx, "count", (ctx.state or 0) + 1)
+        recorder.enter(ctx)
+        count = await recorder.step(ctx, "count", (ctx.state or 0) + 1)
         return Continue(count) if count < TURNS else Done(count)
 
     @app.workflow("asks", retry=PATIENT)
     async def asks(ctx: TaskContext) -> Any:
-        deeds.enter(ctx)
+        recorder.enter(ctx)
         return await ctx.ask("Go on?", ["yes", "no"], timeout=10_000 * HOUR)
 
     @app.workflow("held", retry=PATIENT)
     async def held(ctx: TaskContext) -> Any:
         async def hold() -> str:
-            places.in_step()
+            counter.pass_step()
             while not (folder / GO).exists():  # noqa: ASYNC110 - a file has no event to wait on
                 await anyio.sleep(0.005)
             return "released"
@@ -96,7 +96,7 @@ def an_app(deeds: Deeds, places: Places, folder: Path, *, system: bool) -> App:
 
         @app.workflow("restarted", sources=("SYSTEM",))
         async def restarted(kind: str, resumed: int, stale: int, tasks: list[str]) -> None:
-            deeds.effect({"kind": kind, "resumed": resumed, "stale": stale, "tasks": tasks})
+            recorder.record_effect({"kind": kind, "resumed": resumed, "stale": stale, "tasks": tasks})
 
     return app
 
@@ -104,10 +104,12 @@ def an_app(deeds: Deeds, places: Places, folder: Path, *, system: bool) -> App:
 def live(life: ContractLife) -> None:
     """Run a life in this process."""
     folder = life.folder
-    task_life = TaskLife(folder=folder, number=life.number, story=Story("", ()), ends=life.ends, at_pass=life.at_pass)
-    deeds, places = Deeds(), Places(task_life)
-    deeds.live(Seen(folder, life.number), places.in_step)
-    anyio.run(_live, life, an_app(deeds, places, folder, system=life.system))
+    task_life = TaskLife(
+        folder=folder, number=life.number, scenario=Scenario("", ()), ends=life.ends, at_pass=life.at_pass
+    )
+    recorder, counter = Recorder(), PassCounter(task_life)
+    recorder.attach(EventLog(folder, life.number), counter.pass_step)
+    anyio.run(_live, life, an_app(recorder, counter, folder, system=life.system))
 
 
 async def _live(life: ContractLife, app: App) -> None:

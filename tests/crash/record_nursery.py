@@ -18,7 +18,7 @@ from craftcore.services import Services
 from tests.crash.child import QUIET
 from tests.crash.crews import ROOT, logged_errors
 from tests.crash.record_lives import FLUSHED, KNOWN, RecordLife, to_line
-from tests.crash.task_app import lines_of
+from tests.crash.task_app import read_events
 from tests.crash.task_outside import a_reader
 from tests.support.warm_parent import WarmProcess, start
 
@@ -109,12 +109,12 @@ class RecordDatabase:
     def flushed(self) -> list[int]:
         """Return the number of events on disk after each commit of the writer, in all lives."""
         path = self.folder / FLUSHED
-        return [events for _, events in lines_of(path)] if path.exists() else []
+        return [events for _, events in read_events(path)] if path.exists() else []
 
     def known(self) -> list[list[Any]]:
         """Return the events that user code acted on, as [type, field, value]."""
         path = self.folder / KNOWN
-        return list(lines_of(path)) if path.exists() else []
+        return list(read_events(path)) if path.exists() else []
 
 
 def _without_times(payload: str) -> str:

@@ -1,14 +1,14 @@
-"""The workflows of the task campaigns, one of each kind, and their actions outside of the database.
+"""The workflows of the task campaigns, one of each kind, and the log of their events outside of the database.
 
 User code writes its actions and inputs, one line each, to an append-only file that all lives share:
 
-    enter   a workflow is entered: with its state           heard   the result of a wait, or the event of a turn
-    begin   the function of a step begins                   got     the result of a step; from here on it is on disk
-    end     the function is about to return                 leave   the value that the turn is about to return
-    fail    the function is about to raise                  effect  an emitted trigger runs
+    enter   a workflow is entered: with its state           received  the result of a wait, or the event of a turn
+    begin   the function of a step begins                   got       the result of a step, which is on disk by now
+    end     the function is about to return                 leave     the value that the turn is about to return
+    fail    the function is about to raise                  effect    an emitted trigger runs
 
-Lines are in the order of the events, in all processes. A kill loses no written line: the power stays on, and the kernel
-keeps the data that a dead process wrote.
+Lines are in the order of the events, across all lives. A kill loses no written line: the power stays on, and the
+kernel keeps the data that a killed process wrote.
 """
 
 from __future__ import annotations
@@ -41,58 +41,58 @@ from craftcore import (
 )
 from tests.crash.child import Journal
 
-A_MOMENT = 0.01
-"""How long a wait lasts that nobody ends."""
+SHORT_WAIT = 0.01
+"""The timeout, in seconds, of a wait that ends by its timeout."""
 
-FOR_EVER = 3600.0
-"""The timeout of a wait that somebody ends: no test lives as long."""
+LONG_WAIT = 3600.0
+"""The timeout, in seconds, of a wait that another event ends: longer than any test runs."""
 
 PATIENT = RetryPolicy(max_attempts=50, base=0, cap=0)
 
-SEEN = "seen"
+EVENT_LOG = "event_log"
 
 
-class Seen:
-    """The file of one folder, as one life writes to it."""
+class EventLog:
+    """The file of events in a folder, as the life with this number writes to it."""
 
     def __init__(self, folder: Path, life: int) -> None:
-        self.path = folder / SEEN
+        self.path = folder / EVENT_LOG
         self._journal = Journal(self.path)
         self._life = life
 
-    def line(self, what: str, *more: Any) -> None:
-        self._journal.line(json.dumps([what, self._life, *more], separators=(",", ":")))
+    def write(self, kind: str, *values: Any) -> None:
+        self._journal.line(json.dumps([kind, self._life, *values], separators=(",", ":")))
 
 
-def lines_of(path: Path) -> Iterator[list[Any]]:
-    """All that was written so far: [what, life, …]."""
+def read_events(path: Path) -> Iterator[list[Any]]:
+    """Yield the events that were written so far, each as [kind, life, value, …]."""
     with path.open() as file:
         for line in file:
             yield json.loads(line)
 
 
-class Deeds:
-    """What workflows do through `ctx`, written down in the life that is lived."""
+class Recorder:
+    """The calls of workflows through `ctx`, with a line in the event log of the current life for each."""
 
-    _seen: Seen
+    _log: EventLog
     _on_step: Callable[[], None]
 
-    def live(self, seen: Seen, on_step: Callable[[], None]) -> None:
-        """A life begins. `on_step` is called in each function of a step."""
-        self._seen = seen
+    def attach(self, log: EventLog, on_step: Callable[[], None]) -> None:
+        """Write to this log from now on. Each function of a step calls `on_step`."""
+        self._log = log
         self._on_step = on_step
 
     def enter(self, ctx: TaskContext) -> None:
-        self._seen.line("enter", *_where(ctx), ctx.state)
+        self._log.write("enter", *_turn_fields(ctx), ctx.state)
         if ctx.turn > 1:
-            self._seen.line("heard", *_where(ctx), "continued", ctx.received)
+            self._log.write("received", *_turn_fields(ctx), "continued", ctx.received)
 
     def leave(self, ctx: TaskContext, outcome: Continue[Any] | Done[Any]) -> Continue[Any] | Done[Any]:
         match outcome:
             case Done(result=value):
-                self._seen.line("leave", *_where(ctx), "done", value)
+                self._log.write("leave", *_turn_fields(ctx), "done", value)
             case Continue(state=value):
-                self._seen.line("leave", *_where(ctx), "continue", value)
+                self._log.write("leave", *_turn_fields(ctx), "continue", value)
         return outcome
 
     async def step(
@@ -106,158 +106,163 @@ class Deeds:
         failures: int = 0,
         retry: RetryPolicy | None = None,
     ) -> Any:
-        """A step whose function brings `value`, after it has failed so often."""
+        """Run a step whose function returns `value`, after it has raised `failures` times."""
         identity = name if key is None else f"{name}/{key}"
 
         def begin() -> None:
-            self._seen.line("begin", *_where(ctx), identity)
+            self._log.write("begin", *_turn_fields(ctx), identity)
             self._on_step()
-            if failures and self._failed(ctx, identity) < failures:
-                self._seen.line("fail", *_where(ctx), identity)
+            if failures and self._count_failures(ctx, identity) < failures:
+                self._log.write("fail", *_turn_fields(ctx), identity)
                 raise ConnectionError(f"{identity} fails")
 
-        def do_it() -> Any:
+        def run_plain() -> Any:
             begin()
-            self._seen.line("end", *_where(ctx), identity, value)
+            self._log.write("end", *_turn_fields(ctx), identity, value)
             return value
 
-        async def do() -> Any:
+        async def run_async() -> Any:
             begin()
             await anyio.lowlevel.checkpoint()
-            self._seen.line("end", *_where(ctx), identity, value)
+            self._log.write("end", *_turn_fields(ctx), identity, value)
             return value
 
-        result = await ctx.step(name, do_it if plain else do, key=key, retry=retry)
-        self._seen.line("got", *_where(ctx), identity, result)
+        result = await ctx.step(name, run_plain if plain else run_async, key=key, retry=retry)
+        self._log.write("got", *_turn_fields(ctx), identity, result)
         return result
 
-    async def wait(self, ctx: TaskContext, name: str, waiting: Awaitable[Any]) -> Any:
-        """Wait; `name` is the wait's in its table."""
-        brought = await waiting
-        self._seen.line("heard", *_where(ctx), name, brought)
-        return brought
+    async def wait(self, ctx: TaskContext, name: str, awaitable: Awaitable[Any]) -> Any:
+        """Wait for the awaitable. `name` is the name of the wait in the database."""
+        result = await awaitable
+        self._log.write("received", *_turn_fields(ctx), name, result)
+        return result
 
-    async def first(self, ctx: TaskContext, key: str, alternatives: dict[str, Any]) -> First:
-        """Wait for the first of several."""
+    async def wait_for_first(self, ctx: TaskContext, key: str, alternatives: dict[str, Any]) -> First:
         first = await ctx.wait_any(alternatives, key=key)
-        self._seen.line("heard", *_where(ctx), f"wait_any:{key}/{first.name}", first.value)
+        self._log.write("received", *_turn_fields(ctx), f"wait_any:{key}/{first.name}", first.value)
         return first
 
-    def effect(self, payload: dict[str, Any]) -> None:
-        self._seen.line("effect", payload)
+    def record_effect(self, payload: dict[str, Any]) -> None:
+        self._log.write("effect", payload)
 
     def was_retried(self, ctx: TaskContext) -> bool:
-        """Whether a person has let this task try again."""
-        return any(what == "retried" and more == [ctx.task_id] for what, _, *more in lines_of(self._seen.path))
+        """Return whether a person has retried this task."""
+        return any(kind == "retried" and values == [ctx.task_id] for kind, _, *values in read_events(self._log.path))
 
-    def _failed(self, ctx: TaskContext, identity: str) -> int:
-        """How often this step has failed, in whichever life."""
-        failed = ((task, turn, who) for what, _, task, turn, _, who in _steps(self._seen.path) if what == "fail")
-        return sum(step == (ctx.task_id, ctx.turn, identity) for step in failed)
+    def _count_failures(self, ctx: TaskContext, identity: str) -> int:
+        """Return how often this step has failed, in all lives."""
+        step = ("fail", ctx.task_id, ctx.turn, identity)
+        events = _read_step_events(self._log.path)
+        return sum((kind, task, turn, name) == step for kind, _, task, turn, _, name in events)
 
 
-def _where(ctx: TaskContext) -> tuple[str, int, str]:
+def _turn_fields(ctx: TaskContext) -> tuple[str, int, str]:
     return ctx.task_id, ctx.turn, ctx.execution_id
 
 
-def _steps(path: Path) -> Iterator[list[Any]]:
-    return (line for line in lines_of(path) if line[0] in ("begin", "fail"))
+def _read_step_events(path: Path) -> Iterator[list[Any]]:
+    return (line for line in read_events(path) if line[0] in ("begin", "fail"))
 
 
-class Rule:
-    """What names no workflow says in its description where it goes: to the live task of a session, or to a workflow."""
+class Router:
+    """The router: a description `news in SESSION` names a session, and `WORKFLOW in SESSION` also a workflow."""
 
     async def route(self, trigger: RoutedTrigger, context: RoutingContext) -> Route:
         kind, _, session = (trigger.description or "").partition(" in ")
         return Route(session_id=session) if kind == "news" else Route(workflow=kind, session_id=session)
 
 
-def an_app(deeds: Deeds) -> App:
-    """Every kind of workflow. What each comes to does not depend on how often it was interrupted."""
-    app = App("mortal", router=Rule())
+def an_app(recorder: Recorder) -> App:
+    """Return an app with every kind of workflow. The result of each does not depend on the number of interruptions."""
+    app = App("mortal", router=Router())
 
     @app.workflow("chat", sources=("MESSAGE",), retry=PATIENT)
-    async def chat(ctx: TaskContext, text: str, upto: int) -> Any:
-        deeds.enter(ctx)
-        state = ctx.state or {"count": 0, "said": []}
-        said = await deeds.step(ctx, "hear", ctx.received["text"] if ctx.turn > 1 else text)
-        state = {"count": state["count"] + 1, "said": [*state["said"], said]}
-        return deeds.leave(ctx, Done(state) if state["count"] == upto else Continue(state, on="message"))
+    async def chat(ctx: TaskContext, text: str, limit: int) -> Any:
+        recorder.enter(ctx)
+        state = ctx.state or {"count": 0, "texts": []}
+        read = await recorder.step(ctx, "read", ctx.received["text"] if ctx.turn > 1 else text)
+        state = {"count": state["count"] + 1, "texts": [*state["texts"], read]}
+        return recorder.leave(ctx, Done(state) if state["count"] == limit else Continue(state, on="message"))
 
     @app.workflow("work", retry=PATIENT)
     async def work(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        done = [await deeds.step(ctx, "async", f"{name} a"), await deeds.step(ctx, "plain", f"{name} p", plain=True)]
+        recorder.enter(ctx)
+        done = [
+            await recorder.step(ctx, "async", f"{name} a"),
+            await recorder.step(ctx, "plain", f"{name} p", plain=True),
+        ]
         await ctx.note("remember", {"done": done})
-        await ctx.emit("effect", {"of": ctx.task_id, "turn": ctx.turn, "what": "first"})
+        await ctx.emit("effect", {"task": ctx.task_id, "turn": ctx.turn, "item": "first"})
         for item in ("x", "y"):
-            done.append(await deeds.step(ctx, "item", f"{name} {item}", key=item, plain=item == "y"))
-        async with anyio.create_task_group() as beside:
+            done.append(await recorder.step(ctx, "item", f"{name} {item}", key=item, plain=item == "y"))
+        async with anyio.create_task_group() as group:
             for item in ("q", "r", "s"):
-                beside.start_soon(_beside, ctx, name, item)
-        return deeds.leave(ctx, Done(done))
+                group.start_soon(_run_concurrent_step, ctx, name, item)
+        return recorder.leave(ctx, Done(done))
 
-    async def _beside(ctx: TaskContext, name: str, item: str) -> None:
-        await deeds.step(ctx, "beside", f"{name} {item}", key=item, plain=item == "s")
+    async def _run_concurrent_step(ctx: TaskContext, name: str, item: str) -> None:
+        await recorder.step(ctx, "concurrent", f"{name} {item}", key=item, plain=item == "s")
         if item == "r":
-            await ctx.emit("effect", {"of": ctx.task_id, "turn": ctx.turn, "what": item}, key=item)
+            await ctx.emit("effect", {"task": ctx.task_id, "turn": ctx.turn, "item": item}, key=item)
 
     @app.workflow("waits", retry=PATIENT)
     async def waits(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        brought = []
-        await deeds.wait(ctx, "sleep#1", ctx.sleep(A_MOMENT))
-        send = ctx.ask("Send it?", ["send", "hold"], timeout=FOR_EVER, default="hold", key="send")
-        brought.append(await deeds.wait(ctx, "ask:send", send))
-        before = await deeds.step(ctx, "between", f"{name} between")
-        brought.append(await deeds.wait(ctx, "wait_for:go", ctx.wait_for("go", timeout=FOR_EVER, key="go")))
-        nobody = ctx.ask("Nobody answers?", timeout=A_MOMENT, default="nobody", key="nobody")
-        brought.append(await deeds.wait(ctx, "ask:nobody", nobody))
-        brought.append(await deeds.wait(ctx, "ask:reply", ctx.ask("Reply?", by_message=True, key="reply")))
-        late = {"event": Event("never"), "nobody": Ask("Nobody is there?"), "late": Timer(A_MOMENT)}
-        brought.append((await deeds.first(ctx, "late", late)).name)
-        return deeds.leave(ctx, Done([before, *brought]))
+        recorder.enter(ctx)
+        results = []
+        await recorder.wait(ctx, "sleep#1", ctx.sleep(SHORT_WAIT))
+        send = ctx.ask("Send it?", ["send", "hold"], timeout=LONG_WAIT, default="hold", key="send")
+        results.append(await recorder.wait(ctx, "ask:send", send))
+        before = await recorder.step(ctx, "between", f"{name} between")
+        results.append(await recorder.wait(ctx, "wait_for:go", ctx.wait_for("go", timeout=LONG_WAIT, key="go")))
+        unanswered = ctx.ask("No answer?", timeout=SHORT_WAIT, default="no answer", key="unanswered")
+        results.append(await recorder.wait(ctx, "ask:unanswered", unanswered))
+        results.append(await recorder.wait(ctx, "ask:reply", ctx.ask("Reply?", by_message=True, key="reply")))
+        late = {"event": Event("never"), "unanswered": Ask("No answer here?"), "late": Timer(SHORT_WAIT)}
+        results.append((await recorder.wait_for_first(ctx, "late", late)).name)
+        return recorder.leave(ctx, Done([before, *results]))
 
     @app.workflow("loop", retry=PATIENT)
     async def loop(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        count = await deeds.step(ctx, "add", (ctx.state or 0) + 1, plain=ctx.turn % 2 == 0)
+        recorder.enter(ctx)
+        count = await recorder.step(ctx, "add", (ctx.state or 0) + 1, plain=ctx.turn % 2 == 0)
         match count:
             case 1:
-                return deeds.leave(ctx, Continue(count))
+                return recorder.leave(ctx, Continue(count))
             case 2:
-                return deeds.leave(ctx, Continue(count, after=A_MOMENT))
+                return recorder.leave(ctx, Continue(count, after=SHORT_WAIT))
             case 3:
-                return deeds.leave(ctx, Continue(count, on="tick", after=FOR_EVER))
+                return recorder.leave(ctx, Continue(count, on="tick", after=LONG_WAIT))
             case 4:
-                return deeds.leave(ctx, Continue(count, on="tock", after=A_MOMENT))
-        return deeds.leave(ctx, Done([name, count]))
+                return recorder.leave(ctx, Continue(count, on="tock", after=SHORT_WAIT))
+        return recorder.leave(ctx, Done([name, count]))
 
     @app.workflow("routed", retry=PATIENT)
     async def routed(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        done = await deeds.step(ctx, "part", f"{name} part {ctx.turn}")
+        recorder.enter(ctx)
+        done = await recorder.step(ctx, "part", f"{name} part {ctx.turn}")
         if ctx.turn == 1:
-            return deeds.leave(ctx, Continue(done, on="proactive", after=FOR_EVER))
-        return deeds.leave(ctx, Done([ctx.state, done, ctx.received]))
+            return recorder.leave(ctx, Continue(done, on="proactive", after=LONG_WAIT))
+        return recorder.leave(ctx, Done([ctx.state, done, ctx.received]))
 
     @app.workflow("parent", retry=PATIENT)
     async def parent(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
+        recorder.enter(ctx)
         first = await ctx.start_child("child", {"name": f"{name}.first"})
-        plain = await ctx.start_child("effect", {"of": ctx.task_id, "turn": ctx.turn, "what": "child"}, key="plain")
-        await _first(ctx, plain)
-        ends = [await _end(ctx, first)]
+        plain = await ctx.start_child("effect", {"task": ctx.task_id, "turn": ctx.turn, "item": "child"}, key="plain")
+        await _wait_for_child(ctx, plain)
+        ends = [await _child_result(ctx, first)]
         others = [await ctx.start_child(kind, {"name": f"{name}.{kind}"}) for kind in ("broken", "endless")]
-        return deeds.leave(ctx, Done([*ends, *[await _end(ctx, child) for child in (plain, *others)]]))
+        return recorder.leave(ctx, Done([*ends, *[await _child_result(ctx, child) for child in (plain, *others)]]))
 
-    async def _first(ctx: TaskContext, child: Child) -> None:
-        """Wait for the end of a child, and for what does not come."""
-        with suppress(ChildFailed):  # of poison
-            await deeds.first(ctx, "child", {"event": Event("never"), "child": child, "late": Timer(FOR_EVER)})
+    async def _wait_for_child(ctx: TaskContext, child: Child) -> None:
+        """Wait for the end of a child, and for an event and a timer that come later."""
+        with suppress(ChildFailed):  # a child that is poison
+            await recorder.wait_for_first(
+                ctx, "child", {"event": Event("never"), "child": child, "late": Timer(LONG_WAIT)}
+            )
 
-    async def _end(ctx: TaskContext, child: Child) -> Any:
-        """What a child brought, or how it ended."""
+    async def _child_result(ctx: TaskContext, child: Child) -> Any:
+        """Return the result of a child, or the status with which it ended."""
 
         async def result() -> Any:
             try:
@@ -265,63 +270,63 @@ def an_app(deeds: Deeds) -> App:
             except ChildFailed as failed:
                 return failed.details["status"]
 
-        return await deeds.wait(ctx, f"child/{child.id}", result())
+        return await recorder.wait(ctx, f"child/{child.id}", result())
 
     @app.workflow("child", retry=PATIENT)
     async def child(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        part = await deeds.step(ctx, "part", f"{name} part")
-        await deeds.wait(ctx, "sleep:nap", ctx.sleep(A_MOMENT, key="nap"))
-        return deeds.leave(ctx, Done(part))
+        recorder.enter(ctx)
+        part = await recorder.step(ctx, "part", f"{name} part")
+        await recorder.wait(ctx, "sleep:nap", ctx.sleep(SHORT_WAIT, key="nap"))
+        return recorder.leave(ctx, Done(part))
 
     @app.workflow("broken", retry=PATIENT)
     async def broken(ctx: TaskContext, name: str) -> None:
-        deeds.enter(ctx)
-        await deeds.step(ctx, "before", f"{name} before")
-        raise Fail("BROKEN", "it never will")
+        recorder.enter(ctx)
+        await recorder.step(ctx, "before", f"{name} before")
+        raise Fail("BROKEN", "always broken")
 
     @app.workflow("endless", retry=PATIENT)
     async def endless(ctx: TaskContext, name: str) -> None:
-        deeds.enter(ctx)
-        await deeds.step(ctx, "before", f"{name} before")
+        recorder.enter(ctx)
+        await recorder.step(ctx, "before", f"{name} before")
         await ctx.wait_for("end")
 
     @app.workflow("shaky", retry=PATIENT)
     async def shaky(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        done = [await deeds.step(ctx, "brittle", f"{name} brittle", failures=2, retry=PATIENT)]
+        recorder.enter(ctx)
+        done = [await recorder.step(ctx, "brittle", f"{name} brittle", failures=2, retry=PATIENT)]
         if ctx.attempt == 1:
-            raise Retry("not the first time")
-        done.append(await deeds.step(ctx, "hard", f"{name} hard", failures=1))
-        done.append(await deeds.step(ctx, "last", f"{name} last", plain=True))
-        return deeds.leave(ctx, Done(done))
+            raise Retry("the first attempt fails")
+        done.append(await recorder.step(ctx, "hard", f"{name} hard", failures=1))
+        done.append(await recorder.step(ctx, "last", f"{name} last", plain=True))
+        return recorder.leave(ctx, Done(done))
 
     @app.workflow("mended", retry=PATIENT)
     async def mended(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        before = await deeds.step(ctx, "before", f"{name} before")
-        if not deeds.was_retried(ctx):
-            raise Fail("BROKEN", "until a person says: again")
-        return deeds.leave(ctx, Done([before, await deeds.step(ctx, "after", f"{name} after")]))
+        recorder.enter(ctx)
+        before = await recorder.step(ctx, "before", f"{name} before")
+        if not recorder.was_retried(ctx):
+            raise Fail("BROKEN", "broken until a person retries the task")
+        return recorder.leave(ctx, Done([before, await recorder.step(ctx, "after", f"{name} after")]))
 
     @app.workflow("race", retry=PATIENT)
     async def race(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        quick = ctx.ask("Quick?", ["yes", "no"], timeout=2 * A_MOMENT, default="no", key="quick")
-        answer = await deeds.wait(ctx, "ask:quick", quick)
-        first = {"answer": Ask("First?", ["yes", "no"]), "late": Timer(2 * A_MOMENT)}
-        return deeds.leave(ctx, Done([name, answer, (await deeds.first(ctx, "quick", first)).name]))
+        recorder.enter(ctx)
+        quick = ctx.ask("Quick?", ["yes", "no"], timeout=2 * SHORT_WAIT, default="no", key="quick")
+        answer = await recorder.wait(ctx, "ask:quick", quick)
+        first = {"answer": Ask("First?", ["yes", "no"]), "late": Timer(2 * SHORT_WAIT)}
+        return recorder.leave(ctx, Done([name, answer, (await recorder.wait_for_first(ctx, "quick", first)).name]))
 
     @app.workflow("victim", retry=PATIENT)
     async def victim(ctx: TaskContext, name: str) -> Any:
-        deeds.enter(ctx)
-        count = await deeds.step(ctx, "add", (ctx.state or 0) + 1, plain=ctx.turn % 2 == 0)
-        await anyio.sleep(A_MOMENT / 10)
-        return deeds.leave(ctx, Continue(count) if count < 9 else Done([name, count]))
+        recorder.enter(ctx)
+        count = await recorder.step(ctx, "add", (ctx.state or 0) + 1, plain=ctx.turn % 2 == 0)
+        await anyio.sleep(SHORT_WAIT / 10)
+        return recorder.leave(ctx, Continue(count) if count < 9 else Done([name, count]))
 
     @app.workflow("effect", retry=PATIENT)
-    async def effect(of: str, turn: int, what: str) -> str:
-        deeds.effect({"of": of, "turn": turn, "what": what})
-        return what
+    async def effect(task: str, turn: int, item: str) -> str:
+        recorder.record_effect({"task": task, "turn": turn, "item": item})
+        return item
 
     return app

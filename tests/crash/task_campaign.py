@@ -1,11 +1,11 @@
-"""The kill campaign of tasks: many concurrent tasks, random kills, and a second process that sends their messages.
+"""The kill campaign of tasks: many concurrent tasks, random kills, and a second program that sends their messages.
 
     python -m tests.crash.task_campaign --kills 2000 --seed 2026
 
-Each life accepts new tasks of every kind and continues the tasks of earlier lives. It ends by SIGKILL at a named place,
-in the function of a step, or from outside. Some lives stop in order while tasks run. Some run beside a second program
-that emits, answers and signals, and is also killed. The last life completes all tasks, and `task_checker` checks the
-result. `task_matrix` tests small stories, cut off at every place.
+Each life accepts new tasks of every kind and continues the tasks of earlier lives. It is killed at a named place, in
+the function of a step, or from outside. Some lives stop in order while tasks run. Some run beside a second program that
+emits, answers and signals, and is also killed. The last life completes all tasks, and `task_checker` checks the result.
+`task_matrix` tests small scenarios, interrupted at every place.
 """
 
 from __future__ import annotations
@@ -23,21 +23,23 @@ from tests.crash.child import FROM_OUTSIDE, PRODUCER, QUIET
 from tests.crash.crews import check_in_process, command, logged_errors, run_life
 from tests.crash.forks import fork, wait
 from tests.crash.task_checker import check
-from tests.crash.task_child import IN_STEP, LEAVES, POINTS, TaskLife, beside, live
+from tests.crash.task_child import IN_STEP, ORDERLY_STOP, POINTS, TaskLife, live, run_second_program
 from tests.crash.task_matrix import FOUND
-from tests.crash.task_outside import Story, a_chat, a_routed_task, a_task
+from tests.crash.task_outside import Scenario, a_chat, a_routed_task, a_task
 
-LIVES_A_DATABASE = 40
+LIVES_PER_DATABASE = 40
 LIVES_WITH_NEW_TASKS = 20
-QUIET_EVERY = 13
+QUIET_PERIOD = 13
 
 SHAPES = (("asyncio", 16), ("trio", 16), ("asyncio", 1), ("trio", 4))
-"""Backend and concurrency of one database after the other. On every second one each death is the machine's: no trigger
-is blamed, so none dies of poison, and every task must come to its end."""
+"""The backend and the concurrency of one database after the other.
+
+On every second database each kill counts as a restart of the machine. No trigger is blamed, so every task must end.
+"""
 
 KILLS = (*POINTS, IN_STEP, Failpoint.STEP_RAN, Failpoint.TURN_SUSPENDED, *(FROM_OUTSIDE,) * 4)
-WAYS = (*KILLS, LEAVES)
-"""How lives end; what stands here more than once does so more often."""
+WAYS = (*KILLS, ORDERLY_STOP)
+"""The ways in which a life ends. A way that is repeated in the tuple is taken more often."""
 
 PASSES = {
     Failpoint.RECLAIM_COMMITTED: 1,
@@ -47,7 +49,7 @@ PASSES = {
     Failpoint.WRITER_FLUSHING: 40,
     Failpoint.WRITER_FLUSHED: 40,
 }
-"""At which of the first passes of a place a life may die."""
+"""The last pass of a place at which a life may be killed."""
 
 KINDS = ("work", "waits", "loop", "routed", "parent", "shaky", "mended", "race", "victim")
 CHATS = 3
@@ -55,7 +57,7 @@ CHATS = 3
 
 @dataclass(slots=True)
 class Result(crews.CountedResult):
-    """What a campaign came to. `kills` by the way a life ended, `found` by what the checker counts."""
+    """The result of a campaign: the kills by the place of the kill, and the counts of the checker in `found`."""
 
     def table(self) -> str:
         return "\n".join(
@@ -68,7 +70,7 @@ class Result(crews.CountedResult):
 
 
 def campaign(kills: int, seed: int, workers: int) -> Result:
-    """Kill at least this often, on databases of about forty lives each."""
+    """Kill at least `kills` lives, on databases of about forty lives each."""
     return crews.campaign(Result(), Result, _one_database, kills=kills, seed=seed, crews=workers)
 
 
@@ -76,17 +78,17 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
     backend, concurrency = shape = SHAPES[nth % len(SHAPES)]
     reboots = bool(nth % 2)
     specs: list[TriggerSpec] = []
-    for number in range(1, LIVES_A_DATABASE + 1):
-        is_last = sum(result.kills.values()) >= kills or number == LIVES_A_DATABASE
+    for number in range(1, LIVES_PER_DATABASE + 1):
+        is_last = sum(result.kills.values()) >= kills or number == LIVES_PER_DATABASE
         if number <= LIVES_WITH_NEW_TASKS and not is_last:
-            specs = [*_some(number, chance), *specs]
+            specs = [*_new_specs(number, chance), *specs]
         if not ways:
             ways.extend(chance.sample(WAYS, len(WAYS)))
-        way = QUIET if is_last or number % QUIET_EVERY == 0 else ways.pop()
+        way = QUIET if is_last or number % QUIET_PERIOD == 0 else ways.pop()
         life = TaskLife(
             folder=home,
             number=number,
-            story=Story("many", tuple(specs)),
+            scenario=Scenario("many", tuple(specs)),
             ends=way,
             at_pass=chance.randint(1, PASSES.get(Failpoint(way), 12)) if way in POINTS else chance.randint(1, 8),
             backend=backend,
@@ -95,7 +97,7 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
         )
         pid = fork(run_life, life, live)
         if way != QUIET and chance.random() < 0.25:
-            _somebody_beside(life, chance, result)
+            _run_second_program(life, chance, result)
         ended = wait(pid, chance.uniform(0.02, 0.2) if way == FROM_OUTSIDE else None)
         if ended == -signal.SIGKILL:
             result.kills[way] += 1
@@ -109,27 +111,35 @@ def _one_database(home: Path, nth: int, kills: int, chance: random.Random, ways:
     result.wrong += [f"{wrong} ({shape}, {home})" for wrong in verdict["wrong"]]
     result.found.update({name: verdict[name] for name in FOUND})
     if reboots and verdict["poisoned"]:
-        result.wrong.append(f"{verdict['poisoned']} triggers died of poison, and nobody was to blame ({home})")
+        result.wrong.append(
+            f"{verdict['poisoned']} triggers are poison, although no crash is blamed on a trigger ({home})"
+        )
 
 
-def _somebody_beside(life: TaskLife, chance: random.Random, result: Result) -> None:
-    """Another program works on the same file for a while, and is killed on the way, most of the time."""
+def _run_second_program(life: TaskLife, chance: random.Random, result: Result) -> None:
+    """Run another program on the same database for a while. In most cases it is killed."""
     place = chance.choice([Failpoint.EMIT_COMMITTED, Failpoint.ANSWER_COMMITTED, FROM_OUTSIDE])
     other = TaskLife(
-        folder=life.folder, number=1000 + life.number, story=life.story, ends=place, at_pass=chance.randint(1, 3)
+        folder=life.folder,
+        number=1000 + life.number,
+        scenario=life.scenario,
+        ends=place,
+        at_pass=chance.randint(1, 3),
     )
-    ended = wait(fork(run_life, other, _work_beside), chance.uniform(0.02, 0.1) if place == FROM_OUTSIDE else None)
+    ended = wait(fork(run_life, other, _run_ten_rounds), chance.uniform(0.02, 0.1) if place == FROM_OUTSIDE else None)
     result.kills[PRODUCER] += ended == -signal.SIGKILL
     if ended not in (0, -signal.SIGKILL):
-        result.wrong.append(f"the program beside life {life.number} ended with {ended}: {logged_errors(life.folder)}")
+        result.wrong.append(
+            f"the second program of life {life.number} ended with {ended}: {logged_errors(life.folder)}"
+        )
 
 
-def _work_beside(life: TaskLife) -> None:
-    beside(life, 10)
+def _run_ten_rounds(life: TaskLife) -> None:
+    run_second_program(life, 10)
 
 
-def _some(number: int, chance: random.Random) -> list[TriggerSpec]:
-    """What the outside starts in this life: a few tasks of any kind, and messages in a few sessions."""
+def _new_specs(number: int, chance: random.Random) -> list[TriggerSpec]:
+    """Return new triggers for this life: two tasks of any kind, and messages in one session."""
     kinds = chance.sample(KINDS, 2)
     tasks = [a_task(kind, f"{kind}-{number}") for kind in kinds if kind != "routed"]
     tasks += [a_routed_task(f"routed-{number}")] if "routed" in kinds else []

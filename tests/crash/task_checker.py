@@ -1,4 +1,4 @@
-"""The independent checker of tasks: plain SQL and one text file, without code of craftcore.
+"""The independent checker of tasks, which uses plain SQL and the event log of the tasks.
 
 The lines that user code wrote are the evidence, and the database must agree with them. The rules of `task_never` hold
 at any moment, and the rules of this module after all tasks have ended.
@@ -16,8 +16,8 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from tests.crash.task_app import SEEN, lines_of
-from tests.crash.task_never import impossible, standing
+from tests.crash.task_app import EVENT_LOG, read_events
+from tests.crash.task_never import impossible_states, task_states
 
 Row = dict[str, Any]
 
@@ -25,7 +25,7 @@ ENDED = ("DONE", "FAILED", "CANCELLED")
 
 RESULTS: dict[str, Callable[[str], Any]] = {
     "work": lambda name: [f"{name} {letter}" for letter in "apxy"],
-    "waits": lambda name: [f"{name} between", "send", {"n": 1}, "nobody", f"reply in {name}", "late"],
+    "waits": lambda name: [f"{name} between", "send", {"n": 1}, "no answer", f"reply in {name}", "late"],
     "loop": lambda name: [name, 5],
     "routed": lambda name: [f"{name} part 1", f"{name} part 2", {"to": name}],
     "parent": lambda name: [f"{name}.first part", "child", "FAILED", "CANCELLED"],
@@ -33,17 +33,19 @@ RESULTS: dict[str, Callable[[str], Any]] = {
     "shaky": lambda name: [f"{name} brittle", f"{name} hard", f"{name} last"],
     "mended": lambda name: [f"{name} before", f"{name} after"],
 }
-"""What a task of each workflow comes to."""
+"""The expected result of a task of each workflow."""
 
-OTHERWISE = {"broken": "FAILED", "endless": "CANCELLED"}
+EXPECTED_STATUS = {"broken": "FAILED", "endless": "CANCELLED"}
+"""The status of a task at the end, for the workflows that do not end as DONE."""
+
 CRASHES_OF_POISON = 3
 
 Step = tuple[str, int, str]
-"""(task, turn, name and key)"""
+"""The identity of a step: the task, the turn, and the name with the key."""
 
 
 class Completed(NamedTuple):
-    """In which attempt a step was completed, and what it brought."""
+    """The record of the attempt that completed a step, and the result of the step."""
 
     record: Row
     result: Any
@@ -51,11 +53,11 @@ class Completed(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Verdict:
-    """What the checker found in one folder.
+    """The findings of the checker in one folder.
 
     cut_off    attempts that ended with their process
-    run_again  functions of steps that ran once more for that
-    story      how everything ended, without ids and moments: the same for all who lived through the same
+    run_again  functions of steps that ran once more because of such an end
+    summary    the end of each task and wait without ids and times, equal for equal scenarios
     """
 
     tasks: int = 0
@@ -69,11 +71,11 @@ class Verdict:
     run_again: int = 0
     poisoned: int = 0
     wrong: list[str] = field(default_factory=list)
-    story: Any = None
+    summary: Any = None
 
 
 def check(folder: Path) -> Verdict:
-    """Compare the file with what was seen. Call it after a life that ended when everything was over."""
+    """Compare the database with the event log. Call it after a life that ended when everything was over."""
     connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return _Check(folder, connection).verdict
@@ -85,7 +87,7 @@ class _Check:
     def __init__(self, folder: Path, connection: apsw.Connection) -> None:
         self.connection = connection
         self.verdict = Verdict()
-        self.lines = list(lines_of(folder / SEEN))
+        self.lines = list(read_events(folder / EVENT_LOG))
         self.tasks = {row["id"]: row for row in self.rows("SELECT * FROM tasks ORDER BY seq")}
         self.by_seq = {row["seq"]: row for row in self.tasks.values()}
         self.triggers = {row["id"]: row for row in self.rows("SELECT * FROM triggers ORDER BY seq")}
@@ -95,33 +97,33 @@ class _Check:
         self.questions = self.rows("SELECT * FROM questions ORDER BY seq")
         self.mails = self.rows("SELECT * FROM mailbox ORDER BY seq")
         self.events = self.rows("SELECT * FROM events WHERE task_seq IS NOT NULL ORDER BY execution_seq, seq")
-        self.file_is_sound()
-        self.nothing_accepted_is_lost()
-        self.everything_is_over()
-        self.turns_follow_each_other()
-        self.what_ended_stays_as_it_is()
-        self.steps_run_once()
-        self.what_is_emitted_is_emitted_once()
-        self.waits_end_once()
-        self.answers_are_heard()
-        self.messages_are_read_once()
-        self.parents_are_told()
-        self.verdict.story = self.story()
+        self.check_file()
+        self.check_accepted_triggers()
+        self.check_all_ended()
+        self.check_turns()
+        self.check_ended_tasks()
+        self.check_steps()
+        self.check_emits()
+        self.check_waits()
+        self.check_answers()
+        self.check_messages()
+        self.check_children()
+        self.verdict.summary = self.summary()
 
-    def file_is_sound(self) -> None:
+    def check_file(self) -> None:
         for pragma in ("PRAGMA integrity_check", "PRAGMA foreign_key_check"):
             found = [row for row in self.connection.execute(pragma) if row != ("ok",)]
-            self.blame(f"{pragma}: {found}" for _ in found[:1])
-        self.blame(impossible(self.connection))
-        self.blame(f"as life {life} found the file: {text}" for life, text in self.seen("impossible"))
+            self.report(f"{pragma}: {found}" for _ in found[:1])
+        self.report(impossible_states(self.connection))
+        self.report(f"life {life} found the database: {text}" for life, text in self.logged("impossible"))
 
-    def nothing_accepted_is_lost(self) -> None:
-        for _, id, key in self.seen("accepted"):
+    def check_accepted_triggers(self) -> None:
+        for _, id, key in self.logged("accepted"):
             if id not in self.triggers:
-                self.blame([f"trigger {id} ({key}) was accepted, and is gone"])
+                self.report([f"trigger {id} ({key}) was accepted, but is missing"])
 
-    def everything_is_over(self) -> None:
-        """Each trigger is settled, but the timers of those who wait. Nothing had to be resumed: nothing was lost."""
+    def check_all_ended(self) -> None:
+        """Check that each trigger is settled, except timers of waiting tasks, and that no task had to be resumed."""
         cut_off = Counter(row["trigger_id"] for row in self.records.values() if row["ended_at"] is None)
         for id, row in self.triggers.items():
             task = self.tasks.get(row["task_id"] or id)
@@ -132,93 +134,96 @@ class _Check:
                     pass
                 case "FAILED" if row["workflow"] == "broken":
                     pass
-                case "DEAD" if died_of_poison(row) and cut_off[id] >= CRASHES_OF_POISON:
+                case "DEAD" if is_poison(row) and cut_off[id] >= CRASHES_OF_POISON:
                     self.verdict.poisoned += 1
                 case status:
-                    self.blame([f"trigger {id} ({row['workflow']}) is {status}: {row['reason']}"])
+                    self.report([f"trigger {id} ({row['workflow']}) is {status}: {row['reason']}"])
             if row["source"] == "RESUME":
-                self.blame([f"task {row['task_id']} had to be resumed by {id}: its own trigger was lost"])
+                self.report([f"task {row['task_id']} had to be resumed by {id}: its own trigger was lost"])
         for task in self.tasks.values():
             if task["status"] == "RUNNING":
-                self.blame([f"task {task['id']} ({task['workflow']}) is RUNNING, and everything is over"])
+                self.report([f"task {task['id']} ({task['workflow']}) is still RUNNING at the end"])
             elif task["error_code"] != "POISON":
-                self.comes_to_what_it_must(task)
+                self.check_end(task)
         self.verdict.cut_off = sum(cut_off.values())
         self.verdict.tasks = len(self.tasks)
         self.verdict.turns = sum(task["turn"] for task in self.tasks.values())
 
-    def comes_to_what_it_must(self, task: Row) -> None:
-        """A parent hears of its children's poison; a chat waits for more; a victim may have been quicker.
+    def check_end(self, task: Row) -> None:
+        """Check the status and the result of a task.
 
-        The message that a routed task waits for may have died of poison.
+        A chat may wait for more messages, and a victim may end before its cancellation. A routed task waits for ever
+        when its message is poison. The result of a parent contains the poison of its children.
         """
         workflow, name = task["workflow"], str(self.payload(task).get("name"))
-        said = f"{workflow} {name} ({task['id']}) is {task['status']}: {task['reason']}, {task['error_message']}"
-        if workflow == "routed" and task["status"] == "WAITING" and name in self.died_on_their_way():
+        message = f"{workflow} {name} ({task['id']}) is {task['status']}: {task['reason']}, {task['error_message']}"
+        if workflow == "routed" and task["status"] == "WAITING" and name in self.names_of_poison():
             return
         if workflow in ("chat", "victim"):
             allowed = {"chat": ("DONE", "WAITING"), "victim": ("DONE", "CANCELLED")}[workflow]
-            self.blame([said] if task["status"] not in allowed else [])
-        elif task["status"] != OTHERWISE.get(workflow, "DONE"):
-            self.blame([said])
+            self.report([message] if task["status"] not in allowed else [])
+        elif task["status"] != EXPECTED_STATUS.get(workflow, "DONE"):
+            self.report([message])
         elif workflow in RESULTS and not (workflow == "parent" and self.verdict.poisoned):
             result = json.loads(task["result_json"])
-            self.blame([f"{said} with {result}"] if result != RESULTS[workflow](name) else [])
+            self.report([f"{message} with {result}"] if result != RESULTS[workflow](name) else [])
 
-    def died_on_their_way(self) -> set[str]:
-        """Return the names that messages were for which died of poison before a router could send them on."""
-        dead = filter(died_of_poison, self.triggers.values())
+    def names_of_poison(self) -> set[str]:
+        """Return the names in messages that became poison before a router could deliver them."""
+        dead = filter(is_poison, self.triggers.values())
         return {str(json.loads(row["payload_json"] or "{}").get("to")) for row in dead}
 
-    def turns_follow_each_other(self) -> None:
-        """Each turn has one state, however often it is entered: what the one before it left."""
-        left: dict[tuple[str, int], Any] = {}
+    def check_turns(self) -> None:
+        """Check that each entry of a turn has the same state: the one that the turn before returned."""
+        outcomes: dict[tuple[str, int], Any] = {}
         states: dict[tuple[str, int], Any] = {}
         last: Counter[str] = Counter()
-        for what, life, *more in self.lines:
-            if what == "leave":
-                task, turn, _, how, value = more
-                self.same(left, (task, turn), [how, value], f"turn {turn} of {task} returned")
+        for kind, life, *values in self.lines:
+            if kind == "leave":
+                task, turn, _, how, value = values
+                self.check_unchanged(outcomes, (task, turn), [how, value], f"turn {turn} of {task} returned")
                 continue
-            if what == "enter":
-                task, turn, execution, state = more
+            if kind == "enter":
+                task, turn, execution, state = values
                 record = self.records.get(execution)
                 if record is None or (record["task_id"], record["turn"]) != (task, turn):
-                    self.blame([f"turn {turn} of {task} was entered as {execution}, which is no record of it"])
-            elif what == "found":
-                task, _, turn, state, *_ = more
+                    self.report([f"turn {turn} of {task} was entered as {execution}, which is not a record of it"])
+            elif kind == "found":
+                task, _, turn, state, *_ = values
             else:
                 continue
-            self.same(states, (task, turn), state, f"turn {turn} of {task}, in life {life}, had the state")
+            self.check_unchanged(states, (task, turn), state, f"turn {turn} of {task} in life {life} had the state")
             if turn < last[task]:
-                self.blame([f"task {task} was at turn {last[task]}, and in life {life} at {turn}"])
+                self.report([f"task {task} was at turn {last[task]}, and then in life {life} at turn {turn}"])
             last[task] = max(last[task], turn)
         for task in self.tasks.values():
-            now = (task["id"], task["turn"])
-            self.same(states, now, json.loads(task["state_json"]), f"turn {now[1]} of {now[0]} ended with the state")
-            if task["status"] == "DONE" and now in left:
+            id, turn = last_turn = task["id"], task["turn"]
+            state = json.loads(task["state_json"])
+            self.check_unchanged(states, last_turn, state, f"turn {turn} of {id} ended with the state")
+            if task["status"] == "DONE" and last_turn in outcomes:
                 result = ["done", json.loads(task["result_json"] or "null")]
-                self.same(left, now, result, f"task {now[0]} has the result")
+                self.check_unchanged(outcomes, last_turn, result, f"task {id} has the result")
         for (task, turn), state in states.items():
             before = ["continue", state] if turn > 1 else None
-            if (left.get((task, turn - 1)) if turn > 1 else state) != before:
-                self.blame([f"turn {turn} of {task} has the state {state}, and the one before it left something else"])
+            if (outcomes.get((task, turn - 1)) if turn > 1 else state) != before:
+                self.report([f"turn {turn} of {task} has the state {state}, which the turn before did not return"])
 
-    def what_ended_stays_as_it_is(self) -> None:
+    def check_ended_tasks(self) -> None:
         ends: dict[str, list[Any]] = {}
-        for what, life, *more in self.lines:
-            if what == "found" and more[1] == "FAILED" and self.workflow(more[0]) == "mended":
+        for kind, life, *values in self.lines:
+            if kind == "found" and values[1] == "FAILED" and self.workflow(values[0]) == "mended":
                 continue
-            if what == "found" and (more[1] in ENDED or more[0] in ends):
-                self.same(ends, more[0], more, f"task {more[0]}, which had ended, was found in life {life} as")
-            elif what in ("enter", "begin") and more[0] in ends:
-                self.blame([f"task {more[0]} had ended, and life {life} ran it"])
-        for task in standing(self.connection):
+            if kind == "found" and (values[1] in ENDED or values[0] in ends):
+                message = f"task {values[0]}, which had ended, was found by life {life} as"
+                self.check_unchanged(ends, values[0], values, message)
+            elif kind in ("enter", "begin") and values[0] in ends:
+                self.report([f"life {life} ran task {values[0]}, which had ended"])
+        for task in task_states(self.connection):
             if task[0] in ends:
-                self.same(ends, task[0], task, f"task {task[0]}, which had ended, is now")
+                self.check_unchanged(ends, task[0], task, f"task {task[0]}, which had ended, is now")
 
-    def completed(self) -> dict[Step, Completed]:
-        """Every step on record."""
+    def completed_steps(self) -> dict[Step, Completed]:
+        """Return the completion of every step on record."""
         records = {record["seq"]: record for record in self.records.values()}
         completed: dict[Step, Completed] = {}
         for event in self.events:
@@ -226,72 +231,77 @@ class _Check:
                 continue
             step = (self.by_seq[event["task_seq"]]["id"], event["turn"], event["memo"].removeprefix("step:"))
             if step in completed:
-                self.blame([f"step {step} is completed twice"])
+                self.report([f"step {step} is completed twice"])
             result = json.loads(event["payload_json"])["result"]
             completed[step] = Completed(records[event["execution_seq"]], result)
         return completed
 
-    def steps_run_once(self) -> None:
-        """The function of a step runs until its end is on record, and never after."""
-        completed = self.completed()
+    def check_steps(self) -> None:
+        """Check that the function of a step runs until its end is on record, and never after."""
+        completed = self.completed_steps()
         begun, failed = Counter[Step](), Counter[Step]()
         ended = Counter[tuple[Step, str]]()
         got: set[Step] = set()
-        for what, life, *more in self.lines:
-            if what not in ("begin", "end", "fail", "got"):
+        for kind, life, *values in self.lines:
+            if kind not in ("begin", "end", "fail", "got"):
                 continue
-            task, turn, execution, identity, *value = more
+            task, turn, execution, identity, *value = values
             step = (task, turn, identity)
             done, record = completed.get(step), self.records.get(execution)
             if record is None:
-                self.blame([f"step {step} ran in {execution}, which is no record"])
-            elif what == "got":
+                self.report([f"step {step} ran in {execution}, which is not a record"])
+            elif kind == "got":
                 got.add(step)
                 if done is None or [done.result] != value:
-                    self.blame([f"step {step} brought {value} in life {life}, and on record is {done and done.result}"])
+                    recorded = done and done.result
+                    self.report([f"step {step} returned {value} in life {life}, but the record has {recorded}"])
             elif step in got:
-                self.blame([f"life {life} ran step {step} although its result was there"])
+                self.report([f"life {life} ran step {step} again after it had returned its result"])
             elif done is not None and record["seq"] > done.record["seq"]:
-                self.blame([f"life {life} ran step {step} in {execution}, and {done.record['id']} had completed it"])
-            elif what == "end" and done is not None and record["seq"] < done.record["seq"] and not _was_cut_off(record):
-                self.blame([f"step {step} ended in {execution}, which nobody stopped, and that is not on record"])
-            begun[step] += what == "begin"
-            failed[step] += what == "fail"
-            ended[step, execution] += what == "end"
-        self.blame(f"step {step} ended {n} times in {execution}" for (step, execution), n in ended.items() if n > 1)
+                self.report([f"life {life} ran step {step} in {execution} after {done.record['id']} completed it"])
+            elif kind == "end" and done is not None and record["seq"] < done.record["seq"] and not _was_cut_off(record):
+                self.report([f"step {step} ended in {execution}, which was not cut off, but its end is not on record"])
+            begun[step] += kind == "begin"
+            failed[step] += kind == "fail"
+            ended[step, execution] += kind == "end"
+        self.report(f"step {step} ended {n} times in {execution}" for (step, execution), n in ended.items() if n > 1)
         for step, done in completed.items():
             if not ended[step, done.record["id"]]:
-                self.blame([f"step {step} is completed in {done.record['id']}, where its function did not end"])
+                self.report([f"step {step} is completed in {done.record['id']}, where its function did not end"])
         self.verdict.steps = len(completed)
         self.verdict.run_again = sum(max(0, count - 1 - failed[step]) for step, count in begun.items())
 
-    def what_is_emitted_is_emitted_once(self) -> None:
-        """What a turn emitted is in the file once, and was emitted by just that."""
+    def check_emits(self) -> None:
+        """Check that the database has each emitted trigger and each child once, and no others."""
         emitted = [json.loads(e["payload_json"])["id"] for e in self.events if e["type"] == "EMITTED"]
         children = [json.loads(e["payload_json"])["id"] for e in self.events if e["type"] == "CHILD_STARTED"]
         effects = {id: row["payload_json"] for id, row in self.triggers.items() if row["workflow"] == "effect"}
-        born = {id: (row["workflow"], row["parent_id"]) for id, row in self.tasks.items() if row["parent_id"]}
-        if sorted(emitted) != sorted(set(effects) - set(born)):
-            self.blame([f"on record as emitted are {sorted(emitted)}, in the file are {sorted(effects)}"])
-        if sorted(children) != sorted(born):
-            self.blame([f"on record as children are {sorted(children)}, in the file are {sorted(born)}"])
-        self.blame(f"{what} was emitted {n} times" for what, n in Counter(effects.values()).items() if n > 1)
-        ran = Counter(json.dumps(payload, sort_keys=True) for _, payload in self.seen("effect"))
+        stored_children = {
+            id: (row["workflow"], row["parent_id"]) for id, row in self.tasks.items() if row["parent_id"]
+        }
+        if sorted(emitted) != sorted(set(effects) - set(stored_children)):
+            self.report([f"recorded as emitted are {sorted(emitted)}, but the database has {sorted(effects)}"])
+        if sorted(children) != sorted(stored_children):
+            self.report(
+                [f"recorded as children are {sorted(children)}, but the database has {sorted(stored_children)}"]
+            )
+        self.report(f"{effect} was emitted {n} times" for effect, n in Counter(effects.values()).items() if n > 1)
+        ran = Counter(json.dumps(payload, sort_keys=True) for _, payload in self.logged("effect"))
         for payload in effects.values():
             if not ran[json.dumps(json.loads(payload), sort_keys=True)]:
-                self.blame([f"{payload} was emitted, and never ran"])
+                self.report([f"{payload} was emitted, but never ran"])
         notes = Counter((e["task_seq"], e["turn"], e["memo"]) for e in self.events if e["type"] == "NOTE")
-        self.blame(f"note {note} was taken {count} times" for note, count in notes.items() if count > 1)
+        self.report(f"note {note} was recorded {count} times" for note, count in notes.items() if count > 1)
         self.verdict.children = len(children)
 
-    def waits_end_once(self) -> None:
-        """What a wait brought is what the turn heard, each time it came by; and the turn did go on."""
-        heard: dict[tuple[str, int, str], Any] = {}
-        for _, task, turn, _, name, value in self.seen("heard"):
-            self.same(heard, (task, turn, name), value, f"wait {name} of turn {turn} of {task} brought")
+    def check_waits(self) -> None:
+        """Check that a turn receives the same result of a wait at each entry, and continues after the wait."""
+        received: dict[tuple[str, int, str], Any] = {}
+        for _, task, turn, _, name, value in self.logged("received"):
+            self.check_unchanged(received, (task, turn, name), value, f"wait {name} of turn {turn} of {task} returned")
         entries = {(row["trigger_id"], row["task_id"], row["turn"]) for row in self.records.values()}
         names = Counter((wait["task_seq"], wait["turn"], wait["name"]) for wait in self.waits)
-        self.blame(f"wait {key} was begun {count} times" for key, count in names.items() if count > 1)
+        self.report(f"wait {key} was begun {count} times" for key, count in names.items() if count > 1)
         known = set()
         for wait in self.waits:
             task = self.by_seq[wait["task_seq"]]
@@ -301,43 +311,43 @@ class _Check:
                 continue
             wake = self.keys.get(f"wake:{self.find_first(wait)['id']}")
             if wake is None or wake["task_id"] != task["id"]:
-                self.blame([f"wait {key} is over, and nothing was woken"])
+                self.report([f"wait {key} is over, but its task was not woken"])
             elif (wake["id"], task["id"], wait["turn"]) not in entries and task["status"] != "CANCELLED":
-                self.blame([f"wait {key} is over, and its turn did not go on"])
+                self.report([f"wait {key} is over, but its turn did not continue"])
             value = json.loads(wait["value_json"])
             match wait["resolved_by"]:
                 case "timer":
                     if wait["due_at"] is None or wait["resolved_at"] < wait["due_at"]:
-                        self.blame([f"wait {key} ended with time before it was time"])
+                        self.report([f"wait {key} timed out before it was due"])
                 case "child":
                     pass
-                case "signal" | "message":  # or what a router sent to it
+                case "signal" | "message":  # a message may come through the router
                     mail = [m for m in self.mails if m["wait_seq"] == wait["seq"]]
                     if [json.loads(m["payload_json"]) for m in mail] != [value] or mail[0]["event"] != wait["event"]:
-                        self.blame([f"wait {key} brought {value}, and its mails are {mail}"])
+                        self.report([f"wait {key} returned {value}, but its mails are {mail}"])
                 case "answer":
                     answers = [q["answer"] for q in self.questions if q["wait_seq"] == wait["seq"]]
                     if answers != [value]:
-                        self.blame([f"wait {key} brought {value}, and the answers to it are {answers}"])
-            as_it_is = wait["kind"] == "question" or wait["resolved_by"] not in ("timer", "child")
-            if as_it_is and heard.get(key, value) != value:
-                self.blame([f"wait {key} brought {value}, and its turn heard {heard[key]}"])
-            if task["status"] == "DONE" and key not in heard:
-                self.blame([f"wait {key} brought {value}, and its turn never heard it"])
-        for key, value in heard.items():
+                        self.report([f"wait {key} returned {value}, but its answers are {answers}"])
+            is_checked = wait["kind"] == "question" or wait["resolved_by"] not in ("timer", "child")
+            if is_checked and received.get(key, value) != value:
+                self.report([f"wait {key} returned {value}, but its turn received {received[key]}"])
+            if task["status"] == "DONE" and key not in received:
+                self.report([f"wait {key} returned {value}, but its turn never received it"])
+        for key, value in received.items():
             if key not in known and (key[2] != "continued" or value is not None):
-                self.blame([f"turn {key[1]} of {key[0]} heard {value} from {key[2]}, which is no wait"])
+                self.report([f"turn {key[1]} of {key[0]} received {value} from {key[2]}, which is not a wait"])
         self.verdict.waits = len(known)
 
     def find_first(self, wait: Row) -> Row:
-        """Return the wait by which its task is woken: of several, the first that was named."""
+        """Return the wait that wakes the task: the first alternative of `wait_any`, or the wait itself."""
         if wait["any_of"] is None:
             return wait
-        same = ("task_seq", "turn", "any_of")
-        return next(other for other in self.waits if all(other[name] == wait[name] for name in same))
+        check_unchanged = ("task_seq", "turn", "any_of")
+        return next(other for other in self.waits if all(other[name] == wait[name] for name in check_unchanged))
 
-    def answers_are_heard(self) -> None:
-        heard = {(task, turn, name): value for _, task, turn, _, name, value in self.seen("heard")}
+    def check_answers(self) -> None:
+        received = {(task, turn, name): value for _, task, turn, _, name, value in self.logged("received")}
         waits = {wait["seq"]: wait for wait in self.waits}
         answers = {}
         for question in self.questions:
@@ -346,70 +356,79 @@ class _Check:
                 continue
             answers[question["id"]] = question["answer"]
             key = (task["id"], wait["turn"], wait["name"])
-            if task["status"] == "DONE" and heard.get(key) != question["answer"]:
-                self.blame([f"{question['answer']!r} was answered, and {key} heard {heard.get(key)!r}"])
-        for life, id, choice in self.seen("answered"):
+            if task["status"] == "DONE" and received.get(key) != question["answer"]:
+                self.report([f"{question['answer']!r} was answered, but {key} received {received.get(key)!r}"])
+        for life, id, choice in self.logged("answered"):
             if answers.get(id) != choice:
-                self.blame([f"{choice!r} was taken as the answer in life {life}, and on file is {answers.get(id)!r}"])
+                stored = answers.get(id)
+                self.report([f"life {life} accepted the answer {choice!r}, but the database has {stored!r}"])
         self.verdict.answers = len(answers)
 
-    def messages_are_read_once(self) -> None:
-        """Each message is in one mailbox, or began a task, or died before; read once, or emitted anew when its task had
-        ended."""
+    def check_messages(self) -> None:
+        """Check that each message began a task, is in one mailbox, or is poison.
+
+        A task reads each of its messages once. A message is emitted again when its task ended before it read it.
+        """
         by_trigger = Counter(mail["trigger_id"] for mail in self.mails if mail["trigger_id"] is not None)
         by_wait = Counter(mail["wait_seq"] for mail in self.mails if mail["wait_seq"] is not None)
-        self.blame(f"message {id} was put into {count} mailboxes" for id, count in by_trigger.items() if count > 1)
-        self.blame(f"wait {seq} read {count} mails" for seq, count in by_wait.items() if count > 1)
-        anew = 0
+        self.report(f"message {id} was put into {count} mailboxes" for id, count in by_trigger.items() if count > 1)
+        self.report(f"wait {seq} read {count} mails" for seq, count in by_wait.items() if count > 1)
+        emitted_again = 0
         for id, row in self.triggers.items():
             if row["source"] != "MESSAGE":
                 continue
-            anew += row["dedup_key"] is None
+            emitted_again += row["dedup_key"] is None
             began, was_delivered = id in self.tasks, by_trigger[id] == 1
-            if began == was_delivered and (began or not died_of_poison(row)):
-                self.blame([f"message {id} ({row['reason']}) began a task and was delivered, or neither"])
-        if anew != sum(mail["status"] == "EMITTED" for mail in self.mails):
-            self.blame([f"{anew} messages came anew; {[mail['status'] for mail in self.mails]} are the mails"])
+            if began == was_delivered and (began or not is_poison(row)):
+                self.report([f"message {id} ({row['reason']}) began a task and was delivered, or neither"])
+        if emitted_again != sum(mail["status"] == "EMITTED" for mail in self.mails):
+            statuses = [mail["status"] for mail in self.mails]
+            self.report([f"{emitted_again} messages were emitted again, but the mails are {statuses}"])
         for task in self.tasks.values():
             read = [m for m in self.mails if m["task_seq"] == task["seq"] and m["status"] == "READ"]
             for event in {mail["event"] for mail in read}:
                 order = [mail["wait_seq"] for mail in read if mail["event"] == event]
-                self.blame([f"task {task['id']} read its mails in another order"] if order != sorted(order) else [])
-        said = Counter(
+                self.report([f"task {task['id']} read its mails in another order"] if order != sorted(order) else [])
+        reads = Counter(
             (chat["session_id"], text)
             for chat in self.tasks.values()
             if chat["workflow"] == "chat"
-            for text in ((json.loads(chat["result_json"] or chat["state_json"]) or {}).get("said") or ())
+            for text in ((json.loads(chat["result_json"] or chat["state_json"]) or {}).get("texts") or ())
         )
         for key, row in self.keys.items():
             if key.startswith("message:"):
                 text = json.loads(row["payload_json"])["text"]
                 self.verdict.messages += 1
-                if said[row["session_id"], text] != 1 and not self.verdict.poisoned:
-                    self.blame([f"message {text!r} was heard {said[row['session_id'], text]} times"])
+                if reads[row["session_id"], text] != 1 and not self.verdict.poisoned:
+                    self.report([f"message {text!r} was read {reads[row['session_id'], text]} times"])
         for chat in self.tasks.values():
             state = json.loads(chat["result_json"] or chat["state_json"]) or {}
-            if chat["workflow"] == "chat" and state.get("count", 0) != len(state.get("said", ())):
-                self.blame([f"chat {chat['id']} counted {state['count']} of {len(state['said'])}"])
+            if chat["workflow"] == "chat" and state.get("count", 0) != len(state.get("texts", ())):
+                self.report([f"chat {chat['id']} counted {state['count']} of {len(state['texts'])}"])
 
-    def parents_are_told(self) -> None:
+    def check_children(self) -> None:
         for wait in self.waits:
             if wait["kind"] != "child" or wait["resolved_by"] != "child":
                 continue
-            child, told = self.tasks[wait["event"]], json.loads(wait["value_json"])
-            code = (told["error"] or {}).get("code")
+            child, reported = self.tasks[wait["event"]], json.loads(wait["value_json"])
+            code = (reported["error"] or {}).get("code")
             result = json.loads(child["result_json"] or "null")
-            if [told["status"], told["result"], code] != [child["status"], result, child["error_code"]]:
-                self.blame([f"a parent was told {told} of {child['id']}, which is {child['status']} with {result}"])
+            if [reported["status"], reported["result"], code] != [child["status"], result, child["error_code"]]:
+                self.report(
+                    [f"a parent received {reported} from {child['id']}, which is {child['status']} with {result}"]
+                )
 
-    # How everything ended
+    # The summary
 
-    def story(self) -> Any:
-        """Without ids and moments. Which task of a session hears which message may differ, once one has ended."""
+    def summary(self) -> Any:
+        """Return the end of all tasks, waits, steps, questions and effects, without ids and times.
+
+        The texts of a chat are sorted: after the first chat of a session, a message may reach one task or the next.
+        """
         names = {id: self.name(task) for id, task in self.tasks.items()}
-        spoken = {"chat"}
+        unordered = {"chat"}
 
-        def named(value: Any) -> Any:
+        def replace_ids(value: Any) -> Any:
             text = json.dumps(value, sort_keys=True)
             return json.loads(re.sub("|".join(map(re.escape, names)) or "$^", lambda m: names[m[0]], text))
 
@@ -417,21 +436,21 @@ class _Check:
         for task in self.tasks.values():
             state, result = json.loads(task["state_json"]), json.loads(task["result_json"] or "null")
             for value in (state, result):
-                if task["workflow"] in spoken and value:
-                    value["said"].sort()
+                if task["workflow"] in unordered and value:
+                    value["texts"].sort()
             tasks.append([names[task["id"]], task["status"], task["turn"], state, result, task["error_code"]])
         waits = [
             [
                 names[self.by_seq[w["task_seq"]]["id"]],
                 *(w[column] for column in ("turn", "name", "kind", "event", "status", "resolved_by")),
-                None if self.by_seq[w["task_seq"]]["workflow"] in spoken else json.loads(w["value_json"] or "null"),
+                None if self.by_seq[w["task_seq"]]["workflow"] in unordered else json.loads(w["value_json"] or "null"),
             ]
             for w in self.waits
         ]
         steps = [
             [names[self.by_seq[e["task_seq"]]["id"]], e["turn"], e["type"], e["memo"]]
             for e in self.events
-            if e["memo"] is not None and e["type"] != "STEP_FAILED"  # how often it failed depends on the cut
+            if e["memo"] is not None and e["type"] != "STEP_FAILED"  # the number of failures depends on the kill
         ]
         questions = [
             [names[self.by_seq[q["task_seq"]]["id"]], q["question"], q["status"], q["answer"]] for q in self.questions
@@ -440,37 +459,39 @@ class _Check:
             [json.loads(t["payload_json"]), t["status"]] for t in self.triggers.values() if t["workflow"] == "effect"
         ]
         parts = (tasks, waits, steps, questions, effects)
-        return named([sorted(part, key=lambda item: json.dumps(named(item), sort_keys=True)) for part in parts])
+        return replace_ids(
+            [sorted(part, key=lambda item: json.dumps(replace_ids(item), sort_keys=True)) for part in parts]
+        )
 
     def workflow(self, task_id: str) -> str | None:
         return self.tasks[task_id]["workflow"] if task_id in self.tasks else None
 
     def payload(self, task: Row) -> dict[str, Any]:
-        """Of the trigger that began it."""
+        """Return the payload of the trigger that began the task."""
         payload: dict[str, Any] = json.loads(self.triggers.get(task["id"], {}).get("payload_json", "{}"))
         return payload
 
     def name(self, task: Row) -> str:
-        """What a task is called in every life of the story: not its id."""
+        """Return a name that the task has in every run of the scenario, unlike its id."""
         payload = self.payload(task)
         if task["workflow"] == "chat":
             before = [
                 t for t in self.tasks.values() if t["session_id"] == task["session_id"] and t["seq"] < task["seq"]
             ]
             return f"chat {len(before)} of {task['session_id']}"
-        return f"{task['workflow']} {payload.get('name') or payload.get('what')}"
+        return f"{task['workflow']} {payload.get('name') or payload.get('item')}"
 
-    # Words
+    # Access to the evidence
 
-    def same(self, known: dict[Any, Any], key: Any, value: Any, said: str) -> None:
-        """It was never anything else."""
+    def check_unchanged(self, known: dict[Any, Any], key: Any, value: Any, message: str) -> None:
+        """Report a value that differs from the first value of this key."""
         if known.setdefault(key, value) != value:
-            self.blame([f"{said} {value}, and before {known[key]}"])
+            self.report([f"{message} {value} after {known[key]}"])
 
-    def seen(self, what: str) -> Iterable[list[Any]]:
-        return [line[1:] for line in self.lines if line[0] == what]
+    def logged(self, kind: str) -> Iterable[list[Any]]:
+        return [line[1:] for line in self.lines if line[0] == kind]
 
-    def blame(self, complaints: Iterable[str]) -> None:
+    def report(self, complaints: Iterable[str]) -> None:
         self.verdict.wrong.extend(complaints)
 
     def rows(self, sql: str) -> list[Row]:
@@ -482,10 +503,10 @@ class _Check:
         return [dict(zip(names, row, strict=True)) for row in (first, *cursor)]
 
 
-def died_of_poison(trigger: Row) -> bool:
+def is_poison(trigger: Row) -> bool:
     return (trigger["status"], trigger["reason"]) == ("DEAD", "poison")
 
 
 def _was_cut_off(record: Row) -> bool:
-    """By a death, or by an end in order that gave it back."""
+    """Return whether the attempt ended by a kill or by an orderly stop."""
     return record["ended_at"] is None or record["status"] == "incomplete"

@@ -1,7 +1,7 @@
 """The process that the task campaigns fork for each life: a program with tasks.
 
-Before its boot a life reads the database with plain SQL, as the previous life left it. It records the status of each
-task (`found`) and each impossible state (`impossible`).
+Before its boot, a life reads the database in plain SQL, as the previous life left it. It logs the state of each task
+(`found`) and each impossible state (`impossible`).
 """
 
 from __future__ import annotations
@@ -20,23 +20,24 @@ from craftcore.config import Config, DaemonSettings, RetrySettings, StorageSetti
 from craftcore.daemon import lifespan
 from craftcore.failpoints import Failpoint, arm, kill_process
 from tests.crash.child import QUIET, forget_crashes
-from tests.crash.task_app import Deeds, Seen, an_app
-from tests.crash.task_never import impossible, standing
-from tests.crash.task_outside import Beside, Story, a_reader, outside_within
+from tests.crash.task_app import EventLog, Recorder, an_app
+from tests.crash.task_never import impossible_states, task_states
+from tests.crash.task_outside import Scenario, SecondProgram, a_reader, send_inputs
 
-LEAVES = "in order"
-"""Nobody kills it: it ends while its tasks run, and gives them back."""
+ORDERLY_STOP = "in order"
+"""The end of a life that is not killed, but stops while its tasks run, and releases them."""
 
-COUNTED = "until idle, and counted"
+COUNTS_PASSES = "until idle, and counted"
+"""The end of a life that runs until it is idle, and writes how often it passed each place."""
 
-STOPPED = "stopped everywhere"
-"""Not killed: whoever started it lets it go on. What is on disk meanwhile is what a kill would leave there."""
+STOPS_EVERYWHERE = "stopped everywhere"
+"""The end of a life that stops at every pass, until its parent continues it. Its files are those that a kill leaves."""
 
-PASSING = threading.Lock()
-"""One place is passed at a time: the writer, the loop and threads with steps go through them."""
+PASS_LOCK = threading.Lock()
+"""The lock that a thread holds while it passes a place: the writer, the event loop and threads with steps do so."""
 
 IN_STEP = "in a step"
-"""In the function of one."""
+"""The place in the function of a step."""
 
 POINTS = (
     Failpoint.EMIT_COMMITTED,
@@ -58,24 +59,26 @@ POINTS = (
 )
 """The cut points that a life with tasks passes."""
 
-WAYS = (*POINTS, IN_STEP)
-"""Every named place where one may die."""
+KILL_PLACES = (*POINTS, IN_STEP)
+"""Every named place where a life may be killed."""
 
-DEEDS = Deeds()
-APP = an_app(DEEDS)
-"""Declared once, in the warm parent."""
+RECORDER = Recorder()
+APP = an_app(RECORDER)
+"""The app of all lives, declared once in their warm parent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskLife:
-    """Which database, which number, and how it ends: at the so-manieth pass of a place, or by itself.
+    """One process of a task campaign: its database, its number and the way it ends.
 
-    reboots  the machine was restarted with it: no trigger is blamed for a crash
+    ends     the place where it is killed, or another way to end
+    at_pass  the pass of that place at which it is killed
+    reboots  the machine restarts with each life: no trigger is blamed for a crash
     """
 
     folder: Path
     number: int
-    story: Story
+    scenario: Scenario
     ends: str = QUIET
     at_pass: int = 1
     backend: str = "asyncio"
@@ -88,81 +91,81 @@ class TaskLife:
 
     @property
     def spot(self) -> Path:
-        """Where a life that is stopped says where it is: the place and the number of the pass."""
+        """Return the file to which a stopped life writes its place and the number of the pass."""
         return self.folder / "spot"
 
     @property
     def passes(self) -> Path:
-        """Where a life that is counted leaves how often it passed each place."""
+        """Return the file to which a life writes how often it passed each place."""
         return self.folder / f"passes-{self.number}"
 
 
-class Places:
-    """Counts how often each is passed; dies where it is to, or stops at each."""
+class PassCounter:
+    """The number of passes of each place. The counter kills or stops the life at the places chosen for it."""
 
     def __init__(self, life: TaskLife) -> None:
         self.passed: Counter[str] = Counter()
         self._life = life
         for point in POINTS if life.ends != QUIET else ():
-            arm(point, self._at(point))
+            arm(point, self._pass_function(point))
 
-    def _at(self, point: Failpoint) -> Callable[[], None]:
-        def passes() -> None:
-            arm(point, passes)
-            self.passes(point)
+    def _pass_function(self, point: Failpoint) -> Callable[[], None]:
+        def pass_point() -> None:
+            arm(point, pass_point)
+            self.pass_place(point)
 
-        return passes
+        return pass_point
 
-    def in_step(self) -> None:
-        self.passes(IN_STEP)
+    def pass_step(self) -> None:
+        self.pass_place(IN_STEP)
 
-    def passes(self, place: str) -> None:
+    def pass_place(self, place: str) -> None:
         life = self._life
-        with PASSING:
+        with PASS_LOCK:
             self.passed[place] += 1
-            if life.ends == STOPPED:
+            if life.ends == STOPS_EVERYWHERE:
                 life.spot.write_text(json.dumps([place, self.passed[place]]))
-                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # so that no line more of this is run
+                signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)  # this thread executes no further line
             elif place == life.ends and self.passed[place] == life.at_pass:
                 kill_process()
 
 
 def live(life: TaskLife) -> None:
-    """Live it. Returns only from a life that nobody killed."""
-    seen = Seen(life.folder, life.number)
-    find(life, seen)
-    places = Places(life)
-    DEEDS.live(seen, places.in_step)
+    """Run a life. Return only when nothing kills it."""
+    log = EventLog(life.folder, life.number)
+    record_found_state(life, log)
+    counter = PassCounter(life)
+    RECORDER.attach(log, counter.pass_step)
     if life.reboots:
         lifespan._machine_boot_id = lambda: f"machine {life.number}"
-    anyio.run(_live, life, seen, backend=life.backend)
-    if life.ends == COUNTED:
-        life.passes.write_text(json.dumps(places.passed))
+    anyio.run(_run_app, life, log, backend=life.backend)
+    if life.ends == COUNTS_PASSES:
+        life.passes.write_text(json.dumps(counter.passed))
 
 
-async def _live(life: TaskLife, seen: Seen) -> None:
+async def _run_app(life: TaskLife, log: EventLog) -> None:
     config = Config(
-        daemon=DaemonSettings(concurrency=life.concurrency, shutdown_grace=0.0 if life.ends == LEAVES else 60.0),
+        daemon=DaemonSettings(concurrency=life.concurrency, shutdown_grace=0.0 if life.ends == ORDERLY_STOP else 60.0),
         retry=RetrySettings(max_attempts=50, base_seconds=0, cap_seconds=0),
-        storage=StorageSettings(synchronous="normal"),  # no power is cut: the kernel keeps what a dead process wrote
+        storage=StorageSettings(synchronous="normal"),  # no power cut: the kernel keeps what a killed process wrote
     )
     async with APP.running(life.db, config=config) as engine:
-        with anyio.move_on_after(life.at_pass / 50 if life.ends == LEAVES else None):
-            await outside_within(APP, engine, life.db, life.story, seen)
+        with anyio.move_on_after(life.at_pass / 50 if life.ends == ORDERLY_STOP else None):
+            await send_inputs(APP, engine, life.db, life.scenario, log)
 
 
-def find(life: TaskLife, seen: Seen) -> None:
-    """Write down how the file is found."""
+def record_found_state(life: TaskLife, log: EventLog) -> None:
+    """Log the state of the database as the previous life left it."""
     if not forget_crashes(life.db, restarts=life.reboots):
         return
     with a_reader(life.db) as connection:
-        for task in standing(connection):
-            seen.line("found", *task)
-        for text in impossible(connection):
-            seen.line("impossible", text)
+        for task in task_states(connection):
+            log.write("found", *task)
+        for text in impossible_states(connection):
+            log.write("impossible", text)
 
 
-def beside(life: TaskLife, rounds: int) -> None:
-    """The outside as a process of its own, which dies as a life does."""
-    Places(life)
-    Beside(life.db, Seen(life.folder, life.number)).work(life.story, rounds)
+def run_second_program(life: TaskLife, rounds: int) -> None:
+    """Run the second program in this process, which may be killed at a place as a life is."""
+    PassCounter(life)
+    SecondProgram(life.db, EventLog(life.folder, life.number)).work(life.scenario, rounds)

@@ -1,4 +1,4 @@
-"""The states that no database with tasks may have at any moment, also after a kill: plain SQL, and the invariants."""
+"""The states that a database with tasks never has, even after a kill: queries in plain SQL, and the invariants."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ NEVER = {
     "key {} has more than one row": """
         SELECT dedup_key FROM triggers WHERE dedup_scope = 'ever' GROUP BY dedup_key HAVING count(*) > 1
     """,
-    "trigger {} was not started as often as it has records": """
+    "the starts of trigger {} do not match its records": """
         SELECT id
           FROM triggers
          WHERE starts <> (SELECT count(*) FROM executions WHERE trigger_id = triggers.id)
     """,
-    "task {} has another turn than it has settled": """
+    "the turn of task {} does not match its settled turns": """
         SELECT id
           FROM tasks
          WHERE turn <> 1 + (SELECT count(*)
@@ -42,13 +42,16 @@ NEVER = {
                         AND executions.turn = waits.turn - (waits.name = 'continued'))
     """,
 }
-"""Beside the invariants: true of no file in which nothing is old and no turn was stopped. What to say, and of whom."""
+"""A message and a query for each state that is not an invariant. A row of the query is a fault, and fills the message.
+
+The queries are for a database without deleted old rows and without stopped turns.
+"""
 
 
-def impossible(connection: apsw.Connection) -> list[str]:
-    """What this file says that cannot be."""
+def impossible_states(connection: apsw.Connection) -> list[str]:
+    """Return a message for each impossible state of the database."""
     return [
-        *(said.format(*row) for said, sql in NEVER.items() for row in connection.execute(sql)),
+        *(message.format(*row) for message, sql in NEVER.items() for row in connection.execute(sql)),
         *broken_invariants(Reader(connection)),
     ]
 
@@ -58,8 +61,8 @@ def broken_invariants(reader: Reader) -> list[str]:
     return [f"{finding.code}: {finding.text}" for finding in violations(reader)]
 
 
-def standing(connection: apsw.Connection) -> list[list[Any]]:
-    """How each task stands: [id, status, turn, state, result, ended_at]."""
+def task_states(connection: apsw.Connection) -> list[list[Any]]:
+    """Return the state of each task: [id, status, turn, state, result, ended_at]."""
     if not connection.execute("SELECT count(*) FROM sqlite_schema WHERE name = 'tasks'").get:
         return []
     rows = connection.execute("SELECT id, status, turn, state_json, result_json, ended_at FROM tasks ORDER BY seq")

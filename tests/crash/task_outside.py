@@ -1,7 +1,7 @@
 """The process outside of the tasks that sends messages, signals, answers and cancellations.
 
-It may be killed at any moment and start again, or run twice. It reads the pending work from the database, and a
-repeated message is refused or recognised by its key. So it keeps no state.
+The process keeps no state, so it may be killed at any moment, start again, or run twice. It reads the pending work from
+the database. The key of a repeated message identifies it, or the message is refused.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from craftcore.errors import NotFound, StateRefused
 from craftcore.failpoints import Failpoint, hit
 from craftcore.services import Services
 from craftcore.storage.doorbell_client import EVERYTHING, ring
-from tests.crash.task_app import A_MOMENT, Seen
+from tests.crash.task_app import SHORT_WAIT, EventLog
 
 SIGNALS = {"waits": ("go", {"n": 1}), "loop": ("tick", {"n": 2})}
-"""What a task of each workflow is sent, once."""
+"""The signal that each task of a workflow receives once."""
 
 CLOCK = SystemClock()
 
 SOON = 60.0
-"""A trigger that is due later than this belongs to a wait that somebody ends."""
+"""The limit in seconds: a trigger that is due later belongs to a wait that another event ends."""
 
 
 class Answer(NamedTuple):
@@ -46,27 +46,27 @@ class Signal(NamedTuple):
     payload: Any
 
 
-class Cancel(NamedTuple):
+class Cancellation(NamedTuple):
     task: str
 
 
-class Again(NamedTuple):
+class TaskRetry(NamedTuple):
     task: str
 
 
-Act = TriggerSpec | Answer | Signal | Cancel | Again
+Input = TriggerSpec | Answer | Signal | Cancellation | TaskRetry
 
 
-class Look(NamedTuple):
-    """What one look at the file brought. `is_over`: nothing is to be done, and nothing of the engine's is due."""
+class Snapshot(NamedTuple):
+    """The pending inputs in the database. `is_over`: there are none, and the engine has no due trigger."""
 
-    acts: list[Act]
+    inputs: list[Input]
     is_over: bool
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
-    """What the outside starts: triggers with a dedup key each."""
+class Scenario:
+    """The triggers that the process outside starts, each with a dedup key."""
 
     name: str
     specs: tuple[TriggerSpec, ...]
@@ -79,37 +79,37 @@ def a_task(workflow: str, name: str) -> TriggerSpec:
 
 
 def a_routed_task(name: str) -> TriggerSpec:
-    """The router says what becomes of it, and in which session."""
+    """Return a trigger without a workflow and a session: the router chooses both."""
     return TriggerSpec(
         source="PROACTIVE", payload={"name": name}, dedup_key=f"task:{name}", description=f"routed in {name}"
     )
 
 
-def a_chat(session: str, messages: int, upto: int, *, begin: int = 0) -> list[TriggerSpec]:
-    """So many messages to one session. A chat is over after `upto`; what comes then begins another."""
+def a_chat(session: str, messages: int, limit: int, *, begin: int = 0) -> list[TriggerSpec]:
+    """Return messages to one session. A chat ends after `limit` messages, and the next message begins another chat."""
     return [
         TriggerSpec(
             source="MESSAGE",
             session_id=session,
-            payload={"text": f"{session} {n}", "upto": upto},
+            payload={"text": f"{session} {n}", "limit": limit},
             dedup_key=f"message:{session}:{n}",
         )
         for n in range(begin, begin + messages)
     ]
 
 
-def look(connection: apsw.Connection, story: Story, now: float) -> Look:
-    """One snapshot of the file: what the outside has still to do, and whether everything is over."""
+def take_snapshot(connection: apsw.Connection, scenario: Scenario, now: float) -> Snapshot:
+    """Return the pending inputs, and whether everything is over, from one snapshot of the database."""
     with connection:
-        acts = list(_acts(connection, story))
+        inputs = list(_pending_inputs(connection, scenario))
         live = connection.execute(
             "SELECT count(*) FROM triggers WHERE status IN ('PENDING', 'CLAIMED') AND due_at < ?", (now + SOON,)
         ).get
-    return Look(acts, not acts and not live)
+    return Snapshot(inputs, not inputs and not live)
 
 
-def _acts(connection: apsw.Connection, story: Story) -> Iterator[Act]:
-    yield from missing(connection, story.specs)
+def _pending_inputs(connection: apsw.Connection, scenario: Scenario) -> Iterator[Input]:
+    yield from missing_specs(connection, scenario.specs)
     replies: list[TriggerSpec] = []
     for id, options, by_message, session in connection.execute(
         """
@@ -117,12 +117,12 @@ def _acts(connection: apsw.Connection, story: Story) -> Iterator[Act]:
           FROM questions AS q
           JOIN tasks AS t ON t.seq = q.task_seq
          WHERE q.status = 'OPEN'
-           AND question NOT LIKE 'Nobody%'
+           AND question NOT LIKE 'No answer%'
         """
     ):
         if by_message:
             [reply] = a_chat(session, 1, 1)
-            replies.append(replace(reply, payload={"text": f"reply in {session}", "upto": 1}, dedup_key=f"reply:{id}"))
+            replies.append(replace(reply, payload={"text": f"reply in {session}", "limit": 1}, dedup_key=f"reply:{id}"))
         else:
             yield Answer(id, json.loads(options)[0])
     for id, session in connection.execute(
@@ -130,7 +130,7 @@ def _acts(connection: apsw.Connection, story: Story) -> Iterator[Act]:
     ):
         news = TriggerSpec(source="PROACTIVE", payload={"to": session}, description=f"news in {session}")
         replies.append(replace(news, dedup_key=f"news:{id}"))
-    yield from missing(connection, replies)
+    yield from missing_specs(connection, replies)
     for workflow, (event, payload) in SIGNALS.items():
         for (id,) in connection.execute(
             """
@@ -152,13 +152,13 @@ def _acts(connection: apsw.Connection, story: Story) -> Iterator[Act]:
                AND NOT EXISTS (SELECT 1 FROM triggers WHERE id = trigger_id AND cancel_requested_at IS NOT NULL)
         """
     ):
-        yield Cancel(id)
+        yield Cancellation(id)
     for (id,) in connection.execute("SELECT id FROM tasks WHERE workflow = 'mended' AND status = 'FAILED'"):
-        yield Again(id)
+        yield TaskRetry(id)
 
 
-def missing(connection: apsw.Connection, specs: Iterable[TriggerSpec]) -> list[TriggerSpec]:
-    """Those whose key is not in the file."""
+def missing_specs(connection: apsw.Connection, specs: Iterable[TriggerSpec]) -> list[TriggerSpec]:
+    """Return the specs whose key is not in the database."""
     by_key = {spec.dedup_key: spec for spec in specs}
     found = connection.execute(
         "SELECT dedup_key FROM triggers WHERE dedup_key IN (SELECT value FROM json_each(?))", (json.dumps([*by_key]),)
@@ -181,38 +181,38 @@ def a_reader(db: Path) -> Iterator[apsw.Connection]:
 # In the process that runs the engine
 
 
-async def outside_within(app: App, engine: Engine, db: Path, story: Story, seen: Seen) -> None:
-    """Do all that is to be done, through the doors of the app, until everything is over."""
-    again = story.specs[:1]
+async def send_inputs(app: App, engine: Engine, db: Path, scenario: Scenario, log: EventLog) -> None:
+    """Send all inputs through the app until everything is over."""
+    repeated = scenario.specs[:1]
     with a_reader(db) as connection, anyio.fail_after(200):
-        while not (now := look(connection, story, _now())).is_over:
-            for act in (*again, *now.acts):
-                await _do_within(app, act, seen)
-            again = ()
-            with anyio.move_on_after(0 if now.acts else A_MOMENT):
+        while not (snapshot := take_snapshot(connection, scenario, _now())).is_over:
+            for item in (*repeated, *snapshot.inputs):
+                await _send(app, item, log)
+            repeated = ()
+            with anyio.move_on_after(0 if snapshot.inputs else SHORT_WAIT):
                 await engine.settled()
 
 
-async def _do_within(app: App, act: Act, seen: Seen) -> None:
+async def _send(app: App, item: Input, log: EventLog) -> None:
     try:
-        match act:
+        match item:
             case TriggerSpec():
-                emitted = await _emit(app, act)
-                seen.line("accepted", emitted.id, act.dedup_key)
+                emitted = await _emit(app, item)
+                log.write("accepted", emitted.id, item.dedup_key)
             case Answer():
-                await app.answer(act.question, act.choice, answered_by="ada")
-                seen.line("answered", act.question, act.choice)
+                await app.answer(item.question, item.choice, answered_by="ada")
+                log.write("answered", item.question, item.choice)
             case Signal():
-                await app.signal(act.task, act.event, act.payload)
-                seen.line("signalled", act.task, act.event)
-            case Cancel():
-                await app.cancel_task(act.task)
-                seen.line("cancelled", act.task)
-            case Again():
-                await app.retry_task(act.task)
-                seen.line("retried", act.task)
-    except (NotFound, StateRefused) as error:  # somebody else did it, or it is too late
-        seen.line("refused", str(error))
+                await app.signal(item.task, item.event, item.payload)
+                log.write("signalled", item.task, item.event)
+            case Cancellation():
+                await app.cancel_task(item.task)
+                log.write("cancelled", item.task)
+            case TaskRetry():
+                await app.retry_task(item.task)
+                log.write("retried", item.task)
+    except (NotFound, StateRefused) as error:  # another process sent the input, or it came too late
+        log.write("refused", str(error))
 
 
 async def _emit(app: App, spec: TriggerSpec) -> Any:
@@ -230,50 +230,50 @@ async def _emit(app: App, spec: TriggerSpec) -> Any:
 # In a process of its own
 
 
-class Beside:
-    """Another program: a producer, and the hands of a person, on the same file."""
+class SecondProgram:
+    """Another program with the same database: a producer and a person."""
 
-    def __init__(self, db: Path, seen: Seen) -> None:
+    def __init__(self, db: Path, log: EventLog) -> None:
         self._core = Services(db, Config())
         self._producer = Producer(db)
-        self._seen = seen
+        self._log = log
 
-    def work(self, story: Story, rounds: int) -> None:
-        """Look and do so often, or until everything is over."""
+    def work(self, scenario: Scenario, rounds: int) -> None:
+        """Read and send the pending inputs `rounds` times, or until everything is over."""
         with a_reader(self._core.database.path) as connection:
-            for spec in story.specs[:2]:
-                self._do(spec)
+            for spec in scenario.specs[:2]:
+                self._send(spec)
             for _ in range(rounds):
-                now = look(connection, story, _now())
-                if now.is_over:
+                snapshot = take_snapshot(connection, scenario, _now())
+                if snapshot.is_over:
                     break
-                for act in now.acts:
-                    self._do(act)
+                for item in snapshot.inputs:
+                    self._send(item)
 
-    def _do(self, act: Act) -> None:
+    def _send(self, item: Input) -> None:
         try:
-            match act:
+            match item:
                 case TriggerSpec():
-                    [emitted] = self._producer.emit_many([act])
-                    self._seen.line("accepted", emitted.id, act.dedup_key)
+                    [emitted] = self._producer.emit_many([item])
+                    self._log.write("accepted", emitted.id, item.dedup_key)
                 case Answer():
-                    self._reach_in(lambda tx: self._core.tasks.answer(tx, act.question, act.choice, answered_by="bob"))
-                    self._seen.line("answered", act.question, act.choice)
+                    self._change(lambda tx: self._core.tasks.answer(tx, item.question, item.choice, answered_by="bob"))
+                    self._log.write("answered", item.question, item.choice)
                 case Signal():
-                    self._reach_in(lambda tx: self._signal_once(tx, act))
-                    self._seen.line("signalled", act.task, act.event)
-                case Cancel():
-                    self._reach_in(lambda tx: self._core.tasks.cancel(tx, act.task))
-                    self._seen.line("cancelled", act.task)
-                case Again():
-                    self._reach_in(lambda tx: self._core.tasks.retry(tx, act.task))
-                    self._seen.line("retried", act.task)
+                    self._change(lambda tx: self._signal_once(tx, item))
+                    self._log.write("signalled", item.task, item.event)
+                case Cancellation():
+                    self._change(lambda tx: self._core.tasks.cancel(tx, item.task))
+                    self._log.write("cancelled", item.task)
+                case TaskRetry():
+                    self._change(lambda tx: self._core.tasks.retry(tx, item.task))
+                    self._log.write("retried", item.task)
         except (NotFound, StateRefused) as error:
-            self._seen.line("refused", str(error))
+            self._log.write("refused", str(error))
 
-    def _reach_in(self, rule: Any) -> None:
+    def _change(self, change: Any) -> None:
         with self._core.transaction() as tx:
-            rule(tx)
+            change(tx)
         hit(Failpoint.ANSWER_COMMITTED)
         ring(self._core.database.path, EVERYTHING)
 
@@ -291,15 +291,15 @@ def _now() -> float:
     return CLOCK.now()
 
 
-STORIES: Sequence[Story] = (
-    Story("chat", tuple(a_chat("s", 3, 2))),
-    Story("work", (a_task("work", "w"),)),
-    Story("waits", (a_task("waits", "a"),)),
-    Story("loop", (a_task("loop", "l"),)),
-    Story("routed", (a_routed_task("r"),)),
-    Story("parent", (a_task("parent", "p"),)),
-    Story("shaky", (a_task("shaky", "f"), a_task("mended", "m"))),
+SCENARIOS: Sequence[Scenario] = (
+    Scenario("chat", tuple(a_chat("s", 3, 2))),
+    Scenario("work", (a_task("work", "w"),)),
+    Scenario("waits", (a_task("waits", "a"),)),
+    Scenario("loop", (a_task("loop", "l"),)),
+    Scenario("routed", (a_routed_task("r"),)),
+    Scenario("parent", (a_task("parent", "p"),)),
+    Scenario("shaky", (a_task("shaky", "f"), a_task("mended", "m"))),
 )
-"""Small ones: each is killed at every point it passes."""
+"""The small scenarios, each of which is killed at every point that it passes."""
 
-LONG_CHAT = Story("chat of thirty", tuple(a_chat("s", 30, 30)))
+LONG_CHAT = Scenario("chat of thirty", tuple(a_chat("s", 30, 30)))

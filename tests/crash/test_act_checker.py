@@ -12,19 +12,19 @@ import apsw
 import pytest
 
 from craftcore import OnUnknown
-from tests.crash.act_app import PAIRS, Deeds, an_app
+from tests.crash.act_app import PAIRS, ActRunner, an_app
 from tests.crash.act_checker import check
-from tests.crash.act_person import SHRUGS
-from tests.crash.act_provider import ANSWERS, BOOK, DROP_A_SECOND
+from tests.crash.act_person import UNIMPORTANT
+from tests.crash.act_provider import BOOK, CAN_RECONCILE, DEDUPLICATING
 from tests.crash.crews import run_program
 from tests.crash.spoiling import Spoil, copy_files, sql
-from tests.crash.task_app import SEEN
+from tests.crash.task_app import EVENT_LOG
 from tests.support.cells import cells
 
-STORY = {
+SCENARIO = {
     "asked-yes": ("single", {"action": "ask.does-not", "faults": ["crash@effect"]}),
     "asked-no": ("single", {"action": "ask.does-not", "faults": ["timeout@half"]}),
-    f"gave-up {SHRUGS}": ("single", {"action": "ask.does-not", "faults": ["reset@half"]}),
+    f"gave-up {UNIMPORTANT}": ("single", {"action": "ask.does-not", "faults": ["reset@half"]}),
     "cancelled": ("single", {"action": "ask.does-not", "faults": ["cancel@effect"]}),
     "resent": ("single", {"action": "resend.windowed", "faults": ["reset@effect"]}),
     "reconciled": ("single", {"action": "reconcile.reconcilable", "faults": ["reset@half"]}),
@@ -37,13 +37,13 @@ STORY = {
         {"acts": [["ask.does-not", []], ["resend.dedupes.plain", ["busy@answered"]], ["reconcile.unsure", []]]},
     ),
 }
-"""One act of every fate: the text of a task, its workflow and what is done to it."""
+"""The texts of tasks with one act of each outcome, and the workflow and the payload of each task."""
 
-PLAY = """
+RUN_SCENARIO = """
 import json, sys
 from pathlib import Path
 from craftcore import TriggerSpec
-from tests.crash.act_matrix import Result, see_through
+from tests.crash.act_matrix import Result, run_to_end
 from tests.crash.act_provider import a_provider
 from tests.crash.forks import prepare_forks
 
@@ -56,37 +56,37 @@ specs = [
     for text, (workflow, payload) in json.loads(sys.argv[2]).items()
 ]
 with a_provider(folder) as provider:
-    see_through(folder, provider, ("asyncio", 4), specs, result)
+    run_to_end(folder, provider, ("asyncio", 4), specs, result)
 print("\\n".join(result.wrong))
 """
 
 
-def python(code: str, *arguments: str, folder: Path) -> str:
-    """What a program prints. It forks, so it must be a process of its own."""
-    played = run_program("-c", code, *arguments, timeout=600, env={**os.environ, "TMPDIR": str(folder)})
-    assert played.returncode == 0, played.stdout + played.stderr
-    return played.stdout
+def run_python(code: str, *arguments: str, folder: Path) -> str:
+    """Return the output of a program that forks, and therefore needs its own process."""
+    run = run_program("-c", code, *arguments, timeout=600, env={**os.environ, "TMPDIR": str(folder)})
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a few lives leave, with nothing wrong in it."""
+    """Return the folder of a few lives, in which nothing is wrong."""
     folder = tmp_path_factory.mktemp("sound")
-    assert python(PLAY, str(folder), json.dumps(STORY), folder=folder).strip() == ""
+    assert run_python(RUN_SCENARIO, str(folder), json.dumps(SCENARIO), folder=folder).strip() == ""
     return folder
 
 
-def act(text: str, change: str) -> Spoil:
-    """Another row in the ledger, of the act with this text."""
+def change_act(text: str, change: str) -> Spoil:
+    """Return a function that changes the ledger row of the act with this text."""
     return sql(f"UPDATE activity_log SET {change} WHERE request_json ->> 'text' = '{text}'")
 
 
-def task(text: str, change: str) -> Spoil:
+def change_task(text: str, change: str) -> Spoil:
     return sql(f"UPDATE tasks SET {change} WHERE id = (SELECT id FROM triggers WHERE dedup_key = '{text}')")
 
 
-def written(file: str, change: Callable[[list[list[Any]]], list[list[Any]]]) -> Spoil:
-    """Other lines than were written."""
+def change_lines(file: str, change: Callable[[list[list[Any]]], list[list[Any]]]) -> Spoil:
+    """Return a function that changes the lines of a file."""
 
     def spoil(folder: Path) -> None:
         before = [json.loads(line) for line in (folder / file).read_text().splitlines()]
@@ -97,39 +97,39 @@ def written(file: str, change: Callable[[list[list[Any]]], list[list[Any]]]) -> 
     return spoil
 
 
-def book(what: str, text: str, change: Callable[[list[Any]], list[list[Any]]]) -> Spoil:
-    """Other lines in the provider's book, instead of those that say so of the act with this text."""
+def change_book(kind: str, text: str, change: Callable[[list[Any]], list[list[Any]]]) -> Spoil:
+    """Return a function that replaces the lines of this kind in the provider's book, for the act with this text."""
 
     def spoil(folder: Path) -> None:
         connection = apsw.Connection(str(folder / "agent.db"), flags=apsw.SQLITE_OPEN_READONLY)
         rows = connection.execute("SELECT idem_key FROM activity_log WHERE request_json ->> 'text' = ?", (text,))
         keys = [key for (key,) in rows]
         connection.close()
-        written(
+        change_lines(
             BOOK,
             lambda lines: [
                 new
                 for line in lines
-                for new in (change(line) if line[0] == what and len(line) > 3 and line[3] in keys else [line])
+                for new in (change(line) if line[0] == kind and len(line) > 3 and line[3] in keys else [line])
             ],
         )(folder)
 
     return spoil
 
 
-def got(text: str, result: Any) -> Spoil:
-    """The workflow was told something else, the last time."""
-    return written(
-        SEEN, lambda lines: [*lines, [*[x for x in lines if x[0] == "got" and x[4] == text][-1][:5], result]]
+def append_result(text: str, result: Any) -> Spoil:
+    """Return a function that logs another result of the act with this text, after the last one."""
+    return change_lines(
+        EVENT_LOG, lambda lines: [*lines, [*[x for x in lines if x[0] == "got" and x[4] == text][-1][:5], result]]
     )
 
 
-OF = "(SELECT seq FROM activity_log WHERE request_json ->> 'text' = '{}')"
+SEQ_OF = "(SELECT seq FROM activity_log WHERE request_json ->> 'text' = '{}')"
 
 
 def test_contradictory_declaration_is_refused_at_registration():
-    able = {OnUnknown.RESEND: DROP_A_SECOND, OnUnknown.RECONCILE: ANSWERS}
-    declared = an_app(Deeds()).actions
+    able = {OnUnknown.RESEND: DEDUPLICATING, OnUnknown.RECONCILE: CAN_RECONCILE}
+    declared = an_app(ActRunner()).actions
 
     assert [pair for pair in PAIRS if pair.action in declared] == [
         pair for pair in PAIRS if pair.kind in able.get(pair.policy, (pair.kind,))
@@ -148,87 +148,96 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
 @pytest.mark.parametrize(
     ("spoil", "found"),
     [
-        # what happened
-        (book("effect", "asked-yes", lambda line: [line, line]), "happened 2 times"),
-        (book("effect", "twins", lambda line: [line, line]), "happened 2 times"),
-        (book("effect", "twins", lambda line: []), "is DONE, and it did not happen"),
-        (book("effect", "asked-no", lambda line: [[*line[:4], {**line[4], "text": "another"}, line[5]]]), "did {"),
-        (book("request", "asked-no", lambda line: [line, line]), "requests, and 2 calls"),
+        # effects
+        (change_book("effect", "asked-yes", lambda line: [line, line]), "happened 2 times"),
+        (change_book("effect", "twins", lambda line: [line, line]), "happened 2 times"),
+        (change_book("effect", "twins", lambda line: []), "is DONE, but it did not happen"),
         (
-            book("request", "asked-no", lambda line: [line, [*line[:3], "activity:other:1.1", line[4]]]),
-            "the ledger knows nothing of it",
+            change_book("effect", "asked-no", lambda line: [[*line[:4], {**line[4], "text": "another"}, line[5]]]),
+            "had the effect {",
         ),
-        (written(BOOK, lambda lines: [line for line in lines if line[0] != "ended"]), "the provider has not ended"),
-        # what the ledger says of it
-        (sql("DELETE FROM activity_log WHERE request_json ->> 'text' = 'crowd 0'"), "the ledger knows nothing of it"),
+        (change_book("request", "asked-no", lambda line: [line, line]), "requests, but 2 calls"),
+        (
+            change_book("request", "asked-no", lambda line: [line, [*line[:3], "activity:other:1.1", line[4]]]),
+            "a key that is not in the ledger",
+        ),
+        (
+            change_lines(BOOK, lambda lines: [line for line in lines if line[0] != "ended"]),
+            "the provider has a pending request",
+        ),
+        # the ledger
+        (sql("DELETE FROM activity_log WHERE request_json ->> 'text' = 'crowd 0'"), "a key that is not in the ledger"),
         (sql("DELETE FROM activity_log WHERE request_json ->> 'text' = 'crowd 0'"), "is DONE with 2 acts of 3"),
-        (sql("DELETE FROM activity_log WHERE request_json ->> 'text' = 'crowd 0'"), "which is not in the ledger"),
-        (act("turns once", "status = 'INTENT', settled_at = NULL"), "is INTENT, and nobody is calling"),
-        (act("turns once", "status = 'UNKNOWN', in_doubt = 1"), "is UNKNOWN, and nobody is asked"),
-        (act("turns once", "status = 'UNKNOWN', in_doubt = 1, decision = 'resend'"), "its task ended without it"),
-        (act("turns once", "status = 'FAILED', error_code = 'X'"), "is FAILED, and it did happen"),
-        (act("turns once", "provider_ref = 'another'"), "has the reference another, and was given ref-"),
-        (act("asked-no", "calls = 3"), "has 3 calls, and its history"),
-        (act("asked-no", "request_json = json_set(request_json, '$.of', 'another')"), "and the ledger says"),
-        (sql("DELETE FROM event_rows WHERE type = 'ACTIVITY_RESOLVED'"), "and its history is"),
+        (sql("DELETE FROM activity_log WHERE request_json ->> 'text' = 'crowd 0'"), "which has no act in the ledger"),
+        (change_act("turns once", "status = 'INTENT', settled_at = NULL"), "is INTENT, but no call is in progress"),
+        (change_act("turns once", "status = 'UNKNOWN', in_doubt = 1"), "is UNKNOWN, but has no decision"),
+        (
+            change_act("turns once", "status = 'UNKNOWN', in_doubt = 1, decision = 'resend'"),
+            "its task ended without the call",
+        ),
+        (change_act("turns once", "status = 'FAILED', error_code = 'X'"), "is FAILED, but it happened"),
+        (change_act("turns once", "provider_ref = 'another'"), "has the reference another instead of ref-"),
+        (change_act("asked-no", "calls = 3"), "has 3 calls, but its history"),
+        (change_act("asked-no", "request_json = json_set(request_json, '$.task', 'another')"), "but the ledger has"),
+        (sql("DELETE FROM event_rows WHERE type = 'ACTIVITY_RESOLVED'"), "but its history is"),
         (
             sql(
                 "UPDATE event_rows SET type = 'ACTIVITY_FAILED' "
-                f"WHERE type = 'ACTIVITY_DONE' AND activity_seq = {OF.format('resent')}"
+                f"WHERE type = 'ACTIVITY_DONE' AND activity_seq = {SEQ_OF.format('resent')}"
             ),
             "was in doubt, and then FAILED",
         ),
-        # what was decided
+        # decisions
         (
-            sql(f"DELETE FROM activity_decisions WHERE activity_seq = {OF.format('asked-no')}"),
-            "was sent again 1 times, and 0 were decided",
+            sql(f"DELETE FROM activity_decisions WHERE activity_seq = {SEQ_OF.format('asked-no')}"),
+            "was sent again 1 times, but 0 calls were allowed",
         ),
         (
-            sql(f"DELETE FROM activity_decisions WHERE activity_seq = {OF.format('resent')}"),
-            "was sent again 1 times, and 0 were decided",
+            sql(f"DELETE FROM activity_decisions WHERE activity_seq = {SEQ_OF.format('resent')}"),
+            "was sent again 1 times, but 0 calls were allowed",
         ),
         (
-            sql(f"DELETE FROM activity_decisions WHERE activity_seq = {OF.format('assumed')}"),
-            "is DONE, and it did not happen",
+            sql(f"DELETE FROM activity_decisions WHERE activity_seq = {SEQ_OF.format('assumed')}"),
+            "is DONE, but it did not happen",
         ),
         (
             sql(
                 "UPDATE activity_decisions SET decided_by = 'policy resend' "
-                f"WHERE activity_seq = {OF.format('asked-no')}"
+                f"WHERE activity_seq = {SEQ_OF.format('asked-no')}"
             ),
-            "and its policy is ask",
+            "but its policy is ask",
         ),
         (
             sql(
                 "UPDATE activity_decisions SET decided_by = 'policy assume_done' "
-                f"WHERE activity_seq = {OF.format('asked-yes')}"
+                f"WHERE activity_seq = {SEQ_OF.format('asked-yes')}"
             ),
-            "was assumed to have happened, and its policy is ask",
+            "was assumed to have happened, but its policy is ask",
         ),
         (
             sql("UPDATE activity_decisions SET decided_at = decided_at + 2e9 WHERE decided_by = 'policy resend'"),
-            "when the provider had forgotten it",
+            "after the window of its key",
         ),
         (
-            sql(f"UPDATE activity_decisions SET decision = 'resend' WHERE activity_seq = {OF.format('asked-yes')}"),
-            "a person said ['happened'], and on record is ['resend']",
+            sql(f"UPDATE activity_decisions SET decision = 'resend' WHERE activity_seq = {SEQ_OF.format('asked-yes')}"),
+            "a person answered ['happened'], but the record has ['resend']",
         ),
         (
             sql(
                 "UPDATE questions SET status = 'OPEN', answer = NULL, answered_by = NULL, closed_at = NULL "
-                f"WHERE activity_seq = {OF.format('cancelled')}"
+                f"WHERE activity_seq = {SEQ_OF.format('cancelled')}"
             ),
-            "a question is open",
+            "a question is still open",
         ),
-        # what became of the tasks
-        (task("twins", "status = 'RUNNING', ended_at = NULL"), "and will be for ever"),
-        (task("twins", "status = 'FAILED', error_code = 'X'"), "FAILED: X"),
-        (task("twins", "status = 'CANCELLED'"), "and nobody did that"),
-        (got("asked-yes", "ref-1000"), "and its workflow was told 'ref-1000'"),
-        (got("gave-up shrugs", None), "and its workflow was told None"),
-        (got("refused", "ref-1"), "and its workflow was told 'ref-1'"),
-        (got("twins", "gave up"), "and its workflow was told 'gave up'"),
-        (written(SEEN, lambda lines: [*lines, ["impossible", 1, "it is so"]]), "in life 1: it is so"),
+        # tasks
+        (change_task("twins", "status = 'RUNNING', ended_at = NULL"), "is still RUNNING at the end"),
+        (change_task("twins", "status = 'FAILED', error_code = 'X'"), "FAILED: X"),
+        (change_task("twins", "status = 'CANCELLED'"), "but has no cancel fault"),
+        (append_result("asked-yes", "ref-1000"), "but its workflow received 'ref-1000'"),
+        (append_result(f"gave-up {UNIMPORTANT}", None), "but its workflow received None"),
+        (append_result("refused", "ref-1"), "but its workflow received 'ref-1'"),
+        (append_result("twins", "gave up"), "but its workflow received 'gave up'"),
+        (change_lines(EVENT_LOG, lambda lines: [*lines, ["impossible", 1, "a state"]]), "in life 1: a state"),
     ],
 )
 def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
@@ -237,12 +246,12 @@ def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
     spoil(folder)
 
     wrong = check(folder).wrong
-    assert any(found in one for one in wrong), wrong
+    assert any(found in fault for fault in wrong), wrong
 
 
 # Broken engines
 
-CALLED_BEFORE_ITS_INTENT = """
+CALL_BEFORE_INTENT = """
 from craftcore.engine.turn import ledgered_call
 
 async def early(self, again, *, right=ledgered_call.LedgeredCall._begin):
@@ -255,7 +264,7 @@ async def early(self, again, *, right=ledgered_call.LedgeredCall._begin):
 ledgered_call.LedgeredCall._begin = early
 """
 
-AN_ERROR_IS_TAKEN_FOR_PROOF = """
+ERROR_COUNTS_AS_PROOF = """
 from craftcore.engine.turn import provider_call
 from craftcore.activities.model import ActivityStatus
 
@@ -265,7 +274,7 @@ def failed(reason, message, *, right=provider_call._unknown_outcome):
 provider_call._unknown_outcome = failed
 """
 
-A_WINDOW_THAT_IS_NOT_LOOKED_AT = """
+WINDOW_IS_IGNORED = """
 from craftcore.activities import resolution
 from dataclasses import replace
 
@@ -275,7 +284,7 @@ def resend(activity, terms, is_fresh, now, *, right=resolution._resend):
 resolution._resend = resend
 """
 
-A_NO_THAT_IS_BELIEVED_AT_ONCE = """
+NEGATIVE_ANSWER_COUNTS_AT_ONCE = """
 from craftcore.engine.turn import act as acts
 from dataclasses import replace
 
@@ -285,7 +294,7 @@ def course_of(activity, terms, *, right=acts.resolve, **more):
 acts.resolve = course_of
 """
 
-ANOTHER_KEY_FOR_EACH_CALL = """
+NEW_KEY_FOR_EACH_CALL = """
 from craftcore.engine.turn import ledgered_call
 
 def call(*, key, attempt, deadline, right=ledgered_call.Call):
@@ -294,19 +303,19 @@ def call(*, key, attempt, deadline, right=ledgered_call.Call):
 ledgered_call.Call = call
 """
 
-ANOTHER_KEY_FOR_EACH_ENTRY = """
+NEW_KEY_FOR_EACH_ENTRY = """
 from craftcore.engine.turn import act as acts
 
 acts._place = lambda turn, key, *, right=acts._place: f"{right(turn, key)}.{turn.run.record.seq}"
 """
 
-INTENTS_THAT_A_BOOT_OVERLOOKS = """
+BOOT_IGNORES_INTENTS = """
 from craftcore.tasks.activity_events import ActivityEvents
 
 ActivityEvents.mark_interrupted = lambda self, tx: 0
 """
 
-THE_END_OF_A_CALL_IS_LOST = """
+END_OF_A_CALL_IS_LOST = """
 from craftcore.engine.turn import ledgered_call
 
 async def settle(self, begun, end, *, right=ledgered_call.LedgeredCall._settle):
@@ -315,25 +324,25 @@ async def settle(self, begun, end, *, right=ledgered_call.LedgeredCall._settle):
 ledgered_call.LedgeredCall._settle = settle
 """
 
-A_DOUBT_IS_DROPPED = """
+DOUBT_IS_DROPPED = """
 from craftcore.engine.turn import ledgered_call
 
 ledgered_call.outcome_after = lambda end, *, in_doubt: end
 """
 
-NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED = """
+ENDED_TASK_LEAVES_NO_QUESTION = """
 from craftcore.tasks.activity_events import ActivityEvents
 
 ActivityEvents.ask_at_end = lambda self, tx, seqs: None
 """
 
-ASSUMED_AND_NOT_SAID = """
+ASSUMPTION_IS_NOT_RECORDED = """
 from craftcore.activities.decision_store import DecisionStore
 
 DecisionStore.add = lambda *args, **more: None
 """
 
-YES_IS_TAKEN_FOR_NO = """
+YES_COUNTS_AS_NO = """
 from craftcore.activities.ledger import Ledger
 from craftcore.activities.model import Decision
 
@@ -343,7 +352,7 @@ def decide(self, tx, activity, decision, *, right=Ledger.decide, **more):
 Ledger.decide = decide
 """
 
-PLAY_BROKEN = """
+RUN_BROKEN_ENGINE = """
 import sys
 from tests.crash.act_matrix import matrix
 
@@ -357,18 +366,18 @@ print("\\n".join(result.wrong))
     ("broken", "places", "found"),
     cells(
         [
-            (CALLED_BEFORE_ITS_INTENT, "ask.does-not:crash@called", "happened 3 times"),
-            (AN_ERROR_IS_TAKEN_FOR_PROOF, "ask.does-not:reset@effect", "is FAILED, and it did happen"),
-            (A_WINDOW_THAT_IS_NOT_LOOKED_AT, "resend.beyond:reset@effect", "happened 2 times"),
-            (A_NO_THAT_IS_BELIEVED_AT_ONCE, "reconcile.slow:reset@effect", "happened 2 times"),
-            (ANOTHER_KEY_FOR_EACH_CALL, "resend.dedupes:reset@effect", "the ledger knows nothing of it"),
-            (ANOTHER_KEY_FOR_EACH_ENTRY, "ask.does-not:reset@after", "is DONE with 2 acts of 1"),
-            (INTENTS_THAT_A_BOOT_OVERLOOKS, "ask.does-not:crash@effect", "is INTENT, and whoever called is dead"),
-            (THE_END_OF_A_CALL_IS_LOST, "ask.does-not:timeout@before", "is UNKNOWN, and nobody is asked"),
-            (A_DOUBT_IS_DROPPED, "resend.dedupes:reset@effect+busy@answered", "was in doubt, and then FAILED"),
-            (NOBODY_IS_ASKED_ABOUT_A_TASK_THAT_ENDED, "ask.does-not:cancel@effect", "is UNKNOWN, and nobody is asked"),
-            (ASSUMED_AND_NOT_SAID, "assume_done.does-not:reset@half", "is DONE, and it did not happen"),
-            (YES_IS_TAKEN_FOR_NO, "ask.does-not:reset@effect", "happened 2 times"),
+            (CALL_BEFORE_INTENT, "ask.does-not:crash@called", "happened 3 times"),
+            (ERROR_COUNTS_AS_PROOF, "ask.does-not:reset@effect", "is FAILED, but it happened"),
+            (WINDOW_IS_IGNORED, "resend.beyond:reset@effect", "happened 2 times"),
+            (NEGATIVE_ANSWER_COUNTS_AT_ONCE, "reconcile.slow:reset@effect", "happened 2 times"),
+            (NEW_KEY_FOR_EACH_CALL, "resend.dedupes:reset@effect", "a key that is not in the ledger"),
+            (NEW_KEY_FOR_EACH_ENTRY, "ask.does-not:reset@after", "is DONE with 2 acts of 1"),
+            (BOOT_IGNORES_INTENTS, "ask.does-not:crash@effect", "is INTENT after the boot, and its caller was killed"),
+            (END_OF_A_CALL_IS_LOST, "ask.does-not:timeout@before", "is UNKNOWN, but has no decision"),
+            (DOUBT_IS_DROPPED, "resend.dedupes:reset@effect+busy@answered", "was in doubt, and then FAILED"),
+            (ENDED_TASK_LEAVES_NO_QUESTION, "ask.does-not:cancel@effect", "is UNKNOWN, but has no decision"),
+            (ASSUMPTION_IS_NOT_RECORDED, "assume_done.does-not:reset@half", "is DONE, but it did not happen"),
+            (YES_COUNTS_AS_NO, "ask.does-not:reset@effect", "happened 2 times"),
         ],
         [
             *("early", "proof", "window", "settle_after", "key_of_call", "key_of_entry"),
@@ -377,6 +386,6 @@ print("\\n".join(result.wrong))
     ),
 )
 def test_checker_finds_an_engine_that_repeats_or_loses_effects(tmp_path, broken, places, found):
-    wrong = python(PLAY_BROKEN, broken, f"{places}$", folder=tmp_path)
+    wrong = run_python(RUN_BROKEN_ENGINE, broken, f"{places}$", folder=tmp_path)
 
     assert found in wrong, wrong

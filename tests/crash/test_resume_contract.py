@@ -19,7 +19,7 @@ from craftcore.services import Services
 from tests.crash.child import QUIET
 from tests.crash.contract_lives import BOOT, GO, TURNS, ContractLife, LaterClock, to_line
 from tests.crash.crews import ROOT, logged_errors
-from tests.crash.task_app import SEEN, lines_of
+from tests.crash.task_app import EVENT_LOG, read_events
 from tests.crash.task_child import IN_STEP
 from tests.support.warm_parent import WarmProcess, start
 
@@ -75,7 +75,7 @@ class LifeRunner:
 
     def step_turns(self, id: str) -> list[int]:
         """Return the turns in which the function of the task's step began."""
-        return [line[3] for line in lines_of(self.folder / SEEN) if line[0] == "begin" and line[2] == id]
+        return [line[3] for line in read_events(self.folder / EVENT_LOG) if line[0] == "begin" and line[2] == id]
 
     def answer(self, choice: str, *, hours: float) -> None:
         """Answer the only open question, as a person does."""
@@ -250,7 +250,7 @@ def test_ten_continuing_tasks_make_a_single_notice_for_a_workflow(runner, system
     (runner.folder / GO).touch()
     runner.run(system=system)
     assert {runner.task(id)["status"] for id in ids} == {"DONE"}
-    assert len([line for line in lines_of(runner.folder / SEEN) if line[0] == "effect"]) == system
+    assert len([line for line in read_events(runner.folder / EVENT_LOG) if line[0] == "effect"]) == system
 
 
 def test_task_interrupted_too_long_ago_waits_for_a_person(runner):

@@ -17,70 +17,70 @@ from craftcore.tasks.model import ResolvedBy
 from craftcore.tasks.wait_store import WaitStore
 from tests.crash.crews import run_program
 from tests.crash.spoiling import Spoil, copy_files, sql
-from tests.crash.task_app import SEEN, lines_of
+from tests.crash.task_app import EVENT_LOG, read_events
 from tests.crash.task_checker import Verdict, check
 from tests.crash.task_child import TaskLife, live
-from tests.crash.task_outside import STORIES, Story, a_chat, a_task
+from tests.crash.task_outside import SCENARIOS, Scenario, a_chat, a_task
 from tests.support.cells import cells
 
-EVERYTHING = Story("everything", tuple(spec for story in STORIES for spec in story.specs))
+EVERYTHING = Scenario("everything", tuple(spec for scenario in SCENARIOS for spec in scenario.specs))
 
 
-def live_through(folder: Path, number: int, story: Story) -> None:
-    live(TaskLife(folder=folder, number=number, story=story))
+def run_scenario(folder: Path, number: int, scenario: Scenario) -> None:
+    live(TaskLife(folder=folder, number=number, scenario=scenario))
 
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What two lives leave, with nothing wrong in it."""
+    """Return the folder of two lives, in which nothing is wrong."""
     folder = tmp_path_factory.mktemp("sound")
-    live_through(folder, 1, Story("some", EVERYTHING.specs[:4]))
-    live_through(folder, 2, EVERYTHING)
+    run_scenario(folder, 1, Scenario("some", EVERYTHING.specs[:4]))
+    run_scenario(folder, 2, EVERYTHING)
     return folder
 
 
-def written(change: Callable[[list[list[Any]]], list[list[Any]]]) -> Spoil:
-    """Other lines than were written."""
+def change_log(change: Callable[[list[list[Any]]], list[list[Any]]]) -> Spoil:
+    """Return a function that changes the lines of the event log."""
 
     def spoil(folder: Path) -> None:
-        before = list(lines_of(folder / SEEN))
+        before = list(read_events(folder / EVENT_LOG))
         after = change(list(before))
         assert after != before
-        (folder / SEEN).write_text("".join(json.dumps(line) + "\n" for line in after))
+        (folder / EVENT_LOG).write_text("".join(json.dumps(line) + "\n" for line in after))
 
     return spoil
 
 
-def of(what: str, identity: str | None = None) -> Callable[[list[Any]], bool]:
-    """A line of that kind, and of that step or wait."""
-    return lambda line: line[0] == what and (identity is None or line[5] == identity)
+def matches(kind: str, identity: str | None = None) -> Callable[[list[Any]], bool]:
+    """Return a predicate for the lines of this kind, and of this step or wait."""
+    return lambda line: line[0] == kind and (identity is None or line[5] == identity)
 
 
-def without(what: str, identity: str | None = None) -> Spoil:
-    return written(lambda lines: [line for line in lines if not of(what, identity)(line)])
+def without(kind: str, identity: str | None = None) -> Spoil:
+    return change_log(lambda lines: [line for line in lines if not matches(kind, identity)(line)])
 
 
-def once_more(what: str, identity: str | None = None, **other: Any) -> Spoil:
-    """The last such line again, at the end, with other words in some of its places."""
+def once_more(kind: str, identity: str | None = None, **other: Any) -> Spoil:
+    """Return a function that appends a copy of the last such line. `at_5=7` sets the value at index 5 to 7."""
 
     def change(lines: list[list[Any]]) -> list[list[Any]]:
-        again = [line for line in lines if of(what, identity)(line)][-1].copy()
-        for place, word in other.items():
-            again[int(place.removeprefix("at_"))] = word
+        again = [line for line in lines if matches(kind, identity)(line)][-1].copy()
+        for index, value in other.items():
+            again[int(index.removeprefix("at_"))] = value
         return [*lines, again]
 
-    return written(change)
+    return change_log(change)
 
 
-A_STEP = (
+PLAIN_STEP = (
     "type = 'STEP_COMPLETED' AND memo = 'step:plain' AND task_seq = (SELECT seq FROM tasks WHERE workflow = 'work')"
 )
-ASKED = "name = 'ask:send'"
-A_NEW_ROW = "UPDATE copied SET seq = 1000000, id = 'copy'"
+ASK_WAIT = "name = 'ask:send'"
+NEW_IDENTITY = "UPDATE copied SET seq = 1000000, id = 'copy'"
 
 
-def copied(table: str, which: str, *changed: str) -> Spoil:
-    """One row more, like one that is there."""
+def insert_copy(table: str, which: str, *changed: str) -> Spoil:
+    """Return a function that inserts a changed copy of one row."""
     copy = f"CREATE TEMP TABLE copied AS SELECT * FROM {table} WHERE {which} LIMIT 1"
     return sql(copy, *changed, f"INSERT INTO {table} SELECT * FROM copied")
 
@@ -104,7 +104,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         (
             sql(
                 "UPDATE waits SET status = 'WAITING', resolved_by = NULL, resolved_at = NULL, value_json = NULL "
-                f"WHERE {ASKED}"
+                f"WHERE {ASK_WAIT}"
             ),
             "open-wait-has-waiting-task",
         ),
@@ -128,23 +128,23 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
             "mail-of-ended-task-is-handled",
         ),
         (
-            copied(
+            insert_copy(
                 "triggers",
                 "dedup_key LIKE 'turn:%'",
-                A_NEW_ROW,
+                NEW_IDENTITY,
                 "DROP INDEX triggers_dedup",
                 "UPDATE copied SET starts = 0",
             ),
             "has more than one row",
         ),
-        (sql(f"DELETE FROM event_rows WHERE {A_STEP}"), "events-are-numbered"),
-        (sql("UPDATE triggers SET starts = starts + 1 WHERE workflow = 'work'"), "was not started as often"),
-        (sql("UPDATE event_rows SET type = 'NOTE' WHERE type = 'TURN_CONTINUED'"), "another turn than it has settled"),
+        (sql(f"DELETE FROM event_rows WHERE {PLAIN_STEP}"), "events-are-numbered"),
+        (sql("UPDATE triggers SET starts = starts + 1 WHERE workflow = 'work'"), "do not match its records"),
+        (sql("UPDATE event_rows SET type = 'NOTE' WHERE type = 'TURN_CONTINUED'"), "does not match its settled turns"),
         (
             sql("UPDATE event_rows SET type = 'TURN_CONTINUED' WHERE type = 'STEP_COMPLETED' AND memo = 'step:add'"),
             "turn-settles-once",
         ),
-        (sql("UPDATE waits SET name = 'sleep#7' WHERE name = 'sleep#1'"), "which is no wait"),
+        (sql("UPDATE waits SET name = 'sleep#7' WHERE name = 'sleep#1'"), "which is not a wait"),
         (
             sql("UPDATE executions SET turn = turn + 1 WHERE task_id = (SELECT id FROM tasks WHERE workflow = 'loop')"),
             "was not begun by one turn that was suspended",
@@ -156,14 +156,14 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
             ),
             "task-runs-once",
         ),
-        # in the end
-        (sql("DELETE FROM triggers WHERE dedup_key = 'task:l'"), "was accepted, and is gone"),
+        # at the end
+        (sql("DELETE FROM triggers WHERE dedup_key = 'task:l'"), "was accepted, but is missing"),
         (sql("UPDATE triggers SET status = 'DEAD' WHERE dedup_key = 'task:l'"), "is DEAD"),
         (
-            copied(
+            insert_copy(
                 "triggers",
                 "dedup_key = 'task:l'",
-                A_NEW_ROW,
+                NEW_IDENTITY,
                 "UPDATE copied SET source = 'RESUME', dedup_key = NULL,dedup_scope = NULL, starts = 0",
             ),
             "had to be resumed",
@@ -173,24 +173,27 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
         # turns
         (sql("UPDATE tasks SET state_json = '7' WHERE workflow = 'loop'"), "ended with the state 7"),
         (once_more("enter", at_5=7), "had the state 7"),
-        (once_more("found", at_4=0), "and in life"),
-        (once_more("leave", at_6=7), "returned"),
-        (sql("UPDATE executions SET task_id = NULL WHERE turn = 1 AND workflow = 'work'"), "which is no record of it"),
+        (once_more("found", at_4=0), "and then in life"),
+        (once_more("leave", at_6=7), "returned ['done', 7]"),
+        (
+            sql("UPDATE executions SET task_id = NULL WHERE turn = 1 AND workflow = 'work'"),
+            "which is not a record of it",
+        ),
         (once_more("found", at_3="DONE", at_6="7"), "which had ended, is now"),
         # steps
-        (once_more("begin", "plain"), "although its result was there"),
+        (once_more("begin", "plain"), "again after it had returned its result"),
         (
-            copied(
+            insert_copy(
                 "event_rows",
-                A_STEP,
+                PLAIN_STEP,
                 "UPDATE copied SET seq = 1000, memo = 'step:plain'",
                 "DROP INDEX events_memo",
             ),
             "is completed twice",
         ),
         (
-            sql(f"UPDATE event_rows SET payload_json = json_set(payload_json, '$.result', 7) WHERE {A_STEP}"),
-            "on record is 7",
+            sql(f"UPDATE event_rows SET payload_json = json_set(payload_json, '$.result', 7) WHERE {PLAIN_STEP}"),
+            "but the record has 7",
         ),
         (without("end", "plain"), "where its function did not end"),
         (once_more("end", "plain"), "ended 2 times"),
@@ -199,42 +202,48 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
                 "UPDATE event_rows SET task_seq = NULL, turn = NULL, memo = NULL "
                 "WHERE memo = 'step:hard' AND type = 'STEP_COMPLETED'"
             ),
-            "on record is None",
+            "but the record has None",
         ),
         (
             sql(
                 "UPDATE event_rows SET execution_seq = (SELECT min(execution_seq) FROM event_rows AS e "
                 "WHERE e.task_seq = event_rows.task_seq), seq = 1000 WHERE memo = 'step:last'"
             ),
-            "had completed it",
+            " completed it",
         ),
-        # what is emitted
-        (copied("triggers", "workflow = 'effect'", A_NEW_ROW, "UPDATE copied SET starts = 0"), "was emitted 2 times"),
-        (copied("triggers", "workflow = 'effect'", A_NEW_ROW, "UPDATE copied SET starts = 0"), "on record as emitted"),
-        (sql("UPDATE tasks SET parent_id = NULL WHERE workflow = 'broken'"), "on record as children"),
-        (without("effect"), "and never ran"),
+        # emitted triggers
+        (
+            insert_copy("triggers", "workflow = 'effect'", NEW_IDENTITY, "UPDATE copied SET starts = 0"),
+            "was emitted 2 times",
+        ),
+        (
+            insert_copy("triggers", "workflow = 'effect'", NEW_IDENTITY, "UPDATE copied SET starts = 0"),
+            "recorded as emitted",
+        ),
+        (sql("UPDATE tasks SET parent_id = NULL WHERE workflow = 'broken'"), "recorded as children"),
+        (without("effect"), "but never ran"),
         # waits
-        (sql(f"UPDATE waits SET value_json = '\"hold\"' WHERE {ASKED}"), "answer-ends-its-wait"),
-        (sql("UPDATE questions SET answer = 'hold' WHERE answer = 'send'"), "was taken as the answer"),
+        (sql(f"UPDATE waits SET value_json = '\"hold\"' WHERE {ASK_WAIT}"), "answer-ends-its-wait"),
+        (sql("UPDATE questions SET answer = 'hold' WHERE answer = 'send'"), "accepted the answer"),
         (
             sql(
-                f"UPDATE waits SET value_json = '\"hold\"' WHERE {ASKED}",
+                f"UPDATE waits SET value_json = '\"hold\"' WHERE {ASK_WAIT}",
                 "UPDATE questions SET answer = 'hold' WHERE answer = 'send'",
             ),
-            "'hold' was answered, and",
+            "'hold' was answered, but",
         ),
-        (once_more("heard", "ask:send", at_6="hold"), "and before send"),
-        (without("heard", "sleep#1"), "never heard it"),
-        (sql("DELETE FROM triggers WHERE dedup_key LIKE 'wake:%' AND workflow = 'waits'"), "nothing was woken"),
+        (once_more("received", "ask:send", at_6="hold"), "hold after send"),
+        (without("received", "sleep#1"), "never received it"),
+        (sql("DELETE FROM triggers WHERE dedup_key LIKE 'wake:%' AND workflow = 'waits'"), "was not woken"),
         (
             sql("UPDATE executions SET trigger_id = 'another' WHERE turn = 5"),
-            "did not go on",
+            "did not continue",
         ),
-        (sql("UPDATE waits SET resolved_at = due_at - 1 WHERE name = 'sleep#1'"), "before it was time"),
-        (sql("UPDATE mailbox SET payload_json = '{}' WHERE event = 'go'"), "and its mails are"),
+        (sql("UPDATE waits SET resolved_at = due_at - 1 WHERE name = 'sleep#1'"), "before it was due"),
+        (sql("UPDATE mailbox SET payload_json = '{}' WHERE event = 'go'"), "but its mails are"),
         # messages
         (
-            copied(
+            insert_copy(
                 "mailbox",
                 "event = 'message' AND status = 'READ'",
                 "UPDATE copied SET seq = 1000000",
@@ -242,7 +251,7 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
             "was put into 2 mailboxes",
         ),
         (
-            copied(
+            insert_copy(
                 "mailbox",
                 "event = 'message' AND status = 'READ'",
                 "UPDATE copied SET seq = 1000000, trigger_id = NULL",
@@ -250,20 +259,20 @@ def test_checker_accepts_a_sound_history(sound, tmp_path):
             "read 2 mails",
         ),
         (sql("UPDATE mailbox SET trigger_id = NULL WHERE event = 'message'"), "or neither"),
-        (sql("UPDATE mailbox SET status = 'EMITTED', wait_seq = NULL WHERE event = 'go'"), "came anew"),
+        (sql("UPDATE mailbox SET status = 'EMITTED', wait_seq = NULL WHERE event = 'go'"), "were emitted again"),
         (
             sql(
-                "UPDATE tasks SET result_json = json_set(result_json, '$.said[1]', 's 0', '$.said[#]', 's 0') "
+                "UPDATE tasks SET result_json = json_set(result_json, '$.texts[1]', 's 0', '$.texts[#]', 's 0') "
                 "WHERE workflow = 'chat' AND status = 'DONE'"
             ),
-            "message 's 0' was heard 3 times",
+            "message 's 0' was read 3 times",
         ),
         (
             sql("UPDATE tasks SET result_json = json_set(result_json, '$.count', 3) WHERE workflow = 'chat'"),
             "counted 3 of 2",
         ),
         # children
-        (sql("UPDATE tasks SET result_json = '7' WHERE workflow = 'child'"), "a parent was told"),
+        (sql("UPDATE tasks SET result_json = '7' WHERE workflow = 'child'"), "a parent received"),
     ],
 )
 def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
@@ -272,61 +281,61 @@ def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
     spoil(folder)
 
     wrong = check(folder).wrong
-    assert any(found in one for one in wrong), wrong
+    assert any(found in fault for fault in wrong), wrong
 
 
-@pytest.mark.parametrize(("status", "is_blamed"), [("DEAD", False), ("DONE", True)])
-def test_checker_lets_a_message_of_no_task_die_of_poison_only(sound, tmp_path, status, is_blamed):
-    """Kills may meet a message three times before it has reached its task: the operator finds it among the dead."""
+@pytest.mark.parametrize(("status", "is_reported"), [("DEAD", False), ("DONE", True)])
+def test_checker_lets_a_message_of_no_task_die_of_poison_only(sound, tmp_path, status, is_reported):
+    """A message that three kills meet before its task reads it is poison. The operator finds it in the dead letters."""
     folder = copy_files(sound, tmp_path)
-    copied(
+    insert_copy(
         "triggers",
         "source = 'MESSAGE'",
         f"UPDATE copied SET seq = 1000000, id = 'copy', dedup_key = 'copy', task_id = NULL, status = '{status}', "
         "reason = 'poison'",
     )(folder)
 
-    blamed = [one for one in check(folder).wrong if one.startswith("message copy")]
+    reported = [fault for fault in check(folder).wrong if fault.startswith("message copy")]
 
-    assert bool(blamed) == is_blamed, blamed
+    assert bool(reported) == is_reported, reported
 
 
 # Broken engines
 
 
-def lived(folder: Path, story: Story) -> Verdict:
-    live_through(folder, 1, story)
+def run_and_check(folder: Path, scenario: Scenario) -> Verdict:
+    run_scenario(folder, 1, scenario)
     return check(folder)
 
 
 def test_checker_finds_a_timer_that_ends_an_answered_wait(tmp_path, monkeypatch):
-    """Two things end one wait, and the second wins."""
+    """The answer ends the wait first, and then the timer."""
     resolve = WaitStore.resolve
 
-    def twice(self: WaitStore, tx: Transaction, seq: int, by: ResolvedBy, value_json: str) -> bool:
+    def resolve_twice(self: WaitStore, tx: Transaction, seq: int, by: ResolvedBy, value_json: str) -> bool:
         ended = resolve(self, tx, seq, by, value_json)
         if by is ResolvedBy.ANSWER:
             tx.run("UPDATE waits SET resolved_by = 'timer', value_json = '\"hold\"' WHERE seq = :seq", seq=seq)
         return ended
 
-    monkeypatch.setattr(WaitStore, "resolve", twice)
+    monkeypatch.setattr(WaitStore, "resolve", resolve_twice)
 
-    wrong = lived(tmp_path, Story("waits", (a_task("waits", "a"),))).wrong
+    wrong = run_and_check(tmp_path, Scenario("waits", (a_task("waits", "a"),))).wrong
 
-    assert any("'send' was answered, and" in one for one in wrong), wrong
+    assert any("'send' was answered, but" in fault for fault in wrong), wrong
 
 
 def test_checker_finds_a_message_read_twice(tmp_path, monkeypatch):
     monkeypatch.setattr(MailStore, "read", lambda *_: None)
 
-    wrong = lived(tmp_path, Story("chat", tuple(a_chat("s", 2, 3)))).wrong
+    wrong = run_and_check(tmp_path, Scenario("chat", tuple(a_chat("s", 2, 3)))).wrong
 
-    assert any("message 's 1' was heard" in one for one in wrong), wrong
+    assert any("message 's 1' was read" in fault for fault in wrong), wrong
 
 
-# And broken in a way that only a death shows: each is cut off everywhere
+# Engines that are broken in a way that only a kill shows: the scenario is killed at every pass of a place
 
-STATE_BEFORE_ITS_TURN_IS_OVER = """
+STATE_IS_STORED_BEFORE_THE_END_OF_ITS_TURN = """
 import json
 from craftcore.tasks.turn_events import TurnRecorder
 
@@ -340,7 +349,7 @@ def record_all(self, tx, events, *, right=TurnRecorder.record_all):
 TurnRecorder.record_all = record_all
 """
 
-TRIGGER_AND_TASK_IN_TWO_COMMITS = """
+TRIGGER_AND_TASK_ARE_SETTLED_IN_TWO_COMMITS = """
 from craftcore.tasks.turn_end import TurnService
 
 def settle_all(self, tx, epoch, ends, *, right=TurnService.settle_all):
@@ -350,7 +359,7 @@ def settle_all(self, tx, epoch, ends, *, right=TurnService.settle_all):
 TurnService.settle_all = settle_all
 """
 
-EMITTED_BEFORE_IT_IS_ON_RECORD = """
+EMIT_IS_COMMITTED_BEFORE_ITS_RECORD = """
 from craftcore.tasks.turn_events import TurnRecorder
 
 def record(self, tx, event, *, right=TurnRecorder.record):
@@ -360,7 +369,7 @@ def record(self, tx, event, *, right=TurnRecorder.record):
 TurnRecorder.record = record
 """
 
-A_MESSAGE_TO_ITSELF = """
+TRIGGER_IS_DELIVERED_TO_ITS_OWN_TASK = """
 from craftcore.engine.routing import Routes
 
 def known(self, tx, claim, *, right=Routes.known_route):
@@ -369,7 +378,7 @@ def known(self, tx, claim, *, right=Routes.known_route):
 Routes.known_route = known
 """
 
-CUT_OFF_EVERYWHERE = """
+RUN_MATRIX = """
 import sys
 from tests.crash.task_matrix import matrix
 
@@ -384,21 +393,26 @@ print("\\n".join(result.wrong))
 
 
 @pytest.mark.parametrize(
-    ("broken", "story", "place", "found"),
+    ("broken", "scenario", "place", "found"),
     cells(
         [
-            (STATE_BEFORE_ITS_TURN_IS_OVER, "loop", Failpoint.STEP_COMMITTED, "the state"),
-            (TRIGGER_AND_TASK_IN_TWO_COMMITS, "work", Failpoint.WRITER_FLUSHING, "running-task-has-trigger"),
-            (EMITTED_BEFORE_IT_IS_ON_RECORD, "work", Failpoint.WRITER_FLUSHING, "was emitted 2 times"),
-            (A_MESSAGE_TO_ITSELF, "chat", Failpoint.TURN_ENTERED, "message 's 0' was heard 0 times"),
+            (STATE_IS_STORED_BEFORE_THE_END_OF_ITS_TURN, "loop", Failpoint.STEP_COMMITTED, "the state"),
+            (
+                TRIGGER_AND_TASK_ARE_SETTLED_IN_TWO_COMMITS,
+                "work",
+                Failpoint.WRITER_FLUSHING,
+                "running-task-has-trigger",
+            ),
+            (EMIT_IS_COMMITTED_BEFORE_ITS_RECORD, "work", Failpoint.WRITER_FLUSHING, "was emitted 2 times"),
+            (TRIGGER_IS_DELIVERED_TO_ITS_OWN_TASK, "chat", Failpoint.TURN_ENTERED, "message 's 0' was read 0 times"),
         ],
         ["state", "settle", "emit", "route"],
     ),
 )
-def test_checker_finds_an_engine_broken_by_a_crash(tmp_path, broken, story, place, found):
+def test_checker_finds_an_engine_broken_by_a_crash(tmp_path, broken, scenario, place, found):
     environment = {**os.environ, "TMPDIR": str(tmp_path)}
 
-    played = run_program("-c", CUT_OFF_EVERYWHERE, broken, story, place, timeout=600, env=environment)
+    played = run_program("-c", RUN_MATRIX, broken, scenario, place, timeout=600, env=environment)
 
     assert played.returncode == 0, played.stdout + played.stderr
     assert found in played.stdout, played.stdout + played.stderr

@@ -8,7 +8,7 @@ import pytest
 
 from tests.crash.child import PRODUCER
 from tests.crash.crews import campaign_result, command_result
-from tests.crash.task_child import WAYS
+from tests.crash.task_child import KILL_PLACES
 
 MATRIX = "tests.crash.task_matrix"
 CAMPAIGN = "tests.crash.task_campaign"
@@ -18,10 +18,10 @@ def judge_matrix(result: dict[str, Any], cuts: int, relays: int = 10) -> None:
     found = result["found"]
     assert result["wrong"] == []
     assert sum(result["cuts"].values()) >= cuts
-    assert {place for place in WAYS if result["cuts"].get(place)} == {*WAYS}
+    assert {place for place in KILL_PLACES if result["cuts"].get(place)} == {*KILL_PLACES}
     assert result["pairs"] > 0
-    assert result["relays"] == len(result["kills"]) > relays, "each place that a long chat passes must have killed it"
-    assert found["cut_off"] > cuts / 2, "what interrupts nothing proves nothing"
+    assert result["relays"] == len(result["kills"]) > relays, "the long chat is killed at each place that it passes"
+    assert found["cut_off"] > cuts / 2, "a kill that interrupts no attempt proves nothing"
     assert found["run_again"] > cuts / 10
     assert found["poisoned"] == 0
 
@@ -31,20 +31,20 @@ def judge_campaign(result: dict[str, Any], kills: int) -> None:
     assert result["wrong"] == []
     assert sum(result["kills"].values()) >= kills
     assert result["kills"][PRODUCER] > 0
-    assert len(result["kills"]) > len(WAYS) / 2
-    assert found["cut_off"] > kills / 2, "kills that interrupt nothing prove nothing"
+    assert len(result["kills"]) > len(KILL_PLACES) / 2
+    assert found["cut_off"] > kills / 2, "a kill that interrupts no attempt proves nothing"
     assert found["run_again"] > kills / 30
     assert found["tasks"] > kills
     assert found["poisoned"] < found["tasks"] / 20
 
 
 def test_workflow_ends_equally_after_a_kill_at_any_place(tmp_path):
-    """A fortieth of the places and passes, each place once at least.
+    """The test runs a fortieth of the passes, and each place at least once.
 
-    One crew, because a second one would stop the same lives again.
+    There is one crew, because a second crew would stop the same lives again.
     """
     some = ("--part", "40", "--pairs", "1", "--workers", "1")
-    judge_matrix(command_result(MATRIX, tmp_path, 1800, *some), len(WAYS), relays=0)
+    judge_matrix(command_result(MATRIX, tmp_path, 1800, *some), len(KILL_PLACES), relays=0)
 
 
 @pytest.mark.acceptance
