@@ -22,20 +22,20 @@ from craftcore.daemon import lifespan
 
 app = App("test")
 begun = 0
-concurrency, company = int(sys.argv[2]), int(sys.argv[3])
+concurrency, others = int(sys.argv[2]), int(sys.argv[3])
 lifespan._machine_boot_id = lambda: sys.argv[5]
 
 @app.workflow("innocent")
 async def innocent(n: int) -> int:
     global begun
     begun += 1
-    while company and concurrency > 1:  # none is done before all are there; then the deadly one takes them along
+    while others and concurrency > 1:  # none ends before all run, and the deadly trigger kills them
         await anyio.sleep(1)
     return n
 
 @app.workflow("deadly")
 async def deadly() -> None:
-    while begun < min(concurrency - 1, company):  # all that may run beside it do
+    while begun < min(concurrency - 1, others):  # until all others that fit beside this trigger run
         await anyio.sleep(0.001)
     os.kill(os.getpid(), signal.SIGKILL)
 
@@ -51,14 +51,14 @@ anyio.run(main, backend=sys.argv[4])
 
 
 def boot(path: Path, concurrency: int, innocents: int, backend: str, machine: str = "m") -> int:
-    """One life of the process, in one life of the machine; how it ended."""
-    words = (str(path), str(concurrency), str(innocents), backend, machine)
-    child = run_program("-c", BOOT, *words, timeout=3 * PATIENCE)
-    assert child.returncode in (0, -signal.SIGKILL), child.stderr
-    return child.returncode
+    """Run a process until it ends, and return its exit code. `machine` is the boot id of the machine."""
+    arguments = (str(path), str(concurrency), str(innocents), backend, machine)
+    process = run_program("-c", BOOT, *arguments, timeout=3 * PATIENCE)
+    assert process.returncode in (0, -signal.SIGKILL), process.stderr
+    return process.returncode
 
 
-def ask(path: Path, sql: str) -> list[tuple[Any, ...]]:
+def fetch_rows(path: Path, sql: str) -> list[tuple[Any, ...]]:
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READONLY)
     try:
         return connection.execute(sql).fetchall()
@@ -79,42 +79,42 @@ def test_poison_trigger_dies_alone_and_the_fifteen_others_are_done(tmp_path, con
             else:
                 producer.emit("innocent", {"n": n})
 
-    ends: list[int] = []
-    while not ends or ends[-1]:
-        assert len(ends) < 8, "it is never found out"
-        in_company = len(ends) < 2  # then it runs alone
-        ends.append(boot(path, concurrency, 15 if in_company else 0, backend))
+    exits: list[int] = []
+    while not exits or exits[-1]:
+        assert len(exits) < 8, "the poison trigger is never found"
+        is_concurrent = len(exits) < 2  # the poison trigger runs alone after two crashes
+        exits.append(boot(path, concurrency, 15 if is_concurrent else 0, backend))
 
-    assert len(ends) == 4, ends  # twice in company, once alone, and then the rest in peace
-    assert ask(path, f"SELECT status, reason, error_code, starts FROM triggers WHERE id = '{deadly}'") == [
+    assert len(exits) == 4, exits  # two crashes with the others, one alone, and one orderly exit
+    assert fetch_rows(path, f"SELECT status, reason, error_code, starts FROM triggers WHERE id = '{deadly}'") == [
         ("DEAD", "poison", "POISON", 3)
     ]
-    assert ask(path, "SELECT status, count(*) FROM triggers GROUP BY status") == [("DEAD", 1), ("DONE", 15)]
+    assert fetch_rows(path, "SELECT status, count(*) FROM triggers GROUP BY status") == [("DEAD", 1), ("DONE", 15)]
 
 
-def lives_until_peace(path: Path, machine: str) -> int:
-    """Boot again and again, with nothing to wait for; how many lives it took. `{}` becomes the number of the life."""
-    ends: list[int] = []
-    while not ends or ends[-1]:
-        assert len(ends) < 12, "it is never found out"
-        ends.append(boot(path, 16, 0, "asyncio", machine.format(len(ends))))
-    return len(ends)
+def boot_until_exit(path: Path, machine: str) -> int:
+    """Boot until a process exits in order, and return the number of boots. The number of a boot replaces `{}`."""
+    exits: list[int] = []
+    while not exits or exits[-1]:
+        assert len(exits) < 12, "the poison trigger is never found"
+        exits.append(boot(path, 16, 0, "asyncio", machine.format(len(exits))))
+    return len(exits)
 
 
 def test_machine_crash_is_blamed_later_than_a_process_crash(tmp_path):
-    """Each of its deaths is a restart of the machine. After four it runs alone, and after two more it is buried."""
+    """Each crash is a restart of the machine. The trigger runs alone after four crashes, and is dead after six."""
     path = tmp_path / "agent.db"
     with Producer(path) as producer:
         deadly = producer.emit("deadly").id
         producer.emit("innocent", {"n": 1})
 
-    lives = lives_until_peace(path, "machine {}")
+    boots = boot_until_exit(path, "machine {}")
 
-    assert lives == 7
-    assert ask(path, f"SELECT status, reason, starts, machine_restarts FROM triggers WHERE id = '{deadly}'") == [
-        ("DEAD", "poison", 6, 5)  # the sixth is in its message
+    assert boots == 7
+    assert fetch_rows(path, f"SELECT status, reason, starts, machine_restarts FROM triggers WHERE id = '{deadly}'") == [
+        ("DEAD", "poison", 6, 5)  # only the message counts the sixth restart
     ]
-    assert ask(path, "SELECT status FROM triggers WHERE workflow = 'innocent'") == [("DONE",)]
+    assert fetch_rows(path, "SELECT status FROM triggers WHERE workflow = 'innocent'") == [("DONE",)]
 
 
 def test_poison_trigger_on_a_running_machine_is_dead_after_three_crashes(tmp_path):
@@ -122,4 +122,4 @@ def test_poison_trigger_on_a_running_machine_is_dead_after_three_crashes(tmp_pat
     with Producer(path) as producer:
         producer.emit("deadly")
 
-    assert lives_until_peace(path, "the same") == 4
+    assert boot_until_exit(path, "the same") == 4

@@ -18,7 +18,7 @@ from craftcore import App, Producer, TriggerSpec
 from craftcore.config import Config, DaemonSettings
 from craftcore.storage.backup.staging_file import BEGINS, NAME, staging_file
 from craftcore.triggers.start_holds import release as release_holds
-from tests.crash.test_poison import ask
+from tests.crash.test_poison import fetch_rows
 from tests.support.processes import PATIENCE
 
 ROOT = Path(__file__).parents[2]
@@ -76,11 +76,11 @@ async def until(condition: Any) -> None:
 
 
 def require_no_crash(path: Path, count: int) -> None:
-    assert ask(path, "SELECT status, attempts, crash_count, count(*) FROM triggers GROUP BY 1, 2, 3") == [
+    assert fetch_rows(path, "SELECT status, attempts, crash_count, count(*) FROM triggers GROUP BY 1, 2, 3") == [
         ("PENDING", 0, 0, count)
     ]
-    assert ask(path, "SELECT count(*) FROM epochs WHERE ended_at IS NULL") == [(0,)]
-    assert ask(path, "PRAGMA integrity_check") == [("ok",)]
+    assert fetch_rows(path, "SELECT count(*) FROM epochs WHERE ended_at IS NULL") == [(0,)]
+    assert fetch_rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
@@ -191,7 +191,7 @@ async def test_restored_database_is_held_until_released(tmp_path):
     assert ran_while_held == [1, 2]
     assert epoch > last_epoch
     assert sorted(ran[2:]) == [2, 3]
-    assert ask(path, "SELECT count(*) FROM facts WHERE name = 'held'") == [(0,)]
+    assert fetch_rows(path, "SELECT count(*) FROM facts WHERE name = 'held'") == [(0,)]
 
 
 @pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""The attempts of a step, counted over a kill of the process."""
+"""The attempts of a step, counted across a kill of the process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from craftcore.failpoints import kill_process
 app = App("retries")
 
 def fetch() -> None:
-    tries = Path("tries")
-    with tries.open("a") as file:
+    attempts = Path("attempts")
+    with attempts.open("a") as file:
         file.write("x")
-    if tries.stat().st_size == 3:
+    if attempts.stat().st_size == 3:
         kill_process()
     raise ConnectionError("reset")
 
@@ -36,9 +36,9 @@ def test_step_retries_keep_their_count_over_a_kill(tmp_path: Path) -> None:
     with Producer(tmp_path / "agent.db") as producer:
         work = producer.emit("fetches")
         with a_daemon(tmp_path, "app:app") as daemon:
-            until(lambda: daemon.process.poll() is not None, "the kill in the third try")
+            until(lambda: daemon.process.poll() is not None, "the kill in the third attempt")
         with a_daemon(tmp_path, "app:app"), pytest.raises(WorkFailed, match="reset"):
             work.result(timeout=PATIENCE)
 
-    tries = len((tmp_path / "tries").read_text())
-    assert tries == 5, "two failures, the killed try, and the two that are left of four"
+    attempts = len((tmp_path / "attempts").read_text())
+    assert attempts == 5, "two failures, the killed attempt, and the remaining two of four attempts"
