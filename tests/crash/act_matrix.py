@@ -4,10 +4,10 @@
     python -m tests.crash.act_matrix               # each cell
     python -m tests.crash.act_matrix --thorough    # on both event loops, in every shape, and more faults
 
-Each cell is a task of its own with one fault. The engine, the policy and a person who reads the provider's book act
-until the task has ended. The result is read from that book and the ledger.
+Each cell is a separate task with one fault. The engine, the policy and a person who reads the provider's book act
+until the task has ended. The result is read from that book and from the ledger.
 
-The tables it prints are those of `docs/explanation/irreversible-actions.md`.
+The printed tables are those of `docs/explanation/irreversible-actions.md`.
 """
 
 from __future__ import annotations
@@ -76,10 +76,10 @@ PLACES = {
 
 WAYS = {
     CRASH: "The process is killed",
-    TIME_OUT: "The call, or around it the attempt, times out",
+    TIME_OUT: "The call, or the attempt around it, times out",
     CANCEL: "A person cancels the task",
-    RESET: "The connection is reset (before INTENT and after DONE: another one, which the workflow used)",
-    STOP: "The engine is stopped, and goes on later",
+    RESET: "The connection is reset (before INTENT and after DONE: another connection of the workflow)",
+    STOP: "The engine is stopped, and continues later",
 }
 
 PROVIDERS = {
@@ -189,21 +189,21 @@ def read_tables(text: str) -> dict[str, str]:
 
 
 def _table(how: str, cells: Mapping[str, str], refused: Mapping[str, str]) -> str:
-    pairs_of_policy: dict[tuple[str, ...], list[str]] = {}
+    providers_by_row: dict[tuple[str, ...], list[str]] = {}
     for pair in PAIRS:
         outcomes = (
             [cells[Cell(pair, (Fault(how, where),)).name] for where in WHERE] if pair.action not in refused else []
         )
         outcomes = outcomes or [REFUSED_AT_REGISTRATION] + [""] * (len(PLACES) - 1)
-        pairs_of_policy.setdefault((f"`{pair.policy.name}`", *outcomes), []).append(PROVIDERS[pair.kind])
+        providers_by_row.setdefault((f"`{pair.policy.name}`", *outcomes), []).append(PROVIDERS[pair.kind])
     head = ["policy", "provider", *PLACES.values()]
-    rows = [[policy, ", ".join(providers), *outcomes] for (policy, *outcomes), providers in pairs_of_policy.items()]
+    rows = [[policy, ", ".join(providers), *outcomes] for (policy, *outcomes), providers in providers_by_row.items()]
     return "\n".join(f"| {' | '.join(row)} |" for row in [head, ["---"] * len(head), *rows])
 
 
 def matrix(*, thorough: bool, workers: int, only: str | None = None, sample: bool = False) -> Result:
-    """Run every cell, the sample, or the cells whose name contains `only`. The files of a fault are kept."""
-    began = time.monotonic()
+    """Run every cell, the sample, or the cells whose name contains `only`. The files are kept when a check fails."""
+    started_at = time.monotonic()
     prepare_forks()
     result = Result()
     with tempfile.TemporaryDirectory(prefix="craftcore-acts-", dir=memory_folder()) as folder:
@@ -215,22 +215,22 @@ def matrix(*, thorough: bool, workers: int, only: str | None = None, sample: boo
             for cells in [_cells(result.refused, only, thorough=thorough, sample=sample)]
             for index in range(workers)
         ]
-        crews_at_work = []
+        crew_processes = []
         for crew in range(workers):
-            answer = home / f"answer-{crew}.json"
-            mine = jobs[crew::workers]
-            crews_at_work.append((fork(_crew, home / f"crew-{crew}", mine, answer), answer))
-        for process, answer in crews_at_work:
+            result_file = home / f"answer-{crew}.json"
+            own_jobs = jobs[crew::workers]
+            crew_processes.append((fork(_crew, home / f"crew-{crew}", own_jobs, result_file), result_file))
+        for process, result_file in crew_processes:
             status = os.waitpid(process, 0)[1]
-            if status or not answer.exists():
+            if status or not result_file.exists():
                 result.wrong.append(f"a crew of the matrix ended with wait status {status}")
             else:
-                result.add(json.loads(answer.read_text()))
+                result.add(json.loads(result_file.read_text()))
         if result.wrong:
             kept = Path(tempfile.mkdtemp(prefix="craftcore-acts-kept-"))
             shutil.copytree(home, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.bell"))
             result.wrong.append(f"kept in {kept}")
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - started_at
     return result
 
 
@@ -249,13 +249,13 @@ def _cells(refused: dict[str, str], only: str | None, *, thorough: bool, sample:
 
 def _refused(home: Path) -> dict[str, str]:
     """Return the invalid pairs by action, with the message of the declaration or of the start of the app."""
-    answer = home / "refused.json"
-    assert wait(fork(_declare_each, home, answer), None) == 0
-    refused: dict[str, str] = json.loads(answer.read_text())
+    result_file = home / "refused.json"
+    assert wait(fork(_declare_each, home, result_file), None) == 0
+    refused: dict[str, str] = json.loads(result_file.read_text())
     return refused
 
 
-def _declare_each(home: Path, answer: Path) -> None:
+def _declare_each(home: Path, result_file: Path) -> None:
     """Declare each pair in its own app. The apps share a database, whose creation takes most of the time."""
     refused = {}
     for pair in PAIRS:
@@ -265,7 +265,7 @@ def _declare_each(home: Path, answer: Path) -> None:
             anyio.run(_start, app, home / "tried.db")
         except ConfigInvalid as error:
             refused[pair.action] = error.message
-    answer.write_text(json.dumps(refused))
+    result_file.write_text(json.dumps(refused))
 
 
 async def _start(app: App, db: Path) -> None:
@@ -273,7 +273,7 @@ async def _start(app: App, db: Path) -> None:
         pass
 
 
-def _crew(home: Path, jobs: list[tuple[tuple[str, int], list[Cell]]], answer: Path) -> None:
+def _crew(home: Path, jobs: list[tuple[tuple[str, int], list[Cell]]], result_file: Path) -> None:
     result = Result()
     for index, (shape, cells) in enumerate(jobs):
         folder = home / str(index)
@@ -282,7 +282,7 @@ def _crew(home: Path, jobs: list[tuple[tuple[str, int], list[Cell]]], answer: Pa
             run_to_end(folder, provider, shape, [cell.spec() for cell in cells], result)
         if result.wrong:
             break
-    answer.write_text(to_json(result))
+    result_file.write_text(to_json(result))
 
 
 def run_to_end(

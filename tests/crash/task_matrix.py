@@ -57,9 +57,9 @@ STRIDE: dict[str, int] = {
 }
 """The normal run takes every second or every third pass of these places.
 
-Before a commit, the database is as after the previous commit. So every second pass of both points of the writer is
-each state of the database, once. At the other places, nothing has changed since the previous point: neither the
-database nor the state of user code.
+Before a commit, the database is as after the previous commit. So every second pass of the two points of the writer
+covers each state of the database once. At the other places, the database has not changed since the previous point, and
+no user code has run.
 """
 
 PR_SET_PDEATHSIG = 1  # <linux/prctl.h>
@@ -122,7 +122,7 @@ class Plan(NamedTuple):
         )
 
 
-class Known(NamedTuple):
+class Baseline(NamedTuple):
     """The passes of an uninterrupted life, and the end of its scenario."""
 
     passes: dict[str, int]
@@ -130,7 +130,7 @@ class Known(NamedTuple):
     first_places: Sequence[str] = ()
 
 
-NOTHING = Known({}, None)
+NO_BASELINE = Baseline({}, None)
 
 
 @dataclass(slots=True)
@@ -174,51 +174,51 @@ def matrix(
     places: Sequence[str] = KILL_PLACES,
     part: int = 1,
 ) -> Result:
-    """Run the matrix, or its part for one scenario or some places. The files of a fault are kept."""
-    began = time.monotonic()
+    """Run the matrix, or its part for one scenario or some places. The files are kept when a check fails."""
+    started_at = time.monotonic()
     prepare_forks()
     result = Result()
     with tempfile.TemporaryDirectory(prefix="craftcore-matrix-", dir=memory_folder()) as folder:
         home = Path(folder)
         _create_database(home / "empty.db")
-        known = [
+        baselines = [
             _run_uninterrupted(home / f"whole-{n}", home, scenario, result)
             if only in (None, scenario.name)
-            else NOTHING
+            else NO_BASELINE
             for n, scenario in enumerate(ALL_SCENARIOS)
         ]
-        known = [*_add_first_places(known)]
-        crews_at_work = []
+        baselines = [*_add_first_places(baselines)]
+        crew_processes = []
         for crew in range(0 if result.wrong else workers):
-            answer = home / f"answer-{crew}.json"
+            result_file = home / f"answer-{crew}.json"
             plan = Plan(thorough, part, pairs, places, crew, workers)
             jobs = [
                 job
-                for job in _jobs(known, thorough=thorough, part=part)
+                for job in _jobs(baselines, thorough=thorough, part=part)
                 if only in (None, ALL_SCENARIOS[job.scenario].name)
             ]
-            crews_at_work.append(
-                (fork(_crew, home / f"crew-{crew}", home, jobs, known, plan, seed + crew, answer), answer)
+            crew_processes.append(
+                (fork(_crew, home / f"crew-{crew}", home, jobs, baselines, plan, seed + crew, result_file), result_file)
             )
-        for process, answer in crews_at_work:
+        for process, result_file in crew_processes:
             status = os.waitpid(process, 0)[1]
-            if status or not answer.exists():
+            if status or not result_file.exists():
                 result.wrong.append(f"a crew of the matrix ended with wait status {status}")
             else:
-                result.add(json.loads(answer.read_text()))
+                result.add(json.loads(result_file.read_text()))
         if result.wrong:
             kept = Path(tempfile.mkdtemp(prefix="craftcore-matrix-kept-"))
             shutil.copytree(home, kept, dirs_exist_ok=True, ignore=shutil.ignore_patterns("*.bell"))
             result.wrong.append(f"kept in {kept}, seed {seed}")
-    result.seconds = time.monotonic() - began
+    result.seconds = time.monotonic() - started_at
     return result
 
 
-def _add_first_places(known: Sequence[Known]) -> Iterator[Known]:
-    seen: set[str] = set()
-    for one in known:
-        yield one._replace(first_places=sorted({*one.passes} - seen))
-        seen |= {*one.passes}
+def _add_first_places(baselines: Sequence[Baseline]) -> Iterator[Baseline]:
+    earlier: set[str] = set()
+    for baseline in baselines:
+        yield baseline._replace(first_places=sorted({*baseline.passes} - earlier))
+        earlier |= {*baseline.passes}
 
 
 def memory_folder() -> str | None:
@@ -226,7 +226,7 @@ def memory_folder() -> str | None:
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
-def _jobs(known: Sequence[Known], *, thorough: bool, part: int) -> list[Job]:
+def _jobs(baselines: Sequence[Baseline], *, thorough: bool, part: int) -> list[Job]:
     """Return a job for each scenario, and a relay of the long chat at every place.
 
     The crews share the cuts of a scenario, and the relays.
@@ -238,7 +238,7 @@ def _jobs(known: Sequence[Known], *, thorough: bool, part: int) -> list[Job]:
     ]
     long_number = len(SCENARIOS)
     # A place that is passed once is passed in the boot: a life that is killed there makes no progress.
-    passed = [place for place in KILL_PLACES if known[long_number].passes.get(place, 0) > 1]
+    passed = [place for place in KILL_PLACES if baselines[long_number].passes.get(place, 0) > 1]
     return [*jobs, *(Job(long_number, SHAPES[n % 4], place) for n, place in enumerate(passed) if n % part == 0)]
 
 
@@ -253,14 +253,16 @@ def _create_database(db: Path) -> None:
     assert wait(fork(create), None) == 0
 
 
-def _run_uninterrupted(home: Path, root: Path, scenario: Scenario, result: Result) -> Known:
+def _run_uninterrupted(home: Path, root: Path, scenario: Scenario, result: Result) -> Baseline:
     case = Case(home, scenario, SHAPES[0], result)
     case.begin(root)
     ending = case.run_to_end(1, ends=COUNTS_PASSES)
-    return Known(json.loads(case.life(1).passes.read_text()) if ending else {}, ending)
+    return Baseline(json.loads(case.life(1).passes.read_text()) if ending else {}, ending)
 
 
-def _crew(home: Path, root: Path, jobs: list[Job], known: list[Known], plan: Plan, seed: int, answer: Path) -> None:
+def _crew(
+    home: Path, root: Path, jobs: list[Job], baselines: list[Baseline], plan: Plan, seed: int, result_file: Path
+) -> None:
     result = Result()
     chance = random.Random(seed)
     relays = [job for job in jobs if job.relay]
@@ -269,14 +271,14 @@ def _crew(home: Path, root: Path, jobs: list[Job], known: list[Known], plan: Pla
         if not job.relay:
             case.begin(root)
             has_pairs = plan.part == 1 or n % plan.crews == plan.crew
-            case.cut_everywhere(known[job.scenario], plan if has_pairs else plan._replace(pairs=0), chance)
+            case.cut_everywhere(baselines[job.scenario], plan if has_pairs else plan._replace(pairs=0), chance)
         elif relays.index(job) % plan.crews == plan.crew:
             case.begin(root)
-            case.relay(job.relay, known[job.scenario], chance)
+            case.relay(job.relay, baselines[job.scenario], chance)
         if result.wrong:
             break
         shutil.rmtree(case.home, ignore_errors=True)
-    answer.write_text(to_json(result))
+    result_file.write_text(to_json(result))
 
 
 class Case:
@@ -293,13 +295,13 @@ class Case:
         """Return a case of the same scenario for the copied files of a life."""
         return Case(image, self.scenario, self.shape, self.result)
 
-    def cut_everywhere(self, known: Known, plan: Plan, chance: random.Random) -> None:
+    def cut_everywhere(self, baseline: Baseline, plan: Plan, chance: random.Random) -> None:
         """Cut the scenario off at every place that it passes, and after some of these cuts a second time."""
         spots: list[tuple[Spot, int, Path]] = []
         passed = 0
         for spot in self.stop_everywhere(1):
             passed += 1
-            if plan.takes(spot, self.scenario.name, known.first_places):
+            if plan.takes(spot, self.scenario.name, baseline.first_places):
                 spots.append((spot, passed, copy_files(self.home, self.home / f"cut-{passed}")))
         cut_twice = spots if plan.pairs == ALL else chance.sample(spots, min(plan.pairs, len(spots)))
         for cut in spots:
@@ -307,14 +309,14 @@ class Case:
             if cut in cut_twice:
                 following = range(passed - before)
                 at = [*following] if plan.pairs == ALL else [chance.randrange(len(following) or 1)]
-                self.copy_in(image).cut_again(spot, at, known)
+                self.copy_in(image).cut_again(spot, at, baseline)
             self.result.cuts[spot.place] += 1
-            self.copy_in(image).continue_to_end(2, known, [spot])
+            self.copy_in(image).continue_to_end(2, baseline, [spot])
             if self.result.wrong:
                 return
             shutil.rmtree(image)
 
-    def cut_again(self, first: Spot, at: Sequence[int], known: Known) -> None:
+    def cut_again(self, first: Spot, at: Sequence[int], baseline: Baseline) -> None:
         """Cut the next life off as well, at these indexes in the sequence of its stops."""
         second = copy_files(self.home, self.home / "second")
         for n, spot in enumerate(self.copy_in(second).stop_everywhere(2)):
@@ -322,7 +324,7 @@ class Case:
                 continue
             third = copy_files(second, self.home / "third")
             self.result.pairs += 1
-            self.copy_in(third).continue_to_end(3, known, [first, spot])
+            self.copy_in(third).continue_to_end(3, baseline, [first, spot])
             if self.result.wrong:
                 return
             shutil.rmtree(third)
@@ -330,20 +332,20 @@ class Case:
                 break
         shutil.rmtree(second)
 
-    def continue_to_end(self, number: int, known: Known, cut: Iterable[Spot]) -> None:
+    def continue_to_end(self, number: int, baseline: Baseline, cut: Iterable[Spot]) -> None:
         """Run the scenario to its end, which must be the end of an uninterrupted life."""
         ending = self.run_to_end(number)
-        if ending is not None and ending != known.ending:
+        if ending is not None and ending != baseline.ending:
             at = " and ".join(f"pass {spot.at_pass} of {spot.place}" for spot in cut)
-            parts = [pair for pair in zip(ending, known.ending, strict=True) if pair[0] != pair[1]]
+            parts = [pair for pair in zip(ending, baseline.ending, strict=True) if pair[0] != pair[1]]
             self.result.wrong.append(
                 f"{self.scenario.name} ({self.shape}, {self.home}), cut off at {at}, has another end: "
                 f"{[(_difference(found, expected), _difference(expected, found)) for found, expected in parts]}"
             )
 
-    def relay(self, place: str, known: Known, chance: random.Random) -> None:
+    def relay(self, place: str, baseline: Baseline, chance: random.Random) -> None:
         """Kill every life at this place, until the scenario is over."""
-        share = 2 + known.passes[place] // 3
+        share = 2 + baseline.passes[place] // 3
         for number in range(1, RELAY_LIVES_MAX):
             life = self.life(number, ends=place, at_pass=chance.randint(1 + share // 4, share), reboots=True)
             ended = wait(fork(run_life, life, live), None)
@@ -354,7 +356,7 @@ class Case:
             self.result.wrong.append(f"{self.scenario.name}: {RELAY_LIVES_MAX} kills at {place} are not enough")
         self.result.relays += 1
         self.check_exit(number, ended)
-        self.continue_to_end(number + 1, known, [Spot(place, 0)])
+        self.continue_to_end(number + 1, baseline, [Spot(place, 0)])
 
     def stop_everywhere(self, number: int) -> Iterator[Spot]:
         """Run a life that is stopped at each place it passes. Yield each spot, while the caller copies the files."""

@@ -254,12 +254,12 @@ def test_checker_finds_each_fault(sound, tmp_path, spoil, found):
 CALL_BEFORE_INTENT = """
 from craftcore.engine.turn import ledgered_call
 
-async def early(self, again, *, right=ledgered_call.LedgeredCall._begin):
+async def early(self, again, *, original=ledgered_call.LedgeredCall._begin):
     if again is None:
         deadline = ledgered_call.deadline_of(self._turn, self._terms.timeout)
         call = ledgered_call.Call(key=self._key, attempt=1, deadline=deadline)
         await ledgered_call.call_provider(self._turn, self._action, self._terms, call, self._arguments)
-    return await right(self, again)
+    return await original(self, again)
 
 ledgered_call.LedgeredCall._begin = early
 """
@@ -268,8 +268,8 @@ ERROR_COUNTS_AS_PROOF = """
 from craftcore.engine.turn import provider_call
 from craftcore.activities.model import ActivityStatus
 
-def failed(reason, message, *, right=provider_call._unknown_outcome):
-    return right(reason, message)._replace(status=ActivityStatus.FAILED)
+def failed(reason, message, *, original=provider_call._unknown_outcome):
+    return original(reason, message)._replace(status=ActivityStatus.FAILED)
 
 provider_call._unknown_outcome = failed
 """
@@ -278,8 +278,8 @@ WINDOW_IS_IGNORED = """
 from craftcore.activities import resolution
 from dataclasses import replace
 
-def resend(activity, terms, is_fresh, now, *, right=resolution._resend):
-    return right(activity, replace(terms, idempotency_window=None), is_fresh, now)
+def resend(activity, terms, is_fresh, now, *, original=resolution._resend):
+    return original(activity, replace(terms, idempotency_window=None), is_fresh, now)
 
 resolution._resend = resend
 """
@@ -288,8 +288,8 @@ NEGATIVE_ANSWER_COUNTS_AT_ONCE = """
 from craftcore.engine.turn import act as acts
 from dataclasses import replace
 
-def course_of(activity, terms, *, right=acts.resolve, **more):
-    return right(activity, replace(terms, settle_after=0.0), **more)
+def course_of(activity, terms, *, original=acts.resolve, **options):
+    return original(activity, replace(terms, settle_after=0.0), **options)
 
 acts.resolve = course_of
 """
@@ -297,8 +297,8 @@ acts.resolve = course_of
 NEW_KEY_FOR_EACH_CALL = """
 from craftcore.engine.turn import ledgered_call
 
-def call(*, key, attempt, deadline, right=ledgered_call.Call):
-    return right(key=f"{key}.{attempt}", attempt=attempt, deadline=deadline)
+def call(*, key, attempt, deadline, original=ledgered_call.Call):
+    return original(key=f"{key}.{attempt}", attempt=attempt, deadline=deadline)
 
 ledgered_call.Call = call
 """
@@ -306,7 +306,7 @@ ledgered_call.Call = call
 NEW_KEY_FOR_EACH_ENTRY = """
 from craftcore.engine.turn import act as acts
 
-acts._place = lambda turn, key, *, right=acts._place: f"{right(turn, key)}.{turn.run.record.seq}"
+acts._place = lambda turn, key, *, original=acts._place: f"{original(turn, key)}.{turn.run.record.seq}"
 """
 
 BOOT_IGNORES_INTENTS = """
@@ -318,8 +318,8 @@ ActivityEvents.mark_interrupted = lambda self, tx: 0
 END_OF_A_CALL_IS_LOST = """
 from craftcore.engine.turn import ledgered_call
 
-async def settle(self, begun, end, *, right=ledgered_call.LedgeredCall._settle):
-    return end if end.status is ledgered_call.ActivityStatus.DONE else await right(self, begun, end)
+async def settle(self, begun, end, *, original=ledgered_call.LedgeredCall._settle):
+    return end if end.status is ledgered_call.ActivityStatus.DONE else await original(self, begun, end)
 
 ledgered_call.LedgeredCall._settle = settle
 """
@@ -339,15 +339,15 @@ ActivityEvents.ask_at_end = lambda self, tx, seqs: None
 ASSUMPTION_IS_NOT_RECORDED = """
 from craftcore.activities.decision_store import DecisionStore
 
-DecisionStore.add = lambda *args, **more: None
+DecisionStore.add = lambda *args, **options: None
 """
 
 YES_COUNTS_AS_NO = """
 from craftcore.activities.ledger import Ledger
 from craftcore.activities.model import Decision
 
-def decide(self, tx, activity, decision, *, right=Ledger.decide, **more):
-    return right(self, tx, activity, Decision.RESEND, **more)
+def decide(self, tx, activity, decision, *, original=Ledger.decide, **options):
+    return original(self, tx, activity, Decision.RESEND, **options)
 
 Ledger.decide = decide
 """

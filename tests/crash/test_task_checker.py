@@ -339,12 +339,12 @@ STATE_IS_STORED_BEFORE_THE_END_OF_ITS_TURN = """
 import json
 from craftcore.tasks.turn_events import TurnRecorder
 
-def record_all(self, tx, events, *, right=TurnRecorder.record_all):
+def record_all(self, tx, events, *, original=TurnRecorder.record_all):
     for event in events:
         if event.memo == "step:add":
             count = json.dumps(json.loads(event.payload_json)["result"])
             tx.run("UPDATE tasks SET state_json = :count WHERE seq = :seq", count=count, seq=event.task_seq)
-    return right(self, tx, events)
+    return original(self, tx, events)
 
 TurnRecorder.record_all = record_all
 """
@@ -352,9 +352,9 @@ TurnRecorder.record_all = record_all
 TRIGGER_AND_TASK_ARE_SETTLED_IN_TWO_COMMITS = """
 from craftcore.tasks.turn_end import TurnService
 
-def settle_all(self, tx, epoch, ends, *, right=TurnService.settle_all):
+def settle_all(self, tx, epoch, ends, *, original=TurnService.settle_all):
     commit(tx)
-    return right(self, tx, epoch, ends)
+    return original(self, tx, epoch, ends)
 
 TurnService.settle_all = settle_all
 """
@@ -362,9 +362,9 @@ TurnService.settle_all = settle_all
 EMIT_IS_COMMITTED_BEFORE_ITS_RECORD = """
 from craftcore.tasks.turn_events import TurnRecorder
 
-def record(self, tx, event, *, right=TurnRecorder.record):
+def record(self, tx, event, *, original=TurnRecorder.record):
     commit(tx)
-    return right(self, tx, event)
+    return original(self, tx, event)
 
 TurnRecorder.record = record
 """
@@ -372,8 +372,8 @@ TurnRecorder.record = record
 TRIGGER_IS_DELIVERED_TO_ITS_OWN_TASK = """
 from craftcore.engine.routing import Routes
 
-def known(self, tx, claim, *, right=Routes.known_route):
-    return right(self, tx, claim._replace(starts=1))
+def known(self, tx, claim, *, original=Routes.known_route):
+    return original(self, tx, claim._replace(starts=1))
 
 Routes.known_route = known
 """
