@@ -93,7 +93,7 @@ class Result(crews.CountedResult):
 
 
 def campaign(kills: int, seed: int, workers: int, policy: str | None = None) -> Result:
-    """Kill at least `kills` lives, on databases of about thirty lives each. A policy selects its actions."""
+    """Kill at least `kills` lives, on databases of about thirty lives each. `policy` selects the actions with it."""
     one_database = partial(_one_database, actions_of(policy))
     return crews.campaign(Result(), Result, one_database, kills=kills, seed=seed, crews=workers)
 

@@ -23,7 +23,7 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A request. `is_half`: the client sends only half of the body, and the provider does not wait for the rest."""
+    """A request. `is_half`: the client sends only half of the body."""
 
     path: str
     kind: str
@@ -86,7 +86,7 @@ def send_in_thread(port: int, request: Request, on_processing: Callable[[], None
 def quiet_request(key: str = "*", clock: float = math.inf) -> Request:
     """Return a request whose reply means that no request with this key, or with any key for `*`, is in flight.
 
-    The provider first causes the delayed effects that are due at this time of the clock.
+    The provider first produces the delayed effects that are due at this time of the clock.
     """
     return Request(path="/quiet", kind=Kind.DEDUPES, headers={"Idempotency-Key": key}, clock=clock)
 

@@ -110,9 +110,9 @@ def a_provider(folder: Path) -> Iterator[Provider]:
         os.waitpid(pid, 0)
 
 
-def _serve(journal: Journal, listener: socket.socket, reset_port: socket.socket) -> None:
+def _serve(journal: Journal, listener: socket.socket, reset_listener: socket.socket) -> None:
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    asyncio.run(_Server(journal).serve(listener, reset_port))
+    asyncio.run(_Server(journal).serve(listener, reset_listener))
 
 
 class ResetRequested(Exception):
@@ -146,11 +146,11 @@ class _Server:
         self._journal = journal
         self._number = 0
         self._pending: dict[int, PendingRequest] = {}
-        self._done: dict[tuple[str, str], tuple[float, str]] = {}
+        self._effects: dict[tuple[str, str], tuple[float, str]] = {}
         self._delayed: list[Effect] = []
 
-    async def serve(self, listener: socket.socket, reset_port: socket.socket) -> None:
-        async with await asyncio.start_server(_reset_at_once, sock=reset_port):
+    async def serve(self, listener: socket.socket, reset_listener: socket.socket) -> None:
+        async with await asyncio.start_server(_reset_at_once, sock=reset_listener):
             async with await asyncio.start_server(self._handle, sock=listener) as server:
                 await server.serve_forever()
 
@@ -177,7 +177,7 @@ class _Server:
             end = "reset"
             _reset(writer)
         except (asyncio.IncompleteReadError, ConnectionError):
-            end = "left"
+            end = "disconnected"
             writer.close()
         finally:
             self._write_line("ended", number, end)
@@ -235,19 +235,19 @@ class _Server:
     def _produce_effect(self, effect: Effect) -> str:
         """Produce the effect, unless its key is a known one. Return the reference."""
         number, kind, key, now, body = effect
-        known = self._done.get((kind, key))
+        known = self._effects.get((kind, key))
         if known and kind in DEDUPLICATING:
             at, ref = known
             if now - at <= WINDOWS.get(kind, now):
                 return ref
         self._write_line("effect", number, kind, key, json.loads(body))
         ref = f"ref-{number}"
-        self._done[kind, key] = now, ref
+        self._effects[kind, key] = now, ref
         return ref
 
     def _answer_query(self, number: int, path: str, headers: dict[str, str], writer: asyncio.StreamWriter) -> None:
         kind, key = headers["kind"], headers["idempotency-key"]
-        _, ref = self._done.get((kind, key), (0.0, None))
+        _, ref = self._effects.get((kind, key), (0.0, None))
         answer = {"known": kind != Kind.UNSURE, "ref": ref}
         if path == "/seen":
             self._write_line("looked", number, kind, key, answer)

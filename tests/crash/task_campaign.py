@@ -30,6 +30,7 @@ from tests.crash.task_outside import Scenario, a_chat, a_routed_task, a_task
 LIVES_PER_DATABASE = 40
 LIVES_WITH_NEW_TASKS = 20
 QUIET_PERIOD = 13
+"""One of this many lives runs until it is idle."""
 
 SHAPES = (("asyncio", 16), ("trio", 16), ("asyncio", 1), ("trio", 4))
 """The backend and the concurrency of one database after the other.

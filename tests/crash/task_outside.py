@@ -227,7 +227,7 @@ async def _emit(app: App, spec: TriggerSpec) -> Any:
     )
 
 
-# In a process of its own
+# In another process
 
 
 class SecondProgram:
